@@ -1,0 +1,160 @@
+"""Losses of PFedSIS and its style mixing, as pure functions on tensors.
+
+Equation numbers are those of the paper (IEEE TBME 2025, doi 10.1109/TBME.2025.3526667). The paper does not
+write the segmentation loss out: its two terms and their weights are those of the released training.
+Everything is computed in float32, also under autocast.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+IOU_EPSILON = 1e-15  # the released value: a class absent from label and prediction has IoU 1
+STYLE_EPSILON = 1e-6  # smallest standard deviation divided by in Eq. (11)
+STYLE_CONCENTRATION = 0.1  # Beta(0.1, 0.1) below Eq. (10)
+
+
+def segmentation_loss(
+    logits: Tensor, label: Tensor, *, cross_entropy: float = 0.7, log_iou: float = 0.3
+) -> Tensor:
+    """Return `cross_entropy * CE - log_iou * log(mean over classes of the mean over images of soft IoU)`.
+
+    Args:
+        logits: (B, C, H, W), any float type.
+        label: (B, H, W) int64 class ids in 0..C-1; the background counts as a class.
+        cross_entropy: weight of the mean cross-entropy, in nats per pixel.
+        log_iou: weight of the log of the soft IoU.
+
+    Returns:
+        A scalar, at least 0 for weights of at least 0.
+
+    Raises:
+        ValueError: the shapes do not belong together.
+    """
+    _check_shapes(logits, label)
+    logits = logits.float()
+    true = _one_hot(label, logits.shape[1])
+    probability = logits.softmax(dim=1)
+    intersection = (probability * true).sum(dim=(2, 3))  # (B, C)
+    union = probability.sum(dim=(2, 3)) + true.sum(dim=(2, 3)) - intersection
+    iou = (intersection + IOU_EPSILON) / (union + IOU_EPSILON)
+    return cross_entropy * F.cross_entropy(logits, label) - log_iou * iou.mean().log()
+
+
+def appearance_loss(restored: Tensor, image: Tensor) -> Tensor:
+    """Return Eq. (5), the squared error of the restored image, as a mean over pixels and channels.
+
+    Args:
+        restored: (B, 3, H, W), the appearance head's image.
+        image: (B, 3, H, W) in [0, 1].
+    """
+    if restored.shape != image.shape:
+        raise ValueError(
+            f"restored image is {tuple(restored.shape)}, the image is {tuple(image.shape)}; "
+            "the appearance loss needs equal shapes"
+        )
+    return F.mse_loss(restored.float(), image.float())
+
+
+def consistency_loss(global_logits: Tensor, label: Tensor) -> Tensor:
+    """Return Eq. (12), the squared error of the global path's probabilities, as a mean over pixels, classes.
+
+    Args:
+        global_logits: (B, C, H, W), of the style-distorted image.
+        label: (B, H, W) int64 class ids in 0..C-1, of the undistorted image.
+
+    Returns:
+        A scalar in [0, 2 / C].
+
+    Raises:
+        ValueError: the shapes do not belong together.
+    """
+    _check_shapes(global_logits, label)
+    probability = global_logits.float().softmax(dim=1)
+    return F.mse_loss(probability, _one_hot(label, probability.shape[1]))
+
+
+def mix_style(image: Tensor, mean: Tensor, std: Tensor, own: int, weights: Tensor) -> Tensor:
+    """Give each image a convex mixture of the sites' styles, Eqs (10) and (11).
+
+    A standard deviation below `STYLE_EPSILON` (a constant channel) is divided by as if it were that, so the
+    result is finite. Values may leave [0, 1], as in the paper. All the weight on `own` returns the image.
+
+    Args:
+        image: (B, 3, H, W) in [0, 1], of site `own`.
+        mean: (K, 3), each site's channel means, in the image's units.
+        std: (K, 3), each site's channel standard deviations.
+        own: row of this site in `mean` and `std`, 0..K-1.
+        weights: (B, K), rows of at least 0 that sum to 1, such as `sample_style_weights` gives.
+
+    Returns:
+        (B, 3, H, W) in the type and on the device of `image`.
+
+    Raises:
+        ValueError: the shapes do not belong together, or `own` is not a row.
+    """
+    B, C, _, _ = image.shape
+    K = mean.shape[0]
+    if mean.shape != (K, C) or std.shape != (K, C) or weights.shape != (B, K):
+        raise ValueError(
+            f"image {tuple(image.shape)}, mean {tuple(mean.shape)}, std {tuple(std.shape)} and weights "
+            f"{tuple(weights.shape)} do not belong together; expected mean and std (K, {C}), weights ({B}, K)"
+        )
+    if not 0 <= own < K:
+        raise ValueError(f"own site {own} is not among the {K} sites of the style memory (0..{K - 1})")
+    mean, std, weights = (tensor.to(image) for tensor in (mean, std, weights))
+    # Eq. (10): (B, K, 1) * (K, 3) -> (B, 3); a product and sum, since autocast would round a matrix product
+    beta, gamma = ((weights[:, :, None] * style).sum(dim=1) for style in (mean, std))
+    scale = gamma / std[own].clamp_min(STYLE_EPSILON)  # (B, 3)
+    # Eq. (11) with per-image, per-channel scalars: (B, 3) -> (B, 3, 1, 1)
+    return (image - mean[own, :, None, None]) * scale[:, :, None, None] + beta[:, :, None, None]
+
+
+def sample_style_weights(batch: int, sites: int, generator: torch.Generator) -> Tensor:
+    """Draw the lambdas of Eq. (10): one Beta(0.1, 0.1) per image and site, divided by their sum.
+
+    The released code draws for three sites (own and two others); drawing one per site for any number of
+    sites is our generalisation. One site gets weight 1.
+
+    Args:
+        batch: number of images B.
+        sites: number of sites K in the style memory, the own one included.
+        generator: the only source of randomness; the result is on its device.
+
+    Returns:
+        (B, K) float32, rows sum to 1.
+    """
+    draws = _sample_beta(batch * sites, generator).view(batch, sites)
+    return (draws / draws.sum(dim=1, keepdim=True)).float()
+
+
+def _sample_beta(count: int, generator: torch.Generator) -> Tensor:
+    """Draw (count,) float64 values of Beta(0.1, 0.1) by Johnk's method (1964).
+
+    torch.distributions takes no generator, and ratios of two Gamma(0.1) draws underflow to 0 / 0 in float32.
+    Here nothing underflows: the smallest uniform is 2**-53, its tenth power 1e-160. Of the pairs, 98.6% are
+    accepted.
+    """
+    accepted = torch.empty(0, dtype=torch.float64, device=generator.device)
+    while len(accepted) < count:
+        uniform = torch.rand(2, count, dtype=torch.float64, device=generator.device, generator=generator)
+        x, y = (1.0 - uniform) ** (1.0 / STYLE_CONCENTRATION)  # 1 - [0, 1) excludes 0
+        accepted = torch.cat([accepted, (x / (x + y))[x + y <= 1.0]])
+    return accepted[:count]
+
+
+def _one_hot(label: Tensor, classes: int) -> Tensor:
+    """Return (B, C, H, W) float32 for label (B, H, W); int64 one-hots would take eight times the memory."""
+    ids = torch.arange(classes, device=label.device)
+    return (label[:, None] == ids[None, :, None, None]).float()
+
+
+def _check_shapes(logits: Tensor, label: Tensor) -> None:
+    B, _, H, W = logits.shape
+    if label.shape != (B, H, W):
+        raise ValueError(
+            f"logits are {tuple(logits.shape)}, the label is {tuple(label.shape)}; "
+            f"expected a label of shape {(B, H, W)}"
+        )

@@ -1,0 +1,226 @@
+import math
+
+import pytest
+import torch
+
+from shared_components.losses import (
+    _sample_beta,
+    appearance_loss,
+    consistency_loss,
+    mix_style,
+    sample_style_weights,
+    segmentation_loss,
+)
+
+
+def random_case(seed, B=2, C=4, H=3, W=5):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(B, C, H, W, generator=generator)
+    label = torch.randint(0, C, (B, H, W), generator=generator)
+    return logits, label
+
+
+def softmax_of(values):
+    exponentials = [math.exp(value) for value in values]
+    return [value / sum(exponentials) for value in exponentials]
+
+
+def scalar_segmentation_loss(logits, label):
+    """0.7 CE - 0.3 log(mean_c mean_b IoU), written as loops over single pixels."""
+    B, C, H, W = logits.shape
+    cross_entropy, ious = 0.0, []
+    for b in range(B):
+        intersection, union = [0.0] * C, [0.0] * C
+        for y in range(H):
+            for x in range(W):
+                true = int(label[b, y, x])
+                probability = softmax_of(logits[b, :, y, x].tolist())
+                cross_entropy -= math.log(probability[true]) / (B * H * W)
+                for c in range(C):
+                    overlap = probability[c] if c == true else 0.0
+                    intersection[c] += overlap
+                    union[c] += probability[c] + (c == true) - overlap
+        ious += [(i + 1e-15) / (u + 1e-15) for i, u in zip(intersection, union, strict=True)]
+    return 0.7 * cross_entropy - 0.3 * math.log(sum(ious) / len(ious))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_segmentation_loss_is_the_scalar_loop(seed):
+    logits, label = random_case(seed)
+    expected = scalar_segmentation_loss(logits, label)
+    assert segmentation_loss(logits, label).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_segmentation_loss_of_an_undecided_pixel_is_worked_by_hand():
+    # Two pixels, two classes, all probabilities 1/2, labels 0 and 1: CE = log 2;
+    # each class: intersection 1/2, union 1 + 1 - 1/2 = 3/2, IoU = 1/3.
+    logits, label = torch.zeros(1, 2, 1, 2), torch.tensor([[[0, 1]]])
+    expected = 0.7 * math.log(2) + 0.3 * math.log(3)
+    assert segmentation_loss(logits, label).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_segmentation_loss_weights_select_its_terms():
+    logits, label = random_case(1)
+    only_ce = segmentation_loss(logits, label, cross_entropy=1.0, log_iou=0.0)
+    assert only_ce.item() == pytest.approx(torch.nn.functional.cross_entropy(logits, label).item())
+    only_iou = segmentation_loss(logits, label, cross_entropy=0.0, log_iou=1.0)
+    mixed = segmentation_loss(logits, label, cross_entropy=0.25, log_iou=2.0)
+    assert mixed.item() == pytest.approx(0.25 * only_ce.item() + 2.0 * only_iou.item(), rel=1e-6)
+
+
+def test_segmentation_loss_of_a_certain_and_right_prediction_is_zero():
+    _, label = random_case(2)
+    logits = 200.0 * torch.nn.functional.one_hot(label, 4).permute(0, 3, 1, 2).float()
+    assert segmentation_loss(logits, label).item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_segmentation_loss_of_an_entirely_wrong_prediction_is_finite_with_a_gradient():
+    label = torch.zeros(1, 2, 2, dtype=torch.int64)
+    logits = torch.tensor([-300.0, 300.0]).view(1, 2, 1, 1).repeat(1, 1, 2, 2).requires_grad_()
+    loss = segmentation_loss(logits, label)
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(logits.grad).all() and logits.grad.abs().sum() > 0
+
+
+def test_segmentation_loss_in_bfloat16_is_computed_in_float32():
+    logits, label = random_case(3)
+    low = logits.bfloat16()
+    assert segmentation_loss(low, label).dtype == torch.float32
+    assert torch.equal(segmentation_loss(low, label), segmentation_loss(low.float(), label))
+
+
+def test_segmentation_loss_refuses_a_label_of_another_size_naming_both_shapes():
+    with pytest.raises(ValueError, match=r"\(2, 4, 3, 5\).*\(2, 3, 4\)"):
+        segmentation_loss(torch.zeros(2, 4, 3, 5), torch.zeros(2, 3, 4, dtype=torch.int64))
+
+
+def test_appearance_loss_is_the_mean_squared_error_worked_by_hand():
+    restored = torch.tensor([0.0, 0.5, 1.0]).view(1, 3, 1, 1)
+    image = torch.tensor([0.0, 0.0, 0.25]).view(1, 3, 1, 1)
+    assert appearance_loss(restored, image).item() == pytest.approx((0.25 + 0.5625) / 3)
+
+
+def test_appearance_loss_refuses_to_broadcast():
+    with pytest.raises(ValueError, match=r"\(1, 1, 4, 4\).*\(1, 3, 4, 4\)"):
+        appearance_loss(torch.zeros(1, 1, 4, 4), torch.zeros(1, 3, 4, 4))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_consistency_loss_is_the_scalar_loop(seed):
+    logits, label = random_case(seed)
+    B, C, H, W = logits.shape
+    total = 0.0
+    for b in range(B):
+        for y in range(H):
+            for x in range(W):
+                probability = softmax_of(logits[b, :, y, x].tolist())
+                total += sum((p - (c == int(label[b, y, x]))) ** 2 for c, p in enumerate(probability))
+    assert consistency_loss(logits, label).item() == pytest.approx(total / (B * C * H * W), rel=1e-5)
+
+
+def test_consistency_loss_runs_from_zero_to_two_over_the_classes():
+    label = torch.zeros(1, 2, 2, dtype=torch.int64)
+    right = torch.tensor([300.0, 0.0, 0.0, 0.0]).view(1, 4, 1, 1).repeat(1, 1, 2, 2)
+    assert consistency_loss(right, label).item() == 0.0
+    assert consistency_loss(right.roll(1, dims=1), label).item() == pytest.approx(2 / 4)
+
+
+def style_case(B=2, K=3):
+    generator = torch.Generator().manual_seed(0)
+    image = torch.rand(B, 3, 4, 5, generator=generator)
+    mean = torch.rand(K, 3, generator=generator)
+    std = 0.1 + torch.rand(K, 3, generator=generator)
+    return image, mean, std
+
+
+def test_all_the_weight_on_the_own_style_is_the_identity():
+    image, mean, std = style_case()
+    weights = torch.tensor([[0.0, 1.0, 0.0]]).repeat(2, 1)
+    torch.testing.assert_close(mix_style(image, mean, std, 1, weights), image, rtol=0, atol=1e-6)
+
+
+def test_mixing_styles_under_autocast_keeps_float32_precision():
+    image, mean, std = style_case()
+    weights = torch.tensor([[0.2, 0.5, 0.3], [0.0, 0.1, 0.9]])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = mix_style(image, mean, std, 0, weights)
+    assert torch.equal(mixed, mix_style(image, mean, std, 0, weights))
+
+
+def test_mixed_style_is_the_scalar_loop():
+    image, mean, std = style_case()
+    weights = torch.tensor([[0.2, 0.5, 0.3], [0.0, 0.1, 0.9]])
+    mixed = mix_style(image, mean, std, 2, weights)
+    for b in range(2):
+        for c in range(3):
+            beta = sum(float(weights[b, k] * mean[k, c]) for k in range(3))
+            gamma = sum(float(weights[b, k] * std[k, c]) for k in range(3))
+            expected = gamma * (float(image[b, c, 1, 2]) - float(mean[2, c])) / float(std[2, c]) + beta
+            assert mixed[b, c, 1, 2].item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_the_other_sites_style_gives_its_mean_and_standard_deviation():
+    image, mean, std = style_case(B=1, K=2)
+    mean[0], std[0] = image.mean(dim=(0, 2, 3)), image.std(dim=(0, 2, 3))
+    mixed = mix_style(image, mean, std, 0, torch.tensor([[0.0, 1.0]]))
+    torch.testing.assert_close(mixed.mean(dim=(0, 2, 3)), mean[1])
+    torch.testing.assert_close(mixed.std(dim=(0, 2, 3)), std[1])
+
+
+def test_a_constant_channel_takes_the_mixed_mean_without_nan():
+    image, mean, std = style_case()
+    image[:, 1], mean[0, 1], std[0, 1] = 0.5, 0.5, 0.0
+    weights = torch.tensor([[0.5, 0.25, 0.25]]).repeat(2, 1)
+    mixed = mix_style(image, mean, std, 0, weights)
+    assert torch.isfinite(mixed).all()
+    torch.testing.assert_close(mixed[:, 1], torch.full((2, 4, 5), float(weights[0] @ mean[:, 1])))
+
+
+def test_mix_style_refuses_shapes_that_do_not_belong_together_and_unknown_sites():
+    image, mean, std = style_case()
+    with pytest.raises(ValueError, match=r"weights \(1, 3\).*weights \(2, K\)"):
+        mix_style(image, mean, std, 0, torch.ones(1, 3))
+    with pytest.raises(ValueError, match="own site 3 is not among the 3 sites"):
+        mix_style(image, mean, std, 3, torch.ones(2, 3) / 3)
+
+
+def test_style_weights_are_convex_for_any_number_of_sites():
+    for sites in (1, 2, 3, 7):
+        weights = sample_style_weights(500, sites, torch.Generator().manual_seed(sites))
+        assert weights.shape == (500, sites) and weights.dtype == torch.float32
+        assert (weights >= 0).all()
+        torch.testing.assert_close(weights.sum(dim=1), torch.ones(500))
+
+
+def test_one_site_alone_keeps_its_own_style():
+    assert torch.equal(sample_style_weights(4, 1, torch.Generator().manual_seed(0)), torch.ones(4, 1))
+
+
+def test_style_weights_are_a_pure_function_of_the_generator():
+    first = sample_style_weights(8, 3, torch.Generator().manual_seed(5))
+    torch.rand(17)  # the global stream has no say
+    again = sample_style_weights(8, 3, torch.Generator().manual_seed(5))
+    other = sample_style_weights(8, 3, torch.Generator().manual_seed(6))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_style_weights_treat_the_sites_alike_and_mostly_pick_few_of_them():
+    weights = sample_style_weights(40_000, 3, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(weights.mean(dim=0), torch.full((3,), 1 / 3), rtol=0, atol=0.01)
+    assert (weights.max(dim=1).values > 0.9).float().mean() > 0.3
+
+
+def test_beta_draws_have_the_moments_of_beta():
+    draws = _sample_beta(400_000, torch.Generator().manual_seed(2))
+    assert draws.dtype == torch.float64 and (draws >= 0).all() and (draws <= 1).all()
+    assert draws.mean().item() == pytest.approx(0.5, abs=3e-3)
+    assert draws.var().item() == pytest.approx(0.25 / 1.2, abs=2e-3)  # ab / ((a + b)^2 (a + b + 1)) = 0.2083
+
+
+def test_beta_draws_follow_the_beta_distribution_function():
+    stats = pytest.importorskip("scipy.stats")
+    draws = _sample_beta(20_000, torch.Generator().manual_seed(3))
+    # values within 1e-16 of 1 round to 1, so compare the distribution away from its ends
+    for quantile in (1e-6, 1e-3, 0.1, 0.5, 0.9, 0.999):
+        expected = stats.beta(0.1, 0.1).cdf(quantile)
+        assert (draws <= quantile).double().mean().item() == pytest.approx(expected, abs=0.015)
