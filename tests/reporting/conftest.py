@@ -1,0 +1,166 @@
+"""Plausible run directories, written by the same records a federation writes."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from shared_components.reporting.overlays import triptych
+
+CLASSES = ("shaft", "wrist", "clasper")
+LAYERS = (
+    *(f"encoder.block{i}" for i in range(1, 5)),
+    *(f"decoder_personal.lateral.{i}" for i in range(4)),
+    *(f"decoder_personal.segmentation.{i}" for i in range(4)),
+    "head_personal",
+    "head_appearance",
+)
+
+
+def write_run(
+    folder: Path,
+    *,
+    sites: tuple[str, ...] = ("site-1", "site-2", "site-3"),
+    rounds: int = 8,
+    done: int | None = None,
+    mixing: bool = True,
+    overlays: bool = True,
+    seed: int = 0,
+) -> Path:
+    """Write a run of `rounds` rounds, `done` of them finished (all by default), and return its folder."""
+    generator = np.random.default_rng(seed)
+    finished = rounds if done is None else done
+    lines: list[dict[str, Any]] = []
+    for r in range(finished + (done is None)):
+        lines += [
+            site_line(generator, r, i, site, last=r == rounds, mixed=mixing) for i, site in enumerate(sites)
+        ]
+        if r < rounds:
+            lines.append(aggregation_line(generator, r, sites, mixing=mixing))
+    (folder / "server").mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(run_info(sites, rounds, "pfedsis" if mixing else "fedavg")))
+    (folder / "server" / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for i, site in enumerate(sites if done is None else ()):
+        write_site(folder / site, generator, scores(generator, rounds, i, distances=True), overlays=overlays)
+    return folder
+
+
+def run_info(sites: tuple[str, ...], rounds: int, method: str) -> dict[str, Any]:
+    return {
+        "job": method,
+        "method": method,
+        "arguments": {"mode": "corrected", "appearance_weight": 1.0},
+        "commit": "10cd611",
+        "seed": 7,
+        "sites": list(sites),
+        "rounds": rounds,
+        "hardware": "2 x Intel Xeon 2.1 GHz, 8 GiB, no GPU",
+        "started": "2025-11-03T09:12:44+00:00",
+    }
+
+
+def site_line(
+    generator: np.random.Generator, r: int, i: int, site: str, *, last: bool = False, mixed: bool = True
+) -> dict[str, Any]:
+    line = {"kind": "site", "round": r, "site": site, "samples": 40 + i, "metrics": scores(generator, r, i)}
+    if last:
+        return line
+    up = {"global": 13_520_000, "mixed": 13_640_000, "sensitivity": 8} if mixed else {"global": 27_160_000}
+    training = 9 + i % 5 + generator.normal(0, 0.3)
+    fade = math.exp(-r / 4)
+    return line | {
+        "loss": {
+            "segmentation": 0.2 + 1.1 * fade,
+            "appearance": 0.01 + 0.05 * fade,
+            "consistency": 0.02 + 0.1 * fade,
+        }
+        if mixed
+        else {"segmentation": 0.2 + 1.1 * fade},
+        "seconds": {
+            "training": training,
+            "measuring": 1.1,
+            "validating": 0.6,
+            "waiting": 0.4,
+            "total": training + 2.4,
+        },
+        "bytes": {"up": up, "down": {key: value for key, value in up.items() if key != "sensitivity"}},
+        "memory_mb": 812 + 7 * i,
+    }
+
+
+def scores(generator: np.random.Generator, r: int, i: int, *, distances: bool = False) -> dict[str, Any]:
+    """Give metrics that rise with the round; the third class of the third site is never seen."""
+    ceiling = (0.86, 0.68, 0.6)
+    dice: dict[str, float] = {}
+    for name, top in zip(CLASSES, ceiling, strict=True):
+        rise = 1 - math.exp(-(r + 0.4) / 2.5)
+        dice[name] = float(np.clip((top - 0.06 * (i % 6)) * rise + generator.normal(0, 0.015), 0, 1))
+    if i == 2:
+        dice["clasper"] = math.nan
+    table = {"dice": dice, "iou": {name: value / (2 - value) for name, value in dice.items()}}
+    if distances:
+        table["assd"] = {name: 60 * (1 - value) for name, value in dice.items()}
+        table["hd95"] = {name: 210 * (1 - value) for name, value in dice.items()}
+        table["hd95_monai"] = {name: 240 * (1 - value) for name, value in dice.items()}
+    for values in table.values():
+        values["mean"] = float(np.nanmean(list(values.values())))
+    both = {"shaft": 0, "wrist": 1, "clasper": 10 if i == 2 else 2}
+    empty = {name: {"prediction": n, "truth": n, "both": n} for name, n in both.items()}
+    return {**table, "empty": empty, "frames": 10}
+
+
+def aggregation_line(
+    generator: np.random.Generator, r: int, sites: tuple[str, ...], *, mixing: bool
+) -> dict[str, Any]:
+    line: dict[str, Any] = {"kind": "aggregation", "round": r, "seconds": 0.21, "rejected": []}
+    if not mixing:
+        return line | {"entropy": {}}
+    weights = {
+        site: {layer: softmax(generator, r, i, sites) for layer in LAYERS} for i, site in enumerate(sites)
+    }
+    every = [list(row.values()) for layers in weights.values() for row in layers.values()]
+    entropy = np.mean([-sum(w * math.log(w) for w in row) / math.log(max(2, len(row))) for row in every])
+    return line | {"mixing": weights, "entropy": {"hypernetwork": float(entropy), "sensitivity": 0.99997}}
+
+
+def softmax(generator: np.random.Generator, r: int, own: int, sites: tuple[str, ...]) -> dict[str, float]:
+    logits = generator.normal(0, 0.1 + 0.04 * r, len(sites))
+    logits[own] += 0.25 * r
+    weights = np.exp(logits) / np.exp(logits).sum()
+    return dict(zip(sites, weights.tolist(), strict=True))
+
+
+def write_site(
+    folder: Path, generator: np.random.Generator, final: dict[str, Any], *, overlays: bool
+) -> None:
+    (folder / "overlays").mkdir(parents=True)
+    (folder / "final.json").write_text(json.dumps(final))
+    for index in range(2 if overlays else 0):
+        picture = triptych(*scene(generator), ("background", *CLASSES))
+        cv2.imwrite(str(folder / "overlays" / f"video_1_frame_{index:04d}.png"), picture[..., ::-1])
+
+
+def scene(generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw a tissue-coloured frame with one instrument, its mask, and a mask that is a little off."""
+    height, width = 256, 320
+    noise = cv2.resize(generator.normal(0, 40, (16, 20, 3)).astype(np.float32), (width, height))
+    image = np.clip(np.array([165, 75, 65]) + noise, 0, 255).astype(np.uint8)
+    start, elbow, tip = ((int(x), int(y)) for x, y in generator.integers((20, 20), (300, 236), (3, 2)))
+    truth, prediction = (np.zeros((height, width), np.uint8) for _ in range(2))
+    for mask, shift in ((truth, 0), (prediction, 4)):
+        moved = [(x + shift, y + shift) for x, y in (start, elbow, tip)]
+        cv2.line(mask, moved[0], moved[1], 1, 26)
+        cv2.circle(mask, moved[1], 16, 2, cv2.FILLED)
+        cv2.line(mask, moved[1], moved[2], 3, 9)
+    image[truth > 0] = (150, 150, 155)
+    return image, truth, prediction
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., Path]:
+    return lambda name="run", **options: write_run(tmp_path / name, **options)
