@@ -1,0 +1,96 @@
+"""The segmentation network of PFedSIS and its baselines: one PVTv2-b0 encoder and two feature pyramid decoders.
+
+Xu et al., "Personalizing federated instrument segmentation with visual trait priors in robotic surgery", IEEE
+TBME 2025 (arXiv 2408.03208), global-personalized disentanglement: every feature map is split by channel into a
+half that a globally shared decoder reads and a half that a site's own decoder reads; the sum of both paths'
+logits is the prediction.
+"""
+
+from typing import Final
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shared_components.networks.fpn import SEGMENTATION, FpnDecoder
+from shared_components.networks.pvt_v2 import CHANNELS, PvtV2B0
+
+
+class PvtFpn(nn.Module):
+    """Two-path segmentation; 6,791,270 parameters for three classes, 6,791,657 with the appearance head.
+
+    Args:
+        out_channels: number of classes, background included.
+        appearance_head: whether the personal path also restores the image (PFedSIS, Eq. 5).
+        drop_path: stochastic depth of the last encoder block.
+        dropout: channel dropout of both decoders.
+    """
+
+    stride: Final = 32  # pixels per cell of the coarsest feature map, each way
+
+    def __init__(
+        self,
+        *,
+        out_channels: int = 4,
+        appearance_head: bool = False,
+        drop_path: float = 0.1,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        halves = [channels // 2 for channels in CHANNELS]
+        self.encoder = PvtV2B0(drop_path=drop_path)
+        self.decoder_global = FpnDecoder(halves, dropout=dropout)
+        self.head_global = nn.Conv2d(SEGMENTATION, out_channels, 1)
+        self.decoder_personal = FpnDecoder(halves, dropout=dropout)
+        self.head_personal = nn.Conv2d(SEGMENTATION, out_channels, 1)
+        self.head_appearance = nn.Conv2d(SEGMENTATION, 3, 1) if appearance_head else None
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Predict the logits of both paths together: (B, 3, H, W) in [0, 1] -> (B, out_channels, H, W)."""
+        return self.forward_parts(image)["pred"]
+
+    def forward_parts(self, image: Tensor) -> dict[str, Tensor]:
+        """Predict, and keep what the losses of PFedSIS need.
+
+        Args:
+            image: (B, 3, H, W) in [0, 1]; H and W multiples of 32.
+
+        Returns:
+            "pred" (B, out_channels, H, W), the sum of both paths' logits; "global", the logits of the global
+            path alone; with an appearance head also "restored" (B, 3, H, W), the restored image.
+
+        Raises:
+            ValueError: if H or W is not a multiple of 32.
+        """
+        features = self._encode(image)
+        pred_global = _enlarge(
+            self.head_global(self.decoder_global([x[:, : x.shape[1] // 2] for x in features]))
+        )
+        personal = self.decoder_personal([x[:, x.shape[1] // 2 :] for x in features])
+        parts = {"pred": pred_global + _enlarge(self.head_personal(personal)), "global": pred_global}
+        if self.head_appearance is not None:
+            parts["restored"] = _enlarge(self.head_appearance(personal))
+        return parts
+
+    def forward_global(self, image: Tensor) -> Tensor:
+        """Predict the logits of the global path alone; the personal decoder does not run.
+
+        Args and errors as in `forward_parts`; equal to its "global".
+        """
+        features = self._encode(image)
+        return _enlarge(self.head_global(self.decoder_global([x[:, : x.shape[1] // 2] for x in features])))
+
+    def _encode(self, image: Tensor) -> list[Tensor]:
+        _B, C, H, W = image.shape
+        stride = self.stride
+        if C != 3 or H % stride or W % stride or H * W == 0:
+            rows, columns = max(1, round(H / stride)) * stride, max(1, round(W / stride)) * stride
+            raise ValueError(
+                f"PvtFpn takes images of 3 channels, height and width multiples of {stride}, and got {C} channels "
+                f"of {H}x{W}; {rows}x{columns} would do"
+            )
+        return self.encoder(image)
+
+
+def _enlarge(logits: Tensor) -> Tensor:
+    """(B, C, H/4, W/4) -> (B, C, H, W)."""
+    return F.interpolate(logits, scale_factor=4.0, mode="bilinear", align_corners=False)

@@ -1,0 +1,183 @@
+"""Pyramid Vision Transformer v2, size b0, with the official names of the weights.
+
+Wang et al., "PVT v2: Improved baselines with Pyramid Vision Transformer", Computational Visual Media 2022
+(arXiv 2106.13797). Written anew in plain PyTorch: the executor imports it in a fresh process for every
+simulator task, and a general model library would add seconds to each.
+
+Inside the encoder a feature map is (B, H, W, C), so that linear layers and norms act on the last axis without
+a transpose; seen as (B, C, H, W) it is in the channels-last format, in which convolutions are fastest on a CPU.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+CHANNELS = (32, 64, 160, 256)
+"""Channels of the four feature maps, at 1/4, 1/8, 1/16 and 1/32 of the image."""
+HEADS = (1, 2, 5, 8)
+REDUCTIONS = (8, 4, 2, 1)
+EXPANSIONS = (8, 8, 4, 4)
+DEPTH = 2
+
+
+class DropPath(nn.Module):
+    """Drop the residual branch of whole samples (Huang et al., "Deep networks with stochastic depth", 2016)."""
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.keep = 1.0 - probability
+
+    def forward(self, branch: Tensor) -> Tensor:
+        """Scale (B, ...) so that its expectation does not depend on how many samples are dropped."""
+        if not self.training or self.keep == 1.0:
+            return branch
+        kept = torch.empty((branch.shape[0], 1, 1, 1), dtype=branch.dtype, device=branch.device)
+        return branch * kept.bernoulli_(self.keep).div_(self.keep)
+
+
+class PatchEmbed(nn.Module):
+    """Overlapping patches by a strided convolution (Section 3.2)."""
+
+    def __init__(self, in_channels: int, out_channels: int, *, kernel: int, stride: int) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(in_channels, out_channels, kernel, stride, padding=kernel // 2)
+        self.norm = nn.LayerNorm(out_channels)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, H/stride, W/stride, out_channels)."""
+        return self.norm(self.proj(image).permute(0, 2, 3, 1))
+
+
+class Attention(nn.Module):
+    """Multi-head attention whose keys and values come from a map reduced by a strided convolution (PVT, Eq. 2)."""
+
+    def __init__(self, channels: int, *, heads: int, reduction: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q = nn.Linear(channels, channels)
+        self.kv = nn.Linear(channels, 2 * channels)  # rows are [K; V]
+        self.proj = nn.Linear(channels, channels)
+        self.sr = nn.Conv2d(channels, channels, reduction, reduction) if reduction > 1 else nn.Identity()
+        self.norm = nn.LayerNorm(channels) if reduction > 1 else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        B, H, W, C = x.shape
+        reduced = self.norm(self.sr(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))  # (B, H/r, W/r, C)
+        # (B, H, W, C) -> (B, heads, H*W, C/heads)
+        query = self.q(x).reshape(B, H * W, self.heads, C // self.heads).transpose(1, 2)
+        # (B, H/r, W/r, 2C) -> (2, B, heads, H*W/r^2, C/heads)
+        keys_values = self.kv(reduced).reshape(B, -1, 2, self.heads, C // self.heads).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(query, keys_values[0], keys_values[1])
+        return self.proj(attended.transpose(1, 2).reshape(B, H, W, C))
+
+
+class DepthwiseConv(nn.Module):
+    """A 3x3 depth-wise convolution: its zero padding is what tells positions apart (Section 3.3)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.dwconv = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        return self.dwconv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+
+
+class FeedForward(nn.Module):
+    """The convolutional feed-forward layer (Section 3.3)."""
+
+    def __init__(self, channels: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(channels, hidden)
+        self.dwconv = DepthwiseConv(hidden)
+        self.fc2 = nn.Linear(hidden, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        return self.fc2(F.gelu(self.dwconv(self.fc1(x))))
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each with a norm before and a residual around it."""
+
+    def __init__(
+        self, channels: int, *, heads: int, reduction: int, expansion: int, drop_path: float
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(channels, eps=1e-6)
+        self.attn = Attention(channels, heads=heads, reduction=reduction)
+        self.norm2 = nn.LayerNorm(channels, eps=1e-6)
+        self.mlp = FeedForward(channels, channels * expansion)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, H, W, C)."""
+        x = x + self.drop_path(self.attn(self.norm1(x)))
+        return x + self.drop_path(self.mlp(self.norm2(x)))
+
+
+class PvtV2B0(nn.Module):
+    """The encoder of 3,409,760 parameters; names and epsilons are those of the official `pvt_v2_b0.pth`.
+
+    Args:
+        drop_path: probability of dropping a residual branch in the last block; it grows linearly from 0.
+    """
+
+    def __init__(self, *, drop_path: float = 0.1) -> None:
+        super().__init__()
+        in_channels = 3
+        for stage, channels in enumerate(CHANNELS):
+            first = stage == 0
+            embed = PatchEmbed(in_channels, channels, kernel=7 if first else 3, stride=4 if first else 2)
+            self.add_module(f"patch_embed{stage + 1}", embed)
+            self.add_module(f"block{stage + 1}", _blocks(stage, drop_path))
+            self.add_module(f"norm{stage + 1}", nn.LayerNorm(channels, eps=1e-6))
+            in_channels = channels
+        self.apply(_initialise)
+
+    def forward(self, image: Tensor) -> list[Tensor]:
+        """Compute the four feature maps.
+
+        Args:
+            image: (B, 3, H, W), H and W multiples of 32.
+
+        Returns:
+            (B, 32, H/4, W/4), (B, 64, H/8, W/8), (B, 160, H/16, W/16), (B, 256, H/32, W/32), channels last.
+        """
+        first = self.norm1(self.block1(self.patch_embed1(image))).permute(0, 3, 1, 2)
+        second = self.norm2(self.block2(self.patch_embed2(first))).permute(0, 3, 1, 2)
+        third = self.norm3(self.block3(self.patch_embed3(second))).permute(0, 3, 1, 2)
+        fourth = self.norm4(self.block4(self.patch_embed4(third))).permute(0, 3, 1, 2)
+        return [first, second, third, fourth]
+
+
+def _blocks(stage: int, drop_path: float) -> nn.Sequential:
+    """The transformer blocks of one stage; stochastic depth grows linearly over all blocks of the encoder."""
+    last = len(CHANNELS) * DEPTH - 1
+    return nn.Sequential(
+        *(
+            Block(
+                CHANNELS[stage],
+                heads=HEADS[stage],
+                reduction=REDUCTIONS[stage],
+                expansion=EXPANSIONS[stage],
+                drop_path=drop_path * (stage * DEPTH + index) / last,
+            )
+            for index in range(DEPTH)
+        )
+    )
+
+
+def _initialise(module: nn.Module) -> None:
+    """Initialise as the official code does: truncated normal 0.02, fan-out normal, norms 1 and 0."""
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Conv2d):
+        fan_out = math.prod(module.kernel_size) * module.out_channels // module.groups
+        nn.init.normal_(module.weight, std=math.sqrt(2.0 / fan_out))
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,99 @@
+"""The whole network: counts of the paper, shapes, both paths, errors, export."""
+
+import pytest
+import torch
+
+from shared_components.networks.pvt_fpn import PvtFpn
+
+
+@pytest.fixture(scope="module")
+def network() -> PvtFpn:
+    torch.manual_seed(0)
+    return PvtFpn(out_channels=4, appearance_head=True).eval()
+
+
+@pytest.mark.parametrize(
+    ("appearance_head", "published"),
+    [(False, 6_791_270), (True, 6_791_657)],  # 6791.27 K and 6791.657 K, Table V of the paper
+)
+def test_parameter_counts_match_the_paper_at_three_classes(appearance_head, published):
+    network = PvtFpn(out_channels=3, appearance_head=appearance_head)
+    assert sum(parameter.numel() for parameter in network.parameters()) == published
+    assert not list(network.buffers())
+
+
+def test_prediction_has_the_size_of_the_image(network):
+    assert network(torch.rand(2, 3, 64, 96)).shape == (2, 4, 64, 96)
+
+
+def test_parts_are_prediction_global_path_and_restored_image(network):
+    parts = network.forward_parts(torch.rand(2, 3, 64, 96))
+    shapes = {name: tuple(part.shape) for name, part in parts.items()}
+    assert shapes == {"pred": (2, 4, 64, 96), "global": (2, 4, 64, 96), "restored": (2, 3, 64, 96)}
+
+
+def test_without_appearance_head_nothing_is_restored():
+    assert set(PvtFpn().forward_parts(torch.rand(1, 3, 32, 32))) == {"pred", "global"}
+
+
+def test_prediction_is_the_sum_of_both_paths(network):
+    image = torch.rand(1, 3, 64, 64)
+    features = network.encoder(image)
+    personal = network.head_personal(network.decoder_personal([x[:, x.shape[1] // 2 :] for x in features]))
+    personal = torch.nn.functional.interpolate(personal, scale_factor=4, mode="bilinear")
+    assert torch.allclose(network(image), network.forward_global(image) + personal, atol=1e-6)
+
+
+def test_global_path_alone_equals_the_global_part(network):
+    image = torch.rand(2, 3, 64, 96)
+    assert torch.equal(network.forward_global(image), network.forward_parts(image)["global"])
+
+
+def test_global_path_alone_equals_the_global_part_in_training_at_the_same_seed():
+    network = PvtFpn().train()
+    image = torch.rand(2, 3, 32, 64)
+    torch.manual_seed(5)
+    part = network.forward_parts(image)["global"]
+    torch.manual_seed(5)
+    assert torch.equal(network.forward_global(image), part)
+
+
+def test_global_path_does_not_depend_on_personal_weights(network):
+    loss = network.forward_global(torch.rand(1, 3, 32, 32)).square().mean()
+    personal = [
+        p for name, p in network.named_parameters() if name.startswith(("decoder_personal", "head_personal"))
+    ]
+    assert all(g is None for g in torch.autograd.grad(loss, personal, allow_unused=True))
+
+
+@pytest.mark.parametrize(
+    ("size", "would_do"),
+    [((100, 160), "96x160"), ((64, 17), "64x32"), ((1, 1), "32x32"), ((1080, 1920), "1088x1920")],
+)
+def test_a_size_that_is_no_multiple_of_32_is_refused_with_one_that_is(network, size, would_do):
+    with pytest.raises(ValueError, match=rf"got 3 channels of {size[0]}x{size[1]}; {would_do} would do"):
+        network(torch.rand(1, 3, *size))
+
+
+def test_an_image_of_other_than_three_channels_is_refused(network):
+    with pytest.raises(ValueError, match="got 4 channels"):
+        network(torch.rand(1, 4, 64, 64))
+
+
+def test_scripting_changes_nothing(network):
+    image = torch.rand(2, 3, 64, 96)
+    assert torch.equal(torch.jit.script(network)(image), network(image))
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_tracing_changes_nothing(network):
+    image = torch.rand(2, 3, 64, 96)
+    assert torch.equal(torch.jit.trace(network, image)(image), network(image))
+
+
+def test_training_step_reaches_every_weight():
+    torch.manual_seed(0)
+    network = PvtFpn(appearance_head=True, drop_path=0.0, dropout=0.0)
+    parts = network.forward_parts(torch.rand(2, 3, 64, 64))
+    (parts["pred"].square().mean() + parts["restored"].square().mean()).backward()
+    assert [name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()] == []
