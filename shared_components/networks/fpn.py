@@ -1,8 +1,8 @@
 """The semantic feature pyramid decoder.
 
 Kirillov et al., "Panoptic feature pyramid networks", CVPR 2019 (Section 3.1), with the widths and the
-interpolation of the decoder in segmentation_models_pytorch, which PFedSIS uses: 256 channels in the pyramid, 128
-in the segmentation branches.
+interpolation of the decoder in segmentation_models_pytorch, which PFedSIS uses: 256 channels in the pyramid,
+128 in the segmentation branches.
 """
 
 from collections.abc import Sequence

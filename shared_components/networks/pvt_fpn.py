@@ -1,8 +1,8 @@
-"""The segmentation network of PFedSIS and its baselines: one PVTv2-b0 encoder and two feature pyramid decoders.
+"""The segmentation network of PFedSIS and its baselines: a PVTv2-b0 encoder and two feature pyramid decoders.
 
 Xu et al., "Personalizing federated instrument segmentation with visual trait priors in robotic surgery", IEEE
-TBME 2025 (arXiv 2408.03208), global-personalized disentanglement: every feature map is split by channel into a
-half that a globally shared decoder reads and a half that a site's own decoder reads; the sum of both paths'
+TBME 2025 (arXiv 2408.03208), global-personalized disentanglement: every feature map is split by channel into
+a half that a globally shared decoder reads and a half that a site's own decoder reads; the sum of both paths'
 logits is the prediction.
 """
 
@@ -62,9 +62,7 @@ class PvtFpn(nn.Module):
             ValueError: if H or W is not a multiple of 32.
         """
         features = self._encode(image)
-        pred_global = _enlarge(
-            self.head_global(self.decoder_global([x[:, : x.shape[1] // 2] for x in features]))
-        )
+        pred_global = self._decode_global(features)
         personal = self.decoder_personal([x[:, x.shape[1] // 2 :] for x in features])
         parts = {"pred": pred_global + _enlarge(self.head_personal(personal)), "global": pred_global}
         if self.head_appearance is not None:
@@ -76,7 +74,9 @@ class PvtFpn(nn.Module):
 
         Args and errors as in `forward_parts`; equal to its "global".
         """
-        features = self._encode(image)
+        return self._decode_global(self._encode(image))
+
+    def _decode_global(self, features: list[Tensor]) -> Tensor:
         return _enlarge(self.head_global(self.decoder_global([x[:, : x.shape[1] // 2] for x in features])))
 
     def _encode(self, image: Tensor) -> list[Tensor]:
@@ -85,8 +85,8 @@ class PvtFpn(nn.Module):
         if C != 3 or H % stride or W % stride or H * W == 0:
             rows, columns = max(1, round(H / stride)) * stride, max(1, round(W / stride)) * stride
             raise ValueError(
-                f"PvtFpn takes images of 3 channels, height and width multiples of {stride}, and got {C} channels "
-                f"of {H}x{W}; {rows}x{columns} would do"
+                f"PvtFpn takes images of 3 channels, height and width multiples of {stride}, "
+                f"and got {C} channels of {H}x{W}; {rows}x{columns} would do"
             )
         return self.encoder(image)
 

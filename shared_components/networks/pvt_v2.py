@@ -5,7 +5,7 @@ Wang et al., "PVT v2: Improved baselines with Pyramid Vision Transformer", Compu
 simulator task, and a general model library would add seconds to each.
 
 Inside the encoder a feature map is (B, H, W, C), so that linear layers and norms act on the last axis without
-a transpose; seen as (B, C, H, W) it is in the channels-last format, in which convolutions are fastest on a CPU.
+a transpose; seen as (B, C, H, W) it is in the channels-last format, the fastest for convolutions on a CPU.
 """
 
 import math
@@ -23,14 +23,18 @@ DEPTH = 2
 
 
 class DropPath(nn.Module):
-    """Drop the residual branch of whole samples (Huang et al., "Deep networks with stochastic depth", 2016)."""
+    """Drop the residual branch of whole samples (Huang et al., "Deep networks with stochastic depth", 2016).
+
+    Args:
+        probability: of dropping; a kept branch is scaled so that the expectation stays.
+    """
 
     def __init__(self, probability: float) -> None:
         super().__init__()
         self.keep = 1.0 - probability
 
     def forward(self, branch: Tensor) -> Tensor:
-        """Scale (B, ...) so that its expectation does not depend on how many samples are dropped."""
+        """(B, H, W, C) -> (B, H, W, C)."""
         if not self.training or self.keep == 1.0:
             return branch
         kept = torch.empty((branch.shape[0], 1, 1, 1), dtype=branch.dtype, device=branch.device)
@@ -51,7 +55,7 @@ class PatchEmbed(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention whose keys and values come from a map reduced by a strided convolution (PVT, Eq. 2)."""
+    """Multi-head attention whose keys and values come from a map reduced by a strided convolution."""
 
     def __init__(self, channels: int, *, heads: int, reduction: int) -> None:
         super().__init__()
