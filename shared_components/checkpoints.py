@@ -1,0 +1,144 @@
+"""Weights on disk: safetensors written atomically; `.pt` and `.pth` files read without running their code."""
+
+import os
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+SHOWN = 3
+"""Keys of each kind that an error names; a checkpoint of another network differs in hundreds."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used; the message names the file and what differs."""
+
+
+def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a state dict as safetensors; at every moment `path` is either the old file or the new one.
+
+    Args:
+        path: the file; its folder is made where it does not exist.
+        state: tensors by name, on any device.
+        metadata: short strings kept in the file's header, such as the method and the round.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    try:
+        save_file(tensors, beside, metadata=dict(metadata or {}))
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Read a state dict from safetensors, or from a `torch.save` file that holds tensors only.
+
+    Args:
+        path: a `.safetensors` file, or `.pt` / `.pth` with a state dict, alone or under one of the usual keys
+            "state_dict", "model" or "network".
+
+    Raises:
+        CheckpointError: if the file is missing, damaged, or holds anything but named tensors.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(
+            f"checkpoint {path} does not exist; give the path of a model.safetensors or model.pt"
+        )
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        raise CheckpointError(
+            f"checkpoint {path} is damaged or holds more than tensors; save the network's state_dict alone"
+        ) from error
+    return _only_tensors(path, loaded)
+
+
+def load_metadata(path: Path) -> dict[str, str]:
+    """Read the strings that `save_weights` kept in the header; empty for other files."""
+    if Path(path).suffix != ".safetensors":
+        return {}
+    with safe_open(path, framework="pt") as file:
+        return dict(file.metadata() or {})
+
+
+def load_into(network: nn.Module, path: Path) -> None:
+    """Load a checkpoint into a network of the same names and shapes.
+
+    Raises:
+        CheckpointError: if the checkpoint differs in any name or shape; the network keeps its weights.
+    """
+    state = load_weights(path)
+    _require_equal(network.state_dict(), state, Path(path), type(network).__name__)
+    network.load_state_dict(state)
+
+
+def load_encoder(network: nn.Module, path: Path) -> None:
+    """Load an official ImageNet checkpoint (`pvt_v2_b0.pth`) into `network.encoder`.
+
+    The classification layer `head.*` of that file is left out.
+
+    Raises:
+        CheckpointError: if any other name or shape differs; the network keeps its weights.
+    """
+    state = {name: tensor for name, tensor in load_weights(path).items() if not name.startswith("head.")}
+    _require_equal(network.encoder.state_dict(), state, Path(path), "PVTv2-b0 encoder")
+    network.encoder.load_state_dict(state)
+
+
+def _only_tensors(path: Path, loaded: Any) -> dict[str, Tensor]:
+    for key in ("state_dict", "model", "network"):
+        if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping):
+            loaded = loaded[key]
+    if not isinstance(loaded, Mapping) or not all(isinstance(value, Tensor) for value in loaded.values()):
+        raise CheckpointError(f"checkpoint {path} holds no state dict; save the network's state_dict alone")
+    return dict(loaded)
+
+
+def _require_equal(
+    expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path, what: str
+) -> None:
+    missing = [name for name in expected if name not in found]
+    unexpected = [name for name in found if name not in expected]
+    shapes = [
+        f"{name} is {list(found[name].shape)} and should be {list(expected[name].shape)}"
+        for name in expected
+        if name in found and found[name].shape != expected[name].shape
+    ]
+    if missing or unexpected:
+        differences = [_listed("lacks", missing), _listed("has", unexpected), _listed("", shapes)]
+        reasons = "; ".join(difference for difference in differences if difference)
+        raise CheckpointError(
+            f"checkpoint {path} is a checkpoint of another network than {what}: it {reasons}"
+        )
+    if shapes:
+        raise CheckpointError(
+            f"checkpoint {path} has the names of {what} but other shapes: {_listed('', shapes)}"
+            + _about_classes(expected, found)
+        )
+
+
+def _listed(verb: str, names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{verb} {', '.join(names[:SHOWN])}{more}".strip() if names else ""
+
+
+def _about_classes(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
+    """Explain the commonest difference: a checkpoint trained with another class map."""
+    head = "head_global.weight"
+    if head not in expected or expected[head].shape == found[head].shape:
+        return ""
+    return (
+        f"; it was trained for {len(found[head])} classes and the site has {len(expected[head])}, "
+        "background included: use the checkpoint of a federation with the site's class map"
+    )

@@ -1,0 +1,143 @@
+"""Weights survive a round trip, and a wrong file is refused in one sentence."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from shared_components.checkpoints import (
+    CheckpointError,
+    load_encoder,
+    load_into,
+    load_metadata,
+    load_weights,
+    save_weights,
+)
+from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.networks.pvt_v2 import PvtV2B0
+
+
+def one_line(error: pytest.ExceptionInfo) -> str:
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+def test_weights_and_metadata_survive_a_round_trip(tmp_path):
+    path = tmp_path / "deep" / "model.safetensors"
+    state = {"a": torch.tensor([1.0, 2.0]), "b": torch.arange(6).reshape(2, 3).t()}
+    save_weights(path, state, {"round": "3"})
+    assert all(torch.equal(value, state[name]) for name, value in load_weights(path).items())
+    assert load_metadata(path) == {"round": "3"}
+    assert [file.name for file in path.parent.iterdir()] == ["model.safetensors"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_weights(path, {"a": torch.ones(1)})
+    shared = torch.ones(3)
+    with pytest.raises(RuntimeError):
+        save_weights(path, {"a": shared, "b": shared})
+    assert load_weights(path)["a"].tolist() == [1.0]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("wrapped", [None, "state_dict", "model"])
+def test_a_torch_file_is_read_with_or_without_its_wrapping(tmp_path, wrapped):
+    state = {"weight": torch.ones(2)}
+    torch.save(state if wrapped is None else {wrapped: state, "epoch": 3}, tmp_path / "model.pt")
+    assert load_weights(tmp_path / "model.pt")["weight"].tolist() == [1.0, 1.0]
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nowhere\.safetensors does not exist"):
+        load_weights(tmp_path / "nowhere.safetensors")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.pt"])
+def test_a_damaged_file_is_named(tmp_path, name):
+    (tmp_path / name).write_bytes(b"not a checkpoint at all")
+    with pytest.raises(CheckpointError, match=f"{name} is damaged") as error:
+        load_weights(tmp_path / name)
+    one_line(error)
+
+
+def test_a_file_that_carries_code_is_not_run(tmp_path):
+    torch.save(nn.Linear(1, 1), tmp_path / "model.pt")
+    with pytest.raises(CheckpointError, match="holds more than tensors"):
+        load_weights(tmp_path / "model.pt")
+
+
+def test_a_file_without_tensors_is_refused(tmp_path):
+    torch.save({"epoch": 3}, tmp_path / "model.pt")
+    with pytest.raises(CheckpointError, match="holds no state dict"):
+        load_weights(tmp_path / "model.pt")
+
+
+def test_a_network_gets_the_weights_of_its_checkpoint(tmp_path):
+    torch.manual_seed(0)
+    saved, fresh = nn.Linear(2, 3), nn.Linear(2, 3)
+    save_weights(tmp_path / "model.safetensors", saved.state_dict())
+    load_into(fresh, tmp_path / "model.safetensors")
+    assert torch.equal(saved.weight, fresh.weight)
+
+
+def test_a_checkpoint_of_another_network_is_refused_by_its_first_keys(tmp_path):
+    path = tmp_path / "other.safetensors"
+    save_weights(path, nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)).state_dict())
+    with pytest.raises(CheckpointError) as error:
+        load_into(PvtFpn(), path)
+    message = one_line(error)
+    assert f"checkpoint {path} is of another network than PvtFpn" in message
+    assert "lacks encoder.patch_embed1.proj.weight" in message
+    assert "has 0.bias, 0.weight, 1.bias and 3 more" in message
+    assert len(message) < 500
+
+
+def test_a_refused_checkpoint_leaves_the_network_as_it_was(tmp_path):
+    network = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    before = [parameter.clone() for parameter in network.parameters()]
+    changed = {name: tensor + 1 for name, tensor in network.state_dict().items()}
+    save_weights(tmp_path / "a.safetensors", changed | {"1.weight": torch.ones(2, 1)})
+    with pytest.raises(CheckpointError, match=r"1\.weight is \[2, 1\] and should be \[1, 1\]"):
+        load_into(network, tmp_path / "a.safetensors")
+    assert all(torch.equal(*pair) for pair in zip(before, network.parameters(), strict=True))
+
+
+def test_another_number_of_classes_is_explained(tmp_path):
+    path = tmp_path / "three.safetensors"
+    save_weights(path, PvtFpn(out_channels=3).state_dict())
+    with pytest.raises(CheckpointError) as error:
+        load_into(PvtFpn(out_channels=4), path)
+    assert "trained for 3 classes and the site has 4, background included" in one_line(error)
+
+
+def test_a_plain_network_refuses_the_appearance_head_of_pfedsis(tmp_path):
+    save_weights(tmp_path / "pfedsis.safetensors", PvtFpn(appearance_head=True).state_dict())
+    with pytest.raises(CheckpointError, match=r"it has head_appearance\.bias, head_appearance\.weight$"):
+        load_into(PvtFpn(), tmp_path / "pfedsis.safetensors")
+
+
+def official_checkpoint(path: Path) -> dict[str, torch.Tensor]:
+    """A file as whai362/PVT publishes it: the encoder's own names at the top level and a classifier."""
+    state = {name: torch.randn_like(tensor) for name, tensor in PvtV2B0().state_dict().items()}
+    torch.save(state | {"head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, path)
+    return state
+
+
+def test_the_official_checkpoint_loads_into_the_encoder(tmp_path):
+    torch.manual_seed(0)
+    state = official_checkpoint(tmp_path / "pvt_v2_b0.pth")
+    network = PvtFpn()
+    head = network.head_global.weight.clone()
+    load_encoder(network, tmp_path / "pvt_v2_b0.pth")
+    assert all(torch.equal(tensor, state[name]) for name, tensor in network.encoder.state_dict().items())
+    assert torch.equal(network.head_global.weight, head)
+
+
+def test_another_encoder_is_refused(tmp_path):
+    state = official_checkpoint(tmp_path / "pvt_v2_b0.pth")
+    torch.save(state | {"patch_embed1.proj.weight": torch.ones(64, 3, 7, 7)}, tmp_path / "pvt_v2_b1.pth")
+    with pytest.raises(CheckpointError, match=r"patch_embed1\.proj\.weight is \[64, 3, 7, 7\]"):
+        load_encoder(PvtFpn(), tmp_path / "pvt_v2_b1.pth")
