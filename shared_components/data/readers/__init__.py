@@ -1,0 +1,53 @@
+"""One reader per public dataset, found by listing this folder.
+
+A reader is a module with the members of `Reader`. It knows the dataset's layout on disk, its ids or colours
+and its crop, and nothing of sites or splits. A new dataset is one new file here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+from typing import Protocol, cast
+
+import numpy as np
+
+Listing = list[tuple[int, Path, tuple[Path, ...]]]
+
+
+class Reader(Protocol):
+    """What the module of a dataset offers."""
+
+    CLASS_MAP: str
+    """Name of the class map (`shared_components.data.classes`) that `read_mask` returns."""
+
+    def videos(self, root: Path) -> list[str]:
+        """List the names of the videos under a root, in natural order."""
+
+    def frames(self, root: Path, video: str) -> Listing:
+        """List (number, image, masks) in time order, for every frame with an image or a mask.
+
+        The files need not all exist: a missing one is listed under the name it should have.
+        """
+
+    def native_masks(self, video: str) -> bool:
+        """Say whether the masks of a video may have another size than its images."""
+
+    def read_image(self, path: Path) -> np.ndarray:
+        """Read one frame as uint8 (H, W, 3) RGB, cropped as the dataset asks."""
+
+    def read_mask(self, masks: tuple[Path, ...]) -> np.ndarray:
+        """Read one frame's mask as uint8 (H, W) canonical ids, cropped alike."""
+
+
+def reader_names() -> list[str]:
+    """List the datasets that can be read."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def find_reader(dataset: str) -> Reader:
+    """Return the reader of a dataset named in `reader_names`."""
+    if dataset not in reader_names():
+        raise KeyError(f"no reader for dataset {dataset!r}; there are {', '.join(reader_names())}")
+    return cast(Reader, importlib.import_module(f"{__name__}.{dataset}"))

@@ -1,0 +1,155 @@
+"""Read images and label files strictly: nothing half-read, nothing guessed.
+
+Every error is a `DataError` that begins with the file and ends with what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+_UNKNOWN = 255
+# The last marker of a complete file; decoders return the top half of a cut file without complaint.
+_ENDINGS = {b"\x89PNG": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
+_TAIL_BYTES = 1024
+
+
+class DataError(ValueError):
+    """A file of a dataset is missing or is not what it should be; the message begins with the file."""
+
+
+def read_rgb(path: Path) -> np.ndarray:
+    """Read a colour frame as uint8 (H, W, 3) RGB."""
+    return cv2.cvtColor(_decode(path, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+
+
+def read_colours(path: Path) -> np.ndarray:
+    """Read a colour-coded label as uint8 (H, W, 3) RGB; an alpha channel is left out."""
+    label = _decode(path, cv2.IMREAD_UNCHANGED)
+    if label.ndim != 3 or label.shape[2] < 3 or label.dtype != np.uint8:
+        raise DataError(f"{path}: is not an 8-bit RGB or RGBA label; export the colour-coded label again")
+    return np.ascontiguousarray(label[:, :, 2::-1])
+
+
+def read_ids(path: Path) -> np.ndarray:
+    """Read a label of grey ids, in one channel or in three equal ones, as uint8 (H, W)."""
+    label = _decode(path, cv2.IMREAD_UNCHANGED)
+    if label.dtype != np.uint8:
+        raise DataError(f"{path}: holds {label.dtype} values; export the mask with 8 bits per pixel")
+    if label.ndim == 2:
+        return label
+    first = label[:, :, 0]
+    if not all(np.array_equal(first, label[:, :, channel]) for channel in (1, 2)):
+        raise DataError(f"{path}: is a colour image, not a mask of ids; export one grey channel of ids")
+    return np.ascontiguousarray(first)
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """Read one uint8 array; arrays of objects (pickles) are refused."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError(f"{path}: file is missing; put it back or take the video out of the split") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: cannot be read as .npy ({error}); copy the file again") from error
+    if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
+        kind = array.dtype if isinstance(array, np.ndarray) else "several arrays"
+        raise DataError(f"{path}: holds {kind}, not one uint8 array; write it again as uint8")
+    return array
+
+
+def map_ids(label: np.ndarray, table: Mapping[int, int], *, path: Path, allowed: str) -> np.ndarray:
+    """Translate a dataset's ids to canonical ids.
+
+    Args:
+        label: uint8 (H, W) with the dataset's ids.
+        table: canonical id of every id the dataset may hold.
+        allowed: what the dataset may hold, in words, for the error.
+
+    Returns:
+        uint8 (H, W) with canonical ids.
+
+    Raises:
+        DataError: the label holds an id that the table does not.
+    """
+    lookup = np.full(256, _UNKNOWN, dtype=np.uint8)
+    lookup[list(table)] = list(table.values())
+    canonical = np.asarray(cv2.LUT(np.ascontiguousarray(label), lookup), dtype=np.uint8)
+    unknown = canonical == _UNKNOWN
+    if unknown.any():
+        ids = np.unique(label[unknown]).tolist()
+        raise DataError(f"{path}: mask holds unknown ids {ids[:8]}; {allowed}; correct the mask")
+    return canonical
+
+
+def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, Path]:
+    """Find the folders that hold a video, in `root` or one level below it (train1/, release_2/, ...).
+
+    Returns:
+        Path of every video by its folder's name, in natural order (2 before 10).
+    """
+    found: dict[str, Path] = {}
+    children = sorted(path for path in root.iterdir() if path.is_dir())
+    below = [path for child in children if not holds_video(child) for path in sorted(child.iterdir())]
+    for path in [*children, *below]:
+        if path.is_dir() and holds_video(path):
+            if path.name in found:
+                raise DataError(
+                    f"{root}: holds two videos named {path.name!r} ({found[path.name]} and {path}); "
+                    "set 'root' one level deeper or rename one"
+                )
+            found[path.name] = path
+    return {name: found[name] for name in sorted(found, key=natural_order)}
+
+
+def natural_order(name: str) -> tuple[tuple[str, int], ...]:
+    """Sort key that puts video_2 before video_10."""
+    return tuple((text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", name))
+
+
+def frame_number(path: Path) -> int:
+    """Return the last number in a file's name: frame012.png -> 12, img_07_raw.png -> 7."""
+    numbers = re.findall(r"\d+", path.stem)
+    if not numbers:
+        raise DataError(f"{path}: has no frame number in its name; rename it or move it out of the folder")
+    return int(numbers[-1])
+
+
+def by_number(folder: Path, *patterns: str) -> dict[int, Path]:
+    """List a folder's files by frame number, for the first of the patterns that matches any file."""
+    for pattern in patterns:
+        files: dict[int, Path] = {}
+        for path in sorted(folder.glob(pattern)):
+            number = frame_number(path)
+            if number in files:
+                raise DataError(
+                    f"{path}: has the same frame number as {files[number].name}; remove one of them"
+                )
+            files[number] = path
+        if files:
+            return files
+    return {}
+
+
+def _decode(path: Path, flags: int) -> np.ndarray:
+    try:
+        data = np.fromfile(path, dtype=np.uint8)
+    except FileNotFoundError:
+        raise DataError(f"{path}: file is missing; put it back or take the video out of the split") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be opened ({error.strerror}); check its rights") from error
+    image = cv2.imdecode(data, flags) if _is_complete(data) else None
+    if image is None:
+        raise DataError(f"{path}: is not a readable image (empty, cut off or damaged); copy the file again")
+    return image
+
+
+def _is_complete(data: np.ndarray) -> bool:
+    head, tail = data[:4].tobytes(), data[-_TAIL_BYTES:].tobytes()
+    return data.size > 0 and all(
+        ending in tail for start, ending in _ENDINGS.items() if head.startswith(start)
+    )

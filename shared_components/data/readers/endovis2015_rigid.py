@@ -1,0 +1,57 @@
+"""EndoVis 2015 rigid instruments, training set: 4 colorectal surgeries of 40 frames of 640x480.
+
+    root/OPn/Raw/img_01_raw.png                       (or .jpg)
+    root/OPn/Masks/img_01_class.png                   (or Masks_class/)
+
+Masks hold 0 background, 160 shaft, 70 manipulator (wrist and claspers in one). The *_instrument.png files
+beside them tell instruments apart and are not read. The official rule is to leave one surgery out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from shared_components.data.files import by_number, map_ids, read_ids, read_rgb, video_folders
+from shared_components.data.readers import Listing
+
+CLASS_MAP = "shaft_manipulator"
+_PARTS = {0: 0, 160: 1, 70: 2}
+_ALLOWED = "EndoVis 2015 rigid classes are 0, 160 shaft, 70 manipulator"
+
+
+def videos(root: Path) -> list[str]:
+    return list(_folders(root))
+
+
+def frames(root: Path, video: str) -> Listing:
+    folder = _folders(root)[video]
+    mask_folder = folder / "Masks_class" if (folder / "Masks_class").is_dir() else folder / "Masks"
+    images = by_number(folder / "Raw", "*_raw.png", "*_raw.jpg")
+    masks = by_number(mask_folder, "*_class.png")
+    return [
+        (
+            number,
+            images.get(number, folder / "Raw" / f"img_{number:02d}_raw.png"),
+            (masks.get(number, mask_folder / f"img_{number:02d}_class.png"),),
+        )
+        for number in sorted(images.keys() | masks.keys())
+    ]
+
+
+def native_masks(video: str) -> bool:
+    return False
+
+
+def read_image(path: Path) -> np.ndarray:
+    return read_rgb(path)
+
+
+def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
+    (path,) = masks
+    return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
+
+
+def _folders(root: Path) -> dict[str, Path]:
+    return video_folders(root, lambda path: (path / "Raw").is_dir())

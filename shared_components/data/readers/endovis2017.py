@@ -1,0 +1,101 @@
+"""EndoVis 2017 robotic instruments, part masks (Allan et al., arXiv 1902.06426).
+
+    root/instrument_dataset_N/left_frames/frame000.png              1920x1080
+    root/instrument_dataset_N/ground_truth/<Instrument>_labels/frame000.png
+
+One mask folder per instrument; folders with 'Other' in the name (not robotic) are left out. Values: 10 shaft,
+20 wrist, 30 claspers, 40 other. Frames and masks of 1920x1080 are cropped to the camera picture, 1280x1024
+at (320, 28), as the challenge says.
+
+Where instruments overlap the part nearest the tip wins (clasper over wrist over shaft): no file says which
+instrument is in front, and this rule is independent of the order of the folders.
+
+The layout that ternaus/robot-surgery-segmentation writes (cropped_train: images/*.jpg, parts_masks/*.png with
+the ids times 85) is read too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from shared_components.data.files import DataError, by_number, map_ids, read_ids, read_rgb, video_folders
+from shared_components.data.readers import Listing
+
+CLASS_MAP = "parts"
+_PARTS = {0: 0, 10: 1, 20: 2, 30: 3, 40: 0}
+_ALLOWED = "EndoVis 2017 parts are 0, 10 shaft, 20 wrist, 30 clasper, 40 other"
+_CROPPED_PARTS = {0: 0, 85: 1, 170: 2, 255: 3}
+_CROPPED_ALLOWED = "the parts of a cropped_train folder are 0, 85 shaft, 170 wrist, 255 clasper"
+_FULL_SIZE = (1080, 1920)
+_CROP = (slice(28, 28 + 1024), slice(320, 320 + 1280))
+
+
+def videos(root: Path) -> list[str]:
+    return list(_folders(root))
+
+
+def frames(root: Path, video: str) -> Listing:
+    folder = _folders(root)[video]
+    if (folder / "parts_masks").is_dir():
+        images = by_number(folder / "images", "*.jpg", "*.png")
+        mask_folders = [folder / "parts_masks"]
+    else:
+        images = by_number(folder / "left_frames", "*.png", "*.jpg")
+        mask_folders = _instrument_folders(folder / "ground_truth")
+    masks = [by_number(mask_folder, "*.png") for mask_folder in mask_folders]
+    numbers = sorted(set(images).union(*masks))
+    return [
+        (
+            number,
+            images.get(number, folder / "left_frames" / f"frame{number:03d}.png"),
+            tuple(
+                files.get(number, mask_folder / f"frame{number:03d}.png")
+                for mask_folder, files in zip(mask_folders, masks, strict=True)
+            ),
+        )
+        for number in numbers
+    ]
+
+
+def native_masks(video: str) -> bool:
+    return False
+
+
+def read_image(path: Path) -> np.ndarray:
+    return _crop(read_rgb(path))
+
+
+def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
+    parts = [_crop(_read_parts(path)) for path in masks]
+    for path, part in zip(masks, parts, strict=True):
+        if part.shape != parts[0].shape:
+            raise DataError(
+                f"{path}: is {part.shape[1]}x{part.shape[0]} but {masks[0]} is "
+                f"{parts[0].shape[1]}x{parts[0].shape[0]}; export both at the size of the frame"
+            )
+    return np.maximum.reduce(parts)
+
+
+def _read_parts(path: Path) -> np.ndarray:
+    if path.parent.name == "parts_masks":
+        return map_ids(read_ids(path), _CROPPED_PARTS, path=path, allowed=_CROPPED_ALLOWED)
+    return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
+
+
+def _crop(array: np.ndarray) -> np.ndarray:
+    return array[_CROP] if array.shape[:2] == _FULL_SIZE else array
+
+
+def _folders(root: Path) -> dict[str, Path]:
+    return video_folders(
+        root, lambda path: (path / "left_frames").is_dir() or (path / "parts_masks").is_dir()
+    )
+
+
+def _instrument_folders(ground_truth: Path) -> list[Path]:
+    folders = sorted(path for path in ground_truth.glob("*") if path.is_dir() and "Other" not in path.name)
+    if not folders:
+        raise DataError(f"{ground_truth}: holds no <Instrument>_labels folder; unpack the ground truth here")
+    return folders

@@ -1,0 +1,85 @@
+"""EndoVis 2018 robotic scene segmentation (Allan et al., arXiv 2001.11190).
+
+    root[/miccai_challenge_release_N]/seq_N/left_frames/frame000.png    1280x1024
+    root[/miccai_challenge_release_N]/seq_N/labels/frame000.png         RGB, sometimes RGBA, colour-coded
+
+The official order is shaft 1, clasper 2, wrist 3; the canonical one shaft 1, wrist 2, clasper 3. Tissue,
+threads, clamps, needles, suction and probes are background here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from shared_components.data.files import DataError, by_number, read_colours, read_rgb, video_folders
+from shared_components.data.readers import Listing
+
+CLASS_MAP = "parts"
+_COLOURS: dict[tuple[int, int, int], int] = {
+    (0, 0, 0): 0,  # background tissue
+    (0, 255, 0): 1,  # instrument shaft
+    (0, 255, 255): 3,  # instrument clasper
+    (125, 255, 12): 2,  # instrument wrist
+    (255, 55, 0): 0,  # kidney parenchyma
+    (24, 55, 125): 0,  # covered kidney
+    (187, 155, 25): 0,  # thread
+    (0, 255, 125): 0,  # clamps
+    (255, 255, 125): 0,  # suturing needle
+    (123, 15, 175): 0,  # suction instrument
+    (124, 155, 5): 0,  # small intestine
+    (12, 255, 141): 0,  # ultrasound probe
+}
+_CODES = {(r << 16) + (g << 8) + b: canonical for (r, g, b), canonical in _COLOURS.items()}
+_UNKNOWN = 255
+
+
+def videos(root: Path) -> list[str]:
+    return list(_folders(root))
+
+
+def frames(root: Path, video: str) -> Listing:
+    folder = _folders(root)[video]
+    images = by_number(folder / "left_frames", "*.png")
+    labels = by_number(folder / "labels", "*.png")
+    return [
+        (
+            number,
+            images.get(number, folder / "left_frames" / f"frame{number:03d}.png"),
+            (labels.get(number, folder / "labels" / f"frame{number:03d}.png"),),
+        )
+        for number in sorted(images.keys() | labels.keys())
+    ]
+
+
+def native_masks(video: str) -> bool:
+    return False
+
+
+def read_image(path: Path) -> np.ndarray:
+    return read_rgb(path)
+
+
+def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
+    (path,) = masks
+    colours = read_colours(path)
+    # (H, W, 3) -> (H, W): one number per colour, to compare once instead of three times
+    code = colours[:, :, 0].astype(np.int32) << 16 | colours[:, :, 1].astype(np.int32) << 8 | colours[:, :, 2]
+    canonical = np.full(code.shape, _UNKNOWN, dtype=np.uint8)
+    for value, class_id in _CODES.items():
+        canonical[code == value] = class_id
+    unknown = canonical == _UNKNOWN
+    if unknown.any():
+        row, column = np.argwhere(unknown)[0]
+        colour = tuple(colours[row, column].tolist())
+        raise DataError(
+            f"{path}: holds the unknown colour {colour} at row {row}, column {column} "
+            f"({int(unknown.sum())} such pixels); EndoVis 2018 has the twelve colours of its labels.json, "
+            "so export the label again without compression or resizing"
+        )
+    return canonical
+
+
+def _folders(root: Path) -> dict[str, Path]:
+    return video_folders(root, lambda path: path.name.startswith("seq") and (path / "left_frames").is_dir())

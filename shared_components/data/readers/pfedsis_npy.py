@@ -1,0 +1,68 @@
+"""EndoVis 2017, 2018 and SAR-RARP50 as packed by PFedSIS (doi 10.5522/04/29356586).
+
+    root = robotics_site_npy/siteN
+    root/{train,test}/image/video3frame012.npy    uint8 (512, 640, 3) RGB
+    root/{train,test}/mask/video3frame012.npy     uint8 (H, W), in test at the frame's native size
+
+The folder is part of a video's name: train/video3, test/video9. Site 3 numbers frames by nine digits in steps
+of 60. The ids are taken to be canonical (1 shaft, 2 wrist, 3 clasper), the order in which the paper names the
+parts; the packing itself does not state them.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from shared_components.data.files import DataError, map_ids, natural_order, read_npy
+from shared_components.data.readers import Listing
+
+CLASS_MAP = "parts"
+_PARTS = {0: 0, 1: 1, 2: 2, 3: 3}
+_ALLOWED = "PFedSIS masks hold 0, 1 shaft, 2 wrist, 3 clasper"
+_FOLDERS = ("train", "test")
+_NAME = re.compile(r"(video\d+)frame(\d+)")
+
+
+def videos(root: Path) -> list[str]:
+    return [
+        f"{folder}/{video}"
+        for folder in _FOLDERS
+        for video in sorted({name[1] for name in _names(root / folder)}, key=natural_order)
+    ]
+
+
+def frames(root: Path, video: str) -> Listing:
+    folder, name = video.split("/")
+    found = {int(match[2]): f"{match[0]}.npy" for match in _names(root / folder) if match[1] == name}
+    return [
+        (number, root / folder / "image" / file, (root / folder / "mask" / file,))
+        for number, file in sorted(found.items())
+    ]
+
+
+def native_masks(video: str) -> bool:
+    return video.startswith("test/")
+
+
+def read_image(path: Path) -> np.ndarray:
+    image = read_npy(path)
+    if image.ndim != 3 or image.shape[2] != 3:
+        raise DataError(f"{path}: has shape {image.shape}; an image is (H, W, 3), so write it again")
+    return image
+
+
+def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
+    (path,) = masks
+    mask = read_npy(path)
+    if mask.ndim != 2:
+        raise DataError(f"{path}: has shape {mask.shape}; a mask is (H, W), so write it again")
+    return map_ids(mask, _PARTS, path=path, allowed=_ALLOWED)
+
+
+def _names(folder: Path) -> list[re.Match[str]]:
+    """Match the names of all images and masks of a folder, without their endings."""
+    files = {path.stem for kind in ("image", "mask") for path in (folder / kind).glob("*.npy")}
+    return [match for match in map(_NAME.fullmatch, sorted(files)) if match]

@@ -1,0 +1,110 @@
+"""SAR-RARP50, robotic prostatectomy (Psychogyios et al., arXiv 2401.00496).
+
+    root[/train1|train2|test]/video_*/rgb/000000060.png              unpacked from video_left.avi, 60 fps
+    root[/train1|train2|test]/video_*/segmentation/000000060.png     at 1 Hz: every 60th frame
+
+A file's number is the frame's number in the video. Masks hold ids in one or three equal channels: 1 tool
+clasper, 2 tool wrist, 3 tool shaft; 4 to 9 (needle, thread, suction tool, needle holder, clamps, catheter)
+are background here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from shared_components.data.files import DataError, by_number, map_ids, read_ids, read_rgb, video_folders
+from shared_components.data.readers import Listing
+
+CLASS_MAP = "parts"
+_PARTS = {0: 0, 1: 3, 2: 2, 3: 1, **dict.fromkeys(range(4, 10), 0)}
+_ALLOWED = "SAR-RARP50 ids are 0 to 9 (1 clasper, 2 wrist, 3 shaft)"
+_LABEL_STEP = 60  # 1 Hz at 60 frames per second
+
+
+def videos(root: Path) -> list[str]:
+    return list(_folders(root))
+
+
+def frames(root: Path, video: str) -> Listing:
+    folder = _folders(root)[video]
+    images = by_number(folder / "rgb", "*.png")
+    if not images:
+        raise DataError(f"{folder}: has no rgb/ folder of frames; run 'surgfl unpack-sar-rarp50 {root}' once")
+    masks = by_number(folder / "segmentation", "*.png")
+    return [
+        (number, folder / "rgb" / f"{number:09d}.png", (folder / "segmentation" / f"{number:09d}.png",))
+        for number in sorted(masks.keys() | _unlabelled(images, masks))
+    ]
+
+
+def native_masks(video: str) -> bool:
+    return False
+
+
+def read_image(path: Path) -> np.ndarray:
+    return read_rgb(path)
+
+
+def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
+    (path,) = masks
+    return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
+
+
+def unpack(folder: Path) -> int:
+    """Write the labelled frames of one video folder's video_left.avi to rgb/, and return how many.
+
+    The video is decoded from its start: seeking in it is not exact to the frame. Frames that are there
+    already are kept.
+
+    Raises:
+        DataError: the video cannot be read, or ends before the last labelled frame.
+    """
+    video = folder / "video_left.avi"
+    wanted = set(by_number(folder / "segmentation", "*.png")) - set(by_number(folder / "rgb", "*.png"))
+    capture = cv2.VideoCapture(str(video))
+    try:
+        for number in range(max(wanted, default=-1) + 1):
+            if not capture.grab():
+                raise DataError(f"{video}: is missing, damaged or ends before frame {number}; copy it again")
+            if number in wanted:
+                _write_frame(capture, folder / "rgb" / f"{number:09d}.png")
+    finally:
+        capture.release()
+    return len(wanted)
+
+
+def video_paths(root: Path) -> list[Path]:
+    """List the video folders under a root, unpacked or not."""
+    return list(_folders(root).values())
+
+
+def _write_frame(capture: cv2.VideoCapture, path: Path) -> None:
+    decoded, frame = capture.retrieve()
+    if not decoded:
+        raise DataError(f"{path.parent.parent / 'video_left.avi'}: frame {int(path.stem)} cannot be decoded")
+    path.parent.mkdir(exist_ok=True)
+    unfinished = path.with_suffix(".part")
+    cv2.imencode(".png", frame)[1].tofile(unfinished)
+    unfinished.replace(path)
+
+
+def _unlabelled(images: dict[int, Path], masks: dict[int, Path]) -> set[int]:
+    """Find the frames whose mask is missing.
+
+    Most frames have no mask and miss none. A mask is missed on the 1 Hz grid before the last mask, and after
+    it too where rgb/ was unpacked at 1 Hz.
+    """
+    on_grid = {number for number in images if number % _LABEL_STEP == 0}
+    end = max(images if len(on_grid) == len(images) else masks, default=0)
+    return {number for number in on_grid if number <= end} - masks.keys()
+
+
+def _folders(root: Path) -> dict[str, Path]:
+    return video_folders(root, lambda path: path.name.startswith("video") and _holds_frames(path))
+
+
+def _holds_frames(path: Path) -> bool:
+    return (path / "rgb").is_dir() or (path / "segmentation").is_dir()
