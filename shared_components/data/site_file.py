@@ -1,0 +1,249 @@
+"""Describe a hospital's data by a `site.yaml` on its own disk, read strictly.
+
+    name: hospital-a                 # default: the name the federation gives the site
+    dataset: endovis2017             # a reader's name
+    root: /data/endovis2017          # absolute, or relative to this file
+    classes: parts                   # default: the dataset's own class map
+    split:                           # by video, never by frame
+      train: [instrument_dataset_1, instrument_dataset_2]
+      validation: [instrument_dataset_3]
+      test: [instrument_dataset_4]
+    frame_interval: 1                # take every n-th labelled frame
+    text: "da Vinci, porcine"        # description
+    publish: [style]                 # what the site shares beyond weights; [] refuses
+    quarantine: 0.0                  # share of unreadable frames it may set aside, 0 to 0.2
+
+A site with one surgery only may cut it by time: `train: [{OP1: [0, 30]}]` takes its first 30 labelled frames.
+
+A key or value that is not understood is an error, never a default.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shared_components.data.classes import CLASS_MAPS, MERGES
+from shared_components.data.files import DataError
+from shared_components.data.readers import find_reader, reader_names
+
+SPLITS = ("train", "validation", "test")
+PUBLISHABLE = ("style",)
+MAX_QUARANTINE = 0.2
+_REQUIRED = ("dataset", "root", "split")
+_OPTIONAL = ("name", "classes", "frame_interval", "text", "publish", "quarantine")
+
+
+class SiteError(ValueError):
+    """Something at a site must be put right; the message names the site or its file, and what to do."""
+
+
+@dataclass(frozen=True)
+class VideoRange:
+    """The labelled frames [start, stop) of one video, in time order; stop None means to the end."""
+
+    video: str
+    start: int = 0
+    stop: int | None = None
+
+    def overlaps(self, other: VideoRange) -> bool:
+        """Say whether two ranges share a frame."""
+        ends_before = self.stop is not None and self.stop <= other.start
+        begins_after = other.stop is not None and other.stop <= self.start
+        return self.video == other.video and not ends_before and not begins_after
+
+    def __str__(self) -> str:
+        return self.video if self.stop is None else f"{self.video}[{self.start}:{self.stop}]"
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a `site.yaml` says, checked."""
+
+    name: str
+    dataset: str
+    root: Path
+    class_map: str
+    split: dict[str, tuple[VideoRange, ...]]
+    frame_interval: int
+    text: str
+    publish: tuple[str, ...]
+    quarantine: float
+    path: Path
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes by canonical id, background first."""
+        return CLASS_MAPS[self.class_map]
+
+
+def load_site(path: Path | str, *, name: str | None = None) -> Site:
+    """Read and check a `site.yaml`; the data themselves are checked by `check_site`.
+
+    Args:
+        path: the file, or the folder that holds it.
+        name: the federation's name of the site, used where the file gives none.
+
+    Raises:
+        SiteError: one sentence that begins with the file, names the key and says what to do.
+    """
+    path = Path(path)
+    path = path / "site.yaml" if path.is_dir() else path
+    config = _read_mapping(path)
+    for key in config:
+        _one_of(path, "key", key, [*_REQUIRED, *_OPTIONAL], listed="known keys")
+    for key in _REQUIRED:
+        if key not in config:
+            raise SiteError(f"{path}: has no '{key}'; add it (required are {', '.join(_REQUIRED)})")
+    dataset = _one_of(path, "dataset", config["dataset"], reader_names())
+    root = _root(path, config["root"])
+    return Site(
+        name=_text(path, config, "name") or name or path.resolve().parent.name,
+        dataset=dataset,
+        root=root,
+        class_map=_class_map(path, config.get("classes"), dataset),
+        split=_split(path, config["split"], dataset, root),
+        frame_interval=_frame_interval(path, config.get("frame_interval", 1)),
+        text=_text(path, config, "text"),
+        publish=_publish(path, config.get("publish", list(PUBLISHABLE))),
+        quarantine=_quarantine(path, config.get("quarantine", 0.0)),
+        path=path,
+    )
+
+
+def _read_mapping(path: Path) -> dict[Any, Any]:
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SiteError(f"{path}: no such file; write a site.yaml there") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SiteError(f"{path}: cannot be read ({error}); check the file") from error
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise SiteError(f"{path}: is not valid YAML ({reason}); correct that line") from error
+    if not isinstance(config, dict):
+        raise SiteError(f"{path}: must hold 'key: value' lines, such as 'dataset: endovis2017'")
+    return config
+
+
+def _one_of(path: Path, what: str, value: Any, known: Collection[str], *, listed: str = "known") -> str:
+    if isinstance(value, str) and value in known:
+        return value
+    close = difflib.get_close_matches(str(value), known, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise SiteError(f"{path}: unknown {what} {value!r}; {hint}{listed}: {', '.join(known) or 'none'}")
+
+
+def _text(path: Path, config: dict[Any, Any], key: str) -> str:
+    value = config.get(key, "")
+    if not isinstance(value, str):
+        raise SiteError(f"{path}: '{key}' is {value!r}; write text, in quotes if it looks like a number")
+    return value
+
+
+def _root(path: Path, value: Any) -> Path:
+    if not isinstance(value, str) or not value:
+        raise SiteError(f"{path}: 'root' is {value!r}; write the folder of the dataset")
+    root = path.resolve().parent / Path(value).expanduser()
+    if not root.is_dir():
+        raise SiteError(f"{path}: 'root' is {root}, which is not a folder; mount it or correct the path")
+    return root
+
+
+def _class_map(path: Path, value: Any, dataset: str) -> str:
+    own = find_reader(dataset).CLASS_MAP
+    wanted = own if value is None else _one_of(path, "class map", value, CLASS_MAPS)
+    if wanted != own and (own, wanted) not in MERGES:
+        raise SiteError(
+            f"{path}: 'classes' is {wanted!r}, but {dataset} has {own!r}, which cannot be read so; "
+            f"write {own!r}"
+        )
+    return wanted
+
+
+def _frame_interval(path: Path, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise SiteError(f"{path}: 'frame_interval' is {value!r}; write a whole number of 1 or more")
+    return value
+
+
+def _publish(path: Path, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise SiteError(f"{path}: 'publish' is {value!r}; write a list: [style], or [] to share nothing")
+    return tuple(_one_of(path, "item in 'publish'", item, PUBLISHABLE) for item in value)
+
+
+def _quarantine(path: Path, value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= MAX_QUARANTINE:
+        raise SiteError(
+            f"{path}: 'quarantine' is {value!r}; write a share of the frames from 0 to {MAX_QUARANTINE}"
+        )
+    return float(value)
+
+
+def _split(path: Path, value: Any, dataset: str, root: Path) -> dict[str, tuple[VideoRange, ...]]:
+    if not isinstance(value, dict):
+        raise SiteError(f"{path}: 'split' is {value!r}; write lists of videos under {', '.join(SPLITS)}")
+    videos = _videos(path, dataset, root)
+    split = {
+        _one_of(path, "split", name, SPLITS): tuple(
+            _video_range(path, name, item, videos) for item in _video_list(path, name, listed)
+        )
+        for name, listed in value.items()
+    }
+    _refuse_overlaps(path, split)
+    return split
+
+
+def _videos(path: Path, dataset: str, root: Path) -> list[str]:
+    try:
+        return find_reader(dataset).videos(root)
+    except DataError as error:
+        raise SiteError(f"{path}: {error}") from error
+
+
+def _video_list(path: Path, split: Any, value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [{video: bounds} for video, bounds in value.items()]
+    if not isinstance(value, list):
+        raise SiteError(f"{path}: split {split!r} is {value!r}; write a list of videos, such as [video_1]")
+    return value
+
+
+def _video_range(path: Path, split: str, item: Any, videos: list[str]) -> VideoRange:
+    if not isinstance(item, dict):
+        return VideoRange(_known_video(path, split, item, videos))
+    if len(item) != 1:
+        raise SiteError(
+            f"{path}: split {split!r} holds {item!r}; write one video with its range: OP1: [0, 30]"
+        )
+    ((video, bounds),) = item.items()
+    _known_video(path, split, video, videos)
+    whole = isinstance(bounds, list) and len(bounds) == 2 and all(type(bound) is int for bound in bounds)
+    if not whole or not 0 <= bounds[0] < bounds[1]:
+        raise SiteError(
+            f"{path}: split {split!r} gives {video} the range {bounds!r}; write two whole numbers, the first "
+            "frame and the one after the last, such as [0, 30]"
+        )
+    return VideoRange(video, bounds[0], bounds[1])
+
+
+def _known_video(path: Path, split: str, video: Any, videos: list[str]) -> str:
+    return _one_of(path, f"video in split {split!r}", video, videos, listed="'root' holds")
+
+
+def _refuse_overlaps(path: Path, split: dict[str, tuple[VideoRange, ...]]) -> None:
+    parts = [(name, part) for name, ranges in split.items() for part in ranges]
+    for (name, part), (other_name, other) in combinations(parts, 2):
+        if part.overlaps(other):
+            where = f"splits {name!r} and {other_name!r}" if name != other_name else f"split {name!r} twice"
+            raise SiteError(
+                f"{path}: {part} and {other} share frames, in {where}; give every frame to one split only"
+            )

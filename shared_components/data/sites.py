@@ -1,0 +1,116 @@
+"""List and read the labelled frames of a site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shared_components.data.classes import merge_classes
+from shared_components.data.files import DataError
+from shared_components.data.readers import find_reader
+from shared_components.data.site_file import SPLITS, Site, SiteError, VideoRange, load_site
+
+__all__ = [
+    "SPLITS",
+    "Frame",
+    "Site",
+    "SiteError",
+    "VideoRange",
+    "frames",
+    "load_site",
+    "read_image",
+    "read_mask",
+    "read_pair",
+]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One labelled frame on disk.
+
+    `index` is the number in the file's name. `masks` holds one file, or one per instrument.
+    """
+
+    site: str
+    video: str
+    index: int
+    image: Path
+    masks: tuple[Path, ...]
+    dataset: str
+    class_map: str
+
+
+def frames(site: Site, split: str) -> list[Frame]:
+    """List a split's frames: videos as listed in `site.yaml`, each in time order.
+
+    Raises:
+        SiteError: the split has no frames, or a video has fewer than its range asks for.
+    """
+    listed = [frame for part in site.split.get(split, ()) for frame in _frames_of(site, split, part)]
+    if not listed:
+        raise SiteError(f"site {site.name}: split {split!r} has no frames; list its videos in {site.path}")
+    return listed
+
+
+def read_image(frame: Frame) -> np.ndarray:
+    """Read a frame as uint8 (H, W, 3) RGB.
+
+    Raises:
+        SiteError: the file is missing or unreadable.
+    """
+    try:
+        return find_reader(frame.dataset).read_image(frame.image)
+    except DataError as error:
+        raise SiteError(f"site {frame.site}: {error}") from error
+
+
+def read_mask(frame: Frame) -> np.ndarray:
+    """Read a frame's mask as uint8 (H, W), canonical ids of the frame's class map.
+
+    Raises:
+        SiteError: a file is missing, unreadable or holds an id or colour that the dataset does not have.
+    """
+    reader = find_reader(frame.dataset)
+    try:
+        return merge_classes(reader.read_mask(frame.masks), reader.CLASS_MAP, frame.class_map)
+    except DataError as error:
+        raise SiteError(f"site {frame.site}: {error}") from error
+
+
+def read_pair(frame: Frame) -> tuple[np.ndarray, np.ndarray]:
+    """Read a frame and its mask, and check that they belong together.
+
+    Returns:
+        uint8 (H, W, 3) RGB, and uint8 (H, W) canonical ids of the same size; of another size only where the
+        dataset keeps masks at the native size (PFedSIS's test folder).
+
+    Raises:
+        SiteError: as `read_image` and `read_mask`, or the sizes differ.
+    """
+    image, mask = read_image(frame), read_mask(frame)
+    height, width = image.shape[:2]
+    if mask.shape != (height, width) and not find_reader(frame.dataset).native_masks(frame.video):
+        raise SiteError(
+            f"site {frame.site}: {frame.masks[0]}: mask is {mask.shape[1]}x{mask.shape[0]} but its image "
+            f"{frame.image} is {width}x{height}; export the mask at the size of its image"
+        )
+    return image, mask
+
+
+def _frames_of(site: Site, split: str, part: VideoRange) -> list[Frame]:
+    try:
+        listing = find_reader(site.dataset).frames(site.root, part.video)
+    except (DataError, KeyError) as error:
+        raise SiteError(f"site {site.name}: video {part.video!r} of split {split!r}: {error}") from error
+    if part.stop is not None and part.stop > len(listing):
+        raise SiteError(
+            f"site {site.name}: split {split!r} asks for frames {part.start} to {part.stop} of {part.video}, "
+            f"which has {len(listing)}; correct the range in {site.path} or complete the video"
+        )
+    chosen = listing[part.start : part.stop : site.frame_interval]
+    return [
+        Frame(site.name, part.video, index, image, masks, site.dataset, site.class_map)
+        for index, image, masks in chosen
+    ]
