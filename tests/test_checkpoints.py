@@ -89,7 +89,7 @@ def test_a_checkpoint_of_another_network_is_refused_by_its_first_keys(tmp_path):
     with pytest.raises(CheckpointError) as error:
         load_into(PvtFpn(), path)
     message = one_line(error)
-    assert f"checkpoint {path} is of another network than PvtFpn" in message
+    assert f"checkpoint {path} is a checkpoint of another network than PvtFpn" in message
     assert "lacks encoder.patch_embed1.proj.weight" in message
     assert "has 0.bias, 0.weight, 1.bias and 3 more" in message
     assert len(message) < 500
