@@ -1,0 +1,117 @@
+"""Height maps of solid parts, drawn in millimetres: polygons with rounded edges, grooves, pins, grain."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+Array = np.ndarray
+Point = tuple[float, float]
+
+DARK, METAL, STAINED, ACCENT = range(4)  # materials
+HEIGHT_SCALE, ALBEDO_SCALE = 32.0, 170.0  # uint8 steps per mm and per unit of albedo
+
+
+@dataclass(frozen=True)
+class Plate:
+    """One part as images of (h, w) pixels.
+
+    Attributes:
+        surface: (h, w, 4) uint8: normal x and y (128 = 0, 127 steps per unit), height, albedo.
+        cover: (h, w) uint8: 0 outside, 1 + material inside.
+        origin: pixel (x, y) of the joint; scale: pixels per mm.
+    """
+
+    surface: Array
+    cover: Array
+    origin: Point
+    scale: float
+
+    def mirrored(self) -> "Plate":
+        """Return the plate flipped across its axis."""
+        surface = self.surface[::-1].copy()
+        surface[..., 1] = np.minimum(256 - surface[..., 1].astype(np.int16), 255)
+        joint = (self.origin[0], self.cover.shape[0] - 1 - self.origin[1])
+        return Plate(surface, self.cover[::-1].copy(), joint, self.scale)
+
+
+class Carver:
+    """A height map under construction; lengths in mm, x from `left` to `right`, y from -half to half."""
+
+    def __init__(self, left: float, right: float, half: float, scale: float) -> None:
+        self.left, self.half, self.scale = left, half, scale
+        self.shape = (round(2 * half * scale) + 3, round((right - left) * scale) + 3)
+        self.height = np.zeros(self.shape, np.float32)
+        self.albedo = np.ones(self.shape, np.float32)
+        self.cover = np.zeros(self.shape, np.uint8)
+        self.origin = (1 - left * scale, 1 + half * scale)
+
+    def _mask(self, points: Sequence[Point]) -> Array:
+        pixels = (np.asarray(points) * self.scale + self.origin) * 16
+        mask = np.zeros(self.shape, np.uint8)
+        cv2.fillPoly(mask, [np.round(pixels).astype(np.int32)], 1, shift=4)
+        return mask
+
+    def body(self, points: Sequence[Point], *, thick: float, round_: float, material: int = METAL) -> None:
+        """Raise a polygon to `thick` mm with edges rounded over `round_` mm."""
+        mask = self._mask(points)
+        edge = cv2.distanceTransform(np.pad(mask, 1), cv2.DIST_L2, 5)[1:-1, 1:-1] / (self.scale * round_)
+        raised = thick * np.sqrt(np.clip(1.0 - (1.0 - np.minimum(edge, 1.0)) ** 2, 0.0, 1.0))
+        higher = (mask > 0) & (raised >= self.height)
+        self.height[higher] = raised[higher]
+        self.cover[higher] = 1 + material
+
+    def disc(
+        self, centre: Point, radius: float, *, thick: float, round_: float, material: int = METAL
+    ) -> None:
+        turn = np.linspace(0, 2 * np.pi, 40, endpoint=False)
+        points = np.stack([centre[0] + radius * np.cos(turn), centre[1] + radius * np.sin(turn)], 1)
+        self.body(list(map(tuple, points)), thick=thick, round_=round_, material=material)
+
+    def sink(self, points: Sequence[Point], *, deep: float, dark: float) -> None:
+        """Press a polygon `deep` mm into the part and darken it."""
+        mask = cv2.GaussianBlur(self._mask(points).astype(np.float32), (0, 0), 0.12 * self.scale)
+        self.height = np.maximum(self.height - deep * mask, 0.0)
+        self.albedo *= 1.0 - (1.0 - dark) * mask
+
+    def groove(self, start: Point, end: Point, width: float, *, dark: float = 0.35) -> None:
+        dx, dy = end[0] - start[0], end[1] - start[1]
+        length = float(np.hypot(dx, dy))
+        nx, ny = -dy / length * width / 2, dx / length * width / 2
+        corners = [(start[0] + nx, start[1] + ny), (end[0] + nx, end[1] + ny)]
+        corners += [(end[0] - nx, end[1] - ny), (start[0] - nx, start[1] - ny)]
+        self.sink(corners, deep=0.25, dark=dark)
+
+    def pin(self, centre: Point, radius: float) -> None:
+        """Set a screw head into the part: a bright disc in a dark ring."""
+        turn = np.linspace(0, 2 * np.pi, 32, endpoint=False)
+        ring, head = (
+            [(centre[0] + r * np.cos(t), centre[1] + r * np.sin(t)) for t in turn]
+            for r in (radius, radius * 0.7)
+        )
+        self.sink(ring, deep=0.4, dark=0.3)
+        mask = self._mask(head) > 0
+        self.height[mask] += 0.5
+        self.albedo[mask] = 1.15
+        self.groove(
+            (centre[0] - radius * 0.6, centre[1]), (centre[0] + radius * 0.6, centre[1]), 0.25, dark=0.4
+        )
+
+    def plate(self, grain: float, rng: np.random.Generator) -> Plate:
+        """Turn the relief into normals; `grain` roughens the albedo like cast metal."""
+        slope_x = cv2.Sobel(self.height, cv2.CV_32F, 1, 0, scale=self.scale / 8)
+        slope_y = cv2.Sobel(self.height, cv2.CV_32F, 0, 1, scale=self.scale / 8)
+        length = np.sqrt(1.0 + slope_x**2 + slope_y**2)
+        speckle = cv2.GaussianBlur(
+            rng.standard_normal(self.shape).astype(np.float32), (0, 0), 0.07 * self.scale
+        )
+        albedo = self.albedo * (1.0 + grain * speckle / max(float(speckle.std()), 1e-6))
+        channels = [
+            128 - 127 * slope_x / length,
+            128 - 127 * slope_y / length,
+            HEIGHT_SCALE * self.height,
+            ALBEDO_SCALE * albedo,
+        ]
+        surface = np.clip(np.stack(channels, -1) + 0.5, 0, 255).astype(np.uint8)
+        return Plate(surface, self.cover, self.origin, self.scale)

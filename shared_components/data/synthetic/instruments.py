@@ -1,0 +1,185 @@
+"""Parts of robotic instruments as height maps: shaft, wrist and jaws of four tools.
+
+Each part is a plate seen face-on with its own relief, drawn once in millimetres; `raster.py` places the plates
+in space. x runs along the part from its joint towards the tip, y across, the relief towards the viewer.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import cv2
+import numpy as np
+
+from shared_components.data.synthetic.carving import ACCENT, DARK, METAL, Carver, Plate
+
+BACKGROUND, SHAFT, WRIST, CLASPER = range(4)
+RADIUS = 4.0  # of the shaft, mm
+
+KINDS = ("Large_Needle_Driver", "Prograsp_Forceps", "Monopolar_Curved_Scissors", "Maryland_Bipolar_Forceps")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """The plates of one tool and the distances between its joints (mm)."""
+
+    shaft: Plate
+    wrist: Plate
+    jaws: tuple[Plate, Plate]
+    wrist_length: float
+    jaw_length: float
+    widest: float  # largest opening of the jaws, radians
+
+
+def _shaft(scale: float, rng: np.random.Generator, sleeve: float) -> Plate:
+    """A dark tube with a metal sleeve of `sleeve` mm that ends in a fork around the wrist."""
+    carver = Carver(-75.0, 4.0, RADIUS, scale)
+    y = (np.arange(carver.shape[0], dtype=np.float32) - carver.origin[1]) / scale
+    x = (np.arange(carver.shape[1], dtype=np.float32) - carver.origin[0]) / scale
+    tube = (np.abs(y)[:, None] <= RADIUS) & (x[None] <= 0.0)
+    carver.height = np.where(tube, np.sqrt(np.maximum(RADIUS**2 - y**2, 0.0))[:, None], 0.0).astype(
+        np.float32
+    )
+    carver.cover[tube] = np.broadcast_to(np.where(x > -sleeve, 1 + METAL, 1 + DARK), carver.shape)[tube]
+    streaks = cv2.resize(rng.standard_normal((24, 60), dtype=np.float32), carver.shape[::-1])
+    carver.albedo += np.where(x[None] > -sleeve, 0.0, 0.10 * streaks).astype(np.float32)
+    for ring in (-sleeve, -sleeve - 1.2, -sleeve + 1.0):
+        carver.albedo[:, np.abs(x - ring) < 0.16] *= 0.45
+    carver.albedo[:, np.abs(x + sleeve + 0.6) < 0.35] *= 1.5
+    fork = [(-1.0, -2.6), (2.2, -2.4), (3.4, -1.2), (3.4, 1.2), (2.2, 2.4), (-1.0, 2.6)]
+    carver.body(fork, thick=RADIUS + 0.2, round_=0.8)
+    carver.pin((1.4, 0.0), 1.3)
+    carver.groove((-sleeve + 2.0, 2.0), (-1.5, 2.0), 0.4)
+    return carver.plate(0.07, rng)
+
+
+def _wrist(scale: float, rng: np.random.Generator, kind: str) -> Plate:
+    """A waisted link between two pulleys; the scissors wear an insulating sleeve over it."""
+    carver = Carver(-2.0, 12.5, 4.2, scale)
+    link = [
+        (-1.5, -2.6),
+        (2.0, -3.3),
+        (6.0, -3.0),
+        (10.0, -2.4),
+        (10.0, 2.4),
+        (6.0, 3.0),
+        (2.0, 3.3),
+        (-1.5, 2.6),
+    ]
+    carver.body(link, thick=2.6, round_=1.4)
+    carver.disc((1.0, 0.0), 3.2, thick=3.0, round_=1.2)
+    carver.disc((9.0, 0.0), 2.9, thick=3.2, round_=1.0)
+    if kind == "Monopolar_Curved_Scissors":
+        cone = [
+            (-1.0, -3.7),
+            (5.0, -3.6),
+            (11.0, -2.5),
+            (12.0, -1.6),
+            (12.0, 1.6),
+            (11.0, 2.5),
+            (5.0, 3.6),
+            (-1.0, 3.7),
+        ]
+        carver.body(cone, thick=3.8, round_=3.0, material=ACCENT)
+        for x in (2.0, 3.2, 4.4):
+            carver.groove((x, -3.6), (x, 3.6), 0.35, dark=0.7)
+        return carver.plate(0.03, rng)
+    carver.sink([(3.0, -2.0), (6.5, -1.7), (6.5, -0.8), (3.0, -1.0)], deep=1.0, dark=0.3)
+    carver.sink([(3.0, 2.0), (6.5, 1.7), (6.5, 0.8), (3.0, 1.0)], deep=1.0, dark=0.3)
+    carver.pin((9.0, 0.0), 1.7)
+    carver.pin((4.8, 0.0), 0.7)
+    if kind == "Maryland_Bipolar_Forceps":
+        carver.disc((11.0, -1.2), 1.3, thick=3.0, round_=0.8, material=ACCENT)
+        carver.disc((11.0, 1.2), 1.3, thick=3.0, round_=0.8, material=ACCENT)
+    return carver.plate(0.10, rng)
+
+
+def _needle_driver_jaw(carver: Carver) -> None:
+    carver.body(
+        [
+            (-1.5, -0.6),
+            (-0.5, 2.2),
+            (2.5, 2.6),
+            (6.0, 2.1),
+            (9.6, 1.3),
+            (10.2, 0.7),
+            (10.2, 0.0),
+            (1.0, -0.2),
+        ],
+        thick=2.0,
+        round_=1.1,
+    )
+    carver.body([(3.0, 0.0), (10.0, 0.0), (10.0, 0.6), (3.0, 0.9)], thick=2.1, round_=0.2)
+    for x in np.arange(3.4, 10.0, 0.7):
+        carver.groove((x, 0.0), (x + 0.5, 0.8), 0.26)
+    carver.pin((0.4, 0.8), 1.0)
+
+
+def _prograsp_jaw(carver: Carver) -> None:
+    carver.body(
+        [
+            (-1.5, -0.6),
+            (-0.5, 2.0),
+            (3.5, 1.9),
+            (5.0, 2.9),
+            (15.5, 2.9),
+            (17.0, 2.2),
+            (17.4, 1.0),
+            (17.2, 0.0),
+            (4.0, 0.0),
+            (1.0, -0.3),
+        ],
+        thick=1.8,
+        round_=0.7,
+    )
+    carver.sink(
+        [(6.0, 0.9), (15.4, 0.9), (15.8, 1.5), (15.4, 2.1), (6.0, 2.1), (5.6, 1.5)], deep=1.6, dark=0.18
+    )
+    for x in np.arange(5.0, 17.0, 0.8):
+        carver.groove((x, 0.0), (x, 0.5), 0.32)
+
+
+def _scissor_jaw(carver: Carver) -> None:
+    x = np.linspace(0, 13.5, 14)
+    bow = 0.022 * (x - 1.0) ** 2 - 0.1
+    width = np.interp(x, [0, 2, 9, 13.5], [2.1, 2.3, 1.5, 0.25])
+    edge = list(zip(x, bow, strict=True)) + list(zip(x[::-1], (bow + width)[::-1], strict=True))
+    carver.body([(-1.2, 0.0), *edge, (-1.2, 1.8)], thick=1.5, round_=0.9)
+    for i in range(2, 13):
+        carver.groove((x[i], bow[i] + 0.1), (x[i + 1], bow[i + 1] + 0.1), 0.22, dark=1.5)
+
+
+def _maryland_jaw(carver: Carver) -> None:
+    x = np.linspace(0, 15.0, 14)
+    bow = 1.3 * np.sin(np.pi * np.clip((x - 2) / 13.5, 0, 1)) * 0.6
+    width = np.interp(x, [0, 3, 10, 15], [2.0, 1.8, 1.25, 0.7])
+    edge = list(zip(x, bow, strict=True)) + list(zip(x[::-1], (bow + width)[::-1], strict=True))
+    carver.body([(-1.2, -0.3), *edge, (-1.2, 1.8)], thick=1.7, round_=0.8)
+    for i in range(5, 13):
+        carver.groove((x[i], bow[i]), (x[i] + 0.05, bow[i] + 0.7), 0.3)
+
+
+# kind: (jaw, wrist length, jaw length, widest opening in radians, metal sleeve of the shaft in mm)
+_SHAPES = {
+    "Large_Needle_Driver": (_needle_driver_jaw, 9.0, 10.2, 0.9, 9.0),
+    "Prograsp_Forceps": (_prograsp_jaw, 9.0, 17.4, 0.8, 12.0),
+    "Monopolar_Curved_Scissors": (_scissor_jaw, 11.0, 13.5, 0.8, 6.0),
+    "Maryland_Bipolar_Forceps": (_maryland_jaw, 10.0, 15.0, 0.9, 7.0),
+}
+
+
+@lru_cache(maxsize=16)
+def tool(kind: str, scale: float) -> Tool:
+    """Carve the plates of one kind at `scale` pixels per mm."""
+    jaw, wrist_length, jaw_length, widest, sleeve = _SHAPES[kind]
+    rng = np.random.Generator(np.random.PCG64(KINDS.index(kind)))
+    carver = Carver(-2.0, jaw_length + 0.5, 4.5, scale)
+    jaw(carver)
+    plate = carver.plate(0.08, rng)
+    return Tool(
+        shaft=_shaft(scale, rng, sleeve),
+        wrist=_wrist(scale, rng, kind),
+        jaws=(plate, plate.mirrored()),
+        wrist_length=wrist_length,
+        jaw_length=jaw_length,
+        widest=widest,
+    )

@@ -1,0 +1,120 @@
+"""Writing one video of synthetic frames in the on-disk layout of a public data set.
+
+Each layout is one function; LAYOUTS lists them. Images and masks are lossless PNG of the rendered size
+(EndoVis 2017's black frame around 1280x1024 is left out).
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from shared_components.data.synthetic.scene import SceneFrame
+
+Array = np.ndarray
+
+# id of background, shaft, wrist, clasper (our 0..3) in each layout
+_ENDOVIS2017_IDS = np.array([0, 10, 20, 30], np.uint8)
+_SAR_RARP50_IDS = np.array([0, 3, 2, 1], np.uint8)
+_ENDOVIS2017_PARTS = {"Shaft": 10, "Wrist": 20, "Claspers": 30, "Other": 40}
+_ENDOVIS2018_CLASSES = (
+    ("background-tissue", (0, 0, 0)),
+    ("instrument-shaft", (0, 255, 0)),
+    ("instrument-clasper", (0, 255, 255)),
+    ("instrument-wrist", (125, 255, 12)),
+    ("kidney-parenchyma", (255, 55, 0)),
+    ("covered-kidney", (24, 55, 125)),
+    ("thread", (187, 155, 25)),
+    ("clamps", (0, 255, 125)),
+    ("suturing-needle", (255, 255, 125)),
+    ("suction-instrument", (123, 15, 175)),
+    ("small-intestine", (124, 155, 5)),
+    ("ultrasound-probe", (12, 255, 141)),
+)
+_ENDOVIS2018_IDS = (0, 1, 3, 2)
+_SAR_RARP50_STEP = 60  # frame numbers between two masks: 60 Hz video, masks at 1 Hz
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A public data set's layout.
+
+    Attributes:
+        video: name of video number N as a format; rate: labelled frames per second.
+        write: `(root, video name, frames) -> iterator of (frame, file stem)`; writes each frame as it passes.
+    """
+
+    video: str
+    rate: float
+    write: Callable[[Path, str, Iterable[SceneFrame]], Iterator[tuple[SceneFrame, str]]]
+
+
+def write_png(path: Path, image: Array) -> None:
+    """Write a grey or RGB image quickly (compression level 1); OSError names the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.ascontiguousarray(image[..., ::-1]) if image.ndim == 3 else image
+    if not cv2.imwrite(str(path), pixels, [cv2.IMWRITE_PNG_COMPRESSION, 1]):
+        raise OSError(f"{path}: cannot be written; is the disk full?")
+
+
+def _write_endovis2017(
+    root: Path, video: str, frames: Iterable[SceneFrame]
+) -> Iterator[tuple[SceneFrame, str]]:
+    """instrument_dataset_N/left_frames/frameNNN.png and ground_truth/<Instrument>_labels/frameNNN.png."""
+    (root / "parts_mapping.json").write_text(json.dumps(_ENDOVIS2017_PARTS, indent=2) + "\n")
+    truth = root / video / "ground_truth"
+    stems, seen, blank = [], {}, None
+    for index, frame in enumerate(frames):
+        stem = f"frame{index:03d}"
+        write_png(root / video / "left_frames" / f"{stem}.png", frame.image)
+        ids = _ENDOVIS2017_IDS[frame.parts]
+        for number, tool in enumerate(frame.tools, start=1):
+            write_png(truth / f"{tool}_labels" / f"{stem}.png", np.where(frame.instances == number, ids, 0))
+            seen.setdefault(tool, set()).add(stem)
+        stems.append(stem)
+        blank = np.zeros_like(frame.parts)
+        yield frame, stem
+    # as in the challenge, every instrument's folder has a mask for every frame
+    for tool in sorted(seen) or ["Left_Large_Needle_Driver"]:
+        for stem in stems:
+            if stem not in seen.get(tool, ()):
+                write_png(truth / f"{tool}_labels" / f"{stem}.png", blank)
+
+
+def _write_endovis2018(
+    root: Path, video: str, frames: Iterable[SceneFrame]
+) -> Iterator[tuple[SceneFrame, str]]:
+    """seq_N/left_frames/frameNNN.png and seq_N/labels/frameNNN.png, colour-coded as labels.json says."""
+    classes = [{"name": n, "color": list(c), "classid": i} for i, (n, c) in enumerate(_ENDOVIS2018_CLASSES)]
+    (root / "labels.json").write_text(json.dumps(classes, indent=2) + "\n")
+    colours = np.array([_ENDOVIS2018_CLASSES[i][1] for i in _ENDOVIS2018_IDS], np.uint8)
+    for index, frame in enumerate(frames):
+        stem = f"frame{index:03d}"
+        write_png(root / video / "left_frames" / f"{stem}.png", frame.image)
+        write_png(root / video / "labels" / f"{stem}.png", colours[frame.parts])
+        yield frame, stem
+
+
+def _write_sar_rarp50(
+    root: Path, video: str, frames: Iterable[SceneFrame]
+) -> Iterator[tuple[SceneFrame, str]]:
+    """video_N/{rgb,segmentation}/%09d.png at 1 Hz and video_N/action_discrete.txt at 10 Hz."""
+    lines = []
+    for index, frame in enumerate(frames):
+        number = index * _SAR_RARP50_STEP
+        stem = f"{number:09d}"
+        write_png(root / video / "rgb" / f"{stem}.png", frame.image)
+        write_png(root / video / "segmentation" / f"{stem}.png", _SAR_RARP50_IDS[frame.parts])
+        lines += [f"{number + offset},{frame.gesture}\n" for offset in range(0, _SAR_RARP50_STEP, 6)]
+        yield frame, stem
+    (root / video / "action_discrete.txt").write_text("".join(lines))
+
+
+LAYOUTS: dict[str, Layout] = {
+    "endovis2017": Layout("instrument_dataset_{}", 2.0, _write_endovis2017),
+    "endovis2018": Layout("seq_{}", 2.0, _write_endovis2018),
+    "sar_rarp50": Layout("video_{}", 1.0, _write_sar_rarp50),
+}

@@ -1,0 +1,215 @@
+"""The looks of the synthetic sites: all that differs between hospitals; instruments' geometry does not.
+
+A look is a value. Adding one means adding an entry to the table below; nothing else names a look.
+Colours are sRGB triples (0..255) as a person would pick them from a picture.
+"""
+
+import zlib
+from dataclasses import dataclass
+from typing import Literal
+
+RGB = tuple[int, int, int]
+Texture = Literal["membrane", "lobular", "tubular", "muscle", "plain"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """Describe how one site's videos appear.
+
+    Attributes:
+        organs: (colour, texture) of the background and then of the organs laid over it.
+        vessels, vessel: how many vessel trees (1 = usual) and their colour.
+        blood: share of the tissue that is bloody (0..1).
+        gauze, thread: the chance that a video shows a swab or a suture thread, which are as white, grey or
+            thin as instruments and are not instruments.
+        light: colour of the light source; exposure: overall gain; vignette: darkening of the corners (0..1).
+        gloss, glint: strength of tissue highlights, and their size (small is wet and sharp).
+        haze: constant veil (0..1); smoke: additional smoke while tissue is coagulated (0..1).
+        noise: sensor noise in grey levels; blur: sigma of the optics in thousandths of the width.
+        aperture: shape of the visible field.
+        shaft, metal, accent: instrument materials; tarnish: share of metal stained by blood (0..1).
+        flat: computer-graphics shading without texture, wetness or noise.
+    """
+
+    name: str
+    text: str
+    organs: tuple[tuple[RGB, Texture], ...]
+    vessel: RGB = (120, 18, 22)
+    vessels: float = 1.0
+    blood: float = 0.15
+    gauze: float = 0.0
+    thread: float = 0.3
+    light: RGB = (255, 250, 245)
+    exposure: float = 1.0
+    contrast: float = 1.0
+    vignette: float = 0.5
+    gloss: float = 1.0
+    glint: float = 0.10
+    haze: float = 0.0
+    smoke: float = 0.35
+    noise: float = 2.5
+    blur: float = 1.6
+    aperture: Literal["full", "circle", "corners"] = "full"
+    shaft: RGB = (52, 52, 54)
+    metal: RGB = (196, 198, 204)
+    accent: RGB = (205, 185, 140)
+    tarnish: float = 0.15
+    flat: bool = False
+
+    @property
+    def stream(self) -> int:
+        """Number of the look's random stream: stable when looks are added or reordered."""
+        return zlib.crc32(self.name.encode())
+
+
+_LOOKS = (
+    Look(
+        name="rose",
+        text="pink peritoneum with fine vessels, white light, carbon shafts",
+        organs=(
+            ((196, 92, 92), "membrane"),
+            ((176, 70, 72), "muscle"),
+            ((214, 128, 122), "membrane"),
+            ((158, 44, 48), "plain"),
+        ),
+        vessels=1.6,
+        gauze=0.15,
+        gloss=1.0,
+    ),
+    Look(
+        name="amber",
+        text="yellow fat with lobules, warm light, blood, grey shafts",
+        organs=(
+            ((222, 150, 62), "lobular"),
+            ((236, 172, 84), "lobular"),
+            ((176, 84, 52), "muscle"),
+            ((228, 190, 120), "lobular"),
+        ),
+        vessel=(150, 40, 20),
+        vessels=0.7,
+        blood=0.3,
+        light=(255, 232, 196),
+        exposure=1.05,
+        vignette=0.65,
+        glint=0.13,
+        noise=3.5,
+        shaft=(92, 92, 90),
+        metal=(200, 192, 176),
+        tarnish=0.3,
+    ),
+    Look(
+        name="crimson",
+        text="deep red, bloody and dark, strong contrast, black shafts",
+        organs=(
+            ((142, 22, 20), "muscle"),
+            ((168, 36, 28), "muscle"),
+            ((110, 16, 20), "plain"),
+            ((196, 96, 60), "lobular"),
+        ),
+        vessel=(70, 4, 10),
+        blood=0.55,
+        gauze=0.35,
+        thread=0.6,
+        light=(255, 236, 226),
+        exposure=0.9,
+        contrast=1.2,
+        vignette=0.85,
+        gloss=1.5,
+        glint=0.08,
+        noise=4.5,
+        shaft=(26, 25, 26),
+        metal=(176, 170, 170),
+        tarnish=0.5,
+    ),
+    Look(
+        name="violet",
+        text="pale violet serosa in cool light through a circular aperture, pale shafts",
+        organs=(
+            ((182, 146, 176), "membrane"),
+            ((206, 182, 196), "membrane"),
+            ((150, 96, 132), "tubular"),
+            ((222, 206, 190), "lobular"),
+        ),
+        vessel=(104, 30, 84),
+        vessels=1.3,
+        blood=0.08,
+        gauze=0.3,
+        light=(226, 236, 255),
+        exposure=0.95,
+        vignette=0.6,
+        gloss=1.2,
+        glint=0.12,
+        haze=0.04,
+        noise=3.0,
+        blur=2.2,
+        aperture="circle",
+        shaft=(150, 152, 154),
+        metal=(188, 196, 210),
+        accent=(120, 150, 170),
+        tarnish=0.08,
+    ),
+    Look(
+        name="ivory",
+        text="beige bowel and liver in a veil of smoke, cut corners, soft focus",
+        organs=(
+            ((206, 170, 140), "tubular"),
+            ((220, 190, 158), "tubular"),
+            ((112, 58, 44), "plain"),
+            ((224, 186, 128), "lobular"),
+        ),
+        vessel=(160, 80, 70),
+        vessels=0.8,
+        blood=0.05,
+        gauze=0.3,
+        light=(250, 255, 236),
+        exposure=0.95,
+        contrast=0.9,
+        vignette=0.45,
+        gloss=0.7,
+        glint=0.2,
+        haze=0.16,
+        smoke=0.5,
+        noise=2.0,
+        blur=3.2,
+        aperture="corners",
+        shaft=(70, 84, 92),
+        metal=(190, 198, 194),
+        tarnish=0.1,
+    ),
+    Look(
+        name="simulated",
+        text="computer graphics: flat colours, no wetness, no noise",
+        organs=(
+            ((222, 120, 110), "plain"),
+            ((196, 84, 92), "plain"),
+            ((236, 190, 110), "plain"),
+            ((150, 60, 80), "plain"),
+        ),
+        vessels=0.25,
+        blood=0.0,
+        thread=0.0,
+        light=(255, 255, 255),
+        vignette=0.1,
+        gloss=0.0,
+        smoke=0.0,
+        noise=0.0,
+        blur=1.0,
+        shaft=(84, 96, 110),
+        metal=(164, 176, 190),
+        accent=(90, 140, 200),
+        tarnish=0.0,
+        flat=True,
+    ),
+)
+
+BY_NAME: dict[str, Look] = {look.name: look for look in _LOOKS}
+LOOKS: tuple[str, ...] = tuple(BY_NAME)
+"""Names of all looks; the last one, "simulated", is visibly not from a camera."""
+SITE_LOOKS: tuple[str, ...] = tuple(look.name for look in _LOOKS if not look.flat)
+
+
+def look_named(name: str) -> Look:
+    """Return the look called `name`; ValueError lists the known names."""
+    if name not in BY_NAME:
+        raise ValueError(f"look {name!r} is unknown; known looks: {', '.join(LOOKS)}")
+    return BY_NAME[name]

@@ -1,0 +1,200 @@
+"""What happens in a video: phases, which instruments are in, and where they are.
+
+All of it follows from the video's seed alone, so that every look shows the same movements.
+Camera coordinates in mm: x right, y down, z away from the camera.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared_components.data.synthetic.instruments import KINDS, tool
+
+Array = np.ndarray
+
+PHASES = ("exploration", "dissection", "coagulation", "suturing")
+NEEDLE, PROGRASP, SCISSORS, MARYLAND = KINDS
+# phase: tools that the left, the right and the third arm may hold
+_HANDS = {
+    0: ((PROGRASP, MARYLAND), (SCISSORS, PROGRASP), (None,)),
+    1: ((MARYLAND, PROGRASP), (SCISSORS,), (None, PROGRASP)),
+    2: ((MARYLAND,), (SCISSORS, PROGRASP), (None, PROGRASP)),
+    3: ((NEEDLE, MARYLAND), (NEEDLE,), (None, PROGRASP)),
+}
+ARMS = ("Left", "Right", "Third")
+_VERBS = {NEEDLE: "drive", PROGRASP: "grasp", SCISSORS: "cut", MARYLAND: "coagulate"}
+_EXCHANGE = 1.2  # seconds to withdraw or insert an instrument
+_WITHDRAWN = 75.0  # mm along the shaft at which an instrument is out of sight
+
+
+@dataclass(frozen=True)
+class Pose:
+    """One instrument in space.
+
+    Attributes:
+        arm: index into ARMS; kind: name of the tool; size: factor on all its lengths.
+        joint: distal end of the shaft (3,); shaft, wrist: unit directions (3,); jaws: two unit directions.
+        hinge: unit axis around which the jaws turn (3,), towards the camera.
+        grip: 0 closed to 1 wide open.
+    """
+
+    arm: int
+    kind: str
+    size: float
+    joint: Array
+    shaft: Array
+    wrist: Array
+    jaws: tuple[Array, Array]
+    hinge: Array
+    grip: float
+
+    @property
+    def name(self) -> str:
+        return f"{ARMS[self.arm]}_{self.kind}"
+
+    @property
+    def verb(self) -> str:
+        return _VERBS[self.kind] if self.grip < 0.25 else "idle"
+
+
+class Wave:
+    """A smooth, never repeating signal of about unit amplitude: three sines of random period and phase."""
+
+    def __init__(self, rng: np.random.Generator, count: int, *, periods: tuple[float, float]) -> None:
+        self.frequency = 2 * np.pi / np.exp(rng.uniform(*np.log(periods), (count, 3)))
+        self.phase = rng.uniform(0, 2 * np.pi, (count, 3))
+        weights = rng.uniform(0.3, 1.0, (count, 3))
+        self.weight = 1.2 * weights / weights.sum(1, keepdims=True)
+
+    def __call__(self, time: float) -> Array:
+        return (self.weight * np.sin(self.frequency * time + self.phase)).sum(1)
+
+
+class Arm:
+    """One robot arm: a trocar outside the picture, a region to work in, and the tools it holds over time."""
+
+    def __init__(self, rng: np.random.Generator, index: int) -> None:
+        self.index = index
+        middle, spread = ((180.0, 35.0), (0.0, 35.0), (-90.0, 40.0))[index]
+        angle = np.deg2rad(middle + rng.uniform(-spread, spread))
+        outward = np.array([np.cos(angle), np.sin(angle), 0.0])
+        self.trocar = outward * (75.0, 65.0, 0.0) + (0.0, 0.0, rng.uniform(2.0, 22.0))
+        self.home = outward * rng.uniform(2.0, 11.0) + (0.0, 0.0, rng.uniform(42.0, 52.0))
+        self.home[:2] += rng.uniform(-4.0, 4.0, 2)
+        self.size = rng.uniform(0.72, 1.0)
+        self.roll = rng.uniform(-0.5, 0.5)
+        self.sway = Wave(rng, 3, periods=(3.0, 14.0))
+        self.bend = Wave(rng, 3, periods=(4.0, 12.0))
+        self.squeeze = Wave(rng, 1, periods=(1.5, 6.0))
+        self.stays: list[tuple[float, float, str]] = []
+
+    def hold(self, start: float, end: float, kind: str) -> None:
+        """Keep `kind` in the picture from `start` to `end`; the same tool simply stays."""
+        if self.stays and self.stays[-1][1] == start and self.stays[-1][2] == kind:
+            self.stays[-1] = (self.stays[-1][0], end, kind)
+        else:
+            self.stays.append((start, end, kind))
+
+    def pose(self, time: float, last: float) -> Pose | None:
+        """Return the pose at `time`; None while the arm holds nothing. `last` is the end of the video."""
+        for start, end, kind in self.stays:
+            if start <= time < end:
+                inserted = 1.0 if start == 0.0 else min(1.0, (time - start) / _EXCHANGE)
+                inserted = min(inserted, 1.0 if end >= last else (end - time) / _EXCHANGE)
+                return self._place(time, kind, inserted)
+        return None
+
+    def _place(self, time: float, kind: str, inserted: float) -> Pose:
+        target = self.home + self.sway(time) * (9.0, 7.0, 4.0)
+        shaft = _unit(target - self.trocar)
+        target = target - shaft * _WITHDRAWN * (1.0 - inserted * inserted * (3.0 - 2.0 * inserted))
+        pitch, yaw, turn = self.bend(time) * (0.5, 0.4, 0.45)
+        towards = _unit(-target + target.dot(shaft) * shaft)
+        side = np.cross(towards, shaft)
+        roll = self.roll + turn
+        side, up = np.cos(roll) * side + np.sin(roll) * towards, np.cos(roll) * towards - np.sin(roll) * side
+        wrist = np.cos(pitch) * shaft + np.sin(pitch) * up
+        hinge = np.cross(wrist, side)
+        across = np.cross(hinge, wrist)
+        grip = float(np.clip(0.5 + 1.1 * self.squeeze(time)[0], 0.0, 1.0))
+        half = 0.5 * tool(kind, 1.0).widest * grip
+        jaws = tuple(np.cos(yaw + s * half) * wrist + np.sin(yaw + s * half) * across for s in (1.0, -1.0))
+        return Pose(self.index, kind, self.size, target, shaft, wrist, jaws, hinge, grip)
+
+
+def _unit(vector: Array) -> Array:
+    return vector / np.sqrt(vector.dot(vector))
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The scene's state in one frame.
+
+    Attributes:
+        phase: index into PHASES; gesture: SAR-RARP50 action 0..7; poses: the instruments.
+        shift: camera movement (3,): pan x, pan y, zoom, each about -1..1; turn: camera roll in radians.
+        breath: tissue movement (2,), about -1..1; fume: amount of smoke 0..1.
+    """
+
+    time: float
+    phase: int
+    gesture: int
+    poses: tuple[Pose, ...]
+    shift: Array
+    turn: float
+    breath: Array
+    fume: float
+
+
+class Script:
+    """The course of one video of `frames` frames at `rate` frames per second."""
+
+    def __init__(self, rng: np.random.Generator, *, frames: int, rate: float) -> None:
+        self.rate, self.length = rate, frames / rate
+        self.phases, self.cuts = _phases(rng, self.length)
+        self.arms = [Arm(rng, index) for index in range(3)]
+        for phase, start, end in zip(self.phases, self.cuts[:-1], self.cuts[1:], strict=True):
+            _equip(rng, self.arms, phase, start, end)
+        self.camera = Wave(rng, 4, periods=(6.0, 25.0))
+        self.tissue = Wave(rng, 2, periods=(2.5, 5.0))
+        self.smoke = Wave(rng, 1, periods=(2.0, 6.0))
+        self.gestures = rng.permutation(7)
+
+    def moment(self, index: int) -> Moment:
+        time = index / self.rate
+        span = min(int(np.searchsorted(self.cuts, time, side="right")) - 1, len(self.phases) - 1)
+        phase = int(self.phases[span])
+        poses = [arm.pose(time, self.length) for arm in self.arms]
+        share = (time - self.cuts[span]) / (self.cuts[span + 1] - self.cuts[span])
+        fume = float(np.clip(0.55 + 0.6 * self.smoke(time)[0], 0.0, 1.0))
+        camera = self.camera(time)
+        return Moment(
+            time=time,
+            phase=phase,
+            gesture=1 + int(self.gestures[min(int(share * 7), 6)]) if phase == 3 else 0,
+            poses=tuple(pose for pose in poses if pose is not None),
+            shift=camera[:3],
+            turn=0.06 * float(camera[3]),
+            breath=self.tissue(time),
+            fume=fume * (1.0 if phase == 2 else 0.15),
+        )
+
+
+def _phases(rng: np.random.Generator, length: float) -> tuple[Array, Array]:
+    """Return the phases in order and the times at which they begin (and the end of the video)."""
+    count = int(min(len(PHASES), max(1, length // 3)))
+    order = np.sort(rng.permutation(len(PHASES))[:count])
+    shares = rng.uniform(0.6, 1.4, count)
+    return order, np.concatenate([[0.0], np.cumsum(shares) / shares.sum() * length])
+
+
+def _equip(rng: np.random.Generator, arms: list[Arm], phase: int, start: float, end: float) -> None:
+    """Choose what each arm holds in one phase; now and then an arm, or every arm, is out of the picture."""
+    empty = rng.random() < (0.15 if phase == 0 else 0.03)
+    for arm, choice in zip(arms, _HANDS[phase], strict=True):
+        kind = choice[int(rng.integers(len(choice)))]
+        absent = rng.random() < (0.15, 0.1, 0.3)[arm.index]
+        wait = min(rng.uniform(0.0, 1.0), 0.2 * (end - start)) if start > 0 else 0.0
+        pause = end - rng.uniform(0.2, 0.4) * (end - start) if empty else end
+        if kind is not None and not absent:
+            arm.hold(start if arm.stays and arm.stays[-1][2] == kind else start + wait, pause, kind)

@@ -1,0 +1,40 @@
+"""Smooth random fields, the raw material of tissue, smoke and stains."""
+
+import cv2
+import numpy as np
+
+Array = np.ndarray
+
+
+def stream(*key: int) -> np.random.Generator:
+    """Return the random generator of one key: the same numbers in every process."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
+
+
+def smooth(rng: np.random.Generator, height: int, width: int, cells: float) -> Array:
+    """Return a float32 (H, W) field of about unit variance with `cells` bumps across the width."""
+    columns = max(2, round(cells)) + 3
+    rows = max(2, round(cells * height / width)) + 3
+    grid = rng.standard_normal((rows, columns), dtype=np.float32)
+    cell = max(1, round(width / max(2, round(cells))))
+    field = cv2.resize(grid, (columns * cell, rows * cell), interpolation=cv2.INTER_CUBIC)
+    return cv2.resize(field[cell : cell + height, cell : cell + width], (width, height))
+
+
+def fractal(rng: np.random.Generator, height: int, width: int, cells: float, *, octaves: int = 3) -> Array:
+    """Return the sum of `octaves` smooth fields, each twice as fine and half as strong."""
+    field = np.zeros((height, width), np.float32)
+    for octave in range(octaves):
+        field += 0.5**octave * smooth(rng, height, width, cells * 2**octave)
+    return field
+
+
+def step(field: Array, low: float, high: float) -> Array:
+    """Return the smooth step of `field` from 0 at `low` to 1 at `high`."""
+    position = np.clip((field - low) / (high - low), 0.0, 1.0)
+    return position * position * (3.0 - 2.0 * position)
+
+
+def linear(colour: tuple[int, int, int]) -> Array:
+    """Return an sRGB colour (0..255) as linear light (3,) float32 in [0, 1]."""
+    return (np.asarray(colour, np.float32) / 255.0) ** np.float32(2.2)

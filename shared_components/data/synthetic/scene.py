@@ -1,0 +1,243 @@
+"""Endoscopic video: tissue, instruments, light, smoke and optics put together, with exact labels."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from shared_components.data.synthetic.looks import Look, look_named
+from shared_components.data.synthetic.motion import Moment, Script
+from shared_components.data.synthetic.noise import fractal, linear, smooth, stream
+from shared_components.data.synthetic.raster import Buffers, Shader, draw
+from shared_components.data.synthetic.tissue import CANVAS, Tissue, paint
+
+Array = np.ndarray
+
+_GEOMETRY, _APPEARANCE = (
+    0,
+    1,
+)  # random streams: the first is shared by all looks, the second is the look's own
+
+
+@dataclass(frozen=True)
+class SceneFrame:
+    """One frame with its labels.
+
+    Attributes:
+        image: (H, W, 3) uint8 RGB.
+        parts: (H, W) uint8: 0 background, 1 shaft, 2 wrist, 3 clasper.
+        instances: (H, W) uint8: 0, or 1 + position of the instrument in `tools`.
+        depth: (H, W) float32, distance from the camera in mm; 0 outside the aperture.
+        phase: index into `motion.PHASES`.
+        tools: names of the visible instruments, e.g. "Left_Prograsp_Forceps".
+        actions: (instrument, verb, target) of each visible instrument.
+        gesture: SAR-RARP50 action 0..7 (0 outside suturing).
+    """
+
+    image: Array
+    parts: Array
+    instances: Array
+    depth: Array
+    phase: int
+    tools: tuple[str, ...]
+    actions: tuple[tuple[str, str, str], ...]
+    gesture: int
+
+
+def render_video(
+    look: str, seed: int, *, frames: int, height: int = 256, width: int = 320, rate: float = 2.0
+) -> Iterator[SceneFrame]:
+    """Render `frames` consecutive frames of one video.
+
+    The labels depend on the seed, the size, the number of frames and the rate, not on the look; a look with
+    an aperture hides what lies outside it, and there parts and depth are 0. Equal arguments give equal bits.
+
+    Args:
+        look: one of `looks.LOOKS`.
+        seed: non-negative number of the video.
+        frames: length of the video; the surgery's phases are spread over it.
+        height, width: at least 64 pixels each.
+        rate: frames per second (2 as in EndoVis; more for smooth motion).
+
+    Raises:
+        ValueError: on an unknown look, a negative seed or sizes that are too small.
+    """
+    chosen = look_named(look)
+    if seed < 0 or frames < 1 or rate <= 0:
+        raise ValueError(f"seed {seed} must be >= 0, frames {frames} >= 1 and rate {rate} > 0")
+    if height < 64 or width < 64:
+        raise ValueError(
+            f"frames of {height}x{width} (height x width) are too small; both must be at least 64"
+        )
+    return _frames(chosen, seed, frames, height, width, rate)
+
+
+def _frames(look: Look, seed: int, frames: int, height: int, width: int, rate: float) -> Iterator[SceneFrame]:
+    script = Script(stream(seed, _GEOMETRY), frames=frames, rate=rate)
+    camera = _Endoscope(look, stream(seed, _APPEARANCE, look.stream), height, width)
+    for index in range(frames):
+        yield camera.shoot(script.moment(index))
+
+
+class _Endoscope:
+    """Everything of one video that is computed once: tissue, light, noise, aperture."""
+
+    def __init__(self, look: Look, rng: np.random.Generator, height: int, width: int) -> None:
+        self.look, self.rng = look, rng
+        self.height, self.width = height, width
+        self.tissue: Tissue = paint(look, rng, height, width)
+        self.shader = Shader(look, stain=0.75)
+        self.plate_scale = max(10.0, 0.016 * width)
+        self.y, self.x = np.mgrid[0:height, 0:width].astype(np.float32) - np.float32(
+            [[[height / 2]], [[width / 2]]]
+        )
+        self.flow = [0.012 * width * smooth(rng, height, width, 4) for _ in range(4)]
+        self.half_x = self.x * np.float32(0.7 / width) + np.float32(
+            rng.uniform(0.15, 0.4) * rng.choice((-1, 1))
+        )
+        self.half_y = self.y * np.float32(0.7 / width) + np.float32(
+            rng.uniform(0.15, 0.4) * rng.choice((-1, 1))
+        )
+        self.light = self._light()
+        self.clouds = fractal(rng, height // 4, width // 2, 7)
+        self.grain = self._grain()
+        self.curve = self._curve()
+        self.field = _aperture(look, rng, height, width)
+
+    def _light(self) -> Array:
+        """Return the (H, W, 3) gain of light source and vignette."""
+        centre = self.rng.uniform(-0.06, 0.06, 2) * self.width
+        distance = ((self.x - centre[0]) ** 2 + (self.y - centre[1]) ** 2) / np.float32(0.40 * self.width**2)
+        gain = self.look.exposure * (1.0 - self.look.vignette * np.minimum(distance, 1.0))
+        return (gain[..., None] * linear(self.look.light)).astype(np.float32)
+
+    def _grain(self) -> Array:
+        shape = (self.height + 32, self.width + 32, 3)
+        grey = self.rng.standard_normal(shape[:2], dtype=np.float32)[..., None]
+        colour = cv2.GaussianBlur(self.rng.standard_normal(shape, dtype=np.float32), (0, 0), 1.0)
+        return np.round(self.look.noise * (grey + 1.5 * colour)).astype(np.int16)
+
+    def _curve(self) -> Array:
+        """Return the (256,) uint8 tone curve: an S of the look's contrast."""
+        level = np.linspace(0.0, 1.0, 256)
+        bent = level + 0.5 * (self.look.contrast - 1.0) * np.sin(2 * np.pi * (level - 0.5)) / np.pi * 1.5
+        return np.clip(255.0 * bent + 0.5, 0, 255).astype(np.uint8)
+
+    def shoot(self, moment: Moment) -> SceneFrame:
+        """Render one frame."""
+        light, relief = self._view_tissue(moment)
+        buffers = Buffers.empty(self.height, self.width)
+        draw(buffers, moment.poses, self.shader, scale=self.plate_scale)
+        solid = cv2.min(buffers.parts, 1)
+        if moment.poses:
+            light *= self._shadow(solid)[..., None]
+        light += self._glints(relief)[..., None]
+        cv2.copyTo(buffers.colour, solid, light)
+        light *= self.light
+        self._fill_smoke(light, moment)
+        image = self._expose(light)
+        depth = np.where(solid > 0, buffers.depth, relief[..., 2])
+        if self.field is not None:
+            image *= self.field[..., None]
+            depth *= self.field
+            buffers.parts *= self.field
+            buffers.instances *= self.field
+        return _label(image, depth, buffers, moment)
+
+    def _view_tissue(self, moment: Moment) -> tuple[Array, Array]:
+        """Return the tissue's light (H, W, 3) and relief (H, W, 4) as the moving camera sees it."""
+        zoom = 1.0 - 0.06 * float(moment.shift[2])
+        cos, sin = np.float32(zoom * np.cos(moment.turn)), np.float32(zoom * np.sin(moment.turn))
+        pan = 0.09 * self.width * moment.shift[:2]
+        a, b = (np.float32(value) for value in moment.breath)
+        map_x = self.x * cos - self.y * sin + a * self.flow[0] + b * self.flow[1]
+        map_y = self.x * sin + self.y * cos + a * self.flow[2] + b * self.flow[3]
+        map_x += np.float32(self.width * CANVAS / 2 + pan[0])
+        map_y += np.float32(self.height * CANVAS / 2 + pan[1])
+        return tuple(
+            cv2.remap(texture, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+            for texture in (self.tissue.lit, self.tissue.relief)
+        )
+
+    def _shadow(self, solid: Array) -> Array:
+        """Return the (H, W) gain of tissue light: instruments throw soft shadows beside themselves."""
+        small = cv2.resize(
+            solid.astype(np.float32), (self.width // 4, self.height // 4), interpolation=cv2.INTER_AREA
+        )
+        shift = np.float32([[1, 0, 0.010 * self.width], [0, 1, 0.012 * self.width]])
+        small = cv2.warpAffine(small, shift, small.shape[::-1], borderMode=cv2.BORDER_REPLICATE)
+        small = 1.0 - 0.6 * cv2.GaussianBlur(small, (0, 0), 0.006 * self.width)
+        return cv2.resize(small, (self.width, self.height))
+
+    def _glints(self, relief: Array) -> Array:
+        """Return (H, W) mirror light of wet tissue: bright where the surface faces lamp and camera."""
+        slope = (relief[..., 0] + self.half_x) ** 2 + (relief[..., 1] + self.half_y) ** 2
+        return (
+            cv2.exp(slope * np.float32(-1.0 / self.look.glint**2))
+            * relief[..., 3]
+            * np.float32(self.look.gloss)
+        )
+
+    def _fill_smoke(self, light: Array, moment: Moment) -> None:
+        amount = self.look.smoke * moment.fume
+        if amount + self.look.haze <= 0.0:
+            return
+        H, W = self.height // 8, self.width // 8
+        drift = np.float32(
+            [[1, 0, -W * (1 + np.sin(0.5 * moment.time))], [0, 1, -0.3 * H * (1 + np.cos(moment.time))]]
+        )
+        cloud = cv2.warpAffine(self.clouds, drift, (W, H), borderMode=cv2.BORDER_REFLECT)
+        veil = np.clip(self.look.haze + amount * (0.45 + 0.35 * cloud), 0.0, 0.85)
+        veil = cv2.resize(veil.astype(np.float32), (self.width, self.height))[..., None]
+        light += (
+            np.float32([0.42, 0.42, 0.44]) * self.light[self.height // 2, self.width // 2] - light
+        ) * veil
+
+    def _expose(self, light: Array) -> Array:
+        """Turn linear light into an 8-bit picture: shoulder, gamma, contrast, optics, sensor noise."""
+        shoulder = cv2.exp(light * np.float32(-1.9))
+        picture = cv2.sqrt(np.maximum(1.0 - shoulder, 0.0))
+        picture = cv2.convertScaleAbs(picture, alpha=255.0)
+        picture = cv2.LUT(picture, self.curve)
+        sigma = max(0.45, self.look.blur * 1e-3 * self.width)
+        picture = cv2.GaussianBlur(picture, (0, 0), sigma)
+        if self.look.noise <= 0.0:
+            return picture
+        y, x = self.rng.integers(0, 32, 2)
+        return cv2.add(picture, self.grain[y : y + self.height, x : x + self.width], dtype=cv2.CV_8U)
+
+
+def _aperture(look: Look, rng: np.random.Generator, height: int, width: int) -> Array | None:
+    """Return the (H, W) uint8 mask of what the optics shows; None if that is everything."""
+    if look.aperture == "full":
+        return None
+    share = rng.uniform(0.50, 0.54) if look.aperture == "circle" else rng.uniform(0.56, 0.6)
+    centre = (rng.uniform(0.48, 0.52) * width, rng.uniform(0.48, 0.52) * height)
+    field = np.zeros((height, width), np.uint8)
+    longer = max(height, width)
+    cv2.circle(
+        field, (round(centre[0] * 16), round(centre[1] * 16)), round(share * longer * 16), 1, -1, shift=4
+    )
+    return field
+
+
+def _label(image: Array, depth: Array, buffers: Buffers, moment: Moment) -> SceneFrame:
+    """Name what is visible; instruments that are hidden or outside the frame drop out of the labels."""
+    count = np.bincount(buffers.instances.ravel(), minlength=len(moment.poses) + 1)
+    visible = [i for i in range(len(moment.poses)) if count[i + 1] > 0]
+    renumber = np.zeros(256, np.uint8)
+    for position, i in enumerate(visible, start=1):
+        renumber[i + 1] = position
+    poses = [moment.poses[i] for i in visible]
+    target = "needle" if moment.phase == 3 else "tissue"
+    return SceneFrame(
+        image=image,
+        parts=buffers.parts,
+        instances=cv2.LUT(buffers.instances, renumber),
+        depth=depth.astype(np.float32, copy=False),
+        phase=moment.phase,
+        tools=tuple(pose.name for pose in poses),
+        actions=tuple((pose.name, pose.verb, "none" if pose.verb == "idle" else target) for pose in poses),
+        gesture=moment.gesture,
+    )
