@@ -1,0 +1,351 @@
+import json
+import math
+import time
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from shared_components.metrics import _nearest, _query, frame_scores, region_scores, summarise
+
+CASES = 320
+CLASSES = (1, 2, 3)
+
+
+def random_labels(seed):
+    """One of seven kinds of label map with ids 0..3: at the border, full, of single pixels, disjoint..."""
+    rng = np.random.default_rng(seed)
+    H, W = rng.integers(9, 48, size=2)
+    labels = np.zeros((H, W), np.uint8)
+    kind = seed % 8
+    if kind == 0:  # smooth regions that touch each other and the border
+        noise = cv2.GaussianBlur(rng.standard_normal((H, W)), (0, 0), 3)
+        labels[:] = np.digitize(noise, np.quantile(noise, [0.3, 0.6, 0.8]))
+    elif kind == 1:  # pixel noise
+        labels[:] = rng.integers(0, 4, size=(H, W))
+    elif kind == 2:  # single pixels
+        labels[tuple(rng.integers(0, (H, W), size=(3, 2)).T)] = [1, 2, 3]
+    elif kind == 3:  # one class fills the frame
+        labels[:] = rng.integers(1, 4)
+    elif kind == 4:  # full frame with a hole and one pixel in a corner
+        labels[:] = 1
+        labels[2:5, 3:7], labels[-1, -1] = 2, 3
+    elif kind == 5:  # stripes along the borders
+        labels[0], labels[-1], labels[:, 0] = 1, 2, 3
+    else:  # disjoint rectangles, some cut by the border
+        for _ in range(6):
+            top, left = rng.integers(-4, (H, W))
+            labels[max(top, 0) : top + 6, max(left, 0) : left + 9] = rng.integers(0, 4)
+    return labels
+
+
+def random_pair(seed):
+    """A label map with a perturbed copy of itself, or with a map of another kind."""
+    truth = random_labels(seed)
+    rng = np.random.default_rng(10_000 + seed)
+    if seed % 3 == 0:
+        other = random_labels(5_000 + seed // 3)
+        return cv2.resize(other, truth.shape[::-1], interpolation=cv2.INTER_NEAREST), truth
+    prediction = np.roll(truth, rng.integers(-3, 4, size=2), axis=(0, 1))
+    flip = rng.random(truth.shape) < 0.02
+    prediction[flip] = rng.integers(0, 4, size=flip.sum())
+    return prediction, truth
+
+
+def present_classes(prediction, truth):
+    return [c for c in CLASSES if (prediction == c).any() and (truth == c).any()]
+
+
+def test_the_four_metrics_equal_medpy_on_random_masks():
+    medpy = pytest.importorskip("medpy.metric.binary")
+    compared = 0
+    for seed in range(CASES):
+        prediction, truth = random_pair(seed)
+        for c in present_classes(prediction, truth):
+            ours = frame_scores(prediction, truth, classes=[c])
+            theirs = [f(prediction == c, truth == c) for f in (medpy.dc, medpy.jc, medpy.assd, medpy.hd95)]
+            measured = [ours.dice[0], ours.iou[0], ours.assd[0], ours.hd95[0]]
+            np.testing.assert_allclose(
+                measured, theirs, rtol=1e-9, atol=1e-9, err_msg=f"seed {seed} class {c}"
+            )
+            compared += 1
+    assert compared > CASES
+
+
+def test_hausdorff_and_surface_distance_equal_monai_on_random_masks():
+    monai = pytest.importorskip("monai.metrics")
+    compared = 0
+    for seed in range(CASES):
+        prediction, truth = random_pair(seed)
+        for c in present_classes(prediction, truth):
+            ours = frame_scores(prediction, truth, classes=[c])
+            masks = [torch.from_numpy(labels == c)[None, None] for labels in (prediction, truth)]
+            hd95 = monai.compute_hausdorff_distance(*masks, include_background=True, percentile=95)
+            assd = monai.compute_average_surface_distance(*masks, include_background=True, symmetric=True)
+            theirs = [hd95.item(), assd.item()]
+            measured = [ours.hd95_monai[0], ours.assd[0]]
+            np.testing.assert_allclose(
+                measured, theirs, rtol=1e-5, atol=1e-5, err_msg=f"seed {seed} class {c}"
+            )
+            compared += 1
+    assert compared > CASES
+
+
+def test_classes_scored_together_equal_classes_scored_alone():
+    for seed in range(24):
+        prediction, truth = random_pair(seed)
+        together = frame_scores(prediction, truth, classes=CLASSES)
+        for column, c in enumerate(CLASSES):
+            alone = frame_scores(prediction, truth, classes=[c])
+            for name in ("dice", "iou", "assd", "hd95", "hd95_monai", "empty_prediction", "empty_truth"):
+                np.testing.assert_array_equal(getattr(together, name)[column], getattr(alone, name)[0])
+
+
+def test_single_pixels_three_and_four_apart_are_five_apart():
+    prediction, truth = np.zeros((2, 6, 8), np.uint8)
+    prediction[1, 1], truth[4, 5] = 1, 1
+    scores = frame_scores(prediction, truth, classes=[1])
+    assert (scores.dice[0], scores.iou[0]) == (0.0, 0.0)
+    assert (scores.assd[0], scores.hd95[0], scores.hd95_monai[0]) == (5.0, 5.0, 5.0)
+
+
+def test_the_two_hd95_definitions_differ_as_worked_by_hand():
+    # One pixel is right, one lies 10 away. Prediction to truth: 0, 10; truth to prediction: 0.
+    prediction, truth = np.zeros((2, 1, 11), np.uint8)
+    prediction[0, [0, 10]], truth[0, 0] = 1, 1
+    scores = frame_scores(prediction, truth, classes=[1])
+    assert scores.dice[0] == pytest.approx(2 / 3) and scores.iou[0] == pytest.approx(1 / 2)
+    assert scores.assd[0] == pytest.approx(10 / 3)
+    assert scores.hd95[0] == pytest.approx(9.0)  # pooled 0, 0, 10 at position 0.95 * 2
+    assert scores.hd95_monai[0] == pytest.approx(9.5)  # 0, 10 at position 0.95; the other direction is 0
+
+
+def test_pixels_on_the_image_border_are_surface():
+    # A full frame has surface all round; the truth's 3 x 3 square has 8 surface pixels, its centre is inside.
+    prediction, truth = np.ones((5, 5), np.uint8), np.zeros((5, 5), np.uint8)
+    truth[1:4, 1:4] = 1
+    scores = frame_scores(prediction, truth, classes=[1])
+    outward = [1.0] * 12 + [math.sqrt(2)] * 4
+    assert scores.assd[0] == pytest.approx((sum(outward) + 8 * 1.0) / 24)
+
+
+def test_a_perfect_prediction_scores_one_and_no_distance():
+    _, truth = random_pair(1)
+    scores = frame_scores(truth.copy(), truth, classes=CLASSES)
+    assert scores.dice.tolist() == scores.iou.tolist() == [1.0] * 3
+    assert scores.assd.tolist() == scores.hd95.tolist() == scores.hd95_monai.tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("density", [0.03, 0.3, 1.0])
+def test_dense_surfaces_are_measured_exactly_also_across_a_long_frame(density):
+    # Dense on the left only: distances run from 0 to far beyond where the transform rounds wrongly.
+    rng = np.random.default_rng(4)
+    left = rng.random((1024, 1100)) < density
+    points = np.argwhere(np.ones((30, 1920), bool)) * (34, 1)
+    targets = np.argwhere(left)
+    assert len(points) > 30_000
+    np.testing.assert_array_equal(_nearest(points, targets), _query(points, targets))
+
+
+def test_a_noisy_frame_takes_the_dense_path_and_equals_medpy():
+    medpy = pytest.importorskip("medpy.metric.binary")
+    rng = np.random.default_rng(5)
+    prediction, truth = rng.integers(0, 4, size=(2, 400, 420), dtype=np.uint8)
+    truth[:, 200:] = 0
+    scores = frame_scores(prediction, truth, classes=[2])
+    masks = prediction == 2, truth == 2
+    assert scores.assd[0] == pytest.approx(medpy.assd(*masks), rel=1e-9)
+    assert scores.hd95[0] == pytest.approx(medpy.hd95(*masks), rel=1e-9)
+
+
+# Empty masks. The frame is 3 x 4, so the diagonal is 5.
+
+
+def frame(*pixels):
+    labels = np.zeros((3, 4), np.uint8)
+    for pixel in pixels:
+        labels[pixel] = 1
+    return labels
+
+
+def distances_of(scores):
+    return [scores.assd[0], scores.hd95[0], scores.hd95_monai[0]]
+
+
+def test_a_class_empty_in_both_is_not_counted():
+    scores = frame_scores(frame(), frame(), classes=[1])
+    assert np.isnan([scores.dice[0], scores.iou[0], *distances_of(scores)]).all()
+    assert scores.empty_prediction[0] and scores.empty_truth[0]
+
+
+@pytest.mark.parametrize("missed", [True, False])
+def test_a_class_empty_in_one_scores_zero_and_the_diagonal(missed):
+    pair = (frame(), frame((1, 1))) if missed else (frame((1, 1)), frame())
+    scores = frame_scores(*pair, classes=[1])
+    assert (scores.dice[0], scores.iou[0]) == (0.0, 0.0)
+    assert distances_of(scores) == [5.0, 5.0, 5.0]
+    assert (scores.empty_prediction[0], scores.empty_truth[0]) == (missed, not missed)
+
+
+def test_the_diagonal_is_worse_than_the_worst_prediction():
+    corners = frame_scores(frame((0, 0)), frame((2, 3)), classes=[1])
+    assert max(distances_of(corners)) == pytest.approx(math.sqrt(13)) and math.sqrt(13) < 5.0
+
+
+def test_a_model_that_misses_everything_does_not_score_better_than_one_that_finds_something():
+    rng = np.random.default_rng(6)
+    truths = [rng.integers(0, 2, size=(3, 4), dtype=np.uint8) for _ in range(6)] + [frame(), frame()]
+    poor = [frame((0, 0)) for _ in truths]  # also wrong where there is nothing to find
+    nothing = [frame() for _ in truths]
+
+    def summary(predictions):
+        pairs = zip(predictions, truths, strict=True)
+        return summarise([frame_scores(p, t, classes=[1]) for p, t in pairs], ["tool"])
+
+    found, missed = summary(poor), summary(nothing)
+    for metric in ("dice", "iou"):
+        assert missed[metric]["mean"] == 0.0 < found[metric]["mean"]
+    for metric in ("assd", "hd95", "hd95_monai"):
+        assert missed[metric]["mean"] == pytest.approx(5.0) and found[metric]["mean"] < 5.0
+    assert missed["empty"]["tool"] == {"prediction": 6, "truth": 0, "both": 2}
+    assert found["empty"]["tool"] == {"prediction": 0, "truth": 2, "both": 0}
+
+
+# The released evaluation, worked by hand.
+
+
+def test_paper_policy_calls_empty_in_both_perfect():
+    scores = frame_scores(frame(), frame(), classes=[1], policy="paper")
+    assert (scores.dice[0], scores.iou[0], *distances_of(scores)) == (1.0, 1.0, 0.0, 0.0, 0.0)
+    assert scores.empty_prediction[0] and scores.empty_truth[0] and scores.policy == "paper"
+
+
+def test_paper_policy_puts_an_empty_prediction_at_the_first_pixel():
+    scores = frame_scores(frame(), frame((0, 3)), classes=[1], policy="paper")
+    assert (scores.dice[0], *distances_of(scores)) == (0.0, 3.0, 3.0, 3.0)
+
+
+def test_paper_policy_adds_the_first_pixel_to_prediction_and_empty_truth():
+    # Prediction {[0, 0], [0, 3]}, truth {[0, 0]}: Dice 2/3; distances 0, 3 and 0.
+    scores = frame_scores(frame((0, 3)), frame(), classes=[1], policy="paper")
+    assert scores.dice[0] == pytest.approx(2 / 3) and scores.iou[0] == pytest.approx(1 / 2)
+    assert scores.assd[0] == pytest.approx(1.0) and scores.hd95[0] == pytest.approx(2.7)
+
+
+def test_paper_policy_leaves_masks_that_are_not_empty_and_its_inputs_alone():
+    prediction, truth = random_pair(0)
+    copies = prediction.copy(), truth.copy()
+    classes = present_classes(prediction, truth)
+    paper, plain = (frame_scores(prediction, truth, classes=classes, policy=p) for p in ("paper", "diagonal"))
+    np.testing.assert_array_equal(paper.assd, plain.assd)
+    frame_scores(prediction, truth, classes=[7], policy="paper")
+    assert (prediction == copies[0]).all() and (truth == copies[1]).all()
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"'skip'.*diagonal, paper"):
+        frame_scores(frame(), frame(), classes=[1], policy="skip")
+
+
+# Inputs.
+
+
+def test_shapes_that_differ_are_refused_naming_both():
+    with pytest.raises(ValueError, match=r"\(3, 4\).*\(4, 3\)"):
+        frame_scores(np.zeros((3, 4), np.uint8), np.zeros((4, 3), np.uint8), classes=[1])
+    with pytest.raises(ValueError, match=r"expected equal shapes \(B, H, W\)"):
+        region_scores(frame(), frame(), classes=[1])
+
+
+def test_probabilities_are_refused_as_class_ids():
+    with pytest.raises(ValueError, match="prediction is of type float32"):
+        frame_scores(np.zeros((3, 4), np.float32), frame(), classes=[1])
+
+
+def test_tensors_and_wider_integers_score_like_uint8_arrays():
+    prediction, truth = random_pair(1)
+    expected = frame_scores(prediction, truth, classes=CLASSES)
+    tensors = [torch.from_numpy(labels).long() for labels in (prediction, truth)]
+    np.testing.assert_array_equal(frame_scores(*tensors, classes=CLASSES).assd, expected.assd)
+
+
+def test_region_scores_are_the_frames_scores_without_distances():
+    pairs = [random_pair(1), random_pair(2)]
+    smallest = np.min([truth.shape for _, truth in pairs], axis=0)
+    prediction, truth = (np.stack([p[i][: smallest[0], : smallest[1]] for p in pairs]) for i in (0, 1))
+    for batch in ((prediction, truth), (torch.from_numpy(prediction), torch.from_numpy(truth))):
+        scores = region_scores(*batch, classes=CLASSES)
+        assert len(scores) == 2
+        for index, score in enumerate(scores):
+            expected = frame_scores(prediction[index], truth[index], classes=CLASSES)
+            np.testing.assert_array_equal(score.dice, expected.dice)
+            np.testing.assert_array_equal(score.iou, expected.iou)
+            assert score.assd is None and score.hd95 is None and score.hd95_monai is None
+
+
+# Summaries.
+
+
+def test_summary_averages_counted_frames_per_class_then_classes():
+    truth, half, both = frame((0, 0)), frame((0, 0), (0, 3)), frame()
+    frames = [frame_scores(truth, truth, classes=[1, 2]), frame_scores(half, truth, classes=[1, 2])]
+    frames.append(frame_scores(both, both, classes=[1, 2]))
+    summary = summarise(frames, ["shaft", "wrist"])
+    assert summary["dice"]["shaft"] == pytest.approx((1 + 2 / 3) / 2)
+    assert summary["dice"]["wrist"] is None
+    assert summary["dice"]["mean"] == summary["dice"]["shaft"]
+    assert summary["assd"]["shaft"] == pytest.approx((0 + 1.0) / 2)
+    assert summary["empty"] == {
+        "shaft": {"prediction": 0, "truth": 0, "both": 1},
+        "wrist": {"prediction": 0, "truth": 0, "both": 3},
+    }
+    assert (summary["frames"], summary["policy"]) == (3, "diagonal")
+
+
+def test_summary_is_plain_json_without_nan():
+    prediction, truth = random_pair(0)
+    summary = summarise([frame_scores(prediction, truth, classes=[1, 9])], ["shaft", "never"])
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+
+
+def test_summary_of_regions_has_no_distances():
+    prediction, truth = random_pair(0)
+    summary = summarise(region_scores(prediction[None], truth[None], classes=[1]), ["shaft"])
+    assert sorted(summary) == ["dice", "empty", "frames", "iou", "policy"]
+
+
+def test_summary_refuses_no_frames_mixed_policies_and_wrong_names():
+    scores = [frame_scores(frame(), frame(), classes=[1], policy=policy) for policy in ("diagonal", "paper")]
+    with pytest.raises(ValueError, match="no frames"):
+        summarise([], ["shaft"])
+    with pytest.raises(ValueError, match="policy 'diagonal'"):
+        summarise(scores, ["shaft"])
+    with pytest.raises(ValueError, match=r"\('background', 'shaft'\) do not fit"):
+        summarise(scores[:1], ["background", "shaft"])
+
+
+@pytest.mark.slow
+def test_a_full_size_frame_is_measured_fifteen_times_faster_than_with_medpy():
+    medpy = pytest.importorskip("medpy.metric.binary")
+    truth = np.zeros((1024, 1280), np.uint8)
+    for c, (top, bottom) in zip(CLASSES, ((600, 1024), (480, 600), (400, 480)), strict=True):
+        truth[top:bottom, 500:640] = truth[top:bottom, 900:1000] = c
+    prediction = np.roll(truth, (5, -7), axis=(0, 1))
+
+    def with_medpy():
+        for c in CLASSES:
+            masks = prediction == c, truth == c
+            for metric in (medpy.dc, medpy.jc, medpy.assd, medpy.hd95):
+                metric(*masks)
+
+    def best_of(runs, measure):
+        times = []
+        for _ in range(runs):
+            start = time.perf_counter()
+            measure()
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    ours = best_of(5, lambda: frame_scores(prediction, truth, classes=CLASSES))
+    assert best_of(2, with_medpy) > 15 * ours
