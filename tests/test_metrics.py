@@ -137,13 +137,11 @@ def test_a_perfect_prediction_scores_one_and_no_distance():
     assert scores.assd.tolist() == scores.hd95.tolist() == scores.hd95_monai.tolist() == [0.0] * 3
 
 
-@pytest.mark.parametrize("density", [0.03, 0.3, 1.0])
-def test_dense_surfaces_are_measured_exactly_also_across_a_long_frame(density):
-    # Dense on the left only: distances run from 0 to far beyond where the transform rounds wrongly.
-    rng = np.random.default_rng(4)
-    left = rng.random((1024, 1100)) < density
-    points = np.argwhere(np.ones((30, 1920), bool)) * (34, 1)
-    targets = np.argwhere(left)
+@pytest.mark.parametrize(("side", "density"), [(300, 0.3), (1024, 0.03), (1024, 1.0)])
+def test_dense_surfaces_are_measured_exactly_also_across_a_long_frame(side, density):
+    # Targets on the left only: distances run from 0 to where the float32 transform is off by one in the square.
+    targets = np.argwhere(np.random.default_rng(4).random((side, side)) < density)
+    points = np.argwhere(np.ones((120, 480), bool)) * (9, 4)
     assert len(points) > 30_000
     np.testing.assert_array_equal(_nearest(points, targets), _query(points, targets))
 
