@@ -1,0 +1,99 @@
+"""Read what a federation needs of a bundle, without evaluating anything.
+
+A MONAI bundle is code: its `$` expressions and `_target_` entries run Python. A federation reads two plain
+sections of `train.yaml`, `network_def` and `training`, with a safe YAML loader, and builds only networks of
+`shared_components.networks`. (It also spares every simulator task MONAI's import of five seconds.)
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from torch import nn
+
+NETWORKS = "shared_components.networks."
+
+
+@dataclass(frozen=True)
+class Training:
+    """The `training` section: sizes in pixels, rates per step."""
+
+    height: int = 512
+    width: int = 640
+    batch_size: int = 8
+    iterations: int = 100  # local steps per round
+    learning_rate: float = 5e-4
+    weight_decay: float = 0.01
+    seed: int = 2022
+    segmentation_loss: Mapping[str, float] = field(default_factory=dict)
+    rounds: int = 200  # of a bundle that trains alone; a federation's job says its own number
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The plain sections of one bundle's `train.yaml`."""
+
+    name: str
+    network: Mapping[str, Any]
+    training: Training
+
+
+def bundles_folder() -> Path:
+    """Return the folder of the bundles: it lies beside the package, in a checkout and when installed."""
+    return Path(__file__).resolve().parent.parent / "bundles"
+
+
+def load_bundle(name: str, overrides: Mapping[str, Any] | None = None) -> Bundle:
+    """Read the plain sections of a bundle.
+
+    Args:
+        name: A folder of `bundles/`. Never a path: a job must not choose files on a hospital's disk.
+        overrides: Values that replace entries of `training`.
+
+    Raises:
+        ValueError: No such bundle, a `$` expression in a plain section, or an unknown key.
+    """
+    known = sorted(p.name for p in bundles_folder().iterdir() if (p / "configs" / "train.yaml").is_file())
+    if name not in known:
+        raise ValueError(f"bundle {name!r} does not exist; there are {', '.join(known)}")
+    path = bundles_folder() / name / "configs" / "train.yaml"
+    document = yaml.safe_load(path.read_text())
+    sections = {key: document.get(key) or {} for key in ("network_def", "training")}
+    _refuse_expressions(sections, f"{path}")
+    return Bundle(name, sections["network_def"], training_from({**sections["training"], **(overrides or {})}))
+
+
+def training_from(values: Mapping[str, Any]) -> Training:
+    """Build the training settings; a misspelt key is refused by name."""
+    known = {f.name for f in fields(Training)}
+    if unknown := sorted(set(values) - known):
+        raise ValueError(f"training: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
+    return Training(**values)
+
+
+def build_network(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:
+    """Build the network that `network_def` names; only classes of `shared_components.networks` are built."""
+    arguments = {k: v for k, v in definition.items() if not k.startswith("_")} | overrides
+    target = str(definition.get("_target_", ""))
+    if not target.startswith(NETWORKS):
+        raise ValueError(
+            f"network_def: _target_ is {target!r}; a federation builds networks of {NETWORKS} only"
+        )
+    module, _, name = target.rpartition(".")
+    return getattr(importlib.import_module(module), name)(**arguments)
+
+
+def _refuse_expressions(value: Any, where: str) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_expressions(item, f"{where}: {key}")
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_expressions(item, where)
+    elif isinstance(value, str) and value.startswith(("$", "@", "%")):
+        raise ValueError(f"{where} is the expression {value!r}; a federation reads plain values only")

@@ -1,0 +1,366 @@
+"""What the server does: check profiles, send, check updates, aggregate, keep its state. No transport, no FLARE."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shared_components.federation.messages import FederationError, Job, Message, total_bytes
+from shared_components.federation.store import RoundFiles, newest_run, write_json, write_text
+from shared_components.method import Method, Models, Profile, Update, load_method, site_order
+from shared_components.partition import Partition, Pieces, Role
+
+logger = logging.getLogger(__name__)
+
+
+class RejectedUpdate(ValueError):
+    """An update that must not be aggregated; the message is the reason."""
+
+
+class ServerRunner:
+    """One run of one job. Everything a resume needs is in the files of ``folder``.
+
+    Args:
+        job: What to run.
+        sites: Names of the sites, in any order.
+        folder: The run's folder, see :func:`open_run`.
+    """
+
+    def __init__(self, job: Job, sites: Sequence[str], folder: Path) -> None:
+        self.job = job
+        self.folder = folder
+        self.sites = site_order(sites)
+        self.method: Method = load_method(job.method, **job.arguments)
+        self.round = 0
+        self.profiles: dict[str, Profile] = {}
+        self.partition = Partition(())
+        self.models = Models({}, {})
+        self.state: dict[str, Tensor] = {}
+        self.records: list[dict[str, Any]] = []
+        self._files = RoundFiles(folder / "server")
+
+    @property
+    def needed(self) -> int:
+        """How many updates a round needs."""
+        return min(self.job.min_sites or len(self.sites), len(self.sites))
+
+    # ---- enrolment
+
+    def enrol_messages(self) -> dict[str, Message]:
+        """Ask every site for its profile and the first one for the initial model."""
+        first = self.sites[0]
+        return {
+            site: self._message(site, {"send_initial": site == first and not self.profiles})
+            for site in self.sites
+        }
+
+    def enrolled(self, replies: Mapping[str, Message]) -> None:
+        """Check that the profiles fit together and start from the first site's weights.
+
+        Raises:
+            FederationError: A site is missing, or sites differ in class map or in the network's pieces.
+        """
+        if missing := [site for site in self.sites if site not in replies]:
+            raise FederationError(f"{', '.join(missing)} did not enrol; no round was started")
+        profiles = {site: _profile(site, replies[site].header) for site in self.sites}
+        partitions = {site: replies[site].header["partition"] for site in self.sites}
+        _check_equal("class map", {site: p.classes for site, p in profiles.items()}, "classes in site.yaml")
+        _check_equal("network partition", partitions, "the version of surgfl and of the bundle")
+        if self.profiles:
+            _check_equal_to_before(self.profiles, profiles)
+            return
+        self.profiles = profiles
+        self.partition = Partition.from_json(partitions[self.sites[0]])
+        initial = replies[self.sites[0]].pieces
+        shared, mixed = (self._of_role(initial, role) for role in (Role.GLOBAL, Role.MIXED))
+        self.models = Models(shared, {site: dict(mixed) for site in self.sites})
+        self.state = self.method.aggregator.init(self.partition, self.models, list(profiles.values()))
+        self._save_run()
+
+    # ---- rounds
+
+    def round_messages(self) -> dict[str, Message]:
+        """Return every site's own message for the current round (or for the finish, after the last)."""
+        return {
+            site: self._message(site, {"styles": self._styles()}, self.models.of(site)) for site in self.sites
+        }
+
+    def check_update(self, site: str, reply: Message) -> Update:
+        """Turn a reply into an update.
+
+        Raises:
+            RejectedUpdate: It is of another round, misshapen, not finite, too large, or of a wrong sample count.
+        """
+        header = reply.header
+        if header.get("round") != self.round:
+            raise RejectedUpdate(f"it is of round {header.get('round')}, this is round {self.round}")
+        samples = header.get("samples")
+        if (
+            isinstance(samples, bool)
+            or not isinstance(samples, int)
+            or not 0 < samples <= self.profiles[site].samples
+        ):
+            raise RejectedUpdate(
+                f"it reports {samples!r} samples; the site enrolled with {self.profiles[site].samples}"
+            )
+        sent = self.models.of(site)
+        _check_pieces("piece", reply.pieces, sent)
+        change = math.sqrt(sum(_squared(reply.pieces[n].double() - sent[n].double()) for n in sent))
+        limit = self.job.largest_change * (
+            1 + math.sqrt(sum(_squared(value.double()) for value in sent.values()))
+        )
+        if not change <= limit:
+            raise RejectedUpdate(
+                f"it moved the weights by {change:.3g}; the job allows {limit:.3g} (largest_change)"
+            )
+        extras = {group: pieces for group, pieces in reply.tensors.items() if group != "pieces"}
+        self._check_extras(extras)
+        return Update(site, self.round, reply.pieces, extras, samples)
+
+    def _check_extras(self, extras: Mapping[str, Pieces]) -> None:
+        expected = {"sensitivity"} if self.method.measure else set()
+        if set(extras) != expected:
+            raise RejectedUpdate(
+                f"it carries the extras {sorted(extras)}; {self.method.name} has {sorted(expected)}"
+            )
+        for group, pieces in extras.items():
+            _check_pieces(group, pieces, self.models.shared)
+            if any(bool((value < 0).any()) for value in pieces.values()):
+                raise RejectedUpdate(f"its {group} has negative values")
+
+    def finish_round(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Any]:
+        """Check, aggregate, keep the state and the records; return the aggregation's record.
+
+        Raises:
+            FederationError: Fewer valid updates than the round needs.
+        """
+        updates, rejected = [], dict(failures)
+        for site in site_order(replies):
+            self._record_site(site, replies[site])
+            try:
+                updates.append(self.check_update(site, replies[site]))
+            except RejectedUpdate as error:
+                rejected[site] = str(error)
+        for site, reason in rejected.items():
+            logger.warning("round %d: no update of %s: %s", self.round, site, reason)
+        if len(updates) < self.needed:
+            reasons = "; ".join(f"{site}: {reason}" for site, reason in rejected.items())
+            raise FederationError(
+                f"round {self.round} has {len(updates)} valid updates and needs {self.needed}: {reasons}"
+            )
+        started = time.perf_counter()
+        result = self.method.aggregator.apply(self.state, self.partition, self.models, updates)
+        self.state, self.models = result.state, result.models
+        record = {
+            "kind": "aggregation",
+            "round": self.round,
+            "seconds": time.perf_counter() - started,
+            "rejected": [{"site": site, "reason": reason} for site, reason in rejected.items()],
+            **result.report,
+        }
+        self.records.append(record)
+        self.round += 1
+        self._save()
+        return record
+
+    def finished(self, replies: Mapping[str, Message]) -> None:
+        """Record the metrics of the final models."""
+        for site in site_order(replies):
+            self._record_site(site, replies[site])
+            if final := replies[site].header.get("final"):
+                self.records.append({"kind": "final", "site": site, **final})
+        self._write_records()
+
+    def record(self, site: str) -> dict[str, Any]:
+        """Return the newest record of a site."""
+        return next(r for r in reversed(self.records) if r.get("site") == site and r["kind"] == "site")
+
+    # ---- state
+
+    def resume(self) -> bool:
+        """Load the newest state; return whether there was one."""
+        found = self._files.load()
+        if found is None:
+            return False
+        last, tensors, values = found
+        self.profiles = {site: _profile(site, header) for site, header in values["profiles"].items()}
+        self.sites = site_order(self.profiles)
+        self.partition = Partition.from_json(values["partition"])
+        self.records = values["records"]
+        self.round = last + 1
+        groups: dict[str, Pieces] = {}
+        for name, value in tensors.items():
+            group, _, rest = name.partition("|")
+            groups.setdefault(group, {})[rest] = value
+        mixed = {site: groups.get(f"mixed:{site}", {}) for site in self.sites}
+        self.models = Models(groups.get("shared", {}), mixed)
+        self.state = groups.get("state", {})
+        return True
+
+    def _save(self) -> None:
+        tensors = {f"shared|{name}": value for name, value in self.models.shared.items()}
+        for site, pieces in self.models.mixed.items():
+            tensors |= {f"mixed:{site}|{name}": value for name, value in pieces.items()}
+        tensors |= {f"state|{name}": value for name, value in self.state.items()}
+        values = {
+            "profiles": {site: _profile_header(profile) for site, profile in self.profiles.items()},
+            "partition": self.partition.to_json(),
+            "records": self.records,
+        }
+        self._files.save(self.round - 1, tensors, values)
+        self._write_records()
+
+    def _save_run(self) -> None:
+        from shared_components.federation.provenance import provenance
+
+        info = {
+            "job": self.job.to_json(),
+            "method": self.job.method,
+            "arguments": dict(self.job.arguments),
+            "bundle": self.job.bundle,
+            "rounds": self.job.rounds,
+            "sites": self.sites,
+            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            **provenance(self.job),
+        }
+        write_json(self.folder / "run.json", info)
+
+    def _write_records(self) -> None:
+        write_text(
+            self.folder / "server" / "rounds.jsonl", "".join(json.dumps(r) + "\n" for r in self.records)
+        )
+
+    def _record_site(self, site: str, reply: Message) -> None:
+        header = reply.header
+        keys = ("samples", "loss", "metrics", "seconds", "memory_mb")
+        record = {
+            "kind": "site",
+            "round": header["round"],
+            "site": site,
+            **{k: header[k] for k in keys if k in header},
+        }
+        sent = self.models.of(site)
+        record["bytes"] = {"up": self._bytes(reply.tensors), "down": self._bytes({"pieces": sent})}
+        self.records.append(record)
+
+    def _bytes(self, tensors: Mapping[str, Pieces]) -> dict[str, int]:
+        sizes = {group: total_bytes(pieces) for group, pieces in tensors.items() if group != "pieces"}
+        for role in (Role.GLOBAL, Role.MIXED):
+            if pieces := self._of_role(tensors.get("pieces", {}), role):
+                sizes[role.value] = total_bytes(pieces)
+        return sizes
+
+    def _of_role(self, pieces: Pieces, role: Role) -> Pieces:
+        return {name: pieces[name] for name in self.partition.with_roles(role) if name in pieces}
+
+    def _styles(self) -> list | None:
+        styles = [self.profiles[site].style for site in self.sites]
+        return styles if all(styles) else None
+
+    def _message(self, site: str, header: dict[str, Any], pieces: Pieces | None = None) -> Message:
+        common = {
+            "job": self.job.to_json(),
+            "run": self.folder.name,
+            "round": self.round,
+            "index": self.sites.index(site),
+            "sites": len(self.sites),
+        }
+        return Message(common | header, {"pieces": pieces} if pieces is not None else {})
+
+
+def open_run(job: Job, root: Path, *, resume: bool) -> Path:
+    """Return the folder of the newest run to resume; without one, or without ``resume``, of a new run.
+
+    Raises:
+        FederationError: The newest run was of another job.
+    """
+    jobs = root / job.name
+    newest = newest_run(jobs) if resume else None
+    if newest is None:
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+        number = 0
+        while (folder := jobs / (f"{stamp}-{number}" if number else stamp)).exists():
+            number += 1
+        folder.mkdir(parents=True)
+        return folder
+    before = json.loads((newest / "run.json").read_text())["job"]
+    now = json.loads(json.dumps(job.to_json()))
+    may_change = {"rounds", "min_sites", "grace_seconds", "longest_wait_seconds"}
+    if changed := [key for key in now if key not in may_change and now[key] != before.get(key)]:
+        raise FederationError(
+            f"{newest} ran with other settings of {', '.join(changed)}; "
+            "put them back to resume, or unset SURGFL_RESUME to start a new run"
+        )
+    return newest
+
+
+def _profile(site: str, header: Mapping[str, Any]) -> Profile:
+    style = header.get("style")
+    return Profile(
+        site=site,
+        samples=header["samples"],
+        classes=tuple(header["classes"]),
+        style=(tuple(style[0]), tuple(style[1])) if style else None,
+        text=header.get("text", ""),
+    )
+
+
+def _profile_header(profile: Profile) -> dict[str, Any]:
+    return {
+        "samples": profile.samples,
+        "classes": list(profile.classes),
+        "style": [list(part) for part in profile.style] if profile.style else None,
+        "text": profile.text,
+    }
+
+
+def _check_equal(what: str, values: Mapping[str, Any], where: str) -> None:
+    first_site, first = next(iter(values.items()))
+    for site, value in values.items():
+        if value != first:
+            shown = f" ({_short(first)} and {_short(value)})"
+            raise FederationError(
+                f"{first_site} and {site} differ in their {what}{shown}; make {where} agree"
+            )
+
+
+def _short(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else f"{len(value)} pieces"
+    return text if len(text) < 120 else f"{text[:117]}..."
+
+
+def _check_equal_to_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -> None:
+    for site, profile in before.items():
+        if now[site].samples != profile.samples or now[site].classes != profile.classes:
+            raise FederationError(
+                f"{site} has other data than when the run began ({now[site].samples} training frames now, "
+                f"{profile.samples} then); restore it to resume, or start a new run"
+            )
+
+
+def _check_pieces(what: str, pieces: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    if missing := [name for name in expected if name not in pieces]:
+        raise RejectedUpdate(f"{len(missing)} of its {what}s are missing, the first is {missing[0]}")
+    if extra := [name for name in pieces if name not in expected]:
+        raise RejectedUpdate(f"it has {what}s that nobody asked for, the first is {extra[0]}")
+    for name, place in expected.items():
+        value = pieces[name]
+        if value.shape != place.shape or value.dtype != place.dtype:
+            raise RejectedUpdate(
+                f"{what} {name} is {value.dtype} {tuple(value.shape)}; it should be {place.dtype} {tuple(place.shape)}"
+            )
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise RejectedUpdate(f"{what} {name} has values that are not finite")
+
+
+def _squared(value: Tensor) -> float:
+    return float(value.square().sum())

@@ -1,0 +1,294 @@
+"""What a site does: enrol, train a round, finish. No transport, no FLARE."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shared_components import evaluation
+from shared_components import training as local
+from shared_components.bundle_config import Bundle, build_network, load_bundle
+from shared_components.checkpoints import load_encoder, save_weights
+from shared_components.data.dataset import FrameDataset, batches, style_statistics
+from shared_components.data.sites import Site, SiteError, frames
+from shared_components.federation.messages import Job, Message, SiteRefusal
+from shared_components.federation.store import RoundFiles, write_json
+from shared_components.method import Method, load_method
+from shared_components.partition import Partition, Role, cut, partition_network, paste
+
+logger = logging.getLogger(__name__)
+
+ASIDE = "quarantine.json"
+
+
+@dataclass
+class Workbench:
+    """One task's tools, built anew for every task (a simulator's task is a new process)."""
+
+    site: Site
+    bundle: Bundle
+    method: Method
+    network: nn.Module
+    partition: Partition
+
+
+class SiteRunner:
+    """Answer the server's messages for one site.
+
+    Args:
+        name: The federation's name of the site.
+        find_site: Called with the job and the site's number; returns the checked site description.
+        folder: Where runs are kept; the site's own folder is ``<folder>/<job>/<run>/<name>``.
+        encoder_weights: Official ImageNet weights of the encoder, for the very first model.
+        stop: Asked before every batch; training ends with an error once it says True.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        find_site: Callable[[Job, int], Site],
+        folder: Path,
+        encoder_weights: Path | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.name = name
+        self._find_site = find_site
+        self._folder = folder
+        self._encoder_weights = encoder_weights
+        self._stop = stop
+
+    def answer(self, task: str, message: Message) -> Message:
+        """Run one task.
+
+        Raises:
+            SiteRefusal: The site cannot take part; the sentence names it and what to do.
+        """
+        handlers = {"enrol": self._enrol, "round": self._round, "finish": self._finish}
+        started = time.perf_counter()
+        try:
+            job = Job.from_json(message.header["job"])
+            site = self._find_site(job, message.header["index"])
+            reply = handlers[task](job, site, message)
+        except (SiteError, ValueError, FloatingPointError, KeyError) as error:
+            text = error.args[0] if error.args else repr(error)
+            raise SiteRefusal(text if self.name in str(text) else f"site {self.name}: {text}") from error
+        reply.header.update(
+            round=message.header["round"], job=message.header["job"], classes=list(site.classes)
+        )
+        reply.header.setdefault("seconds", {})["total"] = time.perf_counter() - started
+        reply.header["memory_mb"] = evaluation.peak_memory_mb()
+        return reply
+
+    def _enrol(self, job: Job, site: Site, message: Message) -> Message:
+        """Check the whole site before the first round, and say what the server needs to know."""
+        header = message.header
+        aside = _check_data(site)
+        write_json(self._files(job, header["run"]).folder / ASIDE, aside)
+        bench = self._workbench(job, site)
+        dataset = self._dataset(bench, job, header["run"], "train")
+        header_out: dict[str, Any] = {
+            "samples": len(dataset),
+            "style": self._style(bench, dataset),
+            "text": site.text,
+            "partition": bench.partition.to_json(),
+        }
+        pieces = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED)
+        return Message(header_out, {"pieces": pieces} if header["send_initial"] else {})
+
+    def _style(self, bench: Workbench, dataset: FrameDataset) -> list[list[float]] | None:
+        if "style" not in bench.method.shares:
+            return None
+        if "style" not in bench.site.publish:
+            raise SiteRefusal(
+                f"{bench.site.path}: site {self.name} does not publish 'style', which {bench.method.name} needs "
+                "(six numbers); add it to 'publish', or switch sge off in the job"
+            )
+        mean, deviation = style_statistics(dataset)
+        return [mean.tolist(), deviation.tolist()]
+
+    def _round(self, job: Job, site: Site, message: Message) -> Message:
+        header, round = message.header, message.header["round"]
+        bench = self._workbench(job, site)
+        files = self._files(job, header["run"])
+        optimizer = local.make_optimizer(bench.network, bench.bundle.training)
+        best = self._restore(bench, optimizer, files, round)
+        paste(message.pieces, bench.partition, bench.network.state_dict())
+
+        clock = _Clock()
+        metrics = evaluation.quick(
+            bench.network, self._dataset(bench, job, header["run"], "validation"), bench.site
+        )
+        clock.mark("validating")
+        best = self._keep_best(bench, job, header, metrics, best)
+        context = local.make_context(
+            bench.bundle.training,
+            round=round,
+            site=header["index"],
+            styles=_styles(header.get("styles")),
+            received=message.pieces,
+        )
+        train = self._dataset(bench, job, header["run"], "train")
+        loss = local.local_iterations(
+            bench.network,
+            optimizer,
+            bench.method,
+            self._batches(bench, train, context),
+            context,
+            bench.partition,
+        )
+        clock.mark("training")
+        extras = _measure(bench, train, context)
+        clock.mark("measuring")
+        state = bench.network.state_dict()
+        kept = {f"local/{k}": v for k, v in cut(state, bench.partition, Role.LOCAL).items()}
+        kept |= {f"optimizer/{k}": v for k, v in local.optimizer_tensors(optimizer).items()}
+        files.save(round, kept, {"best": best})
+        clock.mark("saving")
+        reply = {"samples": len(train), "loss": loss, "metrics": metrics, "seconds": clock.seconds}
+        return Message(reply, {"pieces": cut(state, bench.partition, Role.GLOBAL, Role.MIXED), **extras})
+
+    def _finish(self, job: Job, site: Site, message: Message) -> Message:
+        """Leave the site's model, its metrics at full resolution and overlays in the site's own folder."""
+        header = message.header
+        bench = self._workbench(job, site)
+        files = self._files(job, header["run"])
+        best = self._restore(bench, None, files, header["round"])
+        paste(message.pieces, bench.partition, bench.network.state_dict())
+        clock = _Clock()
+        metrics = evaluation.quick(
+            bench.network, self._dataset(bench, job, header["run"], "validation"), bench.site
+        )
+        self._keep_best(bench, job, header, metrics, best)
+        self._save_model(bench, job, files.folder / "model.safetensors", header["round"], metrics)
+        final = evaluation.thorough(
+            bench.network, bench.site, "validation", bench.bundle.training, files.folder
+        )
+        write_json(files.folder / "final.json", final)
+        clock.mark("validating")
+        return Message({"metrics": metrics, "final": final, "seconds": clock.seconds})
+
+    def _workbench(self, job: Job, site: Site) -> Workbench:
+        bundle = load_bundle(job.bundle, job.training)
+        method = load_method(job.method, **job.arguments)
+        # one seed for all sites: where nothing is sent (LOCAL pieces), sites still start from one model
+        torch.manual_seed(bundle.training.seed)
+        network = build_network(bundle.network, out_channels=len(site.classes))
+        if self._encoder_weights:
+            load_encoder(network, self._encoder_weights)
+        return Workbench(
+            site, bundle, method, network.to(local.device()), partition_network(network, method.rule)
+        )
+
+    def _dataset(self, bench: Workbench, job: Job, run: str, split: str) -> FrameDataset:
+        aside = {tuple(item) for item in json.loads((self._files(job, run).folder / ASIDE).read_text())}
+        kept = [f for f in frames(bench.site, split) if (f.video, f.index) not in aside]
+        settings = bench.bundle.training
+        return FrameDataset(kept, height=settings.height, width=settings.width, site=bench.site)
+
+    def _files(self, job: Job, run: str) -> RoundFiles:
+        return RoundFiles(self._folder / job.name / run / self.name)
+
+    def _restore(
+        self, bench: Workbench, optimizer: torch.optim.Optimizer | None, files: RoundFiles, round: int
+    ) -> dict[str, Any]:
+        """Bring back what the site kept after its last round before this one; return its best so far."""
+        found = files.load(before=round)
+        if found is None:
+            return {}
+        _, tensors, values = found
+        local_pieces = {k.removeprefix("local/"): v for k, v in tensors.items() if k.startswith("local/")}
+        paste(local_pieces, bench.partition, bench.network.state_dict())
+        if optimizer is not None:
+            prefix = "optimizer/"
+            local.restore_optimizer(
+                optimizer, {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            )
+        return values["best"]
+
+    def _keep_best(
+        self, bench: Workbench, job: Job, header: Mapping[str, Any], metrics: dict, best: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Save exactly the weights that were validated when they are the best so far."""
+        dice = metrics["dice"]["mean"]
+        if dice is None or dice <= best.get("dice", -1.0):
+            return best
+        path = self._files(job, header["run"]).folder / "best.safetensors"
+        self._save_model(bench, job, path, header["round"], metrics)
+        return {"dice": dice, "round": header["round"]}
+
+    def _save_model(self, bench: Workbench, job: Job, path: Path, round: int, metrics: dict) -> None:
+        notes = {
+            "bundle": job.bundle,
+            "method": job.method,
+            "site": self.name,
+            "round": str(round),
+            "classes": ",".join(bench.site.classes),
+            "validation_dice": str(metrics["dice"]["mean"]),
+        }
+        save_weights(path, bench.network.state_dict(), notes)
+
+    def _batches(self, bench: Workbench, dataset: FrameDataset, context: Any) -> Any:
+        settings = bench.bundle.training
+        for batch in batches(
+            dataset,
+            batch_size=settings.batch_size,
+            iterations=settings.iterations,
+            generator=context.generator,
+            augment=True,
+        ):
+            if self._stop():
+                raise SiteRefusal(f"site {self.name}: the server ended the task during training")
+            yield batch
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def mark(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.seconds[stage] = now - self._last
+        self._last = now
+
+
+def _check_data(site: Site) -> list[list]:
+    """Read everything once; return the (video, index) of frames that the site's quarantine sets aside."""
+    from shared_components.data.check import check_site  # needed at enrolment only
+
+    problems = check_site(site, required=("train", "validation"))
+    if fatal := [problem for problem in problems if not problem.quarantined]:
+        more = f" (and {len(fatal) - 1} more problems; see `surgfl check-data`)" if len(fatal) > 1 else ""
+        raise SiteRefusal(f"{fatal[0]}{more}")
+    for problem in problems:
+        logger.warning("%s", problem)
+    return [[p.frame.video, p.frame.index] for p in problems if p.frame is not None]
+
+
+def _measure(bench: Workbench, dataset: FrameDataset, context: Any) -> dict[str, dict[str, Tensor]]:
+    method, settings = bench.method, bench.bundle.training
+    if method.measure is None:
+        return {}
+    count = min(method.measure_images, len(dataset))
+    size = min(settings.batch_size, count)
+    stream = batches(
+        dataset, batch_size=size, iterations=-(-count // size), generator=context.generator, augment=False
+    )
+    where = next(bench.network.parameters()).device
+    moved = ({key: value.to(where) for key, value in batch.items()} for batch in stream)
+    return method.measure(bench.network, moved, context, bench.partition)
+
+
+def _styles(values: list | None) -> tuple[Tensor, Tensor] | None:
+    if not values:
+        return None
+    return torch.tensor([v[0] for v in values]), torch.tensor([v[1] for v in values])

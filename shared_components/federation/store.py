@@ -1,0 +1,98 @@
+"""State files of a run: safetensors with JSON in the header, written beside and renamed.
+
+They live outside the job's own folder, because FLARE wipes a simulator's workspace at start, starts a new
+client process for every task there, and does not resume a killed server anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+STATE_VARIABLE = "SURGFL_STATE"
+RESUME_VARIABLE = "SURGFL_RESUME"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that a crash leaves the old file or the new one, never half of one."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text beside the file, then rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text)
+    os.replace(beside, path)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+    """Write tensors and plain values as one safetensors file, beside and renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_file(plain, str(beside), metadata={"surgfl": json.dumps(values)})
+    os.replace(beside, path)
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Undo :func:`save_tensors`."""
+    with safe_open(str(path), framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        values = json.loads((file.metadata() or {}).get("surgfl", "{}"))
+    return tensors, values
+
+
+class RoundFiles:
+    """The state after each round in one folder; the newest two are kept.
+
+    Two, because a killed round may have finished at some sites: those train it again from the one before.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, round: int) -> Path:
+        return self.folder / f"round-{round:05d}.safetensors"
+
+    def rounds(self) -> list[int]:
+        return sorted(int(p.stem.removeprefix("round-")) for p in self.folder.glob("round-*.safetensors"))
+
+    def save(self, round: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Write the state after a round and drop all but it and the one before."""
+        save_tensors(self.path(round), tensors, values)
+        for other in self.rounds():
+            if other not in (round, round - 1):
+                self.path(other).unlink()
+
+    def load(self, *, before: int | None = None) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
+        """Return the newest state (of a round below ``before``), or None where there is none."""
+        rounds = [r for r in self.rounds() if before is None or r < before]
+        return (rounds[-1], *load_tensors(self.path(rounds[-1]))) if rounds else None
+
+
+def state_root(workspace_root: Path, *, simulator: bool) -> Path:
+    """Return where runs are kept.
+
+    ``SURGFL_STATE`` decides; otherwise ``<workspace>-state`` beside a simulator's workspace, and ``surgfl``
+    inside the startup kit's own folder in a provisioned deployment (only job folders are removed there).
+    """
+    if chosen := os.environ.get(STATE_VARIABLE):
+        return Path(chosen).resolve()
+    if simulator:  # workspace_root is <workspace>/<site>
+        workspace = workspace_root.resolve().parent
+        return workspace.with_name(f"{workspace.name}-state")
+    return workspace_root.resolve() / "surgfl"
+
+
+def newest_run(folder: Path) -> Path | None:
+    """Return the newest run of a job that has a server state."""
+    runs = [p.parent for p in folder.glob("*/run.json") if RoundFiles(p.parent / "server").rounds()]
+    return max(runs, key=lambda p: p.name, default=None)

@@ -1,0 +1,82 @@
+"""The site's FLARE component: a thin shell over `shared_components.federation.site`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import partial
+from pathlib import Path
+
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+
+from shared_components.flare import wire
+from shared_components.flare.places import is_simulator, local_folder, runs_folder
+
+logger = logging.getLogger(__name__)
+
+ENCODER_VARIABLE = "SURGFL_ENCODER_WEIGHTS"
+THREADS_VARIABLE = "SURGFL_CPU_THREADS"
+
+
+class SiteExecutor(Executor):
+    """Answer the controller's tasks `enrol`, `round` and `finish`.
+
+    It keeps nothing between tasks but files, since a simulator without `-t` starts a process per task.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        wire.register()
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
+        """Run one task; a refusal travels back as a sentence."""
+        from shared_components.federation.messages import FederationError
+
+        try:
+            return wire.to_shareable(self._answer(task_name, shareable, fl_ctx, abort_signal))
+        except FederationError as error:
+            logger.error("%s", error)
+            return _refusal(str(error), fl_ctx)
+        except Exception as error:
+            logger.exception("task %s failed", task_name)
+            return _refusal(f"site {fl_ctx.get_identity_name()}: {type(error).__name__}: {error}", fl_ctx)
+
+    def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
+        import torch
+
+        from shared_components.federation.locate import find_site
+        from shared_components.federation.site import SiteRunner
+
+        torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
+        name, runs = fl_ctx.get_identity_name(), runs_folder(fl_ctx)
+        scenes = runs / "scenes" if is_simulator(fl_ctx) else None
+        local = local_folder(fl_ctx)
+        encoder = os.environ.get(ENCODER_VARIABLE)
+        runner = SiteRunner(
+            name,
+            find_site=lambda job, index: find_site(name, local=local, scenes=scenes, job=job, index=index),
+            folder=runs,
+            encoder_weights=Path(encoder) if encoder else None,
+            stop=partial(_triggered, abort_signal),
+        )
+        return runner.answer(task_name, wire.from_wire(shareable))
+
+
+def _triggered(signal: Signal) -> bool:
+    return bool(signal.triggered)
+
+
+def _refusal(reason: str, fl_ctx: FLContext) -> Shareable:
+    """Return an error reply. Outside a simulator file names stay at the site, in its own log."""
+    reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
+    told = (
+        reason if is_simulator(fl_ctx) else f"site {fl_ctx.get_identity_name()} refused; its own log says why"
+    )
+    reply.set_header(wire.ERROR, told)
+    return reply

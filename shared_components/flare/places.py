@@ -1,0 +1,30 @@
+"""Where a FLARE process keeps things: the run's state outside what FLARE wipes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+
+from shared_components.federation.store import state_root
+
+
+def is_simulator(fl_ctx: FLContext) -> bool:
+    """Say whether `nvflare simulator` runs this process."""
+    return bool(fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False))
+
+
+def workspace_root(fl_ctx: FLContext) -> Path:
+    """Return this party's own workspace: `<workspace>/<site>` in a simulator, else the startup kit's folder."""
+    return Path(fl_ctx.get_engine().get_workspace().get_root_dir()).resolve()
+
+
+def runs_folder(fl_ctx: FLContext) -> Path:
+    """Return where runs are kept."""
+    return state_root(workspace_root(fl_ctx), simulator=is_simulator(fl_ctx))
+
+
+def local_folder(fl_ctx: FLContext) -> Path:
+    """Return the `local` folder, where a site's own settings are."""
+    return workspace_root(fl_ctx) / "local"

@@ -1,0 +1,43 @@
+"""Carry messages as FLARE's data objects: one collection, a nested object per group of tensors.
+
+Site filters recurse into collections, so a hospital's own privacy filters see every group. Tensors travel
+by FLARE's tensor decomposer, plain values as JSON; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.shareable import Shareable
+from nvflare.app_opt.pt.decomposers import TensorDecomposer
+from nvflare.fuel.utils import fobs
+
+from shared_components.federation.messages import Message
+
+HEADER = "surgfl"
+ERROR = "surgfl_error"
+
+
+def register() -> None:
+    """Teach FLARE's serialiser tensors; needed on both sides before the first message."""
+    fobs.register(TensorDecomposer)
+
+
+def to_shareable(message: Message) -> Shareable:
+    """Wrap a message."""
+    groups = {name: DXO(DataKind.WEIGHTS, data=dict(pieces)) for name, pieces in message.tensors.items()}
+    return DXO(DataKind.COLLECTION, data=groups, meta={HEADER: json.dumps(message.header)}).to_shareable()
+
+
+def from_wire(shareable: Shareable) -> Message:
+    """Unwrap a message.
+
+    Raises:
+        ValueError: It is not one of ours.
+    """
+    dxo = from_shareable(shareable)
+    if dxo.data_kind != DataKind.COLLECTION or HEADER not in (dxo.meta or {}):
+        raise ValueError(f"a {dxo.data_kind} object without the header {HEADER!r} is no message of this job")
+    tensors = {name: dict(group.data) for name, group in dxo.data.items()}
+    return Message(json.loads(dxo.meta[HEADER]), tensors)

@@ -1,0 +1,321 @@
+"""PFedSIS: Xu et al., Personalizing Federated Instrument Segmentation with Visual Trait Priors, IEEE TBME 2025.
+
+Algorithm 1, in `corrected` mode as the paper's equations say and in `as_released` mode as the released code
+does. The method card (bundles/pfedsis/docs/README.md) lists every difference with its measured effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.aggregators import hypernetwork as hn
+from shared_components.aggregators.mean import in_site_order, mean_pieces
+from shared_components.aggregators.sensitivity import similarity_mean
+from shared_components.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
+from shared_components.method import (
+    Aggregation,
+    Batch,
+    Context,
+    Extras,
+    Method,
+    Models,
+    Profile,
+    State,
+    Term,
+    Update,
+    site_order,
+)
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Partition, Pieces, Role, Slice, cut
+
+MODES = ("corrected", "as_released")
+PERSONAL_PARTS = ("decoder", "q", "k", "v")
+
+
+def build(
+    *,
+    mode: str = "corrected",
+    personal: Sequence[str] = PERSONAL_PARTS,
+    head_aligned: bool = False,
+    ape: bool = True,
+    sge: bool = True,
+    sensitivity_images: int = 64,
+    sensitivity_scale: str = "raw",
+    sensitivity_temperature: float = 1.0,
+    cross_style_share: float = 1.0,
+    hypernetwork_rate: float = 5e-3,
+    seed: int = 0,
+) -> Method:
+    """Return PFedSIS, or one of the ablations of Tables III and IV.
+
+    Args:
+        mode: ``corrected`` or ``as_released``.
+        personal: GPD: which of the decoder and of the query, key and value rows are personal (Table IV).
+        head_aligned: Split q, k and v between heads as Eq. (2) says, instead of at half of the rows.
+        ape: Appearance regulation and hypernetworks (Table III); without it personal weights stay LOCAL.
+        sge: Cross-style consistency and shape-similarity update (Table III); without it, FedAvg's mean.
+        sensitivity_images: Training frames in the mean of Eq. (13), drawn anew each round.
+        sensitivity_scale: ``raw`` as published, or ``relative`` (see aggregators/sensitivity.py).
+        sensitivity_temperature: Divides the sensitivities in the softmax of Eq. (14); 1 as published.
+        cross_style_share: Share of every batch that is style-distorted for Eq. (12); 1 as published.
+        hypernetwork_rate: Learning rate of Eqs. (8) and (9).
+        seed: Of the hypernetworks' first weights.
+    """
+    _check(mode, personal, ape, cross_style_share)
+    released = mode == "as_released"
+    return Method(
+        name="pfedsis",
+        rule=Disentanglement(
+            tuple(personal), head_aligned=head_aligned, role=Role.MIXED if ape else Role.LOCAL
+        ),
+        objective=Objective(ape=ape, sge=sge, released=released, share=cross_style_share),
+        aggregator=PersonalisedAggregator(
+            ape=ape,
+            sge=sge,
+            released=released,
+            scale=sensitivity_scale,
+            temperature=sensitivity_temperature,
+            rate=hypernetwork_rate,
+            seed=seed,
+        ),
+        measure=Sensitivity(released) if sge else None,
+        measure_images=sensitivity_images,
+        shares=frozenset({"style"} if sge else ()),
+        paper="Xu et al., IEEE TBME 2025, doi 10.1109/TBME.2025.3526667",
+    )
+
+
+def _check(mode: str, personal: Sequence[str], ape: bool, share: float) -> None:
+    if mode not in MODES:
+        raise ValueError(f"pfedsis: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
+    if unknown := set(personal) - set(PERSONAL_PARTS):
+        raise ValueError(f"pfedsis: personal names {sorted(unknown)}; it takes {', '.join(PERSONAL_PARTS)}")
+    if ape and "decoder" not in personal:
+        raise ValueError(
+            "pfedsis: ape needs the personal decoder that its appearance head reads; add 'decoder'"
+        )
+    if not 0 < share <= 1:
+        raise ValueError(f"pfedsis: cross_style_share is {share}; it lies in (0, 1]")
+
+
+@dataclass(frozen=True)
+class Disentanglement:
+    """GPD (Section III-B): half of the q, k, v rows and the second decoder are personal, the rest is GLOBAL.
+
+    Global rows come first, as in the released code. ``head_aligned`` moves the cut to a head's border; a
+    stage with h heads then has floor(h/2) personal ones, so stage 1 with its single head has none.
+    """
+
+    personal: tuple[str, ...]
+    head_aligned: bool
+    role: Role
+
+    def __call__(self, name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+        top, _, rest = name.partition(".")
+        if top == "head_appearance":
+            return (Slice(self.role, layer=top),)
+        if top == "head_personal" and "decoder" in self.personal:
+            return (Slice(self.role, layer=top),)
+        if top == "decoder_personal" and "decoder" in self.personal:
+            return (Slice(self.role, layer=".".join(name.split(".")[:3])),)
+        if top == "encoder" and ".attn.q." in name:
+            return self._rows(tensor, ("q",), rest)
+        if top == "encoder" and ".attn.kv." in name:
+            return self._rows(tensor, ("k", "v"), rest)
+        return (Slice(Role.GLOBAL),)
+
+    def _rows(self, tensor: Tensor, parts: tuple[str, ...], rest: str) -> list[Slice]:
+        stage = rest.partition(".")[0]  # block1 ... block4
+        width = tensor.shape[0] // len(parts)  # rows are [Q], or [K, V], of `width` each
+        cut_at = self._global_rows(width, int(stage.removeprefix("block")))
+        slices: list[Slice] = []
+        for number, part in enumerate(parts):
+            start, middle, stop = number * width, number * width + cut_at, (number + 1) * width
+            if part not in self.personal or middle == stop:
+                middle = stop
+            slices += [Slice(Role.GLOBAL, start, middle)]
+            slices += [Slice(self.role, middle, stop, layer=f"encoder.{stage}")] * (middle < stop)
+        return slices
+
+    def _global_rows(self, width: int, stage: int) -> int:
+        if not self.head_aligned:
+            return width // 2
+        heads = (1, 2, 5, 8)[stage - 1]  # PVTv2-b0
+        return (heads - heads // 2) * (width // heads)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Step 3 of Algorithm 1: L_seg reaches both halves, L_ar the personal, L_csc the global one."""
+
+    ape: bool
+    sge: bool
+    released: bool
+    share: float
+
+    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+        if not (self.ape or self.sge):
+            return segmentation_objective(network, batch, context)
+        if self.released:
+            return self._released(network, batch, context)
+        image, label = batch["image"], batch["label"]
+        parts = network.forward_parts(image)
+        terms = [Term("segmentation", context.segmentation(parts["pred"], label))]
+        if self.ape:
+            terms.append(Term("appearance", appearance_loss(parts["restored"], image), Role.MIXED))  # Eq. (5)
+        if self.sge:
+            count = max(1, round(self.share * len(image)))
+            styled = _cross_style(image[:count], context)  # Eqs. (10), (11)
+            logits = network.forward_global(styled)
+            terms.append(
+                Term("consistency", consistency_loss(logits, label[:count]), Role.GLOBAL)
+            )  # Eq. (12)
+        return terms
+
+    def _released(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+        """(L_seg + L_seg_mix + L_res + L_res_mix) / 2, all reaching every parameter."""
+        images = [batch["image"]] + [_cross_style(batch["image"], context)] * self.sge
+        terms: list[Term] = []
+        for suffix, image in zip(("", "_mixed"), images, strict=False):
+            parts = network.forward_parts(image)
+            terms.append(
+                Term(f"segmentation{suffix}", context.segmentation(parts["pred"], batch["label"]) / 2)
+            )
+            if self.ape:
+                terms.append(Term(f"appearance{suffix}", appearance_loss(parts["restored"], image) / 2))
+        return terms
+
+
+def _cross_style(image: Tensor, context: Context) -> Tensor:
+    if context.styles is None:
+        raise ValueError(
+            "pfedsis with sge needs every site's style; publish 'style' in site.yaml or switch sge off"
+        )
+    means, deviations = (value.to(image.device) for value in context.styles)
+    weights = sample_style_weights(len(image), len(means), context.generator).to(image.device)
+    return mix_style(image, means, deviations, context.site, weights)
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Eq. (13): mean over images of |d/d theta_G  mean(x_G^2)|, x_G the logits of the global path.
+
+    The paper's squared norm is a mean over pixels and classes here, as in the released code: a sum over
+    half a million pixels would turn the softmax of Eq. (14) into "winner takes all". The absolute value is
+    the released code's too, and what the text describes ("how sensitive predictions are to changes").
+    The released code takes it per batch and distorts the style of half of the batches.
+    """
+
+    released: bool
+
+    def __call__(
+        self, network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition
+    ) -> Extras:
+        parameters = dict(network.named_parameters())
+        tensors = list(dict.fromkeys(p.tensor for p in partition.with_roles(Role.GLOBAL).values()))
+        totals = {name: torch.zeros_like(parameters[name]) for name in tensors if name in parameters}
+        was_training, count = network.training, 0
+        network.eval()
+        for image in self._images(batches):
+            energy = network.forward_global(image).square().mean()
+            if self.released and torch.rand((), generator=context.generator) < 0.5:
+                energy = energy + network.forward_global(_cross_style(image, context)).square().mean()
+            gradients = torch.autograd.grad(energy, [parameters[n] for n in totals], allow_unused=True)
+            for name, gradient in zip(totals, gradients, strict=True):
+                if gradient is not None:
+                    totals[name] += gradient.abs()
+            count += 1
+        network.train(was_training)
+        means = {name: total / max(count, 1) for name, total in totals.items()}
+        return {"sensitivity": cut(means, _only(partition, means), Role.GLOBAL)}
+
+    def _images(self, batches: Iterable[Batch]) -> Iterable[Tensor]:
+        for batch in batches:
+            yield from [batch["image"]] if self.released else batch["image"].split(1)
+
+
+def _only(partition: Partition, names: Mapping[str, Tensor]) -> Partition:
+    return Partition(tuple(piece for piece in partition if piece.tensor in names))
+
+
+@dataclass(frozen=True)
+class PersonalisedAggregator:
+    """Steps 5 and 6 of Algorithm 1. The state is the hypernetworks and every site's last personal pieces."""
+
+    ape: bool
+    sge: bool
+    released: bool
+    scale: str
+    temperature: float
+    rate: float
+    seed: int
+
+    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
+        state: State = {}
+        sites = site_order(profile.site for profile in profiles)
+        layers = partition.mixed_layers if self.ape else {}
+        for number, site in enumerate(sites if layers else []):
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
+            weights = hn.init_hypernetwork(len(layers), len(sites), generator)
+            state |= {f"hypernetwork/{site}/{name}": value for name, value in weights.items()}
+            state |= {f"personal/{site}/{name}": value for name, value in models.mixed[site].items()}
+        return state
+
+    def apply(
+        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
+    ) -> Aggregation:
+        updates = in_site_order(updates)
+        layers = partition.mixed_layers if self.ape else {}
+        state, mixed, report = self._personal(dict(state), layers, models, updates)
+        if self.sge:
+            shared, report["entropy"]["sensitivity"] = similarity_mean(
+                updates, list(models.shared), scale=self.scale, temperature=self.temperature
+            )
+        else:
+            shared = mean_pieces(updates, models.shared)
+        return Aggregation(state, Models(shared, mixed), report)
+
+    def _personal(
+        self, state: State, layers: dict[str, list[str]], models: Models, updates: Sequence[Update]
+    ) -> tuple[State, dict, dict]:
+        """Step 5: hypernetworks first, then every site's mixture; absent sites count with their last pieces."""
+        report: dict = {"entropy": {}}
+        sites = list(models.mixed)
+        if not layers:
+            return state, dict(models.mixed), report
+        names = [name for group in layers.values() for name in group]
+        start = [{name: state[f"personal/{site}/{name}"] for name in names} for site in sites]
+        for update in updates:
+            state |= {f"personal/{update.site}/{name}": update.pieces[name] for name in names}
+        trained = [{name: state[f"personal/{site}/{name}"] for name in names} for site in sites]
+        for update in updates:
+            before = models.mixed[update.site]
+            change: Pieces = {name: update.pieces[name] - before[name] for name in names}
+            # Algorithm 1 sets theta_P^all to this round's weights first; the released code still has the last
+            products = hn.layer_products(layers, start if self.released else trained, change)
+            weights = hn.update_hypernetwork(
+                _weights(state, update.site),
+                products,
+                learning_rate=self.rate,
+                sign=-1.0 if self.released else 1.0,
+            )
+            state |= {f"hypernetwork/{update.site}/{name}": value for name, value in weights.items()}
+        mixings = {site: hn.mixing_weights(_weights(state, site)) for site in sites}
+        report["entropy"]["hypernetwork"] = sum(map(hn.mixing_entropy, mixings.values())) / len(mixings)
+        report["mixing"] = {
+            site: {
+                layer: dict(zip(sites, row, strict=True))
+                for layer, row in zip(layers, matrix.tolist(), strict=True)
+            }
+            for site, matrix in mixings.items()
+        }
+        return state, {site: hn.mix(layers, trained, mixing) for site, mixing in mixings.items()}, report
+
+
+def _weights(state: State, site: str) -> dict[str, Tensor]:
+    prefix = f"hypernetwork/{site}/"
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

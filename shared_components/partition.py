@@ -1,0 +1,168 @@
+"""Give every slice of every tensor of a network's state one of three roles.
+
+Roles belong to slices and not to tensors, because "half of the query rows" (PFedSIS, Section III-B) is a
+slice of rows. Whatever averages pieces by name then does head-wise and channel-wise personalisation
+without knowing it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+Pieces = dict[str, Tensor]
+
+
+class Role(str, enum.Enum):
+    """Where a slice of the state lives."""
+
+    GLOBAL = "global"  # one value everywhere
+    MIXED = "mixed"  # one value per site, computed by the server from all sites' values
+    LOCAL = "local"  # never leaves the site
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Rows ``start:stop`` along the first axis (``None``: the whole tensor), their role and layer.
+
+    ``layer`` groups pieces that share one mixing weight, e.g. all of a decoder block; empty where unused.
+    """
+
+    role: Role
+    start: int | None = None
+    stop: int | None = None
+    layer: str = ""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One named slice of one tensor of the state."""
+
+    tensor: str
+    role: Role
+    start: int | None = None
+    stop: int | None = None
+    layer: str = ""
+
+    @property
+    def name(self) -> str:
+        """``encoder.block1.0.attn.q.weight[0:16]``, or the tensor's own name when it is whole."""
+        return self.tensor if self.start is None else f"{self.tensor}[{self.start}:{self.stop}]"
+
+    def view(self, state: Mapping[str, Tensor]) -> Tensor:
+        """Return the rows this piece names, as a view of the state's tensor."""
+        tensor = state[self.tensor]
+        return tensor if self.start is None else tensor[self.start : self.stop]
+
+
+Rule = Callable[[str, Tensor, nn.Module], Sequence[Slice]]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """All pieces of one network, in the order of its state."""
+
+    pieces: tuple[Piece, ...]
+
+    def __iter__(self) -> Iterator[Piece]:
+        return iter(self.pieces)
+
+    def with_roles(self, *roles: Role) -> dict[str, Piece]:
+        """Return the pieces of these roles by name, in the order of the state."""
+        return {piece.name: piece for piece in self.pieces if piece.role in roles}
+
+    @property
+    def roles(self) -> set[Role]:
+        """The roles that occur."""
+        return {piece.role for piece in self.pieces}
+
+    @property
+    def mixed_layers(self) -> dict[str, list[str]]:
+        """Names of the MIXED pieces of each layer, layers in order of first appearance."""
+        layers: dict[str, list[str]] = {}
+        for name, piece in self.with_roles(Role.MIXED).items():
+            layers.setdefault(piece.layer, []).append(name)
+        return layers
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return plain values that travel to the server, which never builds a network."""
+        return [{**asdict(piece), "role": piece.role.value} for piece in self.pieces]
+
+    @classmethod
+    def from_json(cls, items: Iterable[Mapping[str, Any]]) -> Partition:
+        """Undo :meth:`to_json`."""
+        return cls(tuple(Piece(**{**item, "role": Role(item["role"])}) for item in items))
+
+
+def everything(role: Role) -> Rule:
+    """Return the rule that gives the whole state one role."""
+
+    def rule(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+        return (Slice(role),)
+
+    return rule
+
+
+def partition_network(network: nn.Module, rule: Rule) -> Partition:
+    """Apply a rule to every tensor of a network's state, buffers included.
+
+    Args:
+        network: The network to divide.
+        rule: Called with a tensor's name, the tensor and the module that owns it.
+
+    Raises:
+        ValueError: The slices of a tensor overlap, leave rows out or name rows that do not exist.
+    """
+    modules = dict(network.named_modules())
+    pieces: list[Piece] = []
+    for name, tensor in network.state_dict().items():
+        slices = rule(name, tensor, modules[name.rpartition(".")[0]])
+        _check_cover(name, tensor, slices)
+        pieces += [Piece(name, s.role, s.start, s.stop, s.layer) for s in slices]
+    return Partition(tuple(pieces))
+
+
+def _check_cover(name: str, tensor: Tensor, slices: Sequence[Slice]) -> None:
+    if len(slices) == 1 and slices[0].start is None:
+        return
+    rows = [(s.start, s.stop) for s in slices]
+    expected = 0
+    for start, stop in sorted(rows, key=lambda r: (r[0] is not None, r[0])):
+        if start != expected or stop is None or stop <= start:
+            raise ValueError(
+                f"{name}: slices {rows} do not cover rows 0:{tensor.shape[0]} once each, in whole"
+            )
+        expected = stop
+    if expected != tensor.shape[0]:
+        raise ValueError(f"{name}: slices {rows} do not cover rows 0:{tensor.shape[0]} once each, in whole")
+
+
+def cut(state: Mapping[str, Tensor], partition: Partition, *roles: Role) -> Pieces:
+    """Copy the pieces of some roles out of a state: contiguous CPU tensors that share no memory with it."""
+    return {
+        name: piece.view(state).detach().cpu().clone().contiguous()
+        for name, piece in partition.with_roles(*roles).items()
+    }
+
+
+def paste(pieces: Mapping[str, Tensor], partition: Partition, state: Mapping[str, Tensor]) -> None:
+    """Write pieces back into a state, in place; the rest of the state stays as it is.
+
+    Raises:
+        KeyError: A name is not in the partition.
+        ValueError: A piece has another shape than its place.
+    """
+    by_name = {piece.name: piece for piece in partition}
+    for name, value in pieces.items():
+        if name not in by_name:
+            raise KeyError(f"piece {name!r} is not in the partition of this network")
+        target = by_name[name].view(state)
+        if target.shape != value.shape:
+            raise ValueError(
+                f"piece {name!r} has shape {tuple(value.shape)}; its place {tuple(target.shape)}"
+            )
+        target.detach().copy_(value)
