@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import torch
 
-from shared_components.data.sites import Frame, Site, read_pair
+from shared_components.data.sites import Frame, Site, SiteError, read_pair
 from shared_components.data.transforms import (
     augment,
     resize_image,
@@ -89,7 +89,11 @@ def batches(
 
     Yields:
         {"image": float32 (B, 3, H, W) in [0, 1], "label": int64 (B, H, W)}.
+
+    Raises:
+        SiteError: the dataset is empty.
     """
+    _refuse_empty(dataset)
     order = _shuffled_forever(len(dataset), generator)
     for _ in range(iterations):
         pairs = [_draw(dataset, next(order), generator, augment) for _ in range(batch_size)]
@@ -107,19 +111,22 @@ def style_statistics(dataset: FrameDataset) -> tuple[torch.Tensor, torch.Tensor]
         mean float32 (3,) and standard deviation float32 (3,), in units of [0, 1].
 
     Raises:
-        ValueError: the dataset is empty.
+        SiteError: the dataset is empty.
     """
-    if not len(dataset):
-        raise ValueError(f"site {dataset.site.name}: has no frames to measure a style of; fill its split")
+    _refuse_empty(dataset)
     statistics = [cv2.meanStdDev(dataset.arrays(index)[0]) for index in range(len(dataset))]
     # (N, 2, 3, 1) float64 -> (2, 3)
     mean, std = torch.from_numpy(np.array(statistics)).squeeze(-1).mean(dim=0) / 255
     return mean.float(), std.float()
 
 
+def _refuse_empty(dataset: FrameDataset) -> None:
+    if not len(dataset):
+        site = dataset.site
+        raise SiteError(f"site {site.name}: has no frames to learn from; list videos in {site.path}")
+
+
 def _shuffled_forever(length: int, generator: torch.Generator) -> Iterator[int]:
-    if not length:
-        raise ValueError("cannot draw batches from an empty dataset; fill the split in site.yaml")
     while True:
         yield from torch.randperm(length, generator=generator).tolist()
 

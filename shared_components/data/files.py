@@ -1,6 +1,6 @@
 """Read images and label files strictly: nothing half-read, nothing guessed.
 
-Every error is a `DataError` that begins with the file and ends with what to do.
+Every error is a `DataError`, whose message begins with the file and ends with what to do.
 """
 
 from __future__ import annotations
@@ -16,10 +16,17 @@ _UNKNOWN = 255
 # The last marker of a complete file; decoders return the top half of a cut file without complaint.
 _ENDINGS = {b"\x89PNG": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
 _TAIL_BYTES = 1024
+MISSING = ("file is missing", "put it back or take the video out of the split")
 
 
 class DataError(ValueError):
-    """A file of a dataset is missing or is not what it should be; the message begins with the file."""
+    """A file of a dataset is missing or is not what it should be: which file, what is wrong, what to do."""
+
+    def __init__(self, file: Path, what: str, what_to_do: str) -> None:
+        super().__init__(f"{file}: {what}; {what_to_do}")
+        self.file = file
+        self.what = what
+        self.what_to_do = what_to_do
 
 
 def read_rgb(path: Path) -> np.ndarray:
@@ -31,7 +38,7 @@ def read_colours(path: Path) -> np.ndarray:
     """Read a colour-coded label as uint8 (H, W, 3) RGB; an alpha channel is left out."""
     label = _decode(path, cv2.IMREAD_UNCHANGED)
     if label.ndim != 3 or label.shape[2] < 3 or label.dtype != np.uint8:
-        raise DataError(f"{path}: is not an 8-bit RGB or RGBA label; export the colour-coded label again")
+        raise DataError(path, "is not an 8-bit RGB or RGBA label", "export the colour-coded label again")
     return np.ascontiguousarray(label[:, :, 2::-1])
 
 
@@ -39,26 +46,26 @@ def read_ids(path: Path) -> np.ndarray:
     """Read a label of grey ids, in one channel or in three equal ones, as uint8 (H, W)."""
     label = _decode(path, cv2.IMREAD_UNCHANGED)
     if label.dtype != np.uint8:
-        raise DataError(f"{path}: holds {label.dtype} values; export the mask with 8 bits per pixel")
+        raise DataError(path, f"holds {label.dtype} values", "export the mask with 8 bits per pixel")
     if label.ndim == 2:
         return label
     first = label[:, :, 0]
     if not all(np.array_equal(first, label[:, :, channel]) for channel in (1, 2)):
-        raise DataError(f"{path}: is a colour image, not a mask of ids; export one grey channel of ids")
+        raise DataError(path, "is a colour image, not a mask of ids", "export one grey channel of ids")
     return np.ascontiguousarray(first)
 
 
 def read_npy(path: Path) -> np.ndarray:
     """Read one uint8 array; arrays of objects (pickles) are refused."""
     try:
-        array = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            array = np.lib.format.read_array(file, allow_pickle=False)
     except FileNotFoundError:
-        raise DataError(f"{path}: file is missing; put it back or take the video out of the split") from None
+        raise DataError(path, *MISSING) from None
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: cannot be read as .npy ({error}); copy the file again") from error
-    if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
-        kind = array.dtype if isinstance(array, np.ndarray) else "several arrays"
-        raise DataError(f"{path}: holds {kind}, not one uint8 array; write it again as uint8")
+        raise DataError(path, f"cannot be read as .npy ({error})", "copy the file again") from error
+    if array.dtype != np.uint8:
+        raise DataError(path, f"holds {array.dtype} values", "write the array again as uint8")
     return array
 
 
@@ -82,8 +89,16 @@ def map_ids(label: np.ndarray, table: Mapping[int, int], *, path: Path, allowed:
     unknown = canonical == _UNKNOWN
     if unknown.any():
         ids = np.unique(label[unknown]).tolist()
-        raise DataError(f"{path}: mask holds unknown ids {ids[:8]}; {allowed}; correct the mask")
+        raise DataError(path, f"mask holds unknown ids {ids[:8]}", f"correct the mask: {allowed}")
     return canonical
+
+
+def refuse_other_size(image: np.ndarray, mask: np.ndarray, *, image_path: Path, mask_path: Path) -> None:
+    """Raise a DataError that names the mask if it is not of its image's height and width."""
+    (H, W), (mask_H, mask_W) = image.shape[:2], mask.shape[:2]
+    if (H, W) != (mask_H, mask_W):
+        what = f"mask is {mask_W}x{mask_H} but its image {image_path} is {W}x{H}"
+        raise DataError(mask_path, what, "export the mask at the size of its image")
 
 
 def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, Path]:
@@ -93,14 +108,18 @@ def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, 
         Path of every video by its folder's name, in natural order (2 before 10).
     """
     found: dict[str, Path] = {}
-    children = sorted(path for path in root.iterdir() if path.is_dir())
+    try:
+        children = sorted(path for path in root.iterdir() if path.is_dir())
+    except OSError as error:
+        raise DataError(root, f"cannot be listed ({error.strerror})", "mount it or correct 'root'") from error
     below = [path for child in children if not holds_video(child) for path in sorted(child.iterdir())]
     for path in [*children, *below]:
         if path.is_dir() and holds_video(path):
             if path.name in found:
                 raise DataError(
-                    f"{root}: holds two videos named {path.name!r} ({found[path.name]} and {path}); "
-                    "set 'root' one level deeper or rename one"
+                    root,
+                    f"holds two videos named {path.name!r} ({found[path.name]} and {path})",
+                    "set 'root' one level deeper or rename one",
                 )
             found[path.name] = path
     return {name: found[name] for name in sorted(found, key=natural_order)}
@@ -115,7 +134,7 @@ def frame_number(path: Path) -> int:
     """Return the last number in a file's name: frame012.png -> 12, img_07_raw.png -> 7."""
     numbers = re.findall(r"\d+", path.stem)
     if not numbers:
-        raise DataError(f"{path}: has no frame number in its name; rename it or move it out of the folder")
+        raise DataError(path, "has no frame number in its name", "rename it or move it out of the folder")
     return int(numbers[-1])
 
 
@@ -127,7 +146,7 @@ def by_number(folder: Path, *patterns: str) -> dict[int, Path]:
             number = frame_number(path)
             if number in files:
                 raise DataError(
-                    f"{path}: has the same frame number as {files[number].name}; remove one of them"
+                    path, f"has the same frame number as {files[number].name}", "remove one of them"
                 )
             files[number] = path
         if files:
@@ -139,12 +158,12 @@ def _decode(path: Path, flags: int) -> np.ndarray:
     try:
         data = np.fromfile(path, dtype=np.uint8)
     except FileNotFoundError:
-        raise DataError(f"{path}: file is missing; put it back or take the video out of the split") from None
+        raise DataError(path, *MISSING) from None
     except OSError as error:
-        raise DataError(f"{path}: cannot be opened ({error.strerror}); check its rights") from error
+        raise DataError(path, f"cannot be opened ({error.strerror})", "check its rights") from error
     image = cv2.imdecode(data, flags) if _is_complete(data) else None
     if image is None:
-        raise DataError(f"{path}: is not a readable image (empty, cut off or damaged); copy the file again")
+        raise DataError(path, "is not a readable image (empty, cut off or damaged)", "copy the file again")
     return image
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from shared_components.data.classes import merge_classes
-from shared_components.data.files import DataError
+from shared_components.data.files import DataError, refuse_other_size
 from shared_components.data.readers import find_reader
 from shared_components.data.site_file import SPLITS, Site, SiteError, VideoRange, load_site
 
@@ -48,10 +50,8 @@ def frames(site: Site, split: str) -> list[Frame]:
     Raises:
         SiteError: the split has no frames, or a video has fewer than its range asks for.
     """
-    listed = [frame for part in site.split.get(split, ()) for frame in _frames_of(site, split, part)]
-    if not listed:
-        raise SiteError(f"site {site.name}: split {split!r} has no frames; list its videos in {site.path}")
-    return listed
+    with _at(site.name):
+        return list_frames(site, split)
 
 
 def read_image(frame: Frame) -> np.ndarray:
@@ -60,10 +60,8 @@ def read_image(frame: Frame) -> np.ndarray:
     Raises:
         SiteError: the file is missing or unreadable.
     """
-    try:
+    with _at(frame.site):
         return find_reader(frame.dataset).read_image(frame.image)
-    except DataError as error:
-        raise SiteError(f"site {frame.site}: {error}") from error
 
 
 def read_mask(frame: Frame) -> np.ndarray:
@@ -73,10 +71,8 @@ def read_mask(frame: Frame) -> np.ndarray:
         SiteError: a file is missing, unreadable or holds an id or colour that the dataset does not have.
     """
     reader = find_reader(frame.dataset)
-    try:
+    with _at(frame.site):
         return merge_classes(reader.read_mask(frame.masks), reader.CLASS_MAP, frame.class_map)
-    except DataError as error:
-        raise SiteError(f"site {frame.site}: {error}") from error
 
 
 def read_pair(frame: Frame) -> tuple[np.ndarray, np.ndarray]:
@@ -90,27 +86,38 @@ def read_pair(frame: Frame) -> tuple[np.ndarray, np.ndarray]:
         SiteError: as `read_image` and `read_mask`, or the sizes differ.
     """
     image, mask = read_image(frame), read_mask(frame)
-    height, width = image.shape[:2]
-    if mask.shape != (height, width) and not find_reader(frame.dataset).native_masks(frame.video):
-        raise SiteError(
-            f"site {frame.site}: {frame.masks[0]}: mask is {mask.shape[1]}x{mask.shape[0]} but its image "
-            f"{frame.image} is {width}x{height}; export the mask at the size of its image"
-        )
+    if not find_reader(frame.dataset).native_masks(frame.video):
+        with _at(frame.site):
+            refuse_other_size(image, mask, image_path=frame.image, mask_path=frame.masks[0])
     return image, mask
 
 
+def list_frames(site: Site, split: str) -> list[Frame]:
+    """As `frames`, but raise the `DataError` itself."""
+    listed = [frame for part in site.split.get(split, ()) for frame in _frames_of(site, split, part)]
+    if not listed:
+        raise DataError(site.path, f"split {split!r} has no frames", "list its videos under 'split'")
+    return listed
+
+
 def _frames_of(site: Site, split: str, part: VideoRange) -> list[Frame]:
-    try:
-        listing = find_reader(site.dataset).frames(site.root, part.video)
-    except (DataError, KeyError) as error:
-        raise SiteError(f"site {site.name}: video {part.video!r} of split {split!r}: {error}") from error
+    reader = find_reader(site.dataset)
+    if part.video not in reader.videos(site.root):
+        raise DataError(site.root, f"holds no video {part.video!r}", "put it back or correct 'split'")
+    listing = reader.frames(site.root, part.video)
     if part.stop is not None and part.stop > len(listing):
-        raise SiteError(
-            f"site {site.name}: split {split!r} asks for frames {part.start} to {part.stop} of {part.video}, "
-            f"which has {len(listing)}; correct the range in {site.path} or complete the video"
-        )
-    chosen = listing[part.start : part.stop : site.frame_interval]
+        what = f"split {split!r} asks for frames {part.start} to {part.stop} of {part.video}, which has"
+        raise DataError(site.path, f"{what} {len(listing)}", "correct the range or complete the video")
     return [
         Frame(site.name, part.video, index, image, masks, site.dataset, site.class_map)
-        for index, image, masks in chosen
+        for index, image, masks in listing[part.start : part.stop : site.frame_interval]
     ]
+
+
+@contextmanager
+def _at(site: str) -> Iterator[None]:
+    """Name the site in the errors of its files."""
+    try:
+        yield
+    except DataError as error:
+        raise SiteError(f"site {site}: {error}") from error

@@ -39,17 +39,16 @@ def videos(root: Path) -> list[str]:
 def frames(root: Path, video: str) -> Listing:
     folder = _folders(root)[video]
     if (folder / "parts_masks").is_dir():
-        images = by_number(folder / "images", "*.jpg", "*.png")
-        mask_folders = [folder / "parts_masks"]
+        image_folder, mask_folders = folder / "images", [folder / "parts_masks"]
     else:
-        images = by_number(folder / "left_frames", "*.png", "*.jpg")
-        mask_folders = _instrument_folders(folder / "ground_truth")
+        image_folder, mask_folders = folder / "left_frames", _instrument_folders(folder / "ground_truth")
+    images = by_number(image_folder, "*.png", "*.jpg")
     masks = [by_number(mask_folder, "*.png") for mask_folder in mask_folders]
     numbers = sorted(set(images).union(*masks))
     return [
         (
             number,
-            images.get(number, folder / "left_frames" / f"frame{number:03d}.png"),
+            images.get(number, image_folder / f"frame{number:03d}.png"),
             tuple(
                 files.get(number, mask_folder / f"frame{number:03d}.png")
                 for mask_folder, files in zip(mask_folders, masks, strict=True)
@@ -71,10 +70,8 @@ def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
     parts = [_crop(_read_parts(path)) for path in masks]
     for path, part in zip(masks, parts, strict=True):
         if part.shape != parts[0].shape:
-            raise DataError(
-                f"{path}: is {part.shape[1]}x{part.shape[0]} but {masks[0]} is "
-                f"{parts[0].shape[1]}x{parts[0].shape[0]}; export both at the size of the frame"
-            )
+            sizes = f"has shape {part.shape} but {masks[0]} has {parts[0].shape}"
+            raise DataError(path, sizes, "export both at the size of the frame")
     return np.maximum.reduce(parts)
 
 
@@ -97,5 +94,5 @@ def _folders(root: Path) -> dict[str, Path]:
 def _instrument_folders(ground_truth: Path) -> list[Path]:
     folders = sorted(path for path in ground_truth.glob("*") if path.is_dir() and "Other" not in path.name)
     if not folders:
-        raise DataError(f"{ground_truth}: holds no <Instrument>_labels folder; unpack the ground truth here")
+        raise DataError(ground_truth, "holds no <Instrument>_labels folder", "unpack the ground truth here")
     return folders

@@ -74,9 +74,10 @@ def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
         row, column = np.argwhere(unknown)[0]
         colour = tuple(colours[row, column].tolist())
         raise DataError(
-            f"{path}: holds the unknown colour {colour} at row {row}, column {column} "
-            f"({int(unknown.sum())} such pixels); EndoVis 2018 has the twelve colours of its labels.json, "
-            "so export the label again without compression or resizing"
+            path,
+            f"holds the unknown colour {colour} at row {row}, column {column} ({unknown.sum()} such pixels)",
+            "export the label again without compression or resizing: EndoVis 2018 has the twelve colours of "
+            "its labels.json",
         )
     return canonical
 

@@ -50,7 +50,7 @@ def native_masks(video: str) -> bool:
 def read_image(path: Path) -> np.ndarray:
     image = read_npy(path)
     if image.ndim != 3 or image.shape[2] != 3:
-        raise DataError(f"{path}: has shape {image.shape}; an image is (H, W, 3), so write it again")
+        raise DataError(path, f"has shape {image.shape}", "write the image as (H, W, 3)")
     return image
 
 
@@ -58,7 +58,7 @@ def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
     (path,) = masks
     mask = read_npy(path)
     if mask.ndim != 2:
-        raise DataError(f"{path}: has shape {mask.shape}; a mask is (H, W), so write it again")
+        raise DataError(path, f"has shape {mask.shape}", "write the mask as (H, W)")
     return map_ids(mask, _PARTS, path=path, allowed=_ALLOWED)
 
 

@@ -32,7 +32,7 @@ def frames(root: Path, video: str) -> Listing:
     folder = _folders(root)[video]
     images = by_number(folder / "rgb", "*.png")
     if not images:
-        raise DataError(f"{folder}: has no rgb/ folder of frames; run 'surgfl unpack-sar-rarp50 {root}' once")
+        raise DataError(folder, "has no frames in rgb/", f"run 'surgfl unpack-sar-rarp50 {root}' once")
     masks = by_number(folder / "segmentation", "*.png")
     return [
         (number, folder / "rgb" / f"{number:09d}.png", (folder / "segmentation" / f"{number:09d}.png",))
@@ -68,7 +68,7 @@ def unpack(folder: Path) -> int:
     try:
         for number in range(max(wanted, default=-1) + 1):
             if not capture.grab():
-                raise DataError(f"{video}: is missing, damaged or ends before frame {number}; copy it again")
+                raise DataError(video, f"is missing, damaged or ends before frame {number}", "copy it again")
             if number in wanted:
                 _write_frame(capture, folder / "rgb" / f"{number:09d}.png")
     finally:
@@ -84,7 +84,7 @@ def video_paths(root: Path) -> list[Path]:
 def _write_frame(capture: cv2.VideoCapture, path: Path) -> None:
     decoded, frame = capture.retrieve()
     if not decoded:
-        raise DataError(f"{path.parent.parent / 'video_left.avi'}: frame {int(path.stem)} cannot be decoded")
+        raise DataError(path, "cannot be decoded from video_left.avi", "copy the video again")
     path.parent.mkdir(exist_ok=True)
     unfinished = path.with_suffix(".part")
     cv2.imencode(".png", frame)[1].tofile(unfinished)
