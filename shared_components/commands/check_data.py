@@ -1,0 +1,64 @@
+"""surgfl check-data: read a whole site before any job does, and list what must be put right."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from shared_components.data.check import Problem, check_site
+from shared_components.data.sites import Site, SiteError, frames, load_site
+
+HELP = "read every file of the sites and list what must be put right"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `surgfl check-data`."""
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="SITE", help="a site.yaml, or a folder with one or with sites"
+    )
+    parser.add_argument("--fast", action="store_true", help="only look whether the files are there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the sites, print a table and the problems, and return 1 if a site may not start."""
+    broken = [_check(path, full=not args.fast) for given in args.paths for path in _site_files(given)]
+    print(f"{len(broken) - sum(broken)} of {len(broken)} sites are ready")
+    return int(any(broken))
+
+
+def _site_files(path: Path) -> list[Path]:
+    """Find the site.yaml files under a folder: its own, or those of the folders in it."""
+    if not path.is_dir() or (path / "site.yaml").exists():
+        return [path]
+    return sorted(path.glob("*/site.yaml")) or [path]
+
+
+def _check(path: Path, *, full: bool) -> bool:
+    """Print one site's table; return whether it must not start."""
+    try:
+        site = load_site(path)
+    except SiteError as error:
+        print(f"site {path.parent.name}: {error}\n")
+        return True
+    problems = check_site(site, full=full)
+    print(f"{site.name}: {site.dataset}, {', '.join(site.classes)}")
+    print(f"  {'split':<12}{'videos':>8}{'frames':>8}{'problems':>10}{'set aside':>11}")
+    for split in dict.fromkeys([*site.split, "train"]):
+        print(_row(site, split, [problem for problem in problems if problem.split == split]))
+    for problem in problems:
+        print(f"  {problem}")
+    print()
+    return not all(problem.quarantined for problem in problems)
+
+
+def _row(site: Site, split: str, problems: list[Problem]) -> str:
+    videos = len({part.video for part in site.split.get(split, ())})
+    aside = len({problem.frame for problem in problems if problem.quarantined})
+    return f"  {split:<12}{videos:>8}{_count(site, split):>8}{len(problems):>10}{aside:>11}"
+
+
+def _count(site: Site, split: str) -> int:
+    try:
+        return len(frames(site, split))
+    except SiteError:
+        return 0  # already among the problems
