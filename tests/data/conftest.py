@@ -1,0 +1,150 @@
+"""Tiny datasets in the official layouts, drawn by hand; real frames from the folder in SURGFL_REAL_DATA."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+
+H, W = 64, 80
+COLOURS_2018 = {0: (0, 0, 0), 1: (0, 255, 0), 2: (125, 255, 12), 3: (0, 255, 255)}
+SAR_IDS = {0: 0, 1: 3, 2: 2, 3: 1}
+
+
+def canonical_mask(index: int) -> np.ndarray:
+    """Draw a shaft, a wrist and a clasper side by side, further right in each frame; uint8 (H, W)."""
+    mask = np.zeros((H, W), dtype=np.uint8)
+    for part in (1, 2, 3):
+        mask[20 + part : 40, 10 * part + index : 10 * part + index + 10] = part
+    return mask
+
+
+def frame_image(index: int) -> np.ndarray:
+    """Draw an RGB frame whose red channel tells the part, uint8 (H, W, 3)."""
+    image = np.full((H, W, 3), 40, dtype=np.uint8)
+    image[:, :, 0] = canonical_mask(index) * 60
+    image[:, :, 2] = 100 + index
+    return image
+
+
+def write(path: Path, array: np.ndarray) -> None:
+    """Write an array as .npy, or as an image; RGB(A) in its own order."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".npy":
+        np.save(path, array)
+        return
+    if array.ndim == 3:
+        array = cv2.cvtColor(array, cv2.COLOR_RGBA2BGRA if array.shape[2] == 4 else cv2.COLOR_RGB2BGR)
+    assert cv2.imwrite(str(path), array)
+
+
+def write_endovis2017(root: Path, videos: int, frames: int) -> list[str]:
+    """Write the left half of every mask as one instrument and the right half as another."""
+    for video in range(1, videos + 1):
+        folder = root / f"instrument_dataset_{video}"
+        for index in range(frames):
+            mask = canonical_mask(index) * 10
+            left, right = mask.copy(), mask.copy()
+            left[:, W // 2 :], right[:, : W // 2] = 0, 0
+            write(folder / f"left_frames/frame{index:03d}.png", frame_image(index))
+            write(folder / f"ground_truth/Left_Prograsp_Forceps_labels/frame{index:03d}.png", left)
+            write(folder / f"ground_truth/Maryland_Bipolar_Forceps_labels/frame{index:03d}.png", right)
+            write(folder / f"ground_truth/Other_labels/frame{index:03d}.png", np.full_like(mask, 40))
+    return [f"instrument_dataset_{video}" for video in range(1, videos + 1)]
+
+
+def write_endovis2018(root: Path, videos: int, frames: int) -> list[str]:
+    """Write colour-coded labels, RGB in odd sequences and RGBA in even ones."""
+    for video in range(1, videos + 1):
+        folder = root / f"miccai_challenge_release_{1 + video % 2}" / f"seq_{video}"
+        for index in range(frames):
+            colours = np.array(list(COLOURS_2018.values()), dtype=np.uint8)[canonical_mask(index)]
+            if video % 2 == 0:
+                colours = np.dstack([colours, np.full((H, W), 255, dtype=np.uint8)])
+            write(folder / f"left_frames/frame{index:03d}.png", frame_image(index))
+            write(folder / f"labels/frame{index:03d}.png", colours)
+    return [f"seq_{video}" for video in range(1, videos + 1)]
+
+
+def write_sar_rarp50(root: Path, videos: int, frames: int) -> list[str]:
+    """Write frames at 10 Hz and masks at 1 Hz, of one channel in odd videos and of three in even ones."""
+    for video in range(1, videos + 1):
+        folder = root / "train1" / f"video_{video}"
+        for index in range(frames):
+            ids = np.array(list(SAR_IDS.values()), dtype=np.uint8)[canonical_mask(index)]
+            ids = np.dstack([ids] * 3) if video % 2 == 0 else ids
+            write(folder / f"segmentation/{60 * index:09d}.png", ids)
+            write(folder / f"rgb/{60 * index:09d}.png", frame_image(index))
+            write(folder / f"rgb/{60 * index + 6:09d}.png", frame_image(index))
+    return [f"video_{video}" for video in range(1, videos + 1)]
+
+
+def write_endovis2015_rigid(root: Path, videos: int, frames: int) -> list[str]:
+    """Write wrist and clasper as manipulator, in Masks/ in odd surgeries and in Masks_class/ in even ones."""
+    for video in range(1, videos + 1):
+        masks = "Masks" if video % 2 else "Masks_class"
+        for index in range(frames):
+            classes = np.array([0, 160, 70, 70], dtype=np.uint8)[canonical_mask(index)]
+            write(root / f"OP{video}/Raw/img_{index + 1:02d}_raw.png", frame_image(index))
+            write(root / f"OP{video}/{masks}/img_{index + 1:02d}_class.png", classes)
+            write(root / f"OP{video}/{masks}/img_{index + 1:02d}_instrument.png", classes // 2)
+    return [f"OP{video}" for video in range(1, videos + 1)]
+
+
+def write_pfedsis_npy(root: Path, videos: int, frames: int) -> list[str]:
+    """Write all videos but the last to train/, and the last to test/ with masks of twice the size."""
+    names = [f"{'test' if video == videos else 'train'}/video{video}" for video in range(1, videos + 1)]
+    for name in names:
+        folder, video = name.split("/")
+        for index in range(frames):
+            size = 2 if folder == "test" else 1
+            mask = canonical_mask(index).repeat(size, axis=0).repeat(size, axis=1)
+            write(root / folder / "image" / f"{video}frame{index:03d}.npy", frame_image(index))
+            write(root / folder / "mask" / f"{video}frame{index:03d}.npy", mask)
+    return names
+
+
+WRITERS: dict[str, Callable[[Path, int, int], list[str]]] = {
+    "endovis2015_rigid": write_endovis2015_rigid,
+    "endovis2017": write_endovis2017,
+    "endovis2018": write_endovis2018,
+    "pfedsis_npy": write_pfedsis_npy,
+    "sar_rarp50": write_sar_rarp50,
+}
+
+
+@pytest.fixture
+def layouts() -> ModuleType:
+    """Give the tests the functions of this file, which pytest does not let them import."""
+    return sys.modules[__name__]
+
+
+@pytest.fixture
+def make_site(tmp_path: Path) -> Callable[..., Path]:
+    """Write a site of three videos (train, validation, test); return its site.yaml. None omits a key."""
+
+    def make(dataset: str = "endovis2017", *, frames: int = 4, **changes: object) -> Path:
+        root = tmp_path / "data"
+        names = WRITERS[dataset](root, 3, frames)
+        split = {key: [name] for key, name in zip(("train", "validation", "test"), names, strict=True)}
+        config = {"name": "hospital-a", "dataset": dataset, "root": "data", "split": split, **changes}
+        path = tmp_path / "site.yaml"
+        path.write_text(yaml.safe_dump({key: value for key, value in config.items() if value is not None}))
+        return path
+
+    return make
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """Folder that holds endovis2015_rigid and endovis2017; real frames are never part of this repository."""
+    if "SURGFL_REAL_DATA" not in os.environ:
+        pytest.skip("SURGFL_REAL_DATA names no folder of real frames")
+    return Path(os.environ["SURGFL_REAL_DATA"])

@@ -1,0 +1,181 @@
+"""The stream of batches is a pure function of the dataset and the seed."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from shared_components.data.dataset import FrameDataset, batches, style_statistics
+from shared_components.data.sites import SiteError, frames, load_site
+
+STREAM = """
+import hashlib, sys, torch
+from shared_components.data.dataset import FrameDataset, batches
+from shared_components.data.sites import frames, load_site
+site = load_site(sys.argv[1])
+dataset = FrameDataset(frames(site, "train"), height=32, width=64, site=site)
+generator = torch.Generator().manual_seed(5)
+digest = hashlib.sha256()
+for batch in batches(dataset, batch_size=3, iterations=4, generator=generator, augment=True):
+    digest.update(batch["image"].numpy().tobytes() + batch["label"].numpy().tobytes())
+print(digest.hexdigest(), *sorted({"monai", "PIL", "scipy", "pandas"} & set(sys.modules)))
+"""
+
+
+def dataset_of(path, *, split="train", height=64, width=80, **options) -> FrameDataset:
+    site = load_site(path)
+    return FrameDataset(frames(site, split), height=height, width=width, site=site, **options)
+
+
+def draw(dataset, *, seed=0, batch_size=2, iterations=3, augment=False) -> list[dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    stream = batches(
+        dataset, batch_size=batch_size, iterations=iterations, generator=generator, augment=augment
+    )
+    return list(stream)
+
+
+def indices(drawn: list[dict[str, torch.Tensor]]) -> list[int]:
+    """Tell the frames of a stream by their blue channel, which is 100 + index."""
+    return [round(float(image[2, 0, 0]) * 255) - 100 for batch in drawn for image in batch["image"]]
+
+
+def test_an_item_is_the_frame_at_the_networks_size(make_site, layouts):
+    dataset = dataset_of(make_site())
+
+    assert len(dataset) == 4
+    for index, item in enumerate(dataset):
+        assert (item["image"].shape, item["image"].dtype) == ((3, 64, 80), torch.uint8)
+        np.testing.assert_array_equal(item["image"].permute(1, 2, 0), layouts.frame_image(index))
+        np.testing.assert_array_equal(item["label"], layouts.canonical_mask(index))
+
+
+def test_items_count_from_the_end_and_stop_at_it(make_site):
+    dataset = dataset_of(make_site())
+
+    assert torch.equal(dataset[-1]["image"], dataset[3]["image"])
+    with pytest.raises(IndexError):
+        dataset[4]
+
+
+def test_a_native_mask_is_brought_to_the_size_of_the_image(make_site, layouts):
+    dataset = dataset_of(make_site("pfedsis_npy"), split="test")
+
+    np.testing.assert_array_equal(dataset[1]["label"], layouts.canonical_mask(1))
+
+
+def test_batches_are_float_images_and_integer_labels(make_site):
+    (batch,) = draw(dataset_of(make_site(), height=32, width=64), iterations=1, augment=True)
+
+    assert (batch["image"].shape, batch["image"].dtype) == ((2, 3, 32, 64), torch.float32)
+    assert (batch["label"].shape, batch["label"].dtype) == ((2, 32, 64), torch.int64)
+    assert 0 <= batch["image"].min() and 0.5 < batch["image"].max() <= 1
+
+
+def test_every_frame_comes_once_before_any_comes_again(make_site):
+    drawn = indices(draw(dataset_of(make_site(frames=5)), batch_size=3, iterations=5))
+
+    assert [sorted(drawn[start : start + 5]) for start in (0, 5, 10)] == [[0, 1, 2, 3, 4]] * 3
+    assert drawn[:5] != drawn[5:10]
+
+
+def test_a_batch_may_be_larger_than_the_dataset(make_site):
+    drawn = draw(dataset_of(make_site(frames=3)), batch_size=8, iterations=1)
+
+    assert sorted(indices(drawn)[:6]) == [0, 0, 1, 1, 2, 2]
+
+
+def test_different_seeds_give_different_streams(make_site):
+    dataset = dataset_of(make_site())
+
+    first, second = draw(dataset, seed=1, augment=True), draw(dataset, seed=2, augment=True)
+
+    assert not torch.equal(first[0]["image"], second[0]["image"])
+
+
+def test_a_stream_goes_on_where_its_generator_stands(make_site):
+    dataset = dataset_of(make_site())
+    generator = torch.Generator().manual_seed(3)
+    options = {"batch_size": 4, "iterations": 1, "generator": generator, "augment": True}
+    list(batches(dataset, **options))
+    state = generator.get_state()
+    (undisturbed,) = batches(dataset, **options)
+
+    (resumed,) = batches(dataset, **{**options, "generator": torch.Generator().set_state(state)})
+
+    assert torch.equal(resumed["image"], undisturbed["image"])
+
+
+def test_another_process_draws_bit_equal_batches_and_imports_nothing_slow(make_site):
+    path = make_site()
+    dataset = dataset_of(path, height=32, width=64)
+    digest = hashlib.sha256()
+    for batch in draw(dataset, seed=5, batch_size=3, iterations=4, augment=True):
+        digest.update(batch["image"].numpy().tobytes() + batch["label"].numpy().tobytes())
+
+    answer = subprocess.run(
+        [sys.executable, "-c", STREAM, str(path)], capture_output=True, text=True, check=True
+    )
+
+    assert answer.stdout.split() == [digest.hexdigest()]
+
+
+def test_a_full_cache_changes_no_pixel(make_site):
+    path = make_site()
+    cached, uncached = dataset_of(path), dataset_of(path, cache_bytes=64 * 80 * 4 * 2)
+
+    for first, second in zip(draw(cached, augment=True), draw(uncached, augment=True), strict=True):
+        assert torch.equal(first["image"], second["image"])
+        assert torch.equal(first["label"], second["label"])
+
+
+def test_frames_are_kept_until_the_cache_is_full(make_site):
+    path = make_site()
+    dataset = dataset_of(path, cache_bytes=64 * 80 * 4 * 2)
+    kept = [dataset[index]["image"] for index in range(4)][:2]
+    for frame in dataset.frames[:2]:
+        frame.image.unlink()
+
+    assert torch.equal(dataset[0]["image"], kept[0])
+    assert torch.equal(dataset[1]["image"], kept[1])
+
+
+def test_augmenting_leaves_the_cached_frames_alone(make_site):
+    dataset = dataset_of(make_site())
+    before = [item["image"].clone() for item in dataset]
+
+    draw(dataset, iterations=10, augment=True)
+
+    assert all(torch.equal(item["image"], image) for item, image in zip(dataset, before, strict=True))
+
+
+def test_labels_move_with_their_image(make_site):
+    # The red channel of every frame is 60 times its label, and zero where it is padded.
+    for batch in draw(dataset_of(make_site()), iterations=20, augment=True):
+        red = batch["image"][:, 0] * 255 / 60
+        assert set(batch["label"].unique().tolist()) <= {0, 1, 2, 3}
+        assert ((red - batch["label"]).abs() <= 0.5).float().mean() > 0.97
+
+
+def test_style_is_the_mean_over_frames_of_channel_means_and_deviations(make_site, layouts):
+    mean, std = style_statistics(dataset_of(make_site()))
+
+    images = np.stack([layouts.frame_image(index) for index in range(4)]) / 255
+    np.testing.assert_allclose(mean, images.mean(axis=(1, 2)).mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(std, images.std(axis=(1, 2)).mean(axis=0), atol=1e-6)
+    assert (mean.dtype, mean.shape, std.dtype, std.shape) == (torch.float32, (3,), torch.float32, (3,))
+
+
+def test_an_empty_dataset_is_refused(make_site):
+    site = load_site(make_site())
+    empty = FrameDataset([], height=32, width=32, site=site)
+
+    with pytest.raises(SiteError, match="site hospital-a: has no frames"):
+        style_statistics(empty)
+    with pytest.raises(SiteError, match="site hospital-a: has no frames"):
+        draw(empty)

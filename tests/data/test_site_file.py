@@ -1,0 +1,170 @@
+"""A site.yaml is understood whole, or refused by file and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared_components.data.site_file import SiteError, VideoRange, load_site
+
+
+def refusal(path: Path) -> str:
+    """Load a bad site.yaml; return the error after the file's name, which it begins with."""
+    with pytest.raises(SiteError) as error:
+        load_site(path)
+    message = str(error.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    return message.removeprefix(f"{path}: ")
+
+
+def test_every_key_is_read(make_site, tmp_path):
+    path = make_site("endovis2017", frame_interval=2, text="porcine", publish=[], quarantine=0.1)
+
+    site = load_site(path)
+
+    assert (site.name, site.dataset, site.class_map) == ("hospital-a", "endovis2017", "parts")
+    assert site.classes == ("background", "shaft", "wrist", "clasper")
+    assert site.root == tmp_path / "data"
+    assert site.split["train"] == (VideoRange("instrument_dataset_1"),)
+    assert (site.frame_interval, site.text, site.publish, site.quarantine) == (2, "porcine", (), 0.1)
+    assert site.path == path
+
+
+def test_the_folder_stands_for_its_site_yaml(make_site):
+    path = make_site()
+
+    assert load_site(path.parent) == load_site(path)
+
+
+def test_defaults_share_the_style_and_set_nothing_aside(make_site):
+    site = load_site(make_site())
+
+    assert (site.frame_interval, site.text, site.publish, site.quarantine) == (1, "", ("style",), 0.0)
+
+
+def test_the_file_names_the_site_before_the_federation_does(make_site, tmp_path):
+    assert load_site(make_site(), name="site-1").name == "hospital-a"
+    assert load_site(make_site(name=None), name="site-1").name == "site-1"
+    assert load_site(make_site(name=None)).name == tmp_path.name
+
+
+def test_a_video_is_cut_by_time_in_either_notation(make_site):
+    as_list = {"train": [{"OP1": [0, 3]}], "test": [{"OP1": [3, 4]}, "OP2"]}
+    as_mapping = {"train": {"OP1": [0, 3]}, "test": {"OP1": [3, 4]}}
+
+    first = load_site(make_site("endovis2015_rigid", split=as_list)).split
+    second = load_site(make_site("endovis2015_rigid", split=as_mapping)).split
+
+    assert first["train"] == second["train"] == (VideoRange("OP1", 0, 3),)
+    assert first["test"] == (VideoRange("OP1", 3, 4), VideoRange("OP2"))
+
+
+def test_parts_can_be_read_as_shaft_and_manipulator(make_site):
+    assert load_site(make_site(classes="shaft_manipulator")).classes == ("background", "shaft", "manipulator")
+
+
+def test_a_misspelt_key_is_refused_with_the_nearest_one(make_site):
+    message = refusal(make_site(frame_intervall=2))
+
+    assert message.startswith(
+        "unknown key 'frame_intervall'; did you mean 'frame_interval'? known keys: dataset"
+    )
+
+
+@pytest.mark.parametrize("key", ["dataset", "root", "split"])
+def test_a_required_key_is_asked_for(key, make_site):
+    path = make_site()
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith((f"{key}:", "  ", "-"))))
+
+    assert refusal(path).startswith(f"has no '{key}'; add it")
+
+
+def test_an_unknown_dataset_is_refused_with_those_there_are(make_site):
+    path = make_site()
+    path.write_text(path.read_text().replace("endovis2017", "endovis17"))
+
+    assert refusal(path).startswith("unknown dataset 'endovis17'; did you mean 'endovis2017'? known: ")
+
+
+def test_an_unknown_video_is_refused_with_those_that_exist(make_site):
+    message = refusal(make_site(split={"train": ["instrument_dataset_9"]}))
+
+    assert message.startswith("unknown video in split 'train' 'instrument_dataset_9'; did you mean")
+    assert message.endswith("'root' holds: instrument_dataset_1, instrument_dataset_2, instrument_dataset_3")
+
+
+def test_an_unknown_split_is_refused(make_site):
+    message = refusal(make_site(split={"valdiation": []}))
+
+    assert message.startswith("unknown split 'valdiation'; did you mean 'validation'?")
+
+
+@pytest.mark.parametrize(
+    ("changes", "beginning"),
+    [
+        ({"root": "absent"}, "'root' is "),
+        ({"root": 3}, "'root' is 3; "),
+        ({"classes": "part"}, "unknown class map 'part'; did you mean 'parts'?"),
+        ({"frame_interval": 0}, "'frame_interval' is 0; "),
+        ({"frame_interval": True}, "'frame_interval' is True; "),
+        ({"frame_interval": 1.5}, "'frame_interval' is 1.5; "),
+        ({"quarantine": 0.3}, "'quarantine' is 0.3; write a share of the frames from 0 to 0.2"),
+        ({"quarantine": -0.1}, "'quarantine' is -0.1; "),
+        ({"quarantine": "5%"}, "'quarantine' is '5%'; "),
+        ({"quarantine": float("nan")}, "'quarantine' is nan; "),
+        ({"publish": "style"}, "'publish' is 'style'; write a list"),
+        ({"publish": ["styles"]}, "unknown item in 'publish' 'styles'; did you mean 'style'?"),
+        ({"text": 5}, "'text' is 5; write text"),
+        ({"name": 5}, "'name' is 5; write text"),
+        ({"split": ["instrument_dataset_1"]}, "'split' is ['instrument_dataset_1']; "),
+        ({"split": {"train": "instrument_dataset_1"}}, "split 'train' is 'instrument_dataset_1'; "),
+        ({"split": {"train": [1]}}, "unknown video in split 'train' 1; "),
+        ({"split": {"train": [{"a": [0, 1], "b": [0, 1]}]}}, "split 'train' holds "),
+        ({"split": {"train": [{"instrument_dataset_1": [3, 3]}]}}, "split 'train' gives "),
+        ({"split": {"train": [{"instrument_dataset_1": [0]}]}}, "split 'train' gives "),
+        ({"split": {"train": [{"instrument_dataset_1": 3}]}}, "split 'train' gives "),
+        ({"split": {"train": [{"instrument_dataset_1": [-1, 3]}]}}, "split 'train' gives "),
+    ],
+)
+def test_a_bad_value_is_refused_by_its_key(changes, beginning, make_site):
+    assert refusal(make_site(**changes)).startswith(beginning)
+
+
+def test_a_coarser_dataset_cannot_be_read_as_parts(make_site):
+    message = refusal(make_site("endovis2015_rigid", classes="parts"))
+
+    assert message.startswith("'classes' is 'parts', but endovis2015_rigid has 'shaft_manipulator'")
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        {"train": ["OP1"], "test": ["OP1"]},
+        {"train": [{"OP1": [0, 3]}], "test": [{"OP1": [2, 4]}]},
+        {"train": ["OP1"], "test": [{"OP1": [2, 4]}]},
+        {"train": ["OP1", "OP1"]},
+    ],
+)
+def test_frames_in_two_splits_are_refused(split, make_site):
+    assert "share frames" in refusal(make_site("endovis2015_rigid", split=split))
+
+
+def test_ranges_that_touch_share_no_frame():
+    assert not VideoRange("a", 0, 3).overlaps(VideoRange("a", 3, 4))
+    assert not VideoRange("a", 3, 4).overlaps(VideoRange("a", 0, 3))
+    assert not VideoRange("a").overlaps(VideoRange("b"))
+    assert VideoRange("a", 2, 5).overlaps(VideoRange("a"))
+
+
+@pytest.mark.parametrize("content", ["dataset: [", "- a list", "", "just words", "a: b: c"])
+def test_a_file_that_is_no_mapping_is_refused(content, tmp_path):
+    (tmp_path / "site.yaml").write_text(content)
+
+    refusal(tmp_path / "site.yaml")
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    assert refusal(tmp_path / "site.yaml").startswith("no such file")

@@ -1,0 +1,139 @@
+"""A frame and its mask move together, and only as they were told to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from shared_components.data.transforms import (
+    Augmentation,
+    augment,
+    resize_image,
+    resize_mask,
+    sample_augmentation,
+    to_tensors,
+)
+
+UNCHANGED = Augmentation(flip_horizontal=False, flip_vertical=False, width=4, left=0.0, top=0.0)
+
+
+def frame_that_shows_its_mask() -> tuple[np.ndarray, np.ndarray]:
+    """Return a 2x4 mask of eight ids and the image that has 10 times its id in each channel."""
+    mask = np.arange(8, dtype=np.uint8).reshape(2, 4)
+    return np.dstack([mask * 10] * 3), mask
+
+
+def with_(**changes: object) -> Augmentation:
+    return Augmentation(**{**UNCHANGED.__dict__, **changes})
+
+
+def test_the_same_width_without_flips_is_identity():
+    image, mask = frame_that_shows_its_mask()
+
+    new_image, new_mask = augment(image, mask, UNCHANGED)
+
+    np.testing.assert_array_equal(new_image, image)
+    np.testing.assert_array_equal(new_mask, mask)
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "expected"),
+    [
+        (with_(flip_horizontal=True), [[3, 2, 1, 0], [7, 6, 5, 4]]),
+        (with_(flip_vertical=True), [[4, 5, 6, 7], [0, 1, 2, 3]]),
+        (with_(width=8), [[0, 0, 1, 1], [0, 0, 1, 1]]),
+        (with_(width=8, left=0.999, top=0.999), [[6, 6, 7, 7], [6, 6, 7, 7]]),
+        (with_(width=8, left=0.4), [[1, 1, 2, 2], [1, 1, 2, 2]]),
+        (with_(width=8, left=0.999, flip_horizontal=True), [[1, 1, 0, 0], [1, 1, 0, 0]]),
+    ],
+)
+def test_a_mask_is_flipped_scaled_and_cropped_as_told(augmentation, expected):
+    image, mask = frame_that_shows_its_mask()
+
+    assert augment(image, mask, augmentation)[1].tolist() == expected
+
+
+def test_flips_move_the_image_with_its_mask():
+    image, mask = frame_that_shows_its_mask()
+
+    new_image, new_mask = augment(image, mask, with_(flip_horizontal=True, flip_vertical=True))
+
+    np.testing.assert_array_equal(new_image[:, :, 1], new_mask * 10)
+
+
+def test_a_smaller_frame_is_padded_with_zeros_at_the_right_and_the_bottom():
+    image, mask = np.full((2, 4, 3), 9, dtype=np.uint8), np.full((2, 4), 3, dtype=np.uint8)
+
+    new_image, new_mask = augment(image, mask, with_(width=2, left=0.9, top=0.9))
+
+    assert new_mask.tolist() == [[3, 3, 0, 0], [0, 0, 0, 0]]
+    assert new_image[:, :, 0].tolist() == [[9, 9, 0, 0], [0, 0, 0, 0]]
+
+
+def test_what_is_sampled_stays_in_its_range_and_uses_it():
+    generator = torch.Generator().manual_seed(0)
+
+    drawn = [sample_augmentation(generator, width=64) for _ in range(400)]
+
+    assert {min(d.width for d in drawn), max(d.width for d in drawn)} <= {*range(32, 36), *range(124, 129)}
+    assert 160 < sum(d.flip_horizontal for d in drawn) < 240
+    assert 160 < sum(d.flip_vertical for d in drawn) < 240
+    assert all(0 <= d.left < 1 and 0 <= d.top < 1 for d in drawn)
+
+
+def test_equal_seeds_sample_equal_augmentations():
+    first, second = (torch.Generator().manual_seed(7) for _ in range(2))
+
+    assert sample_augmentation(first, width=64) == sample_augmentation(second, width=64)
+
+
+def test_labels_stay_labels_and_keep_to_their_image_under_every_augmentation(layouts):
+    mask = layouts.canonical_mask(2)
+    image = np.dstack([mask * 60] * 3)
+    generator = torch.Generator().manual_seed(0)
+
+    for _ in range(100):
+        new_image, new_mask = augment(image, mask, sample_augmentation(generator, width=80))
+        assert (new_image.shape, new_mask.shape) == (image.shape, mask.shape)
+        assert new_mask.dtype == np.uint8
+        assert set(np.unique(new_mask)) <= {0, 1, 2, 3}
+        # The image is interpolated at the edges of the parts only.
+        agrees = np.abs(new_image[:, :, 0].astype(int) - new_mask * 60) <= 30
+        assert agrees.mean() > 0.97
+
+
+def test_a_mask_is_resized_by_the_centre_of_the_pixel():
+    mask = np.array([[0, 1, 2, 3, 4, 5]], dtype=np.uint8).repeat(6, axis=0)
+
+    assert resize_mask(mask, 6, 2)[0].tolist() == [1, 4]
+
+
+def test_an_image_is_averaged_where_it_shrinks():
+    image = np.dstack([np.array([[0, 100], [100, 200]], dtype=np.uint8)] * 3)
+
+    assert resize_image(image, 1, 1).tolist() == [[[100, 100, 100]]]
+
+
+def test_an_image_is_interpolated_where_it_grows():
+    image = np.dstack([np.array([[0, 100]], dtype=np.uint8)] * 3)
+
+    assert resize_image(image, 1, 4)[0, :, 0].tolist() == [0, 25, 75, 100]
+
+
+def test_a_frame_of_the_right_size_is_not_touched():
+    image, mask = frame_that_shows_its_mask()
+
+    assert resize_image(image, 2, 4) is image
+    assert resize_mask(mask, 2, 4) is mask
+
+
+def test_tensors_are_channels_first_and_share_no_memory():
+    image, mask = frame_that_shows_its_mask()
+
+    image_tensor, mask_tensor = to_tensors(image, mask)
+    image[:], mask[:] = 255, 255
+
+    assert image_tensor.shape == (3, 2, 4)
+    assert image_tensor[2].tolist() == [[0, 10, 20, 30], [40, 50, 60, 70]]
+    assert mask_tensor.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
