@@ -25,7 +25,7 @@ PALETTE = np.array(
     ],
     dtype=np.uint8,
 )
-MISSED, EXTRA, CONFUSED = (213, 94, 0), (86, 180, 233), (240, 228, 66)
+MISSED, EXTRA, CONFUSED = (213, 94, 0), (255, 255, 255), (204, 121, 167)
 
 _PAPER, _INK = (255, 255, 255), (30, 30, 30)
 _FONT, _FONT_SCALE, _BAR, _GAP = cv2.FONT_HERSHEY_SIMPLEX, 0.5, 26, 6

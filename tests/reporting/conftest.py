@@ -148,7 +148,7 @@ def write_site(
 def scene(generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw a tissue-coloured frame with one instrument, its mask, and a mask that is a little off."""
     height, width = 256, 320
-    noise = cv2.resize(generator.normal(0, 40, (16, 20, 3)).astype(np.float32), (width, height))
+    noise = cv2.resize(generator.normal(0, 22, (16, 20)).astype(np.float32), (width, height))[..., None]
     image = np.clip(np.array([165, 75, 65]) + noise, 0, 255).astype(np.uint8)
     start, elbow, tip = ((int(x), int(y)) for x, y in generator.integers((20, 20), (300, 236), (3, 2)))
     truth, prediction = (np.zeros((height, width), np.uint8) for _ in range(2))
