@@ -25,13 +25,17 @@ _METRICS = (
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text; the first `labels` columns are names, the others numbers (set right)."""
+    """Rows of text; the first `labels` columns are names, the others numbers (set right).
+
+    Where `grouped`, neighbouring rows with one name in the first column belong together.
+    """
 
     title: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     labels: int = 1
     note: str = ""
+    grouped: bool = False
 
 
 def demo_text(run: Path | Run, *, evaluations: dict[str, dict[str, Any]] | None = None) -> str:
@@ -51,7 +55,10 @@ def progress_table(run: Run) -> Table:
         rows.append(("mean over sites", [mean(list(column)) for column in columns]))
         rows.append(("worst site", [lowest(list(column)) for column in columns]))
     head = ("site", "first mean", *(f"last {name}" for name in run.classes), "last mean", "best mean")
-    note = "first: the model as received in round 0; worst site: the lowest of the sites, column by column"
+    note = (
+        "first: the model as received in round 0; worst site: the lowest of the sites, column by column; "
+        f"{DASH}: no frame with the class, or no report"
+    )
     texts = [(name, *(number(value, 3) for value in values)) for name, values in rows]
     return Table("Dice on the validation split", head, tuple(texts), note=note)
 
@@ -71,20 +78,20 @@ def scores_table(by_site: dict[str, dict[str, Any]], classes: Sequence[str], *, 
         rows += [_over_sites("mean over sites", name, by_site, mean, mean) for name in (*classes, "mean")]
         rows += [_over_sites("worst site", name, by_site, lowest, _highest) for name in (*classes, "mean")]
     head = ("site", "class", *(label for _, label, _ in _METRICS), "empty frames: both / truth / prediction")
-    return Table(title, head, tuple(rows), labels=2, note=_SCORES_NOTE)
+    return Table(title, head, tuple(rows), labels=2, note=_SCORES_NOTE, grouped=True)
 
 
 _SCORES_NOTE = (
     "HD95 by medpy's definition pools the surface distances of both directions before the 95th percentile; "
-    "MONAI's takes the percentile of each direction and then the larger. Empty frames: those without the class in "
-    "truth and prediction (not scored), in the truth, in the prediction. Worst site: the worst of the sites, "
-    "column by column."
+    "MONAI's takes the percentile of each direction and then the larger. Empty frames: those without the "
+    "class in truth and prediction (not scored), in the truth, in the prediction. Worst site: the worst of "
+    "the sites, column by column"
 )
 
 
 def evaluation_title(run: Run) -> str:
     """Name the frames the evaluation scored: the test split unless the records say another."""
-    splits = sorted({str(record.get("split", "test")) for record in run.evaluations.values()})
+    splits = sorted({str(record.get("split", "test")) for record in run.evaluations.values()}) or ["test"]
     return f"Scores on the {' and '.join(splits)} split, evaluated after the run"
 
 

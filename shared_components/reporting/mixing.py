@@ -1,0 +1,89 @@
+"""Is the server's mixing doing anything, or is it plain averaging?
+
+Weights and entropies come from the aggregation records. Entropies are normalised by that of equal weights:
+1 is plain averaging over the sites, 0 is one site alone.
+"""
+
+import math
+from typing import Any
+
+from shared_components.reporting.records import NAN, Curve, Run, mean
+
+PLAIN = 0.999  # normalised entropy above which the mixing is called plain averaging
+_SUBJECTS = {
+    "hypernetwork": "The hypernetwork's mixing of the personal weights",
+    "sensitivity": "The sensitivity weighting of the shared weights",
+}
+
+
+def last_mixing(run: Run) -> tuple[int, dict[str, dict[str, dict[str, float]]]]:
+    """Give the newest round that has mixing weights and these, as site -> layer -> source site -> weight."""
+    return next(((r, run.aggregations[r]["mixing"]) for r in _mixed_rounds(run)[::-1]), (-1, {}))
+
+
+def matrices(run: Run) -> dict[str, list[list[float]]]:
+    """Give the newest mixing weights by layer; row i is site i's recipe, NaN where it took no part."""
+    _, mixing = last_mixing(run)
+    layers = dict.fromkeys(layer for by_layer in mixing.values() for layer in by_layer)
+    return {layer: [[_weight(mixing, s, layer, t) for t in run.sites] for s in run.sites] for layer in layers}
+
+
+def spread(weights: dict[str, list[list[float]]], sites: int) -> float:
+    """Give the largest distance of a weight from 1 / K, but so much at least that noise stays pale."""
+    values = [v for rows in weights.values() for row in rows for v in row if math.isfinite(v)]
+    return max([0.25 / sites, *(abs(v - 1 / sites) for v in values)])
+
+
+def own_weights(run: Run) -> dict[str, Curve]:
+    """Give, for every site, the mean over the layers of the weight it gives its own parameters."""
+    return {
+        site: {
+            r: mean([_weight(run.aggregations[r]["mixing"], site, layer, site) for layer in layers])
+            for r in _mixed_rounds(run)
+            if (layers := run.aggregations[r]["mixing"].get(site))
+        }
+        for site in run.sites
+    }
+
+
+def entropies(run: Run) -> dict[str, Curve]:
+    """Give the recorded entropies by name; one that is recorded by site is averaged over the sites."""
+    found: dict[str, Curve] = {}
+    for r, line in sorted(run.aggregations.items()):
+        for name, value in (line.get("entropy") or {}).items():
+            values = list(value.values()) if isinstance(value, dict) else [value]
+            number = mean([float(v) for v in values if v is not None])
+            found.setdefault(name, {})[r] = number
+    return found
+
+
+def verdicts(run: Run) -> list[str]:
+    """Say in one sentence each what the mixings did in their last round."""
+    if len(run.sites) == 1:
+        return ["There is one site only, so there was nothing to mix."] if entropies(run) else []
+    last = {name: curve[max(curve)] for name, curve in entropies(run).items()}
+    return [_verdict(run, name, entropy) for name, entropy in last.items() if not math.isnan(entropy)]
+
+
+def _verdict(run: Run, name: str, entropy: float) -> str:
+    subject = _SUBJECTS.get(name, f"The mixing by {name}")
+    digits = 5 if entropy > PLAIN else 3
+    measured = f"normalised entropy {entropy:.{digits}f} in the last round, where 1 is equal weights"
+    if entropy > PLAIN:
+        return f"{subject} is practically plain averaging ({measured})."
+    own = mean([curve[max(curve)] for curve in own_weights(run).values() if curve])
+    tail = ""
+    if name == "hypernetwork" and not math.isnan(own):
+        tail = (
+            f": a site gives its own weights {own:.2f} on average; an equal share is {1 / len(run.sites):.2f}"
+        )
+    return f"{subject} differs from plain averaging ({measured}){tail}."
+
+
+def _mixed_rounds(run: Run) -> list[int]:
+    return [r for r, line in sorted(run.aggregations.items()) if line.get("mixing")]
+
+
+def _weight(mixing: dict[str, Any], site: str, layer: str, source: str) -> float:
+    value = mixing.get(site, {}).get(layer, {}).get(source)
+    return NAN if value is None else float(value)
