@@ -1,0 +1,169 @@
+"""The run's report: one HTML file that needs nothing else, neither a network nor scripts."""
+
+import base64
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from shared_components.reporting import figures
+from shared_components.reporting.costs import cost_table, rejections, traffic_table
+from shared_components.reporting.mixing import verdicts
+from shared_components.reporting.records import Run, load_run, site_folder
+from shared_components.reporting.summary import sentences, state, tiles
+from shared_components.reporting.tables import Table, evaluation_title, progress_table, scores_table
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+)
+_WIDEST = 1240  # pixels of an embedded picture, about the page's width
+_FACTS = ("method", "job", "sites", "started", "commit", "seed", "hardware")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An overlay as a data URI."""
+
+    name: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """One site's overlays; the note says what is not shown."""
+
+    name: str
+    pictures: list[Picture]
+    note: str
+
+
+def build_report(run: Path, out: Path, *, evaluations: dict[str, dict[str, Any]] | None = None) -> Path:
+    """Write the report of a run, finished or not.
+
+    Args:
+        run: the run's state directory (run.json, server/rounds.jsonl, one folder per site).
+        out: the HTML file; its folder is made. An old report stays whole until the new one replaces it.
+        evaluations: by site, what the bundles' evaluation wrote as metrics.json, on the test split.
+
+    Returns:
+        out.
+
+    Raises:
+        RecordError: when run.json is missing or a record cannot be read.
+    """
+    records = load_run(run, evaluations=evaluations)
+    page = _TEMPLATES.get_template("report.html.j2").render(**contents(records))
+    write_atomically(out, page)
+    return out
+
+
+def contents(run: Run) -> dict[str, Any]:
+    """Gather everything the template shows."""
+    last = {site: run.last_metrics(site) for site in run.sites}
+    return {
+        "title": _title(run),
+        "facts": _facts(run),
+        "state": state(run),
+        "tiles": tiles(run),
+        "sentences": sentences(run),
+        "galleries": [_gallery(run, site) for site in run.sites],
+        "progress": progress_table(run),
+        "score_panels": figures.score_panels(run),
+        "validation": scores_table(last, run.classes, title="By site and class, on validation"),
+        "waiting": [site for site in run.sites if site not in run.finals],
+        "test_title": evaluation_title(run),
+        "test": _test_table(run),
+        "verdicts": verdicts(run),
+        "mixing_panels": figures.mixing_panels(run),
+        "costs": cost_table(run),
+        "cost_panels": [*figures.time_panels(run), *figures.traffic_panels(run)],
+        "traffic": traffic_table(run),
+        "refused": Table("", ("round", "site", "reason"), tuple(rejections(run)), labels=3),
+        "loss_panels": figures.loss_panels(run),
+        "settings": Table("", ("setting", "value"), _settings(run), labels=2),
+    }
+
+
+def write_atomically(out: Path, text: str) -> None:
+    """Write beside the file, then rename: a reader sees the old file or the new one, never a part."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, out)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _title(run: Run) -> str:
+    sites = "1 site" if len(run.sites) == 1 else f"{len(run.sites)} sites"
+    rounds = "1 round" if run.rounds == 1 else f"{run.rounds} rounds"
+    return f"{run.info.get('method', 'Federated run')}: {sites}, {rounds}"
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    """Pick what identifies the run; many sites are counted in the title and named in the tables."""
+    facts = {name: run.info.get(name) for name in _FACTS} | {"sites": list(run.sites)}
+    if len(run.sites) > 6:
+        del facts["sites"]
+    return [(name, _plain(value)) for name, value in facts.items() if value is not None]
+
+
+def _test_table(run: Run) -> Table | None:
+    if not run.evaluations:
+        return None
+    return scores_table(run.evaluations, run.classes, title="By site and class, on held-out frames")
+
+
+def _settings(run: Run) -> tuple[tuple[str, str], ...]:
+    arguments = run.info.get("arguments") or {}
+    rest = {name: value for name, value in run.info.items() if name != "arguments"}
+    return tuple((name, _plain(value)) for name, value in (*rest.items(), *arguments.items()))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(part)}" for name, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _gallery(run: Run, site: str) -> Gallery:
+    """Embed a site's overlays, fewer by site the more sites there are, spread over its files."""
+    files = sorted((site_folder(run.folder, site) / "overlays").glob("*.png"))
+    limit = 2 if len(run.sites) <= 6 else 1
+    step = max(1, len(files) // limit)
+    chosen = files[::step][:limit]
+    pictures = {file: picture for file in chosen if (picture := embed(file))}
+    notes = [f"{file.name} cannot be read." for file in chosen if file not in pictures]
+    if not files:
+        notes.append("No overlays here: they stay at the site, and this folder holds none of its pictures.")
+    elif len(files) > len(chosen):
+        notes.append(
+            f"{len(chosen)} of {len(files)} pictures; all are in {site}/overlays of the run's folder."
+        )
+    return Gallery(site, list(pictures.values()), " ".join(notes))
+
+
+def embed(file: Path) -> Picture | None:
+    """Read a picture, scale it to the page and give it as a JPEG data URI; None where it cannot be read."""
+    image = cv2.imread(str(file), cv2.IMREAD_COLOR)
+    if image is None:
+        return None
+    height, width = image.shape[:2]
+    if width > _WIDEST:
+        image = cv2.resize(image, (_WIDEST, round(height * _WIDEST / width)), interpolation=cv2.INTER_AREA)
+    _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 88])
+    return Picture(file.stem, "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode("ascii"))

@@ -1,0 +1,214 @@
+"""The page: whole, self-contained, escaped, and with the records' numbers."""
+
+import argparse
+import json
+import os
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from shared_components.commands import report as command
+from shared_components.reporting.records import RecordError, load_run
+from shared_components.reporting.report import build_report, write_atomically
+
+MakeRun = Callable[..., Path]
+VOID = {"meta", "img", "br", "hr", "link", "input", "line", "rect", "circle", "path"}
+
+
+class Page(HTMLParser):
+    """Collects tags, attributes and text, and refuses tags that do not close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style" and data.strip():
+            self.text.append(data.strip())
+
+
+def page_of(run: Path, **options: object) -> tuple[str, Page]:
+    text = build_report(run, run / "report" / "index.html", **options).read_text(encoding="utf-8")  # type: ignore[arg-type]
+    return text, Page(text)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mixing": False},
+        {"sites": tuple(f"University Hospital of Somewhere, theatre {i}" for i in range(20)), "rounds": 2},
+        {"sites": ("only",)},
+        {"done": 3},
+        {"done": 0},
+        {"overlays": False},
+    ],
+    ids=["pfedsis", "fedavg", "twenty sites", "one site", "unfinished", "not begun", "no overlays"],
+)
+def test_the_page_is_whole_and_loads_nothing(make_run: MakeRun, options: dict[str, object]) -> None:
+    text, page = page_of(make_run(**options))
+    assert not re.search(r"\bnan\b", re.sub(r"base64,[^\"]+", "", text), re.IGNORECASE)
+    assert not re.search(r"https?://|//[a-z]|@import|url\(", re.sub(r"base64,[^\"]+", "", text))
+    names = {tag for tag, _ in page.tags}
+    assert not names & {"script", "link", "iframe", "object", "embed"}
+    sources = [attributes["src"] or "" for _, attributes in page.tags if "src" in attributes]
+    assert all(source.startswith("data:image/jpeg;base64,") for source in sources)
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+
+
+def test_numbers_on_the_page_are_those_of_the_records(make_run: MakeRun) -> None:
+    folder = make_run()
+    run = load_run(folder)
+    _, page = page_of(folder)
+    for site in run.sites:
+        for metric, digits in (("dice", 3), ("iou", 3), ("assd", 2), ("hd95", 2), ("hd95_monai", 2)):
+            assert f"{run.finals[site][metric]['shaft']:.{digits}f}" in page.text
+    weight = run.aggregations[7]["mixing"]["site-2"]["head_personal"]["site-3"]
+    assert f"site-2 takes {weight:.4f} of site-3" in page.text
+    assert f"site-1, round 4: {run.rows['site-1'][4]['metrics']['dice']['mean']:.4f}" in page.text
+
+
+def test_what_identifies_the_run_is_on_top(make_run: MakeRun) -> None:
+    _, page = page_of(make_run())
+    assert page.text[page.text.index("commit") + 1] == "10cd611"
+    assert page.text[page.text.index("seed") + 1] == "7"
+    assert "2 x Intel Xeon 2.1 GHz, 8 GiB, no GPU" in page.text
+
+
+def test_pictures_are_embedded_for_every_site(make_run: MakeRun) -> None:
+    _, page = page_of(make_run())
+    pictures = [attributes.get("alt") or "" for tag, attributes in page.tags if tag == "img"]
+    assert len(pictures) == 6
+    assert pictures[0].startswith("site-1, video_1_frame_0000")
+
+
+def test_an_unreadable_picture_is_named(make_run: MakeRun) -> None:
+    folder = make_run()
+    (folder / "site-1" / "overlays" / "video_1_frame_0000.png").write_bytes(b"not a picture")
+    assert "video_1_frame_0000.png cannot be read." in page_of(folder)[1].text
+
+
+def test_test_scores_stand_apart_from_validation(make_run: MakeRun) -> None:
+    folder = make_run()
+    evaluation = {"site-1": {"dice": {"shaft": 0.12345, "mean": 0.12345}, "split": "test"}}
+    text, _ = page_of(folder, evaluations=evaluation)
+    validation, test = text.split('<section id="test">')
+    assert "0.123" in test.split("</section>")[0]
+    assert "0.123</td>" not in validation.split('<section id="validation">')[1]
+    assert "no numbers on held-out test frames" in page_of(folder)[0]
+
+
+def test_names_and_reasons_are_escaped(make_run: MakeRun) -> None:
+    evil = "<script>alert('x')</script>"
+    folder = make_run(sites=(evil, "b"))
+    rejected = {
+        "kind": "aggregation",
+        "round": 8,
+        "rejected": [{"site": evil, "reason": '"><img src=x onerror=y>'}],
+    }
+    with (folder / "server" / "rounds.jsonl").open("a") as file:
+        file.write(json.dumps(rejected) + "\n")
+    text, page = page_of(folder)
+    assert "<script" not in text
+    assert evil in page.text
+    assert all(attributes.get("src") != "x" for _, attributes in page.tags)
+
+
+def test_a_failed_or_unfinished_run_says_so_on_top(make_run: MakeRun) -> None:
+    folder = make_run(done=3)
+    assert "Unfinished." in page_of(folder)[1].text
+    info = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(info | {"error": "site-2 has no training data"}))
+    text = page_of(folder)[1].text
+    assert "Failed." in text
+    assert any("site-2 has no training data" in part for part in text)
+
+
+def test_plain_averaging_is_called_by_its_name(make_run: MakeRun) -> None:
+    _, page = page_of(make_run())
+    assert any(
+        "sensitivity weighting" in part and "practically plain averaging" in part for part in page.text
+    )
+
+
+def test_a_line_cut_short_by_a_kill_is_left_out_but_a_bad_one_is_named(make_run: MakeRun) -> None:
+    folder = make_run(done=2)
+    file = folder / "server" / "rounds.jsonl"
+    whole = file.read_text()
+    file.write_text(whole + '{"kind": "site", "rou')
+    assert max(load_run(folder).rows["site-1"]) == 1
+    file.write_text("{broken\n" + whole)
+    with pytest.raises(RecordError, match=r"rounds\.jsonl: record 1 is not JSON"):
+        load_run(folder)
+
+
+def test_a_repeated_round_counts_once_with_its_later_line(make_run: MakeRun) -> None:
+    folder = make_run()
+    line = {"kind": "site", "round": 2, "site": "site-1", "metrics": {"dice": {"mean": 0.77}}}
+    with (folder / "server" / "rounds.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    assert load_run(folder).rows["site-1"][2]["metrics"]["dice"]["mean"] == 0.77
+
+
+def test_a_failed_write_keeps_the_old_page_and_leaves_nothing_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "report" / "index.html"
+    write_atomically(page, "old")
+
+    def refuse(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(page, "new")
+    assert page.read_text() == "old"
+    assert [file.name for file in page.parent.iterdir()] == ["index.html"]
+
+
+def arguments(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    return parser.parse_args(words)
+
+
+def test_the_command_prints_table_and_path(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = make_run(), tmp_path / "ws" / "index.html"
+    (tmp_path / "evaluations" / "site-1").mkdir(parents=True)
+    (tmp_path / "evaluations" / "site-1" / "metrics.json").write_text('{"dice": {"shaft": 0.5, "mean": 0.5}}')
+    words = (str(folder), "--out", str(out), "--evaluations", str(tmp_path / "evaluations"))
+    assert command.run(arguments(*words)) == 0
+    printed = capsys.readouterr().out
+    assert "worst site" in printed and "Scores on the test split" in printed
+    assert printed.splitlines()[-1] == f"report: {out}"
+    assert out.is_file()
+
+
+def test_the_command_names_a_folder_that_is_no_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.run(arguments(str(tmp_path), "--out", str(tmp_path / "x.html"))) == 1
+    assert "run.json: cannot be read" in capsys.readouterr().err
+    assert not (tmp_path / "x.html").exists()
