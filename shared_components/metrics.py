@@ -34,7 +34,8 @@ DISTANCE_METRICS = ("assd", "hd95", "hd95_monai")
 
 # From about this many surface pixels on, a distance transform of a frame is faster than a KD-tree's queries.
 _DENSE = 30_000
-# cv2's float32 transform rounds to the exact squared distance up to 884 pixels; 885 is the first to fail.
+# cv2's float32 transform rounds to a wrong squared distance from 885 pixels on (from 1,526 on two threads),
+# measured against scipy's on 1,700 full-size masks; none was wrong below.
 _TRANSFORM_REACH = 512.0
 
 
