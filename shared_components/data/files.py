@@ -143,6 +143,8 @@ def by_number(folder: Path, *patterns: str) -> dict[int, Path]:
     for pattern in patterns:
         files: dict[int, Path] = {}
         for path in sorted(folder.glob(pattern)):
+            if path.name.startswith("."):  # macOS archives hold a ._frame000.png beside frame000.png
+                continue
             number = frame_number(path)
             if number in files:
                 raise DataError(

@@ -119,7 +119,9 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
 
 def _read_mapping(path: Path) -> dict[Any, Any]:
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        _refuse_repeats(path, yaml.compose(text, Loader=yaml.SafeLoader))
+        config = yaml.safe_load(text)
     except FileNotFoundError:
         raise SiteError(f"{path}: no such file; write a site.yaml there") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -130,6 +132,21 @@ def _read_mapping(path: Path) -> dict[Any, Any]:
     if not isinstance(config, dict):
         raise SiteError(f"{path}: must hold 'key: value' lines, such as 'dataset: endovis2017'")
     return config
+
+
+def _refuse_repeats(path: Path, node: yaml.Node | None) -> None:
+    """Refuse a key given twice, of which YAML would silently keep the last."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen: set[str] = set()
+    for key, value in node.value:
+        if key.value in seen:
+            line = key.start_mark.line + 1
+            raise SiteError(
+                f"{path}: key {key.value!r} is given twice (again in line {line}); keep one of them"
+            )
+        seen.add(str(key.value))
+        _refuse_repeats(path, value)
 
 
 def _one_of(path: Path, what: str, value: Any, known: Collection[str], *, listed: str = "known") -> str:

@@ -147,6 +147,13 @@ def test_a_name_without_a_number_is_refused(tmp_path):
         by_number(tmp_path, "*.png")
 
 
+def test_hidden_files_are_not_frames(tmp_path):
+    for name in ("frame001.png", "._frame001.png"):
+        (tmp_path / name).touch()
+
+    assert by_number(tmp_path, "*.png") == {1: tmp_path / "frame001.png"}
+
+
 def test_two_files_of_one_number_are_refused(tmp_path):
     for name in ("frame1.png", "frame001.png"):
         (tmp_path / name).touch()

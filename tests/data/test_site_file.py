@@ -73,6 +73,14 @@ def test_a_misspelt_key_is_refused_with_the_nearest_one(make_site):
     )
 
 
+@pytest.mark.parametrize(("line", "key"), [("root: elsewhere", "root"), ("  train: []", "train")])
+def test_a_key_given_twice_is_refused(line, key, make_site):
+    path = make_site()
+    path.write_text(f"{path.read_text()}{line}\n")
+
+    assert refusal(path).startswith(f"key '{key}' is given twice (again in line ")
+
+
 @pytest.mark.parametrize("key", ["dataset", "root", "split"])
 def test_a_required_key_is_asked_for(key, make_site):
     path = make_site()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 
 from shared_components.data.files import DataError, by_number, read_colours, read_rgb, video_folders
@@ -31,8 +32,6 @@ _COLOURS: dict[tuple[int, int, int], int] = {
     (124, 155, 5): 0,  # small intestine
     (12, 255, 141): 0,  # ultrasound probe
 }
-_CODES = {(r << 16) + (g << 8) + b: canonical for (r, g, b), canonical in _COLOURS.items()}
-_UNKNOWN = 255
 
 
 def videos(root: Path) -> list[str]:
@@ -64,18 +63,18 @@ def read_image(path: Path) -> np.ndarray:
 def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
     (path,) = masks
     colours = read_colours(path)
-    # (H, W, 3) -> (H, W): one number per colour, to compare once instead of three times
-    code = colours[:, :, 0].astype(np.int32) << 16 | colours[:, :, 1].astype(np.int32) << 8 | colours[:, :, 2]
-    canonical = np.full(code.shape, _UNKNOWN, dtype=np.uint8)
-    for value, class_id in _CODES.items():
-        canonical[code == value] = class_id
-    unknown = canonical == _UNKNOWN
-    if unknown.any():
-        row, column = np.argwhere(unknown)[0]
+    canonical = np.zeros(colours.shape[:2], dtype=np.uint8)
+    known = np.zeros_like(canonical)
+    for value, class_id in _COLOURS.items():
+        here = np.asarray(cv2.inRange(colours, value, value), dtype=np.uint8)  # 255 where it is this colour
+        known |= here
+        canonical |= here & np.uint8(class_id)
+    if not known.all():
+        row, column = np.argwhere(known == 0)[0]
         colour = tuple(colours[row, column].tolist())
         raise DataError(
             path,
-            f"holds the unknown colour {colour} at row {row}, column {column} ({unknown.sum()} such pixels)",
+            f"holds the unknown colour {colour} at row {row}, column {column} ({(known == 0).sum()} such pixels)",
             "export the label again without compression or resizing: EndoVis 2018 has the twelve colours of "
             "its labels.json",
         )
