@@ -36,6 +36,7 @@ class PvtFpn(nn.Module):
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
+        self._arguments = {"appearance_head": appearance_head, "drop_path": drop_path, "dropout": dropout}
         halves = [channels // 2 for channels in CHANNELS]
         self.encoder = PvtV2B0(drop_path=drop_path)
         self.decoder_global = FpnDecoder(halves, dropout=dropout)
@@ -43,6 +44,10 @@ class PvtFpn(nn.Module):
         self.decoder_personal = FpnDecoder(halves, dropout=dropout)
         self.head_personal = nn.Conv2d(SEGMENTATION, out_channels, 1)
         self.head_appearance = nn.Conv2d(SEGMENTATION, 3, 1) if appearance_head else None
+
+    def with_classes(self, out_channels: int) -> "PvtFpn":
+        """Return a fresh, newly initialised network that differs in the number of classes alone."""
+        return PvtFpn(out_channels=out_channels, **self._arguments)
 
     def forward(self, image: Tensor) -> Tensor:
         """Predict the logits of both paths together: (B, 3, H, W) in [0, 1] -> (B, out_channels, H, W)."""

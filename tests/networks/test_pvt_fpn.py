@@ -80,6 +80,17 @@ def test_an_image_of_other_than_three_channels_is_refused(network):
         network(torch.rand(1, 4, 64, 64))
 
 
+def test_another_number_of_classes_keeps_all_else():
+    torch.manual_seed(3)
+    expected = PvtFpn(out_channels=3, appearance_head=True, drop_path=0.3, dropout=0.5)
+    torch.manual_seed(3)
+    found = PvtFpn(out_channels=4, appearance_head=True, drop_path=0.3, dropout=0.5).with_classes(3)
+    assert str(found) == str(expected)
+    torch.manual_seed(3)
+    found = found.with_classes(3)
+    assert all(torch.equal(*pair) for pair in zip(found.parameters(), expected.parameters(), strict=True))
+
+
 def test_scripting_changes_nothing(network):
     image = torch.rand(2, 3, 64, 96)
     assert torch.equal(torch.jit.script(network)(image), network(image))
