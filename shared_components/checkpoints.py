@@ -142,3 +142,17 @@ def _about_classes(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) 
         f"; it was trained for {len(found[head])} classes and the site has {len(expected[head])}, "
         "background included: use the checkpoint of a federation with the site's class map"
     )
+
+
+def export_pt(checkpoint: Path, path: Path) -> None:
+    """Turn a federation's `model.safetensors` into the `models/model.pt` of a bundle: the state dict alone.
+
+        python -c "from shared_components.checkpoints import export_pt; \
+            export_pt('RUN/site-1/model.safetensors', 'bundles/pfedsis/models/model.pt')"
+
+    Raises:
+        CheckpointError: as `load_weights`.
+    """
+    state = load_weights(checkpoint)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    torch.save(state, path)
