@@ -1,0 +1,52 @@
+"""What the bundles' YAML files call: local training, evaluation and inference on MONAI's engines.
+
+A `$` expression of a bundle does one call into this package and holds no logic of its own. MONAI is imported
+here and nowhere on the path of a federation's executor, which imports what these modules delegate to.
+"""
+
+from shared_components.bundle_engines.many_gpus import average_gradients, join, leave, on_first_rank
+from shared_components.bundle_engines.predict import PredictionWriter
+from shared_components.bundle_engines.prepare import (
+    explain_errors,
+    network_for,
+    network_from_checkpoint,
+    open_site,
+    readable_dataset,
+    refuse_unknown_keys,
+    settings_of,
+    trained_network_for,
+)
+from shared_components.bundle_engines.scoring import MeanDice, NativeFrames, ScoreWriter, ValidationBatches
+from shared_components.bundle_engines.train import LossMeans, Rounds, TrainingStep, WeightSaver, notes_of
+from shared_components.inference import FrameStream
+from shared_components.method import load_method
+from shared_components.training import device, make_optimizer
+
+__all__ = [
+    "FrameStream",
+    "LossMeans",
+    "MeanDice",
+    "NativeFrames",
+    "PredictionWriter",
+    "Rounds",
+    "ScoreWriter",
+    "TrainingStep",
+    "ValidationBatches",
+    "WeightSaver",
+    "average_gradients",
+    "device",
+    "explain_errors",
+    "join",
+    "leave",
+    "load_method",
+    "make_optimizer",
+    "network_for",
+    "network_from_checkpoint",
+    "notes_of",
+    "on_first_rank",
+    "open_site",
+    "readable_dataset",
+    "refuse_unknown_keys",
+    "settings_of",
+    "trained_network_for",
+]

@@ -1,0 +1,164 @@
+"""What every bundle does first: refuse misspelt overrides, read site.yaml and settings, build the network."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+import yaml
+from monai.bundle import ConfigWorkflow
+
+from shared_components.bundle_config import Training, training_from
+from shared_components.checkpoints import CheckpointError, load_encoder, load_into, load_weights
+from shared_components.data.check import readable_frames
+from shared_components.data.dataset import FrameDataset
+from shared_components.data.sites import Site, SiteError, load_site
+from shared_components.inference import InferenceError
+from shared_components.networks.pvt_fpn import PvtFpn
+
+SENTENCES = (SiteError, CheckpointError, InferenceError)
+"""Errors whose message is one sentence for the person at the keyboard."""
+
+
+class ConfigError(ValueError):
+    """A command line or config that cannot be used; the message names the key and what to do."""
+
+
+def explain_errors() -> None:
+    """Let an uncaught error of ours end the program with its sentence alone.
+
+    MONAI wraps an error in several others ("Failed to evaluate ..."), which leaves the reason in the middle
+    of a long traceback. Other errors keep theirs.
+    """
+    sys.excepthook = _print_sentence
+
+
+def refuse_unknown_keys() -> None:
+    """Refuse a top-level key that no config file in use has; MONAI accepts a misspelt override in silence.
+
+    A file of the bundle's `configs` folder is in use when all of its keys are there.
+
+    Raises:
+        ConfigError: one sentence with the closest known key.
+    """
+    workflow = _running_workflow()
+    if workflow is None:
+        return
+    present = {key for key in workflow.parser.config if key != workflow.parser.meta_key}
+    files = [_top_level_keys(path) for path in sorted(workflow.config_root_path.glob("*.yaml"))]
+    known = set().union(*(keys for keys in files if keys <= present))
+    for key in sorted(present - known):
+        close = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean --{close[0]}? " if close else ""
+        raise ConfigError(f"unknown option --{key}; {hint}known options: {', '.join(sorted(known))}")
+
+
+def open_site(site_config: str | None) -> Site:
+    """Read the site's description.
+
+    Raises:
+        SiteError: the path is missing, or the file cannot be used.
+    """
+    if site_config is None:
+        raise SiteError(
+            "site_config: not given; add --site_config /path/to/site.yaml, the description of the site"
+        )
+    return load_site(Path(site_config))
+
+
+def settings_of(training: Mapping[str, Any]) -> Training:
+    """Read the section `training`.
+
+    Raises:
+        ConfigError: a key is unknown.
+    """
+    try:
+        return training_from(dict(training))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def readable_dataset(site: Site, split: str, settings: Training) -> FrameDataset:
+    """Return a split's frames at the network's size, without those that the site's quarantine sets aside.
+
+    Raises:
+        SiteError: the split is empty, or has more unreadable files than the site allows.
+    """
+    kept, _ = readable_frames(site, split)
+    return FrameDataset(kept, height=settings.height, width=settings.width, site=site)
+
+
+def network_for(definition: PvtFpn, site: Site, *, seed: int, encoder_weights: str | None = None) -> PvtFpn:
+    """Return the defined network with as many classes as the site has, initialised from the seed alone.
+
+    Args:
+        definition: the network of `network_def`; its own weights are not used.
+        site: whose class map decides the number of classes.
+        seed: of the initial weights, as in a federation.
+        encoder_weights: official ImageNet weights of the encoder.
+    """
+    torch.manual_seed(seed)
+    network = definition.with_classes(len(site.classes))
+    if encoder_weights is not None:
+        load_encoder(network, Path(encoder_weights))
+    return network
+
+
+def trained_network_for(definition: PvtFpn, site: Site, checkpoint: str | None) -> PvtFpn:
+    """Return the defined network with as many classes as the site has and the weights of a checkpoint.
+
+    Raises:
+        CheckpointError: not given, missing, damaged, of another network or of another class map.
+    """
+    network = definition.with_classes(len(site.classes))
+    load_into(network, _given(checkpoint))
+    return network
+
+
+def network_from_checkpoint(definition: PvtFpn, checkpoint: str | None) -> PvtFpn:
+    """Return the defined network with the weights, and so the number of classes, of a checkpoint.
+
+    Raises:
+        CheckpointError: not given, missing, damaged, or of another network.
+    """
+    path = _given(checkpoint)
+    head = load_weights(path).get("head_global.weight")
+    network = definition if head is None else definition.with_classes(len(head))
+    load_into(network, path)
+    return network
+
+
+def _given(checkpoint: str | None) -> Path:
+    if checkpoint is None:
+        raise CheckpointError("checkpoint: not given; add --checkpoint /path/to/model.safetensors")
+    return Path(checkpoint)
+
+
+def _running_workflow() -> ConfigWorkflow | None:
+    """Find the workflow that evaluates the calling expression: MONAI passes no reference to it."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if isinstance(found := frame.f_locals.get("self"), ConfigWorkflow):
+            return found
+        frame = frame.f_back
+    return None
+
+
+def _top_level_keys(path: Path) -> set[str]:
+    return {key.split("#")[0].split("::")[0] for key in yaml.safe_load(path.read_text())}
+
+
+def _print_sentence(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, (*SENTENCES, ConfigError)):
+            sys.stderr.write(f"error: {cause}\n")
+            return
+        cause = cause.__cause__
+    sys.__excepthook__(kind, error, traceback)

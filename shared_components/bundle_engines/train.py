@@ -1,0 +1,152 @@
+"""Local training of one site inside MONAI's SupervisedTrainer, bit-equal to a federation's local loop."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ignite.engine import Engine, Events
+from monai.engines import SupervisedTrainer
+from torch import Tensor, nn
+
+from shared_components.bundle_config import Training
+from shared_components.checkpoints import save_weights
+from shared_components.data.dataset import FrameDataset, batches, style_statistics
+from shared_components.method import Batch, Context, Method
+from shared_components.partition import partition_network
+from shared_components.training import make_context, train_step
+
+
+class Rounds:
+    """The batches of one round after the other; each pass over this object is the next round.
+
+    Batches, dropout and styles follow from (seed, site's number, round) as they do in a federation whose
+    only site this is (`shared_components.training.make_context`).
+
+    Args:
+        dataset: the site's training frames.
+        settings: the section `training`.
+        method: what is trained; where it needs styles, the site knows its own alone.
+        rank: number of this process where several train together; each draws its own batches.
+
+    Attributes:
+        context: of the round whose batches are being drawn.
+    """
+
+    def __init__(self, dataset: FrameDataset, settings: Training, method: Method, *, rank: int = 0) -> None:
+        self.dataset = dataset
+        self.settings = settings
+        self.context: Context | None = None
+        self._rank = rank
+        self._next = 0
+        self._styles = _own_style(dataset) if "style" in method.shares else None
+
+    def __len__(self) -> int:
+        return self.settings.iterations
+
+    def __iter__(self) -> Iterator[Batch]:
+        context = make_context(self.settings, round=self._next, site=self._rank, styles=self._styles)
+        self.context = replace(context, site=0)
+        self._next += 1
+        yield from batches(
+            self.dataset,
+            batch_size=self.settings.batch_size,
+            iterations=self.settings.iterations,
+            generator=context.generator,
+            augment=True,
+        )
+
+
+class TrainingStep:
+    """The `iteration_update` of SupervisedTrainer: the step that federations take too.
+
+    Args:
+        method: whose objective is minimised, each term reaching its own part of the network.
+        network: the network of the trainer.
+        rounds: the data of the trainer.
+    """
+
+    def __init__(self, method: Method, network: nn.Module, rounds: Rounds) -> None:
+        self._method = method
+        self._rounds = rounds
+        self._partition = partition_network(network, method.rule)
+
+    def __call__(self, engine: SupervisedTrainer, batch: Batch) -> dict[str, float]:
+        """Take one step and return the loss terms by name, and "loss", their sum."""
+        engine.network.train()
+        moved = {key: value.to(engine.state.device) for key, value in batch.items()}
+        losses = train_step(
+            engine.network,
+            engine.optimizer,
+            self._method.objective,
+            moved,
+            self._rounds.context,
+            self._partition,
+        )
+        return {"loss": sum(losses.values()), **losses}
+
+
+class LossMeans:
+    """A handler that leaves every loss term's mean over the round in `engine.state.metrics`."""
+
+    def __init__(self) -> None:
+        self._totals: dict[str, float] = defaultdict(float)
+
+    def attach(self, engine: Engine) -> None:
+        """Follow a trainer whose output is a dict of numbers."""
+        engine.add_event_handler(Events.EPOCH_STARTED, lambda: self._totals.clear())
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self._add)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self._publish)
+
+    def _add(self, engine: Engine) -> None:
+        for name, value in engine.state.output.items():
+            self._totals[name] += value
+
+    def _publish(self, engine: Engine) -> None:
+        means = {name: total / engine.state.epoch_length for name, total in self._totals.items()}
+        engine.state.metrics.update(means)
+
+
+class WeightSaver:
+    """A handler that saves a network as safetensors: at a trainer every round, at an evaluator every best.
+
+    Args:
+        network: what is saved.
+        path: the file, replaced atomically.
+        notes: strings for the file's header; round and validation score are added.
+        best_only: save only when the evaluator's key metric is the best so far, exactly the weights scored.
+    """
+
+    def __init__(
+        self, network: nn.Module, path: str, *, notes: dict[str, str] | None = None, best_only: bool = False
+    ) -> None:
+        self._network = network
+        self._path = Path(path)
+        self._notes = notes or {}
+        self._best_only = best_only
+
+    def attach(self, engine: Engine) -> None:
+        """Save at the end of an epoch; attach after the metrics."""
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self._save)
+
+    def _save(self, engine: Engine) -> None:
+        if self._best_only and engine.state.best_metric_epoch != engine.state.epoch:
+            return
+        notes = {**self._notes, "round": str(engine.state.epoch)}
+        if self._best_only:
+            notes["validation_dice"] = str(engine.state.best_metric)
+        save_weights(self._path, self._network.state_dict(), notes)
+
+
+def _own_style(dataset: FrameDataset) -> tuple[Tensor, Tensor]:
+    """A style memory of one site: means (1, 3) and deviations (1, 3)."""
+    mean, deviation = style_statistics(dataset)
+    return mean[None], deviation[None]
+
+
+def notes_of(bundle: str, method: Method, site: Any) -> dict[str, str]:
+    """What a checkpoint's header says of its origin."""
+    return {"bundle": bundle, "method": method.name, "site": site.name, "classes": ",".join(site.classes)}
