@@ -20,6 +20,7 @@ from shared_components.checkpoints import load_encoder, save_weights
 from shared_components.data.dataset import FrameDataset, batches, style_statistics
 from shared_components.data.sites import Site, SiteError, frames
 from shared_components.federation.messages import Job, Message, SiteRefusal
+from shared_components.federation.progress import write_scalars
 from shared_components.federation.store import RoundFiles, write_json
 from shared_components.method import Method, load_method
 from shared_components.partition import Partition, Role, cut, partition_network, paste
@@ -51,6 +52,8 @@ class SiteRunner:
         stop: Asked before every batch; training ends with an error once it says True.
     """
 
+    answered_before = False  # by any runner of this process: a task's start-up includes the process's own
+
     def __init__(
         self,
         name: str,
@@ -74,6 +77,8 @@ class SiteRunner:
         """
         handlers = {"enrol": self._enrol, "round": self._round, "finish": self._finish}
         started = time.perf_counter()
+        self._began = _process_start() if not SiteRunner.answered_before else started
+        SiteRunner.answered_before = True
         try:
             job = Job.from_json(message.header["job"])
             site = self._find_site(job, message.header["index"])
@@ -123,7 +128,8 @@ class SiteRunner:
         best = self._restore(bench, optimizer, files, round)
         paste(message.pieces, bench.partition, bench.network.state_dict())
 
-        clock = _Clock()
+        clock = _Clock(self._began)
+        clock.mark("starting")
         metrics = evaluation.quick(
             bench.network, self._dataset(bench, job, header["run"], "validation"), bench.site
         )
@@ -154,6 +160,7 @@ class SiteRunner:
         files.save(round, kept, {"best": best})
         clock.mark("saving")
         reply = {"samples": len(train), "loss": loss, "metrics": metrics, "seconds": clock.seconds}
+        write_scalars(files.folder / "tensorboard", {"round": round, "site": self.name, **reply})
         return Message(reply, {"pieces": cut(state, bench.partition, Role.GLOBAL, Role.MIXED), **extras})
 
     def _finish(self, job: Job, site: Site, message: Message) -> Message:
@@ -163,7 +170,8 @@ class SiteRunner:
         files = self._files(job, header["run"])
         best = self._restore(bench, None, files, header["round"])
         paste(message.pieces, bench.partition, bench.network.state_dict())
-        clock = _Clock()
+        clock = _Clock(self._began)
+        clock.mark("starting")
         metrics = evaluation.quick(
             bench.network, self._dataset(bench, job, header["run"], "validation"), bench.site
         )
@@ -251,14 +259,26 @@ class SiteRunner:
 
 
 class _Clock:
-    def __init__(self) -> None:
+    """Seconds of each stage since the one before."""
+
+    def __init__(self, start: float) -> None:
         self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
+        self._last = start
 
     def mark(self, stage: str) -> None:
         now = time.perf_counter()
         self.seconds[stage] = now - self._last
         self._last = now
+
+
+def _process_start() -> float:
+    """Return when this process was created, on the clock of ``perf_counter``; now, where that is not known."""
+    try:
+        import psutil  # nvflare depends on it
+
+        return time.perf_counter() - (time.time() - psutil.Process().create_time())
+    except (ImportError, OSError):
+        return time.perf_counter()
 
 
 def _check_data(site: Site) -> list[list]:

@@ -6,13 +6,15 @@ from pathlib import Path
 
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
+from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from shared_components.federation.store import state_root
 
 
 def is_simulator(fl_ctx: FLContext) -> bool:
     """Say whether `nvflare simulator` runs this process."""
-    return bool(fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False))
+    flagged = fl_ctx.get_prop(FLContextKey.SIMULATE_MODE)  # FLARE sets it at the clients only
+    return bool(flagged) or fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME
 
 
 def workspace_root(fl_ctx: FLContext) -> Path:

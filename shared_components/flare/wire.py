@@ -7,6 +7,7 @@ by FLARE's tensor decomposer, plain values as JSON; nothing is pickled.
 from __future__ import annotations
 
 import json
+import logging
 
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.shareable import Shareable
@@ -19,9 +20,14 @@ HEADER = "surgfl"
 ERROR = "surgfl_error"
 
 
+CHATTY = ("nvflare.app_opt.pt.tensor_downloader", "__main__.ClientTaskWorker")
+
+
 def register() -> None:
-    """Teach FLARE's serialiser tensors; needed on both sides before the first message."""
+    """Teach FLARE's serialiser tensors (both sides, before the first message) and hush its line per tensor."""
     fobs.register(TensorDecomposer)
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def to_shareable(message: Message) -> Shareable:
