@@ -1,7 +1,7 @@
 """Parts of robotic instruments as height maps: shaft, wrist and jaws of four tools.
 
 Each part is a plate seen face-on with its own relief, drawn once in millimetres; `raster.py` places the plates
-in space. x runs along the part from its joint towards the tip, y across, the relief towards the viewer.
+in space. x runs along the part from its joint to the tip, y across, the relief towards the viewer.
 """
 
 from dataclasses import dataclass

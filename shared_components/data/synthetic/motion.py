@@ -110,16 +110,21 @@ class Arm:
         target = target - shaft * _WITHDRAWN * (1.0 - inserted * inserted * (3.0 - 2.0 * inserted))
         pitch, yaw, turn = self.bend(time) * (0.5, 0.4, 0.45)
         towards = _unit(-target + target.dot(shaft) * shaft)
-        side = np.cross(towards, shaft)
+        side = cross(towards, shaft)
         roll = self.roll + turn
         side, up = np.cos(roll) * side + np.sin(roll) * towards, np.cos(roll) * towards - np.sin(roll) * side
         wrist = np.cos(pitch) * shaft + np.sin(pitch) * up
-        hinge = np.cross(wrist, side)
-        across = np.cross(hinge, wrist)
+        hinge = cross(wrist, side)
+        across = cross(hinge, wrist)
         grip = float(np.clip(0.5 + 1.1 * self.squeeze(time)[0], 0.0, 1.0))
         half = 0.5 * tool(kind, 1.0).widest * grip
         jaws = tuple(np.cos(yaw + s * half) * wrist + np.sin(yaw + s * half) * across for s in (1.0, -1.0))
         return Pose(self.index, kind, self.size, target, shaft, wrist, jaws, hinge, grip)
+
+
+def cross(a: Array, b: Array) -> Array:
+    """Return the cross product of two vectors (3,); numpy's takes ten times as long for so few numbers."""
+    return np.array([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
 
 
 def _unit(vector: Array) -> Array:

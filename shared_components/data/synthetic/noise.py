@@ -13,12 +13,18 @@ def stream(*key: int) -> np.random.Generator:
 
 def smooth(rng: np.random.Generator, height: int, width: int, cells: float) -> Array:
     """Return a float32 (H, W) field of about unit variance with `cells` bumps across the width."""
-    columns = max(2, round(cells)) + 3
-    rows = max(2, round(cells * height / width)) + 3
+    cell = max(1, round(width / cells))
+    coarse = 4 if cell >= 24 else 2 if cell >= 10 else 1
+    cell = -(-cell // coarse)
+    h, w = -(-height // coarse), -(-width // coarse)
+    columns, rows = -(-w // cell) + 3, -(-h // cell) + 3
     grid = rng.standard_normal((rows, columns), dtype=np.float32)
-    cell = max(1, round(width / max(2, round(cells))))
     field = cv2.resize(grid, (columns * cell, rows * cell), interpolation=cv2.INTER_CUBIC)
-    return cv2.resize(field[cell : cell + height, cell : cell + width], (width, height))
+    field = field[cell : cell + h, cell : cell + w]
+    if coarse == 1:
+        return field
+    field = cv2.resize(field, (w * coarse, h * coarse))[:height, :width]
+    return cv2.blur(field, (coarse, coarse))  # hides the creases of linear interpolation
 
 
 def fractal(rng: np.random.Generator, height: int, width: int, cells: float, *, octaves: int = 3) -> Array:

@@ -8,8 +8,9 @@ import numpy as np
 from shared_components.data.synthetic.carving import ALBEDO_SCALE, HEIGHT_SCALE, Plate
 from shared_components.data.synthetic.instruments import CLASPER, SHAFT, WRIST, tool
 from shared_components.data.synthetic.looks import Look
-from shared_components.data.synthetic.motion import Pose
+from shared_components.data.synthetic.motion import Pose, cross
 from shared_components.data.synthetic.noise import linear
+from shared_components.data.synthetic.tissue import NEAREST
 
 Array = np.ndarray
 
@@ -19,27 +20,27 @@ _BINS = 64  # resolution of the table of normals
 
 @dataclass
 class Buffers:
-    """One frame's instruments.
+    """One frame's instruments, before they are shaded.
 
     Attributes:
-        colour: (H, W, 3) float32 linear light.
         depth: (H, W) float32 mm, infinite where there is no instrument.
         parts: (H, W) uint8 part ids.
         instances: (H, W) uint8, 1 + position of the instrument in the frame.
+        finish: (H, W) int32: row of the shader's table in the low 16 bits, albedo above.
     """
 
-    colour: Array
     depth: Array
     parts: Array
     instances: Array
+    finish: Array
 
     @classmethod
     def empty(cls, height: int, width: int) -> "Buffers":
         return cls(
-            np.zeros((height, width, 3), np.float32),
             np.full((height, width), np.inf, np.float32),
             np.zeros((height, width), np.uint8),
             np.zeros((height, width), np.uint8),
+            np.zeros((height, width), np.int32),
         )
 
 
@@ -49,15 +50,20 @@ class Shader:
     def __init__(self, look: Look, *, stain: float) -> None:
         axis = (np.arange(_BINS, dtype=np.float32) * 4 + 2 - 128) / 127.0
         x, y = np.meshgrid(axis, axis, indexing="ij")
-        self.grid = np.stack([x.ravel(), y.ravel()], 1)  # (bins^2, 2) local normals, x slowest
-        self.grid_z = np.sqrt(np.maximum(1.0 - (self.grid**2).sum(1), 0.0))
+        z = np.sqrt(np.maximum(1.0 - x**2 - y**2, 0.0))
+        self.grid = np.stack([x.ravel(), y.ravel(), z.ravel()], 1)  # (bins^2, 3) local normals, x slowest
         self.table = np.stack([_reflect(look, m, x, y, stain) for m in range(4)]).reshape(-1, 3)
 
     def lookup(self, basis: Array) -> Array:
         """Return the row of `table` (of material 0) for each local normal of a plate in `basis` (3, 3)."""
-        normal = self.grid @ basis[:2, :2] + self.grid_z[:, None] * basis[2, :2]
+        normal = self.grid @ basis[:, :2].astype(np.float32)  # (bins^2, 3) local -> (bins^2, 2) camera x, y
         bins = np.clip((normal * 127.0 + 128.0) * 0.25, 0, _BINS - 1).astype(np.int32)
         return bins[:, 0] * _BINS + bins[:, 1]
+
+    def colours(self, finish: Array, depth: Array) -> Array:
+        """Return the (n, 3) linear light of n pixels; near metal is bright."""
+        strength = (finish >> 16) * (48.0**2 / ALBEDO_SCALE) / np.maximum(depth * depth, 960.0)
+        return self.table[finish & 0xFFFF] * strength.astype(np.float32)[:, None]
 
 
 def _reflect(look: Look, material: int, x: Array, y: Array, stain: float) -> Array:
@@ -70,14 +76,14 @@ def _reflect(look: Look, material: int, x: Array, y: Array, stain: float) -> Arr
     facing = np.sqrt(1.0 - slope**2)
     if look.flat:
         return (base * (0.25 + 0.75 * facing)[..., None]).astype(np.float32)
-    bounce = linear(look.organs[0][0]) * 0.5
-    shine = 0.10 if material == 0 else (0.25 if material == 3 else 1.0)
-    lamp = np.exp(-(((x + 0.12) ** 2 + (y + 0.16) ** 2) / (0.05 if material else 0.10)))
-    second = np.exp(-(((x - 0.38) ** 2 + (y - 0.12) ** 2) / 0.03))
-    rim = np.exp(-(((slope - 0.86) / 0.12) ** 2))
-    diffuse = base * (0.10 + 0.55 * facing**2)[..., None]
-    mirror = (0.9 * lamp + 0.35 * second)[..., None] * (0.4 + 0.6 * base) * shine
-    return (diffuse + mirror + bounce * (0.35 * shine * rim)[..., None]).astype(np.float32)
+    bounce = 0.6 * linear(look.organs[0][0])
+    shine = (0.16, 1.0, 0.8, 0.3)[material]
+    lamp = np.exp(-((x + 0.10) ** 2 + (y + 0.14) ** 2) / (0.045 if material else 0.12))
+    second = np.exp(-((x - 0.36) ** 2 + (y - 0.10) ** 2) / 0.02)
+    rim = np.exp(-(((slope - 0.80) / 0.13) ** 2))
+    diffuse = base * (0.06 + (0.42 if material else 0.75) * facing**2)[..., None]
+    mirror = (1.5 * lamp + 0.5 * second)[..., None] * (0.3 + 0.7 * base) * shine
+    return (diffuse + mirror + bounce * (0.5 * shine * rim)[..., None]).astype(np.float32)
 
 
 def draw(buffers: Buffers, poses: tuple[Pose, ...], shader: Shader, *, scale: float) -> None:
@@ -98,13 +104,12 @@ def _basis(origin: Array, along: Array, hinge: Array | None) -> Array:
 
     The plate turns only half-way with its hinge: parts are solid, and never vanish when seen from the side.
     """
-    view = origin / np.sqrt(origin.dot(origin))
-    face = -view + view.dot(along) * along
+    face = origin.dot(along) * along - origin
     face = face / np.sqrt(face.dot(face))
     if hinge is not None:
-        face = 0.5 * face + 0.5 * (hinge - hinge.dot(along) * along)
+        face = face + (hinge - hinge.dot(along) * along)
         face = face / np.sqrt(face.dot(face))
-    return np.stack([along, np.cross(face, along), face])
+    return np.stack([along, cross(face, along), face])
 
 
 def _place(
@@ -121,57 +126,56 @@ def _place(
     """Draw one plate whose joint is at `origin` (mm) and whose x axis points `along`."""
     height, width = buffers.parts.shape
     basis = _basis(origin, along, hinge)
-    window, inverse = _window(plate, origin, basis, size, width, height)
+    forward = _projection(plate, origin, basis, size, width, height)
+    window = _window(forward, plate.cover.shape, width, height)
     if window is None:
         return
     x0, y0, x1, y1 = window
-    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    forward = np.array([[1.0, 0.0, -x0], [0.0, 1.0, -y0], [0.0, 0.0, 1.0]]) @ forward
     shape = (x1 - x0, y1 - y0)
-    cover = cv2.warpPerspective(plate.cover, inverse, shape, flags=cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP)
-    rows, columns = np.nonzero(cover)
-    if len(rows) == 0:
-        return
-    surface = cv2.warpPerspective(plate.surface, inverse, shape, flags=flags, borderMode=cv2.BORDER_REPLICATE)
-    surface, material = surface[rows, columns], cover[rows, columns]
-    rows, columns = rows + y0, columns + x0
-    focal = FOCAL * width
-    ray = basis[2, 0] / focal * (columns - width / 2) + (
-        basis[2, 1] / focal * (rows - height / 2) + basis[2, 2]
-    )
-    depth = basis[2].dot(origin) / ray + surface[:, 2] * (basis[2, 2] * size / HEIGHT_SCALE)
-    depth = np.clip(depth, 8.0, 63.0).astype(np.float32)
-    front = np.flatnonzero(depth < buffers.depth[rows, columns])
-    rows, columns, depth, surface = rows[front], columns[front], depth[front], surface[front]
-    normal = (surface[:, 0] >> 2).astype(np.int32) * _BINS + (surface[:, 1] >> 2)
-    entry = shader.lookup(basis)[normal] + (material[front].astype(np.int32) - 1) * _BINS**2
-    strength = surface[:, 3] * np.minimum((48.0 / depth) ** 2, 2.4) * np.float32(1.0 / ALBEDO_SCALE)
-    buffers.colour[rows, columns] = shader.table[entry] * strength[:, None]
-    buffers.depth[rows, columns] = depth
-    buffers.parts[rows, columns] = part
-    buffers.instances[rows, columns] = number
+    cover = cv2.warpPerspective(plate.cover, forward, shape, flags=cv2.INTER_NEAREST)
+    surface = cv2.warpPerspective(plate.surface, forward, shape, borderMode=cv2.BORDER_REPLICATE)
+    region = (slice(y0, y1), slice(x0, x1))
+    # the plate's plane n.p = n.origin meets the ray (x, y, 1) z at z = n.origin / n.(x, y, 1)
+    slant = basis[2] / (FOCAL * width)
+    across = (slant[0] * (np.arange(x0, x1) - width / 2)).astype(np.float32)
+    down = (slant[1] * (np.arange(y0, y1) - height / 2) + basis[2, 2]).astype(np.float32)
+    depth = np.float32(basis[2].dot(origin)) / (across + down[:, None])
+    depth += surface[..., 2] * np.float32(basis[2, 2] * size / HEIGHT_SCALE)
+    np.clip(depth, 8.0, NEAREST - 1.0, out=depth)
+    front = (cover > 0) & (depth < buffers.depth[region])
+    pixel = surface.view(np.uint32)[..., 0][front].astype(
+        np.int32
+    )  # little endian: normal x, y, height, albedo
+    normal = ((pixel & 0xFC) << 4) | ((pixel >> 10) & 0x3F)
+    row = shader.lookup(basis)[normal] + (cover[front].astype(np.int32) - 1) * _BINS**2
+    buffers.finish[region][front] = row | (((pixel >> 24) & 0xFF) << 16)
+    np.copyto(buffers.depth[region], depth, where=front)
+    np.copyto(buffers.parts[region], np.uint8(part), where=front)
+    np.copyto(buffers.instances[region], np.uint8(number), where=front)
 
 
-def _window(
-    plate: Plate, origin: Array, basis: Array, size: float, width: int, height: int
-) -> tuple[tuple[int, int, int, int] | None, Array]:
-    """Return the visible pixel rectangle of a plate and the map from it to plate pixels (3, 3)."""
+def _projection(plate: Plate, origin: Array, basis: Array, size: float, width: int, height: int) -> Array:
+    """Return the (3, 3) homography from plate pixels to image pixels; its third row gives depth in mm."""
     focal = FOCAL * width
     camera = np.array([[focal, 0.0, width / 2], [0.0, focal, height / 2], [0.0, 0.0, 1.0]])
     step = size / plate.scale
     corner = origin - step * (plate.origin[0] * basis[0] + plate.origin[1] * basis[1])
-    forward = camera @ np.stack([basis[0] * step, basis[1] * step, corner], 1)
-    h, w = plate.cover.shape
-    corners = forward @ np.array([[0.0, w, w, 0.0], [0.0, 0.0, h, h], [1.0, 1.0, 1.0, 1.0]])
-    corners = _clip_near(corners)
+    return camera @ np.stack([basis[0] * step, basis[1] * step, corner], 1)
+
+
+def _window(
+    forward: Array, shape: tuple[int, int], width: int, height: int
+) -> tuple[int, int, int, int] | None:
+    """Return the rectangle (x0, y0, x1, y1) of the image that a plate may touch; None if it is out of sight."""
+    h, w = shape
+    corners = _clip_near(forward @ np.array([[0.0, w, w, 0.0], [0.0, 0.0, h, h], [1.0, 1.0, 1.0, 1.0]]))
     if corners.shape[1] == 0:
-        return None, forward
+        return None
     x, y = corners[:2] / corners[2]
-    x0, y0 = max(0, int(np.floor(x.min()))), max(0, int(np.floor(y.min())))
-    x1, y1 = min(width, int(np.ceil(x.max())) + 1), min(height, int(np.ceil(y.max())) + 1)
-    if x0 >= x1 or y0 >= y1:
-        return None, forward
-    shift = np.array([[1.0, 0.0, x0], [0.0, 1.0, y0], [0.0, 0.0, 1.0]])
-    return (x0, y0, x1, y1), np.linalg.inv(forward) @ shift
+    x0, y0 = max(0, int(x.min())), max(0, int(y.min()))
+    x1, y1 = min(width, int(x.max()) + 2), min(height, int(y.max()) + 2)
+    return (x0, y0, x1, y1) if x0 < x1 and y0 < y1 else None
 
 
 def _clip_near(corners: Array, near: float = 6.0) -> Array:

@@ -88,16 +88,15 @@ class _Endoscope:
         self.height, self.width = height, width
         self.tissue: Tissue = paint(look, rng, height, width)
         self.shader = Shader(look, stain=0.75)
-        self.plate_scale = max(10.0, 0.016 * width)
+        self.plate_scale = max(10.0, 0.03 * width)
         self.y, self.x = np.mgrid[0:height, 0:width].astype(np.float32) - np.float32(
             [[[height / 2]], [[width / 2]]]
         )
         self.flow = [0.012 * width * smooth(rng, height, width, 4) for _ in range(4)]
-        self.half_x = self.x * np.float32(0.7 / width) + np.float32(
-            rng.uniform(0.15, 0.4) * rng.choice((-1, 1))
-        )
-        self.half_y = self.y * np.float32(0.7 / width) + np.float32(
-            rng.uniform(0.15, 0.4) * rng.choice((-1, 1))
+        lamp = rng.uniform(0.15, 0.4, 2) * rng.choice((-1.0, 1.0), 2)
+        bend = np.float32(0.7 / width)
+        self.half = cv2.merge(
+            [self.x * bend + np.float32(lamp[0]), self.y * bend + np.float32(lamp[1]), 0.0 * self.x]
         )
         self.light = self._light()
         self.clouds = fractal(rng, height // 4, width // 2, 7)
@@ -129,15 +128,16 @@ class _Endoscope:
         light, relief = self._view_tissue(moment)
         buffers = Buffers.empty(self.height, self.width)
         draw(buffers, moment.poses, self.shader, scale=self.plate_scale)
-        solid = cv2.min(buffers.parts, 1)
+        solid = buffers.parts > 0
         if moment.poses:
-            light *= self._shadow(solid)[..., None]
-        light += self._glints(relief)[..., None]
-        cv2.copyTo(buffers.colour, solid, light)
+            light *= self._shadow(solid)
+        glint = self._glints(relief)
+        light += cv2.merge([glint, glint, glint])
+        light[solid] = self.shader.colours(buffers.finish[solid], buffers.depth[solid])
         light *= self.light
         self._fill_smoke(light, moment)
         image = self._expose(light)
-        depth = np.where(solid > 0, buffers.depth, relief[..., 2])
+        depth = np.where(solid, buffers.depth, cv2.extractChannel(relief, 2))
         if self.field is not None:
             image *= self.field[..., None]
             depth *= self.field
@@ -146,7 +146,7 @@ class _Endoscope:
         return _label(image, depth, buffers, moment)
 
     def _view_tissue(self, moment: Moment) -> tuple[Array, Array]:
-        """Return the tissue's light (H, W, 3) and relief (H, W, 4) as the moving camera sees it."""
+        """Return the tissue's light (H, W, 3) and relief (H, W, 3) as the moving camera sees it."""
         zoom = 1.0 - 0.06 * float(moment.shift[2])
         cos, sin = np.float32(zoom * np.cos(moment.turn)), np.float32(zoom * np.sin(moment.turn))
         pan = 0.09 * self.width * moment.shift[:2]
@@ -161,22 +161,21 @@ class _Endoscope:
         )
 
     def _shadow(self, solid: Array) -> Array:
-        """Return the (H, W) gain of tissue light: instruments throw soft shadows beside themselves."""
-        small = cv2.resize(
-            solid.astype(np.float32), (self.width // 4, self.height // 4), interpolation=cv2.INTER_AREA
-        )
+        """Return the (H, W, 3) gain of tissue light: instruments throw soft shadows beside themselves."""
+        H, W = self.height // 4, self.width // 4
+        small = cv2.resize(solid.astype(np.float32), (W, H), interpolation=cv2.INTER_AREA)
         shift = np.float32([[1, 0, 0.010 * self.width], [0, 1, 0.012 * self.width]])
-        small = cv2.warpAffine(small, shift, small.shape[::-1], borderMode=cv2.BORDER_REPLICATE)
+        small = cv2.warpAffine(small, shift, (W, H), borderMode=cv2.BORDER_REPLICATE)
         small = 1.0 - 0.6 * cv2.GaussianBlur(small, (0, 0), 0.006 * self.width)
-        return cv2.resize(small, (self.width, self.height))
+        return cv2.resize(cv2.merge([small, small, small]), (self.width, self.height))
 
     def _glints(self, relief: Array) -> Array:
         """Return (H, W) mirror light of wet tissue: bright where the surface faces lamp and camera."""
-        slope = (relief[..., 0] + self.half_x) ** 2 + (relief[..., 1] + self.half_y) ** 2
-        return (
-            cv2.exp(slope * np.float32(-1.0 / self.look.glint**2))
-            * relief[..., 3]
-            * np.float32(self.look.gloss)
+        slope = relief + self.half
+        slope *= slope
+        strength = np.float32(-1.0 / self.look.glint**2)
+        return cv2.exp(cv2.transform(slope, np.array([[strength, strength, 0.0]]))) * np.float32(
+            self.look.gloss
         )
 
     def _fill_smoke(self, light: Array, moment: Moment) -> None:
@@ -188,17 +187,18 @@ class _Endoscope:
             [[1, 0, -W * (1 + np.sin(0.5 * moment.time))], [0, 1, -0.3 * H * (1 + np.cos(moment.time))]]
         )
         cloud = cv2.warpAffine(self.clouds, drift, (W, H), borderMode=cv2.BORDER_REFLECT)
-        veil = np.clip(self.look.haze + amount * (0.45 + 0.35 * cloud), 0.0, 0.85)
-        veil = cv2.resize(veil.astype(np.float32), (self.width, self.height))[..., None]
-        light += (
-            np.float32([0.42, 0.42, 0.44]) * self.light[self.height // 2, self.width // 2] - light
-        ) * veil
+        veil = np.clip(self.look.haze + amount * (0.45 + 0.35 * cloud), 0.0, 0.85).astype(np.float32)
+        white = np.float32([0.42, 0.42, 0.44]) * self.light[self.height // 2, self.width // 2]
+        size = (self.width, self.height)
+        light *= cv2.resize(cv2.merge([1.0 - veil] * 3), size)
+        light += cv2.resize(veil[..., None] * white, size)
 
     def _expose(self, light: Array) -> Array:
         """Turn linear light into an 8-bit picture: shoulder, gamma, contrast, optics, sensor noise."""
-        shoulder = cv2.exp(light * np.float32(-1.9))
-        picture = cv2.sqrt(np.maximum(1.0 - shoulder, 0.0))
-        picture = cv2.convertScaleAbs(picture, alpha=255.0)
+        light *= np.float32(-1.9)
+        cv2.exp(light, light)
+        np.subtract(np.float32(1.0), light, out=light)
+        picture = cv2.convertScaleAbs(cv2.sqrt(light, light), alpha=255.0)
         picture = cv2.LUT(picture, self.curve)
         sigma = max(0.45, self.look.blur * 1e-3 * self.width)
         picture = cv2.GaussianBlur(picture, (0, 0), sigma)
