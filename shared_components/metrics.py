@@ -195,10 +195,13 @@ def _surface_scores(prediction: np.ndarray, truth: np.ndarray) -> list[float]:
 
 def _surface(mask: np.ndarray) -> np.ndarray:
     """Return the (N, 2) row and column of the pixels that an erosion by the four-neighbour cross removes."""
-    inside = mask[1:-1, 1:-1] & mask[:-2, 1:-1] & mask[2:, 1:-1] & mask[1:-1, :-2] & mask[1:-1, 2:]
-    surface = mask.copy()
+    left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
+    box = mask[top : top + height, left : left + width]  # its edge is surface: nothing of the mask is beyond
+    inside = box[1:-1, 1:-1] & box[:-2, 1:-1] & box[2:, 1:-1] & box[1:-1, :-2] & box[1:-1, 2:]
+    surface = box.copy()
     surface[1:-1, 1:-1] ^= inside
-    return np.column_stack(np.divmod(np.flatnonzero(surface), mask.shape[1]))
+    row, column = np.divmod(np.flatnonzero(surface), width)
+    return np.column_stack([row + top, column + left])
 
 
 def _nearest(points: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -278,6 +278,17 @@ def test_tensors_and_wider_integers_score_like_uint8_arrays():
     np.testing.assert_array_equal(frame_scores(*tensors, classes=CLASSES).assd, expected.assd)
 
 
+def test_arrays_in_another_memory_order_score_alike():
+    prediction, truth = random_pair(1)
+    expected = frame_scores(prediction, truth, classes=CLASSES)
+    padded = np.zeros((truth.shape[0], 2 * truth.shape[1]), np.uint8)
+    padded[:, ::2] = truth
+    strided = frame_scores(np.asfortranarray(prediction), padded[:, ::2], classes=CLASSES)
+    np.testing.assert_array_equal(strided.assd, expected.assd)
+    turned = frame_scores(prediction.T, truth.T, classes=CLASSES)
+    np.testing.assert_allclose(turned.assd, expected.assd, rtol=1e-12)
+
+
 def test_region_scores_are_the_frames_scores_without_distances():
     pairs = [random_pair(1), random_pair(2)]
     smallest = np.min([truth.shape for _, truth in pairs], axis=0)
