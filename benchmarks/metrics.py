@@ -1,6 +1,6 @@
 """Compare the frame metrics with medpy and MONAI on instrument-like masks of 1280 x 1024 pixels.
 
-    python benchmarks/metrics.py            # about 30 s, one thread
+    PYTHONPATH=. python benchmarks/metrics.py            # about 30 s, one thread
 
 Every figure is the median over the frames of each frame's best time, taken in this one run, so the ratios hold
 on a busy machine too. medpy and MONAI are left out where they are not installed.
@@ -14,6 +14,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch start their thread
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import cv2
 import numpy as np
@@ -80,14 +81,12 @@ def with_medpy(prediction: np.ndarray, truth: np.ndarray) -> None:
 def with_monai(prediction: np.ndarray, truth: np.ndarray) -> None:
     from monai import metrics
 
-    masks = [
-        torch.from_numpy(np.stack([labels == part for part in CLASSES])[None])
-        for labels in (prediction, truth)
-    ]
-    metrics.compute_dice(*masks, include_background=True)
-    metrics.compute_iou(*masks, include_background=True)
-    metrics.compute_average_surface_distance(*masks, include_background=True, symmetric=True)
-    metrics.compute_hausdorff_distance(*masks, include_background=True, percentile=95)
+    # (1, classes, H, W), one-hot
+    ours, true = (torch.from_numpy(np.stack([m == c for c in CLASSES])[None]) for m in (prediction, truth))
+    metrics.compute_dice(ours, true, include_background=True)
+    metrics.compute_iou(ours, true, include_background=True)
+    metrics.compute_average_surface_distance(ours, true, include_background=True, symmetric=True)
+    metrics.compute_hausdorff_distance(ours, true, include_background=True, percentile=95)
 
 
 def best_time(measure: Callable[[], None], repeats: int) -> float:
@@ -104,7 +103,7 @@ def median_time(
     function: Callable[..., None], pairs: list[tuple[np.ndarray, np.ndarray]], repeats: int
 ) -> float:
     """Return the median over the frames of the best time of each, in ms."""
-    return float(np.median([best_time(lambda pair=pair: function(*pair), repeats) for pair in pairs]))
+    return float(np.median([best_time(partial(function, *pair), repeats) for pair in pairs]))
 
 
 def main() -> None:
