@@ -1,0 +1,81 @@
+"""The hypernetwork of PFedSIS: size, mixing, and the direction in which it learns."""
+
+import pytest
+import torch
+
+from shared_components.aggregators import hypernetwork as hn
+
+
+def weights(layers=2, sites=3, seed=0):
+    return hn.init_hypernetwork(layers, sites, torch.Generator().manual_seed(seed))
+
+
+def test_size_is_the_published_one_for_fourteen_layers_and_three_sites():
+    count = sum(value.numel() for name, value in weights(14, 3).items() if name != "embedding")
+    assert count == 34_542  # "34.5K" in Table II
+
+
+def test_mixing_rows_are_convex():
+    mixing = hn.mixing_weights(weights())
+    assert (mixing >= 0).all()
+    torch.testing.assert_close(mixing.sum(1), torch.ones(2))
+
+
+def test_a_dead_output_becomes_uniform():
+    given = weights()
+    given["output.weight"] = -torch.ones_like(given["output.weight"])
+    torch.testing.assert_close(hn.mixing_weights(given), torch.full((2, 3), 1 / 3))
+
+
+def test_mix_equals_a_scalar_loop():
+    pieces = [{"a": torch.randn(3), "b": torch.randn(2)} for _ in range(3)]
+    mixing = torch.tensor([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
+    mixed = hn.mix({"x": ["a"], "y": ["b"]}, pieces, mixing)
+    for i in range(3):
+        expected = sum(float(mixing[0, k]) * float(pieces[k]["a"][i]) for k in range(3))
+        assert float(mixed["a"][i]) == pytest.approx(expected, rel=1e-6)
+    assert torch.equal(mixed["b"], pieces[0]["b"])
+
+
+def start_point(given, layers, pieces):
+    mixed = hn.mix(layers, pieces, hn.mixing_weights(given))
+    return torch.cat([value.flatten() for value in mixed.values()])
+
+
+@pytest.mark.parametrize("sign, towards", [(1.0, True), (-1.0, False)])
+def test_corrected_sign_moves_the_start_towards_where_training_went(sign, towards):
+    """<move, Delta> > 0; the released code's sign moves away."""
+    pieces = [{"a": torch.randn(50), "b": torch.randn(20)} for _ in range(3)]
+    layers = {"x": ["a"], "y": ["b"]}
+    given = weights()
+    change = {
+        name: pieces[0][name] - value
+        for name, value in hn.mix(layers, pieces, hn.mixing_weights(given)).items()
+    }
+    products = hn.layer_products(layers, pieces, change)
+    after = hn.update_hypernetwork(given, products, learning_rate=1e-3, sign=sign)
+    move = start_point(after, layers, pieces) - start_point(given, layers, pieces)
+    delta = torch.cat([value.flatten() for value in change.values()])
+    assert (float(move @ delta) > 0) is towards
+    own = hn.mixing_weights(after)[:, 0] - hn.mixing_weights(given)[:, 0]
+    assert bool((own > 0).all()) is towards
+
+
+def test_step_equals_automatic_differentiation_through_the_mixed_weights():
+    """Eqs. (8), (9): the released way (vector-Jacobian product of theta_P) gives the same step."""
+    pieces = [{"a": torch.randn(5)} for _ in range(3)]
+    change = {"a": torch.randn(5)}
+    given = weights(layers=1)
+    products = hn.layer_products({"x": ["a"]}, pieces, change)
+    ours = hn.update_hypernetwork(given, products, learning_rate=0.1)
+    leaves = {name: value.clone().requires_grad_() for name, value in given.items()}
+    omega = hn.mixing_weights(leaves)[0]
+    theta = sum(omega[k] * pieces[k]["a"] for k in range(3))
+    gradients = torch.autograd.grad(theta, list(leaves.values()), grad_outputs=change["a"])
+    for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
+        torch.testing.assert_close(ours[name], (leaf + 0.1 * gradient).detach(), atol=1e-5, rtol=1e-4)
+
+
+def test_entropy_is_one_for_plain_averaging_and_zero_for_one_site_alone():
+    assert hn.mixing_entropy(torch.full((4, 3), 1 / 3)) == pytest.approx(1.0)
+    assert hn.mixing_entropy(torch.eye(3)) == pytest.approx(0.0)

@@ -1,0 +1,53 @@
+"""Weighted mean against published golden values and hand-worked ones."""
+
+from itertools import permutations
+
+import pytest
+import torch
+
+from shared_components.aggregators.mean import WeightedMean, in_site_order, mean_pieces, weighted_sum
+from shared_components.method import Models, Update, site_order
+from shared_components.partition import Partition
+
+SITES = [[2.0, 2.0], [1.0, 4.0], [4.0, 2.0], [1.5, 2.5], [10.0, -10.0]]
+SAMPLES = [1, 1, 2, 1, 1]
+
+
+def updates(count, values=SITES):
+    return [
+        Update(f"site-{i + 1}", 0, {"w": torch.tensor(values[i], dtype=torch.float64)}, samples=SAMPLES[i])
+        for i in range(count)
+    ]
+
+
+def test_golden_vectors_of_three_and_five_sites():
+    assert mean_pieces(updates(3), ["w"])["w"].tolist() == [2.75, 2.5]
+    torch.testing.assert_close(
+        mean_pieces(updates(5), ["w"])["w"], torch.tensor([3.75, 2.5 / 6], dtype=torch.float64)
+    )
+
+
+def test_arrival_order_changes_no_bit():
+    torch.manual_seed(1)
+    given = [Update(f"site-{i}", 0, {"w": torch.randn(1000)}, samples=i + 1) for i in (1, 2, 10)]
+    results = [mean_pieces(list(order), ["w"])["w"] for order in permutations(given)]
+    assert all(torch.equal(results[0], other) for other in results)
+
+
+def test_one_site_is_returned_unchanged():
+    given = Update("a", 0, {"w": torch.randn(100)}, samples=7)
+    result = WeightedMean().apply({}, Partition(()), Models({"w": torch.zeros(100)}, {}), [given])
+    assert torch.equal(result.models.shared["w"], given.pieces["w"])
+
+
+def test_integer_counters_take_the_maximum():
+    assert weighted_sum([torch.tensor([3, 5]), torch.tensor([4, 1])], [0.5, 0.5]).tolist() == [4, 5]
+
+
+def test_two_updates_of_one_site_are_refused():
+    with pytest.raises(ValueError, match="several updates"):
+        in_site_order([Update("a", 0, {}), Update("a", 0, {})])
+
+
+def test_sites_sort_by_number_and_mixed_names_compare():
+    assert site_order(["site-10", "site-2", "b", "7", "site-1"]) == ["7", "b", "site-1", "site-2", "site-10"]

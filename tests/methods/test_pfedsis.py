@@ -1,0 +1,278 @@
+"""PFedSIS: the partition of GPD, the routing of Algorithm 1, sensitivity, the server's two steps."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from shared_components.losses import (
+    appearance_loss,
+    consistency_loss,
+    mix_style,
+    sample_style_weights,
+    segmentation_loss,
+)
+from shared_components.method import Context, Models, Profile, Update, load_method
+from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.objectives import route_gradients
+from shared_components.partition import Role, cut, partition_network
+
+build = partial(load_method, "pfedsis")
+ROWS = {1: 32, 2: 64, 3: 160, 4: 256}
+HEADS = {1: 1, 2: 2, 3: 5, 4: 8}
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return PvtFpn(out_channels=4, appearance_head=True, dropout=0.0, drop_path=0.0)
+
+
+def context(seed=0):
+    return Context(
+        round=0,
+        segmentation=segmentation_loss,
+        generator=torch.Generator().manual_seed(seed),
+        site=1,
+        styles=(torch.rand(3, 3, generator=torch.Generator().manual_seed(5)), torch.full((3, 3), 0.2)),
+    )
+
+
+def batch():
+    generator = torch.Generator().manual_seed(3)
+    return {
+        "image": torch.rand(2, 3, 32, 64, generator=generator),
+        "label": torch.randint(0, 4, (2, 32, 64), generator=generator),
+    }
+
+
+def rows(partition, tensor, role):
+    return [(p.start, p.stop) for p in partition if p.tensor == tensor and p.role is role]
+
+
+def elements(network, partition, role):
+    state = network.state_dict()
+    return sum(piece.view(state).numel() for piece in partition if piece.role is role)
+
+
+def test_half_of_the_q_k_and_v_rows_are_personal_as_released(network):
+    partition = partition_network(network, build().rule)
+    for stage, width in ROWS.items():
+        name, half = f"encoder.block{stage}.0.attn", width // 2
+        assert rows(partition, f"{name}.q.weight", Role.GLOBAL) == [(0, half)]
+        assert rows(partition, f"{name}.q.bias", Role.MIXED) == [(half, width)]
+        # rows are [K_global, K_personal, V_global, V_personal]
+        assert rows(partition, f"{name}.kv.weight", Role.GLOBAL) == [(0, half), (width, width + half)]
+        assert rows(partition, f"{name}.kv.weight", Role.MIXED) == [(half, width), (width + half, 2 * width)]
+        assert rows(partition, f"{name}.proj.weight", Role.GLOBAL) == [(None, None)]
+
+
+def test_numbers_of_global_and_personal_weights_are_the_published_ones(network):
+    partition = partition_network(network, build().rule)
+    assert elements(network, partition, Role.GLOBAL) == 4_810_340
+    assert elements(network, partition, Role.MIXED) == 1_981_575
+
+
+def test_there_are_fourteen_personal_layers(network):
+    layers = partition_network(network, build().rule).mixed_layers
+    assert len(layers) == 14
+    assert [name for name in layers if name.startswith("encoder")] == [
+        f"encoder.block{i}" for i in (1, 2, 3, 4)
+    ]
+
+
+def test_head_aligned_halves_cut_between_heads(network):
+    partition = partition_network(network, build(head_aligned=True).rule)
+    for stage, width in ROWS.items():
+        head = width // HEADS[stage]
+        cuts = rows(partition, f"encoder.block{stage}.0.attn.q.weight", Role.MIXED)
+        assert cuts == ([((HEADS[stage] - HEADS[stage] // 2) * head, width)] if HEADS[stage] > 1 else [])
+
+
+@pytest.mark.parametrize("personal", ["decoder", "q", "k", "v"])
+def test_each_part_can_be_personal_alone(network, personal):
+    """Table IV; without APE personal weights are LOCAL."""
+    partition = partition_network(network, build(personal=[personal], ape=False).rule)
+    local = {p.tensor for p in partition if p.role is Role.LOCAL} - {
+        "head_appearance.weight",
+        "head_appearance.bias",
+    }
+    kinds = {"q": ".attn.q.", "k": ".attn.kv.", "v": ".attn.kv."}
+    if personal == "decoder":
+        assert local and all(name.startswith(("decoder_personal", "head_personal")) for name in local)
+    else:
+        assert local and all(kinds[personal] in name for name in local)
+    if personal in "kv":
+        width, half = 64, 32
+        expected = [(half, width)] if personal == "k" else [(width + half, 2 * width)]
+        assert rows(partition, "encoder.block2.0.attn.kv.weight", Role.LOCAL) == expected
+
+
+def test_routing_of_algorithm_1_on_the_real_network(network):
+    """Three separate backward passes with masks, against the two passes of the method."""
+    network.eval()
+    method = build()
+    partition = partition_network(network, method.rule)
+    terms = method.objective(network, batch(), context())
+    route_gradients(terms, network, partition)
+    routed = {name: p.grad.clone() for name, p in network.named_parameters()}
+
+    parts = network.forward_parts(batch()["image"])
+    given = context()
+    weights = sample_style_weights(2, 3, given.generator)
+    styled = mix_style(batch()["image"], *given.styles, 1, weights)
+    losses = {
+        "seg": segmentation_loss(parts["pred"], batch()["label"]),
+        "ar": appearance_loss(parts["restored"], batch()["image"]),
+        "csc": consistency_loss(network.forward_parts(styled)["global"], batch()["label"]),
+    }
+    parameters = dict(network.named_parameters())
+    grads = {
+        key: dict(
+            zip(
+                parameters,
+                torch.autograd.grad(v, list(parameters.values()), retain_graph=True, allow_unused=True),
+            )
+        )
+        for key, v in losses.items()
+    }
+    for piece in partition:
+        own = "csc" if piece.role is Role.GLOBAL else "ar"
+        zero = {piece.tensor: torch.zeros_like(parameters[piece.tensor])}
+        expected = sum(piece.view(zero if grads[k][piece.tensor] is None else grads[k]) for k in ("seg", own))
+        torch.testing.assert_close(piece.view(routed), expected, atol=1e-6, rtol=1e-4)
+
+
+def test_appearance_reaches_no_global_and_consistency_no_personal_weight(network):
+    network.eval()
+    method = build()
+    partition = partition_network(network, method.rule)
+    for name, reached, spared in (
+        ("appearance", Role.MIXED, Role.GLOBAL),
+        ("consistency", Role.GLOBAL, Role.MIXED),
+    ):
+        term = [t for t in method.objective(network, batch(), context()) if t.name == name]
+        route_gradients(term, network, partition)
+        grads = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in network.named_parameters()}
+        sizes = {
+            r: sum(float(p.view(grads).abs().sum()) for p in partition if p.role is r)
+            for r in (reached, spared)
+        }
+        assert sizes[reached] > 0 and sizes[spared] == 0
+
+
+def test_without_ape_and_sge_the_loss_is_the_tasks_own(network):
+    terms = build(ape=False, sge=False).objective(network, batch(), context())
+    assert [(t.name, t.role) for t in terms] == [("segmentation", None)]
+
+
+def test_without_personal_parts_it_is_fedavg(network):
+    ours, fedavg = build(personal=[], ape=False, sge=False), load_method("fedavg")
+    tensors = [p for p in partition_network(network, ours.rule) if not p.tensor.startswith("head_appearance")]
+    assert all(p.role is Role.GLOBAL for p in tensors)
+    models, updates = two_sites(network, partition_network(network, fedavg.rule))
+    partition = partition_network(network, fedavg.rule)
+    profiles = [Profile(u.site, 10, ("a", "b")) for u in updates]
+    results = [
+        m.aggregator.apply(
+            m.aggregator.init(partition, models, profiles), partition, models, updates
+        ).models.shared
+        for m in (ours, fedavg)
+    ]
+    assert all(torch.equal(results[0][n], results[1][n]) for n in results[1])
+
+
+def test_as_released_adds_four_halved_terms_that_reach_everything(network):
+    terms = build(mode="as_released").objective(network, batch(), context())
+    assert [t.name for t in terms] == ["segmentation", "appearance", "segmentation_mixed", "appearance_mixed"]
+    assert all(t.role is None for t in terms)
+    network.eval()
+    plain = segmentation_loss(network(batch()["image"]), batch()["label"]) / 2
+    torch.testing.assert_close(
+        build(mode="as_released").objective(network, batch(), context())[0].value, plain
+    )
+
+
+def test_cross_style_share_distorts_only_that_share(network, monkeypatch):
+    seen = []
+    original = PvtFpn.forward_global
+    monkeypatch.setattr(PvtFpn, "forward_global", lambda self, x: seen.append(len(x)) or original(self, x))
+    build(cross_style_share=0.5).objective(network, batch(), context())
+    assert seen == [1]
+
+
+def test_sensitivity_equals_a_loop_over_images(network):
+    """Eq. (13): mean over images of the absolute gradient of the mean square of the global logits."""
+    network.train()
+    partition = partition_network(network, build().rule)
+    found = build().measure(network, [batch()], context(), partition)["sensitivity"]
+    assert network.training and list(found) == list(partition.with_roles(Role.GLOBAL))
+    network.eval()
+    parameter = network.encoder.block3[0].attn.q.weight
+    grads = []
+    for image in batch()["image"]:
+        energy = network.forward_parts(image[None])["global"].pow(2).mean()
+        grads.append(torch.autograd.grad(energy, parameter)[0].abs())
+    torch.testing.assert_close(
+        found["encoder.block3.0.attn.q.weight[0:80]"], (sum(grads) / 2)[:80], atol=1e-7, rtol=1e-3
+    )
+
+
+def two_sites(network, partition):
+    initial = cut(network.state_dict(), partition, Role.GLOBAL, Role.MIXED)
+    shared = {n: initial[n] for n in partition.with_roles(Role.GLOBAL)}
+    mixed = {n: initial[n] for n in partition.with_roles(Role.MIXED)}
+    torch.manual_seed(4)
+    updates = [
+        Update(s, 0, {n: v + torch.randn_like(v) * 0.1 for n, v in initial.items()},
+               {"sensitivity": {n: torch.rand_like(v) for n, v in shared.items()}}, samples=k)
+        for s, k in (("a", 10), ("b", 30))
+    ]  # fmt: skip
+    return Models(shared, {"a": dict(mixed), "b": dict(mixed)}), updates
+
+
+def test_every_personal_layer_is_the_reported_mixture_of_the_sites(network):
+    method = build()
+    partition = partition_network(network, method.rule)
+    models, updates = two_sites(network, partition)
+    profiles = [Profile(u.site, u.samples, ("x", "y")) for u in updates]
+    result = method.aggregator.apply(
+        method.aggregator.init(partition, models, profiles), partition, models, updates
+    )
+    assert set(result.report["entropy"]) == {"hypernetwork", "sensitivity"}
+    for layer, names in partition.mixed_layers.items():
+        share = result.report["mixing"]["b"][layer]
+        assert sum(share.values()) == pytest.approx(1, abs=1e-6)
+        expected = sum(share[u.site] * u.pieces[names[0]] for u in updates)
+        torch.testing.assert_close(result.models.mixed["b"][names[0]], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_sites_have_hypernetworks_of_their_own_and_they_learn(network):
+    method = build()
+    partition = partition_network(network, method.rule)
+    models, updates = two_sites(network, partition)
+    state = method.aggregator.init(partition, models, [Profile(u.site, 10, ("x", "y")) for u in updates])
+    assert not torch.equal(state["hypernetwork/a/embedding"], state["hypernetwork/b/embedding"])
+    after = method.aggregator.apply(state, partition, models, updates).state
+    assert not torch.equal(state["hypernetwork/a/embedding"], after["hypernetwork/a/embedding"])
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"mode": "fixed"}, "'fixed'"),
+        ({"personal": ["queries"]}, "queries"),
+        ({"personal": ["q"]}, "add 'decoder'"),
+        ({"cross_style_share": 0}, "cross_style_share"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        build(**arguments)
+
+
+def test_sge_without_styles_says_what_to_do(network):
+    given = context()
+    given.styles = None
+    with pytest.raises(ValueError, match="publish 'style'"):
+        build().objective(network, batch(), given)
