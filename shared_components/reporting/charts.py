@@ -117,7 +117,7 @@ def heat_map(
         names: full names, for the tooltips.
         spread: distance from 1 / K at which the colour is full.
     """
-    cell = 44 if len(labels) <= 6 else 26
+    cell = 44 if len(labels) <= 6 else 24
     left, top, size = 30, 60, cell * len(labels)
     cells = [(i, j) for i in range(len(rows)) for j in range(len(rows))]
     body = [_heat_cell(rows, i, j, (left + j * cell, top + i * cell, cell), spread, names) for i, j in cells]
@@ -125,9 +125,9 @@ def heat_map(
         middle = cell * (i + 0.5)
         body.append(_text(left - 6, top + middle + 4, label, anchor="end"))
         body.append(_text(left + middle, top - 6, label, anchor="middle"))
-    head, tail = _two_lines(title, fits=(left + size) // 8)
+    head, tail = _two_lines(title, fits=(left + size) // 9)
     body.append(_text(2, 32, tail, anchor="start", name="heading"))
-    width = max(left + size, 8 * len(head), 8 * len(tail)) + 4
+    width = max(left + size, 9 * len(head), 9 * len(tail)) + 4
     return _svg(width, top + size + 4, title, body, heading=head)
 
 
@@ -139,10 +139,9 @@ def swatch(index: int, *, line: bool = True) -> str:
     return _mark(f'<line x1="1" x2="25" y1="7" y2="7" {_stroke(index)}/>{dot}')
 
 
-def shade(side: str) -> str:
-    """Draw the legend's mark of a heat map's full colour; side is "more", "less" or "none"."""
-    opacity = 0 if side == "none" else _FULL
-    fill = f'fill="var(--{side})" fill-opacity="{opacity}" stroke="var(--muted)"'
+def shade(away: float) -> str:
+    """Draw the legend's mark of a heat map's cell; away is the distance from 1 / K in spreads, -1 to 1."""
+    fill = f'{_fill(away)} stroke="var(--muted)"'
     return _mark(f'<rect x="6" y="1" width="12" height="12" {fill}/>')
 
 
@@ -188,6 +187,10 @@ def _bar(frame: Frame, r: int, column: Mapping[str, float], parts: Sequence[str]
     return "".join(drawn)
 
 
+def _fill(away: float) -> str:
+    return f'fill="var(--{"more" if away > 0 else "less"})" fill-opacity="{_FULL * abs(away):.2f}"'
+
+
 def _two_lines(title: str, *, fits: int) -> tuple[str, str]:
     """Break a layer's name after a dot near its middle where it is longer than fits."""
     if len(title) <= fits or "." not in title[:-1]:
@@ -211,11 +214,12 @@ def _heat_cell(
     if not math.isfinite(value):
         return f'<rect {box} fill="none"/>' + _text(x + cell / 2, y + cell / 2 + 4, "–", anchor="middle")
     away = max(-1.0, min(1.0, (value - 1 / len(rows)) / spread))
-    fill = f'fill="var(--{"more" if away > 0 else "less"})" fill-opacity="{_FULL * abs(away):.2f}"'
     tip = f"<title>{escape(names[i])} takes {value:.4f} of {escape(names[j])}</title>"
     digits = f"{value:.2f}" if cell > 30 or value >= 0.995 else f"{value:.2f}"[1:]
-    number = _text(x + cell / 2, y + cell / 2 + 4, digits, anchor="middle", name="cell")
-    return f"<rect {box} {fill}>{tip}</rect>{number}"
+    number = _text(
+        x + cell / 2, y + cell / 2 + 4, digits, anchor="middle", name="cell" if cell > 30 else "small"
+    )
+    return f"<rect {box} {_fill(away)}>{tip}</rect>{number}"
 
 
 def _y_axis(frame: Frame, label: str) -> str:

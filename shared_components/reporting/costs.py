@@ -1,4 +1,4 @@
-"""What a run cost: bytes by role, seconds by stage, memory, and the updates that were refused."""
+"""What a run cost: bytes by role, seconds by stage, memory, and the updates that were refused or did not come."""
 
 from collections import defaultdict
 from typing import Any
@@ -64,7 +64,7 @@ def traffic_table(run: Run) -> Table:
 
 
 def rejections(run: Run) -> list[tuple[str, str, str]]:
-    """List every refused update as round, site and reason."""
+    """List every update that was refused or did not come, as round, site and reason."""
     return [
         (str(r), str(entry.get("site", DASH)), str(entry.get("reason", DASH)))
         for r, line in sorted(run.aggregations.items())
@@ -87,14 +87,14 @@ def _total(stacks: Stacks, role: str) -> int:
 
 
 def _cost_row(run: Run, site: str) -> tuple[str, ...]:
-    rows = [row for _, row in sorted(run.rows[site].items()) if row.get("loss") or row.get("seconds")]
+    every = [row for _, row in sorted(run.rows[site].items())]
+    rows = [row for row in every if row.get("loss")]  # the last delivery is not trained on
     sent, received = (
-        sum(sum((row.get("bytes") or {}).get(direction, {}).values()) for row in rows)
-        for direction in ("up", "down")
+        sum(sum((row.get("bytes") or {}).get(way, {}).values()) for row in every) for way in ("up", "down")
     )
     seconds = [row.get("seconds") or {} for row in rows]
     totals = [float(s.get("total", sum(s.values()))) for s in seconds]
-    memory = max((float(row["memory_mb"]) for row in rows if row.get("memory_mb")), default=float("nan"))
+    memory = max((float(row["memory_mb"]) for row in every if row.get("memory_mb")), default=float("nan"))
     return (
         site,
         str(rows[-1].get("samples", DASH)) if rows else DASH,

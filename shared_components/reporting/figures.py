@@ -179,11 +179,9 @@ def _entropy_chart(run: Run) -> str:
 
 def _heat_legend(run: Run, full: float) -> list[tuple[str, str]]:
     share = 1 / len(run.sites)
-    ends = [
-        (shade("less"), f"{max(0.0, share - full):.2f}"),
-        (shade("none"), f"{share:.2f} (equal share)"),
-        (shade("more"), f"{min(1.0, share + full):.2f}"),
-    ]
+    low, high = max(0.0, share - full), min(1.0, share + full)
+    steps = [(low, ""), (share, " (equal share)"), (high, "")]
+    ends = [(shade((value - share) / full), f"{value:.2f}{note}") for value, note in steps]
     return ends + [("", f"{i} = {site}") for i, site in enumerate(run.sites, start=1)]
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from shared_components.reporting.records import NAN, Curve, Run, mean
 
-PLAIN = 0.999  # normalised entropy above which the mixing is called plain averaging
+# normalised entropies above which the mixing is called practically plain averaging, and close to it
+PLAIN, CLOSE = 0.999, 0.99
 _SUBJECTS = {
     "hypernetwork": "The hypernetwork's mixing of the personal weights",
     "sensitivity": "The sensitivity weighting of the shared weights",
@@ -77,7 +78,8 @@ def _verdict(run: Run, name: str, entropy: float) -> str:
         tail = (
             f": a site gives its own weights {own:.2f} on average; an equal share is {1 / len(run.sites):.2f}"
         )
-    return f"{subject} differs from plain averaging ({measured}){tail}."
+    degree = "is close to" if entropy > CLOSE else "differs from"
+    return f"{subject} {degree} plain averaging ({measured}){tail}."
 
 
 def _mixed_rounds(run: Run) -> list[int]:

@@ -1,7 +1,7 @@
 """Read what a run left behind in its state directory.
 
     RUN/run.json                 job, method, arguments, commit, seed, sites, rounds, hardware, started
-    RUN/server/rounds.jsonl      one line per site and round, one per aggregation
+    RUN/server/rounds.jsonl      one line per site and round, one per aggregation, one per site's final metrics
     RUN/<site>/final.json        the final model's validation metrics with distances
     RUN/<site>/overlays/*.png    frame | truth | prediction
 
@@ -49,7 +49,7 @@ class Run:
         return tuple(name for name in seen if name != "mean")
 
     def last_metrics(self, site: str) -> dict[str, Any]:
-        """Give the final metrics of a site or, without them, those of the last round it reported."""
+        """Give a site's final metrics or, without them, those of the last round it reported."""
         if site in self.finals:
             return self.finals[site]
         scored = [row["metrics"] for _, row in sorted(self.rows[site].items()) if row.get("metrics")]
@@ -62,7 +62,7 @@ class Run:
 
     def _all_metrics(self) -> list[dict[str, Any]]:
         rows = [row.get("metrics") or {} for site in self.sites for row in self.rows[site].values()]
-        return [*self.finals.values(), *rows, *self.evaluations.values()]
+        return [*rows, *self.finals.values(), *self.evaluations.values()]
 
 
 def load_run(folder: Path, *, evaluations: dict[str, dict[str, Any]] | None = None) -> Run:
@@ -81,9 +81,9 @@ def load_run(folder: Path, *, evaluations: dict[str, dict[str, Any]] | None = No
         rows[str(line["site"])][int(line["round"])] = line
     aggregations = {int(line["round"]): line for line in lines if line.get("kind") == "aggregation"}
     files = {site: site_folder(folder, site) / "final.json" for site in sites}
-    finals = {site: _metrics(read_json(file)) for site, file in files.items() if file.is_file()}
-    scored = {site: _metrics(record) for site, record in (evaluations or {}).items()}
-    return Run(folder, info, sites, rows, aggregations, finals, scored)
+    finals = {str(line["site"]): line for line in lines if line.get("kind") == "final"}
+    finals |= {site: read_json(file) for site, file in files.items() if file.is_file()}
+    return Run(folder, info, sites, rows, aggregations, finals, dict(evaluations or {}))
 
 
 def load_evaluations(folder: Path) -> dict[str, dict[str, Any]]:
@@ -91,7 +91,8 @@ def load_evaluations(folder: Path) -> dict[str, dict[str, Any]]:
     files = sorted(folder.glob("*/metrics.json"))
     if not files:
         raise RecordError(f"{folder}: holds no <site>/metrics.json; give the folder with one folder per site")
-    return {file.parent.name: read_json(file) for file in files}
+    records = {file.parent.name: read_json(file) for file in files}
+    return {str(record.get("site", name)): record for name, record in records.items()}
 
 
 def site_folder(folder: Path, site: str) -> Path:
@@ -151,11 +152,6 @@ def mean(values: list[float]) -> float:
     """Average what is not NaN."""
     counted = [v for v in values if not math.isnan(v)]
     return sum(counted) / len(counted) if counted else NAN
-
-
-def _metrics(record: dict[str, Any]) -> dict[str, Any]:
-    """Unwrap {"metrics": {...}}, the form of a record that says more than the metrics."""
-    return {**record, **record["metrics"]} if isinstance(record.get("metrics"), dict) else record
 
 
 def _read_lines(file: Path) -> list[dict[str, Any]]:

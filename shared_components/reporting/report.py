@@ -88,7 +88,7 @@ def contents(run: Run) -> dict[str, Any]:
         "traffic": traffic_table(run),
         "refused": Table("", ("round", "site", "reason"), tuple(rejections(run)), labels=3),
         "loss_panels": figures.loss_panels(run),
-        "settings": Table("", ("setting", "value"), _settings(run), labels=2),
+        "settings": Table("", ("setting", "value"), _settings(run.info), labels=2),
     }
 
 
@@ -115,9 +115,11 @@ def _title(run: Run) -> str:
 def _facts(run: Run) -> list[tuple[str, str]]:
     """Pick what identifies the run; many sites are counted in the title and named in the tables."""
     facts = {name: run.info.get(name) for name in _FACTS} | {"sites": list(run.sites)}
+    if isinstance(facts["job"], dict):
+        facts["job"] = facts["job"].get("name")
     if len(run.sites) > 6:
         del facts["sites"]
-    return [(name, _plain(value)) for name, value in facts.items() if value is not None]
+    return [(name, _plain(value)) for name, value in facts.items() if value not in (None, "")]
 
 
 def _test_table(run: Run) -> Table | None:
@@ -126,15 +128,15 @@ def _test_table(run: Run) -> Table | None:
     return scores_table(run.evaluations, run.classes, title="By site and class, on held-out frames")
 
 
-def _settings(run: Run) -> tuple[tuple[str, str], ...]:
-    arguments = run.info.get("arguments") or {}
-    rest = {name: value for name, value in run.info.items() if name != "arguments"}
-    return tuple((name, _plain(value)) for name, value in (*rest.items(), *arguments.items()))
+def _settings(value: Any, name: str = "") -> tuple[tuple[str, str], ...]:
+    """Flatten a record to dotted names and their values."""
+    if not isinstance(value, dict):
+        return ((name, _plain(value)),)
+    parts = [_settings(item, f"{name}.{key}" if name else key) for key, item in value.items()]
+    return tuple(row for part in parts for row in part)
 
 
 def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_plain(part)}" for name, part in value.items())
     if isinstance(value, list):
         return ", ".join(map(_plain, value))
     return value if isinstance(value, str) else json.dumps(value)
@@ -144,8 +146,7 @@ def _gallery(run: Run, site: str) -> Gallery:
     """Embed a site's overlays, fewer by site the more sites there are, spread over its files."""
     files = sorted((site_folder(run.folder, site) / "overlays").glob("*.png"))
     limit = 2 if len(run.sites) <= 6 else 1
-    step = max(1, len(files) // limit)
-    chosen = files[::step][:limit]
+    chosen = [files[i * (len(files) - 1) // max(1, limit - 1)] for i in range(min(limit, len(files)))]
     pictures = {file: picture for file in chosen if (picture := embed(file))}
     notes = [f"{file.name} cannot be read." for file in chosen if file not in pictures]
     if not files:

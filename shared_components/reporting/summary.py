@@ -39,7 +39,7 @@ def sentences(run: Run) -> list[str]:
     ]
     refused = rejections(run)
     said.append(
-        f"{_count(len(refused), 'update was', 'updates were')} refused; see the list below."
+        f"{_count(len(refused), 'update was', 'updates were')} refused or did not come; see the list below."
         if refused
         else ""
     )
@@ -50,14 +50,14 @@ def tiles(run: Run) -> list[tuple[str, str]]:
     """Give the few numbers that stand at the top, as label and value."""
     last = [score(run.last_metrics(site), "dice") for site in run.sites]
     moved = sum(sum(c.values()) for d in ("up", "down") for c in bytes_by_round(run, d).values())
-    seconds = mean([sum(column.values()) for column in seconds_by_round(run).values()])
+    seconds = _round_seconds(run)
     return [
         ("mean Dice, validation", number(mean(last), 3)),
         ("worst site's Dice", number(lowest(last), 3)),
         ("rounds", f"{len(run.aggregations)} of {run.rounds}"),
         ("sent, both ways", amount(moved) if moved else DASH),
         ("s a round and site", number(seconds, 1)),
-        ("updates refused", str(len(rejections(run)))),
+        ("updates missing", str(len(rejections(run)))),
     ]
 
 
@@ -113,7 +113,7 @@ def _test(run: Run) -> str:
 
 def _cost(run: Run) -> str:
     up, down = (_per_site(run, direction) for direction in ("up", "down"))
-    seconds = mean([sum(column.values()) for column in seconds_by_round(run).values()])
+    seconds = _round_seconds(run)
     if math.isnan(up) or math.isnan(seconds):
         return ""
     return (
@@ -122,13 +122,15 @@ def _cost(run: Run) -> str:
 
 
 def _per_site(run: Run, direction: str) -> float:
+    """Average the bytes of the rounds that were trained; the last delivery is none."""
     rows = [
-        row["bytes"].get(direction, {})
-        for site in run.sites
-        for row in run.rows[site].values()
-        if row.get("bytes")
+        row for site in run.sites for row in run.rows[site].values() if row.get("loss") and row.get("bytes")
     ]
-    return mean([float(sum(row.values())) for row in rows])
+    return mean([float(sum(row["bytes"].get(direction, {}).values())) for row in rows])
+
+
+def _round_seconds(run: Run) -> float:
+    return mean([sum(column.values()) for r, column in seconds_by_round(run).items() if r < run.rounds])
 
 
 def _absences(run: Run) -> list[str]:

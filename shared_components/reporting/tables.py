@@ -77,16 +77,35 @@ def scores_table(by_site: dict[str, dict[str, Any]], classes: Sequence[str], *, 
     if len(by_site) > 1:
         rows += [_over_sites("mean over sites", name, by_site, mean, mean) for name in (*classes, "mean")]
         rows += [_over_sites("worst site", name, by_site, lowest, _highest) for name in (*classes, "mean")]
-    head = ("site", "class", *(label for _, label, _ in _METRICS), "empty frames: both / truth / prediction")
-    return Table(title, head, tuple(rows), labels=2, note=_SCORES_NOTE, grouped=True)
+    head = (
+        "site",
+        "class",
+        *(label for _, label, _ in _METRICS),
+        "empty frames: both / truth / prediction",
+    )
+    note = _SCORES_NOTE + _policy_note(by_site)
+    return Table(title, head, tuple(rows), labels=2, note=note, grouped=True)
 
 
 _SCORES_NOTE = (
     "HD95 by medpy's definition pools the surface distances of both directions before the 95th percentile; "
     "MONAI's takes the percentile of each direction and then the larger. Empty frames: those without the "
-    "class in truth and prediction (not scored), in the truth, in the prediction. Worst site: the worst of "
-    "the sites, column by column"
+    "class in truth and prediction (not scored), in the truth only, in the prediction only. Worst site: the "
+    "worst of the sites, column by column"
 )
+
+
+_POLICIES = {
+    "diagonal": "Dice 0 and the image diagonal as distance",
+    "paper": "the released code's first-pixel policy, kept for comparison with the paper",
+}
+
+
+def _policy_note(by_site: dict[str, dict[str, Any]]) -> str:
+    """Say what a frame scores in which only one of truth and prediction is empty."""
+    policies = sorted({str(metrics["policy"]) for metrics in by_site.values() if "policy" in metrics})
+    named = "; ".join(_POLICIES.get(policy, policy) for policy in policies)
+    return f". Where only one of truth and prediction is empty a frame scores {named}" if named else ""
 
 
 def evaluation_title(run: Run) -> str:

@@ -110,8 +110,8 @@ def scores(generator: np.random.Generator, r: int, i: int, *, distances: bool = 
     for values in table.values():
         values["mean"] = float(np.nanmean(list(values.values())))
     both = {"shaft": 0, "wrist": 1, "clasper": 10 if i == 2 else 2}
-    empty = {name: {"prediction": n, "truth": n, "both": n} for name, n in both.items()}
-    return {**table, "empty": empty, "frames": 10}
+    empty = {name: {"prediction": 1, "truth": 0, "both": n} for name, n in both.items()}
+    return {**table, "empty": empty, "frames": 10, "policy": "diagonal"}
 
 
 def aggregation_line(

@@ -17,6 +17,7 @@ def line(r: int, up: int, training: float, total: float) -> dict[str, Any]:
     return {
         "round": r,
         "samples": 40,
+        "loss": {"segmentation": 0.5},
         "bytes": {"up": {"global": up, "mixed": 1}, "down": {"global": 2 * up}},
         "seconds": {"training": training, "total": total},
         "memory_mb": 100 + r,

@@ -54,6 +54,10 @@ def test_high_entropy_is_called_plain_averaging() -> None:
     assert "differs from plain averaging (normalised entropy 0.900" in sentences[1]
 
 
+def test_slightly_unequal_weights_are_called_close_to_plain_averaging() -> None:
+    assert "is close to plain averaging" in verdicts(run_with({"entropy": {"hypernetwork": 0.997}}))[0]
+
+
 def test_own_weight_stands_beside_the_equal_share() -> None:
     assert "gives its own weights 0.50 on average; an equal share is 0.50" in verdicts(run_with(MIXED))[0]
 

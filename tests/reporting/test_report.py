@@ -206,9 +206,31 @@ def test_the_command_prints_table_and_path(
     assert out.is_file()
 
 
-def test_the_command_names_a_folder_that_is_no_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command.run(arguments(str(tmp_path), "--out", str(tmp_path / "x.html"))) == 1
-    assert "run.json: cannot be read" in capsys.readouterr().err
+def test_the_command_names_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"run\.json: cannot be read"):
+        command.run(arguments(str(tmp_path), "--out", str(tmp_path / "x.html")))
     assert not (tmp_path / "x.html").exists()
+
+
+def test_final_scores_reach_the_page_from_a_server_without_the_sites_folders(make_run: MakeRun) -> None:
+    folder = make_run(done=2)
+    final = {
+        "kind": "final",
+        "site": "site-2",
+        "dice": {"shaft": 0.4321, "mean": 0.4321},
+        "hd95": {"shaft": 98.76},
+    }
+    with (folder / "server" / "rounds.jsonl").open("a") as file:
+        file.write(json.dumps(final) + "\n")
+    text = page_of(folder)[1].text
+    assert {"0.432", "98.76"} <= set(text)
+
+
+def test_a_job_that_is_a_record_is_named_on_top_and_listed_in_full(make_run: MakeRun) -> None:
+    folder = make_run(done=1)
+    info = json.loads((folder / "run.json").read_text())
+    job = {"name": "three-hospitals", "training": {"batch_size": 4}}
+    (folder / "run.json").write_text(json.dumps(info | {"job": job, "commit": ""}))
+    text = page_of(folder)[1].text
+    assert text[text.index("job") + 1] == "three-hospitals"
+    assert text[text.index("job.training.batch_size") + 1] == "4"

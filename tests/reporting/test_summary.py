@@ -48,8 +48,8 @@ def test_missed_rounds_are_named() -> None:
 def test_refused_updates_are_counted() -> None:
     run = run_of({"a": (0.1, 0.2)})
     run.aggregations[0]["rejected"] = [{"site": "a", "reason": "not finite"}]
-    assert "1 update was refused; see the list below." in sentences(run)
-    assert ("updates refused", "1") in tiles(run)
+    assert "1 update was refused or did not come; see the list below." in sentences(run)
+    assert ("updates missing", "1") in tiles(run)
 
 
 def test_state_is_complete_unfinished_or_failed() -> None:
