@@ -1,7 +1,6 @@
 """`surgfl render`: write synthetic sites to train on."""
 
 import argparse
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from shared_components.data.synthetic.site import SPLITS, video_seed, write_site
 
 HELP = "render synthetic surgical sites in the layouts of public data sets"
 
-_log = logging.getLogger(__name__)
 _PREVIEW_FRAMES = 3
 
 
@@ -39,30 +37,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the sites; return 0, or 2 after a wrong argument."""
-    try:
-        videos = _videos(args.videos)
-        sites = _plan(args)
-        for folder, look, seed, layout in sites:
-            path = write_site(
-                folder,
-                look=look,
-                seed=seed,
-                videos=videos,
-                frames_per_video=args.frames,
-                height=args.height,
-                width=args.width,
-                layout=layout,
-            )
-            print(
-                f"{path}  look {look}, layout {layout}, {sum(videos.values())} videos of {args.frames} frames"
-            )
-        if args.preview:
-            write_contact_sheet(args.preview, _preview(args, sites))
-            print(f"{args.preview}  contact sheet")
-    except (ValueError, OSError) as error:
-        _log.error("%s", error)
-        return 2
+    """Write the sites; ValueError and OSError say what is wrong with the arguments or the folder."""
+    videos = _videos(args.videos)
+    sites = _plan(args)
+    for folder, look, seed, layout in sites:
+        path = write_site(
+            folder,
+            look=look,
+            seed=seed,
+            videos=videos,
+            frames_per_video=args.frames,
+            height=args.height,
+            width=args.width,
+            layout=layout,
+        )
+        print(f"{path}: look {look}, layout {layout}, {sum(videos.values())} videos of {args.frames} frames")
+    if args.preview:
+        write_contact_sheet(args.preview, _preview(args, sites))
+        print(f"{args.preview}: contact sheet")
     return 0
 
 
@@ -95,11 +87,7 @@ def _preview(
 ) -> dict[str, list[SceneFrame]]:
     """Render a few frames of each site's first video once more."""
     count = min(_PREVIEW_FRAMES, args.frames)
-    chosen = (
-        set(np.linspace(0, args.frames - 1, count + 2)[1:-1].astype(int))
-        if args.frames > 4
-        else set(range(count))
-    )
+    chosen = {(2 * i + 1) * args.frames // (2 * count) for i in range(count)}
     rows = {}
     for folder, look, seed, layout in sites:
         video = render_video(

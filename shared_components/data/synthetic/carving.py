@@ -1,10 +1,12 @@
 """Height maps of solid parts, drawn in millimetres: polygons with rounded edges, grooves, pins, grain."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
+
+from shared_components.data.synthetic.noise import fractal, smooth
 
 Array = np.ndarray
 Point = tuple[float, float]
@@ -27,6 +29,15 @@ class Plate:
     cover: Array
     origin: Point
     scale: float
+
+    def stained(self, rng: np.random.Generator, share: float) -> "Plate":
+        """Return the plate with about `share` of its metal stained in patches."""
+        h, w = self.cover.shape
+        level = fractal(rng, h, w, max(3.0, w / self.scale / 3.0), octaves=4)
+        level += 0.5 * smooth(rng, h, w, w / self.scale * 4.0)
+        cover = self.cover.copy()
+        cover[(cover == 1 + METAL) & (level > 1.6 - 3.0 * share)] = 1 + STAINED
+        return replace(self, cover=cover)
 
     def mirrored(self) -> "Plate":
         """Return the plate flipped across its axis."""

@@ -4,7 +4,7 @@ Each part is a plate seen face-on with its own relief, drawn once in millimetres
 in space. x runs along the part from its joint to the tip, y across, the relief towards the viewer.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import cv2
@@ -28,6 +28,14 @@ class Tool:
     wrist_length: float
     jaw_length: float
     widest: float  # largest opening of the jaws, radians
+
+    def stained(self, rng: np.random.Generator, share: float) -> "Tool":
+        """Return the tool with blood on about `share` of its metal."""
+        if share <= 0.0:
+            return self
+        plates = (self.shaft, self.wrist, *self.jaws)
+        shaft, wrist, upper, lower = (plate.stained(rng, share) for plate in plates)
+        return replace(self, shaft=shaft, wrist=wrist, jaws=(upper, lower))
 
 
 def _shaft(scale: float, rng: np.random.Generator, sleeve: float) -> Plate:

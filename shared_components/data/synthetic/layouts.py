@@ -66,7 +66,9 @@ def _write_endovis2017(
     """instrument_dataset_N/left_frames/frameNNN.png and ground_truth/<Instrument>_labels/frameNNN.png."""
     (root / "parts_mapping.json").write_text(json.dumps(_ENDOVIS2017_PARTS, indent=2) + "\n")
     truth = root / video / "ground_truth"
-    stems, seen, blank = [], {}, None
+    stems: list[str] = []
+    seen: dict[str, set[str]] = {}
+    blank = np.zeros((1, 1), np.uint8)
     for index, frame in enumerate(frames):
         stem = f"frame{index:03d}"
         write_png(root / video / "left_frames" / f"{stem}.png", frame.image)

@@ -69,11 +69,11 @@ _LOOKS = (
         organs=(
             ((196, 92, 92), "membrane"),
             ((176, 70, 72), "muscle"),
-            ((214, 128, 122), "membrane"),
+            ((226, 188, 180), "membrane"),
             ((158, 44, 48), "plain"),
         ),
         vessels=1.6,
-        gauze=0.15,
+        gauze=0.3,
         gloss=1.0,
     ),
     Look(

@@ -61,7 +61,7 @@ class Wave:
     """A smooth, never repeating signal of about unit amplitude: three sines of random period and phase."""
 
     def __init__(self, rng: np.random.Generator, count: int, *, periods: tuple[float, float]) -> None:
-        self.frequency = 2 * np.pi / np.exp(rng.uniform(*np.log(periods), (count, 3)))
+        self.frequency = 2 * np.pi / np.exp(rng.uniform(np.log(periods[0]), np.log(periods[1]), (count, 3)))
         self.phase = rng.uniform(0, 2 * np.pi, (count, 3))
         weights = rng.uniform(0.3, 1.0, (count, 3))
         self.weight = 1.2 * weights / weights.sum(1, keepdims=True)
@@ -81,7 +81,7 @@ class Arm:
         self.trocar = outward * (75.0, 65.0, 0.0) + (0.0, 0.0, rng.uniform(2.0, 22.0))
         self.home = outward * rng.uniform(2.0, 11.0) + (0.0, 0.0, rng.uniform(42.0, 52.0))
         self.home[:2] += rng.uniform(-4.0, 4.0, 2)
-        self.size = rng.uniform(0.72, 1.0)
+        self.size = rng.uniform(0.78, 1.08)
         self.roll = rng.uniform(-0.5, 0.5)
         self.sway = Wave(rng, 3, periods=(3.0, 14.0))
         self.bend = Wave(rng, 3, periods=(4.0, 12.0))
@@ -198,8 +198,10 @@ def _equip(rng: np.random.Generator, arms: list[Arm], phase: int, start: float, 
     empty = rng.random() < (0.15 if phase == 0 else 0.03)
     for arm, choice in zip(arms, _HANDS[phase], strict=True):
         kind = choice[int(rng.integers(len(choice)))]
+        held = arm.stays[-1][2] if arm.stays else None
+        kind = held if held in choice and rng.random() < 0.7 else kind
         absent = rng.random() < (0.15, 0.1, 0.3)[arm.index]
         wait = min(rng.uniform(0.0, 1.0), 0.2 * (end - start)) if start > 0 else 0.0
         pause = end - rng.uniform(0.2, 0.4) * (end - start) if empty else end
         if kind is not None and not absent:
-            arm.hold(start if arm.stays and arm.stays[-1][2] == kind else start + wait, pause, kind)
+            arm.hold(start if held == kind else start + wait, pause, kind)

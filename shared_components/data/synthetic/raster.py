@@ -1,12 +1,13 @@
 """Placing instrument plates in space: perspective, occlusion, shading of metal under a headlight."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
 
-from shared_components.data.synthetic.carving import ALBEDO_SCALE, HEIGHT_SCALE, Plate
-from shared_components.data.synthetic.instruments import CLASPER, SHAFT, WRIST, tool
+from shared_components.data.synthetic.carving import ALBEDO_SCALE, DARK, HEIGHT_SCALE, STAINED, Plate
+from shared_components.data.synthetic.instruments import CLASPER, SHAFT, WRIST, Tool
 from shared_components.data.synthetic.looks import Look
 from shared_components.data.synthetic.motion import Pose, cross
 from shared_components.data.synthetic.noise import linear
@@ -47,12 +48,12 @@ class Buffers:
 class Shader:
     """How a look's materials reflect the headlight, as a table over normals (a "matcap")."""
 
-    def __init__(self, look: Look, *, stain: float) -> None:
+    def __init__(self, look: Look) -> None:
         axis = (np.arange(_BINS, dtype=np.float32) * 4 + 2 - 128) / 127.0
         x, y = np.meshgrid(axis, axis, indexing="ij")
         z = np.sqrt(np.maximum(1.0 - x**2 - y**2, 0.0))
         self.grid = np.stack([x.ravel(), y.ravel(), z.ravel()], 1)  # (bins^2, 3) local normals, x slowest
-        self.table = np.stack([_reflect(look, m, x, y, stain) for m in range(4)]).reshape(-1, 3)
+        self.table = np.stack([_reflect(look, m, x, y) for m in range(4)]).reshape(-1, 3)
 
     def lookup(self, basis: Array) -> Array:
         """Return the row of `table` (of material 0) for each local normal of a plate in `basis` (3, 3)."""
@@ -66,31 +67,30 @@ class Shader:
         return self.table[finish & 0xFFFF] * strength.astype(np.float32)[:, None]
 
 
-def _reflect(look: Look, material: int, x: Array, y: Array, stain: float) -> Array:
+def _reflect(look: Look, material: int, x: Array, y: Array) -> Array:
     """Return the (bins, bins, 3) linear light that a material returns for camera-space normals (x, y)."""
     colour = (look.shaft, look.metal, look.metal, look.accent)[material]
     base = linear(colour)
-    if material == 2:
-        base = base * (1.0 - stain) + stain * linear((120, 24, 18))
+    if material == STAINED:
+        base = 0.35 * base + 0.65 * linear((120, 24, 18))
     slope = np.minimum(np.sqrt(x**2 + y**2), 1.0)
     facing = np.sqrt(1.0 - slope**2)
     if look.flat:
         return (base * (0.25 + 0.75 * facing)[..., None]).astype(np.float32)
     bounce = 0.6 * linear(look.organs[0][0])
-    shine = (0.16, 1.0, 0.8, 0.3)[material]
-    lamp = np.exp(-((x + 0.10) ** 2 + (y + 0.14) ** 2) / (0.045 if material else 0.12))
+    shine = (0.16, 1.0, 0.6, 0.3)[material]
+    lamp = np.exp(-((x + 0.10) ** 2 + (y + 0.14) ** 2) / (0.045 if material != DARK else 0.12))
     second = np.exp(-((x - 0.36) ** 2 + (y - 0.10) ** 2) / 0.02)
     rim = np.exp(-(((slope - 0.80) / 0.13) ** 2))
-    diffuse = base * (0.06 + (0.42 if material else 0.75) * facing**2)[..., None]
+    diffuse = base * (0.06 + (0.42 if material != DARK else 0.75) * facing**2)[..., None]
     mirror = (1.5 * lamp + 0.5 * second)[..., None] * (0.3 + 0.7 * base) * shine
     return (diffuse + mirror + bounce * (0.5 * shine * rim)[..., None]).astype(np.float32)
 
 
-def draw(buffers: Buffers, poses: tuple[Pose, ...], shader: Shader, *, scale: float) -> None:
-    """Draw the instruments with plates of `scale` pixels per mm; nearer parts hide farther ones."""
+def draw(buffers: Buffers, poses: tuple[Pose, ...], tools: Mapping[str, Tool], shader: Shader) -> None:
+    """Draw the instruments of `poses` with the plates of `tools` (by kind); nearer parts hide farther ones."""
     for number, pose in enumerate(poses, start=1):
-        kit = tool(pose.kind, scale)
-        size = pose.size
+        kit, size = tools[pose.kind], pose.size
         elbow = pose.joint + pose.wrist * kit.wrist_length * size
         side = pose.hinge * 0.6 * size
         _place(buffers, kit.shaft, pose.joint, pose.shaft, None, size, shader, SHAFT, number)

@@ -16,7 +16,7 @@ from shared_components.data.synthetic.organs import lay_background, lay_organ
 
 Array = np.ndarray
 
-CANVAS = 1.4  # canvas size in frames: room for camera motion
+CANVAS = 1.3  # canvas size in frames: room for camera motion
 NEAREST, FARTHEST = 64.0, 110.0  # range of tissue depth, mm; instruments stay in front of NEAREST
 
 

@@ -1,0 +1,154 @@
+"""The endoscope: what tissue, instruments, light, smoke, optics and sensor make of one moment."""
+
+import cv2
+import numpy as np
+
+from shared_components.data.synthetic.instruments import KINDS, tool
+from shared_components.data.synthetic.looks import Look
+from shared_components.data.synthetic.motion import Moment
+from shared_components.data.synthetic.noise import fractal, linear, smooth
+from shared_components.data.synthetic.raster import Buffers, Shader, draw
+from shared_components.data.synthetic.tissue import CANVAS, paint
+
+Array = np.ndarray
+
+
+class Endoscope:
+    """Everything of one video that is computed once: tissue, light, noise, aperture."""
+
+    def __init__(self, look: Look, rng: np.random.Generator, height: int, width: int) -> None:
+        self.look, self.rng = look, rng
+        self.height, self.width = height, width
+        self.tissue = paint(look, rng, height, width)
+        self.shader = Shader(look)
+        scale = max(10.0, 0.03 * width)
+        self.tools = {kind: tool(kind, scale).stained(rng, look.tarnish) for kind in KINDS}
+        x = np.arange(width, dtype=np.float32) - np.float32(width / 2)
+        y = np.arange(height, dtype=np.float32) - np.float32(height / 2)
+        self.x, self.y = np.tile(x, (height, 1)), np.tile(y[:, None], (1, width))
+        self.flow = [0.012 * width * smooth(rng, height, width, 4) for _ in range(4)]
+        lamp = rng.uniform(0.15, 0.4, 2) * rng.choice((-1.0, 1.0), 2)
+        bend = np.float32(0.7 / width)
+        self.half = cv2.merge(
+            [self.x * bend + np.float32(lamp[0]), self.y * bend + np.float32(lamp[1]), 0.0 * self.x]
+        )
+        self.light = self._light()
+        self.clouds = fractal(rng, height // 4, width // 2, 7)
+        self.grain = self._grain()
+        self.curve = self._curve()
+        self.field = _aperture(look, rng, height, width)
+
+    def _light(self) -> Array:
+        """Return the (H, W, 3) gain of light source and vignette."""
+        centre = self.rng.uniform(-0.06, 0.06, 2) * self.width
+        distance = ((self.x - centre[0]) ** 2 + (self.y - centre[1]) ** 2) / np.float32(0.40 * self.width**2)
+        gain = self.look.exposure * (1.0 - self.look.vignette * np.minimum(distance, 1.0))
+        return (gain[..., None] * linear(self.look.light)).astype(np.float32)
+
+    def _grain(self) -> Array:
+        shape = (self.height + 32, self.width + 32, 3)
+        grey = self.rng.standard_normal(shape[:2], dtype=np.float32)[..., None]
+        colour = cv2.GaussianBlur(self.rng.standard_normal(shape, dtype=np.float32), (0, 0), 1.0)
+        return np.round(self.look.noise * (grey + 1.5 * colour)).astype(np.int16)
+
+    def _curve(self) -> Array:
+        """Return the (256,) uint8 tone curve: an S of the look's contrast."""
+        level = np.linspace(0.0, 1.0, 256)
+        bent = level + 0.5 * (self.look.contrast - 1.0) * np.sin(2 * np.pi * (level - 0.5)) / np.pi * 1.5
+        return np.clip(255.0 * bent + 0.5, 0, 255).astype(np.uint8)
+
+    def shoot(self, moment: Moment) -> tuple[Array, Array, Buffers]:
+        """Return one frame's image (H, W, 3) uint8, depth (H, W) in mm, and the instruments' labels."""
+        light, relief = self._view_tissue(moment)
+        buffers = Buffers.empty(self.height, self.width)
+        draw(buffers, moment.poses, self.tools, self.shader)
+        solid = buffers.parts > 0
+        if moment.poses:
+            light *= self._shadow(solid)
+        glint = self._glints(relief)
+        light += cv2.merge([glint, glint, glint])
+        light[solid] = self.shader.colours(buffers.finish[solid], buffers.depth[solid])
+        light *= self.light
+        self._fill_smoke(light, moment)
+        image = self._expose(light)
+        depth = np.where(solid, buffers.depth, cv2.extractChannel(relief, 2))
+        if self.field is not None:
+            image *= self.field[..., None]
+            depth *= self.field
+            buffers.parts *= self.field
+            buffers.instances *= self.field
+        return image, depth, buffers
+
+    def _view_tissue(self, moment: Moment) -> tuple[Array, Array]:
+        """Return the tissue's light (H, W, 3) and relief (H, W, 3) as the moving camera sees it."""
+        zoom = 1.0 - 0.06 * float(moment.shift[2])
+        cos, sin = np.float32(zoom * np.cos(moment.turn)), np.float32(zoom * np.sin(moment.turn))
+        pan = 0.07 * self.width * moment.shift[:2]
+        a, b = (np.float32(value) for value in moment.breath)
+        map_x = self.x * cos - self.y * sin + a * self.flow[0] + b * self.flow[1]
+        map_y = self.x * sin + self.y * cos + a * self.flow[2] + b * self.flow[3]
+        map_x += np.float32(self.width * CANVAS / 2 + pan[0])
+        map_y += np.float32(self.height * CANVAS / 2 + pan[1])
+        lit = cv2.remap(self.tissue.lit, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+        relief = cv2.remap(self.tissue.relief, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+        return lit, relief
+
+    def _shadow(self, solid: Array) -> Array:
+        """Return the (H, W, 3) gain of tissue light: instruments throw soft shadows beside themselves."""
+        H, W = self.height // 4, self.width // 4
+        small = cv2.resize(solid.astype(np.float32), (W, H), interpolation=cv2.INTER_AREA)
+        shift = np.array([[1, 0, 0.010 * self.width], [0, 1, 0.012 * self.width]], np.float32)
+        small = cv2.warpAffine(small, shift, (W, H), borderMode=cv2.BORDER_REPLICATE)
+        small = 1.0 - 0.6 * cv2.GaussianBlur(small, (0, 0), 0.006 * self.width)
+        return cv2.resize(cv2.merge([small, small, small]), (self.width, self.height))
+
+    def _glints(self, relief: Array) -> Array:
+        """Return (H, W) mirror light of wet tissue: bright where the surface faces lamp and camera."""
+        slope = relief + self.half
+        slope *= slope
+        strength = np.float32(-1.0 / self.look.glint**2)
+        return cv2.exp(cv2.transform(slope, np.array([[strength, strength, 0.0]]))) * np.float32(
+            self.look.gloss
+        )
+
+    def _fill_smoke(self, light: Array, moment: Moment) -> None:
+        amount = self.look.smoke * moment.fume
+        if amount + self.look.haze <= 0.0:
+            return
+        H, W = self.height // 8, self.width // 8
+        across, down = -W * (1 + np.sin(0.5 * moment.time)), -0.3 * H * (1 + np.cos(moment.time))
+        drift = np.array([[1, 0, across], [0, 1, down]], np.float32)
+        cloud = cv2.warpAffine(self.clouds, drift, (W, H), borderMode=cv2.BORDER_REFLECT)
+        veil = np.clip(self.look.haze + amount * (0.45 + 0.35 * cloud), 0.0, 0.85).astype(np.float32)
+        white = np.array([0.42, 0.42, 0.44], np.float32) * self.light[self.height // 2, self.width // 2]
+        size = (self.width, self.height)
+        light *= cv2.resize(cv2.merge([1.0 - veil] * 3), size)
+        light += cv2.resize(veil[..., None] * white, size)
+
+    def _expose(self, light: Array) -> Array:
+        """Turn linear light into an 8-bit picture: shoulder, gamma, contrast, optics, sensor noise."""
+        light *= np.float32(-1.9)
+        cv2.exp(light, light)
+        np.subtract(np.float32(1.0), light, out=light)
+        picture = cv2.convertScaleAbs(cv2.sqrt(light, light), alpha=255.0)
+        picture = cv2.LUT(picture, self.curve)
+        sigma = max(0.45, self.look.blur * 1e-3 * self.width)
+        picture = cv2.GaussianBlur(picture, (0, 0), sigma)
+        if self.look.noise <= 0.0:
+            return picture
+        y, x = self.rng.integers(0, 32, 2)
+        return cv2.add(picture, self.grain[y : y + self.height, x : x + self.width], dtype=cv2.CV_8U)
+
+
+def _aperture(look: Look, rng: np.random.Generator, height: int, width: int) -> Array | None:
+    """Return the (H, W) uint8 mask of what the optics shows; None if that is everything."""
+    if look.aperture == "full":
+        return None
+    share = rng.uniform(0.50, 0.54) if look.aperture == "circle" else rng.uniform(0.56, 0.6)
+    centre = (rng.uniform(0.48, 0.52) * width, rng.uniform(0.48, 0.52) * height)
+    field = np.zeros((height, width), np.uint8)
+    longer = max(height, width)
+    cv2.circle(
+        field, (round(centre[0] * 16), round(centre[1] * 16)), round(share * longer * 16), 1, -1, shift=4
+    )
+    return field
