@@ -50,8 +50,12 @@ class PvtFpn(nn.Module):
         return PvtFpn(out_channels=out_channels, **self._arguments)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Predict the logits of both paths together: (B, 3, H, W) in [0, 1] -> (B, out_channels, H, W)."""
-        return self.forward_parts(image)["pred"]
+        """Predict the logits of both paths together: (B, 3, H, W) in [0, 1] -> (B, out_channels, H, W).
+
+        Errors as in `forward_parts`; equal to its "pred". The appearance head, a help in training, does not run.
+        """
+        features = self._encode(image)
+        return self._decode_global(features) + _enlarge(self.head_personal(self._decode_personal(features)))
 
     def forward_parts(self, image: Tensor) -> dict[str, Tensor]:
         """Predict, and keep what the losses of PFedSIS need.
@@ -68,7 +72,7 @@ class PvtFpn(nn.Module):
         """
         features = self._encode(image)
         pred_global = self._decode_global(features)
-        personal = self.decoder_personal([x[:, x.shape[1] // 2 :] for x in features])
+        personal = self._decode_personal(features)
         parts = {"pred": pred_global + _enlarge(self.head_personal(personal)), "global": pred_global}
         if self.head_appearance is not None:
             parts["restored"] = _enlarge(self.head_appearance(personal))
@@ -83,6 +87,9 @@ class PvtFpn(nn.Module):
 
     def _decode_global(self, features: list[Tensor]) -> Tensor:
         return _enlarge(self.head_global(self.decoder_global([x[:, : x.shape[1] // 2] for x in features])))
+
+    def _decode_personal(self, features: list[Tensor]) -> Tensor:
+        return self.decoder_personal([x[:, x.shape[1] // 2 :] for x in features])
 
     def _encode(self, image: Tensor) -> list[Tensor]:
         _B, C, H, W = image.shape

@@ -14,7 +14,7 @@ def network() -> PvtFpn:
 
 @pytest.mark.parametrize(
     ("appearance_head", "published"),
-    [(False, 6_791_270), (True, 6_791_657)],  # 6791.27 K and 6791.657 K, Table V of the paper
+    [(False, 6_791_270), (True, 6_791_657)],  # 6791.27 K and 6791.657 K, Table II of the paper
 )
 def test_parameter_counts_match_the_paper_at_three_classes(appearance_head, published):
     network = PvtFpn(out_channels=3, appearance_head=appearance_head)
@@ -34,6 +34,15 @@ def test_parts_are_prediction_global_path_and_restored_image(network):
 
 def test_without_appearance_head_nothing_is_restored():
     assert set(PvtFpn().forward_parts(torch.rand(1, 3, 32, 32))) == {"pred", "global"}
+
+
+def test_prediction_alone_equals_the_part_and_leaves_the_appearance_head_out(network):
+    image = torch.rand(2, 3, 64, 96)
+    calls = []
+    hook = network.head_appearance.register_forward_hook(lambda *_: calls.append(1))
+    prediction = network(image)
+    hook.remove()
+    assert torch.equal(prediction, network.forward_parts(image)["pred"]) and not calls
 
 
 def test_prediction_is_the_sum_of_both_paths(network):

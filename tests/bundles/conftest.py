@@ -1,0 +1,149 @@
+"""A site of a few tiny frames, and the bundles run in this process."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from monai.bundle import ConfigWorkflow
+
+HEIGHT, WIDTH = 64, 96
+SITE = """\
+name: hospital-a
+dataset: pfedsis_npy
+root: data
+split:
+  train: [train/video1]
+  validation: [train/video2]
+  test: [test/video3]
+"""
+SITE_2015 = """\
+name: hospital-b
+dataset: endovis2015_rigid
+root: three
+split:
+  train: [{OP1: [0, 3]}]
+  validation: [{OP1: [3, 5]}]
+  test: [{OP1: [5, 6]}]
+"""
+IDS_2015 = np.array([0, 160, 70, 70], np.uint8)  # 1 shaft, 2 and 3 manipulator
+SIZES = {"height": HEIGHT, "width": WIDTH, "batch_size": 2, "rounds": 2, "iterations": 2}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def bundles() -> Path:
+    return Path(__file__).parents[2] / "bundles"
+
+
+@pytest.fixture
+def site_config(tmp_path: Path) -> Path:
+    """A site in PFedSIS's layout: 3 frames to train, 2 to validate, 2 of twice the size to test."""
+    _write_frames(tmp_path / "data" / "train", "video1", 3, HEIGHT, WIDTH)
+    _write_frames(tmp_path / "data" / "train", "video2", 2, HEIGHT, WIDTH)
+    _write_frames(tmp_path / "data" / "test", "video3", 2, 2 * HEIGHT, 2 * WIDTH)
+    (tmp_path / "site.yaml").write_text(SITE)
+    return tmp_path / "site.yaml"
+
+
+@pytest.fixture
+def three_class_site(tmp_path: Path) -> Path:
+    """A site in the layout of EndoVis 2015, whose class map has three classes."""
+    folder = tmp_path / "three" / "OP1"
+    for number in range(1, 7):
+        image, mask = _draw(number, HEIGHT, WIDTH)
+        for kind, array in (("Raw/img_{:02d}_raw", image), ("Masks/img_{:02d}_class", IDS_2015[mask])):
+            path = folder / f"{kind.format(number)}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(path), array)
+    path = tmp_path / "three.yaml"
+    path.write_text(SITE_2015)
+    return path
+
+
+@pytest.fixture
+def small() -> dict[str, Any]:
+    """Overrides that make training a matter of seconds."""
+    return {f"training#{name}": value for name, value in SIZES.items()}
+
+
+@pytest.fixture
+def prepare(bundles: Path) -> Callable[..., ConfigWorkflow]:
+    """Build a bundle's workflow from its configs and overrides, as the command line does."""
+
+    def prepare(bundle: str, *configs: str, **overrides: Any) -> ConfigWorkflow:
+        files = [str(bundles / bundle / "configs" / f"{config}.yaml") for config in configs]
+        kind = "infer" if configs == ("inference",) else "train"
+        return ConfigWorkflow(config_file=files, workflow_type=kind, logging_file=False, **overrides)
+
+    return prepare
+
+
+@pytest.fixture
+def run(prepare: Callable[..., ConfigWorkflow]) -> Callable[..., ConfigWorkflow]:
+    """Run a bundle from initialize to finalize."""
+
+    def run(*args: str, **overrides: Any) -> ConfigWorkflow:
+        workflow = prepare(*args, **overrides)
+        workflow.initialize()
+        workflow.run()
+        workflow.finalize()
+        return workflow
+
+    return run
+
+
+@pytest.fixture
+def refusal() -> Callable[..., str]:
+    """Call something that must fail; return the one sentence that `explain_errors` would print.
+
+    MONAI wraps the error in errors of its own, so the sentence is at the root of them.
+    """
+
+    def refusal(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+        with pytest.raises((ValueError, RuntimeError)) as caught:
+            function(*args, **kwargs)
+        error: BaseException = caught.value
+        while error.__cause__ is not None:
+            error = error.__cause__
+        assert "\n" not in str(error)
+        return str(error)
+
+    return refusal
+
+
+@pytest.fixture
+def video(tmp_path: Path) -> Path:
+    """Five frames of an MPEG-4 video, of a size that is no multiple of 32."""
+    path = tmp_path / "surgery.avi"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 10, (100, 70))
+    for index in range(5):
+        writer.write(np.full((70, 100, 3), 40 * index, np.uint8))
+    writer.release()
+    return path
+
+
+def _draw(seed: int, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """A frame (H, W, 3) of noise with one coloured bar per class, and its mask (H, W)."""
+    generator = np.random.default_rng(seed)
+    image = generator.integers(60, 120, (height, width, 3), dtype=np.uint8)
+    mask = np.zeros((height, width), dtype=np.uint8)
+    for class_id in (1, 2, 3):
+        top = int(generator.integers(0, height // 2))
+        mask[top : top + height // 2, width * class_id // 5 : width * (class_id + 1) // 5] = class_id
+    image[..., 0] += mask * 40
+    return image, mask
+
+
+def _write_frames(folder: Path, video: str, count: int, height: int, width: int) -> None:
+    for index in range(count):
+        for kind, array in zip(("image", "mask"), _draw(index, height, width), strict=True):
+            (folder / kind).mkdir(parents=True, exist_ok=True)
+            np.save(folder / kind / f"{video}frame{index:03d}.npy", array)

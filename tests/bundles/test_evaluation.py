@@ -1,0 +1,108 @@
+"""The evaluate overlay: files, numbers at the masks' resolution, refusals."""
+
+import csv
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from shared_components.bundle_config import build_network, load_bundle
+from shared_components.checkpoints import save_weights
+from shared_components.data.sites import frames, load_site, read_pair
+from shared_components.inference import enlarge, network_input
+from shared_components.metrics import frame_scores, summarise
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    torch.manual_seed(1)
+    path = tmp_path / "model.safetensors"
+    save_weights(path, build_network(load_bundle("pfedsis").network).state_dict())
+    return path
+
+
+@pytest.fixture
+def evaluate(run, site_config, small, tmp_path):
+    def evaluate(checkpoint, bundle="pfedsis", **overrides):
+        given = {
+            "site_config": str(site_config),
+            "checkpoint": checkpoint and str(checkpoint),
+            "output_dir": str(tmp_path / "results"),
+            **small,
+            **overrides,
+        }
+        run(bundle, "train", "evaluate", **given)
+        return json.loads((tmp_path / "results" / "metrics.json").read_text())
+
+    return evaluate
+
+
+def test_the_numbers_are_those_of_the_metrics_at_the_masks_resolution(evaluate, checkpoint, site_config):
+    torch.manual_seed(1)
+    network = build_network(load_bundle("pfedsis").network).eval()
+    scores = []
+    for frame in frames(load_site(site_config), "test"):
+        image, truth = read_pair(frame)
+        with torch.no_grad():
+            prediction = enlarge(network(network_input(image, 64, 96)), truth.shape)
+        assert truth.shape == (128, 192)
+        scores.append(frame_scores(prediction, truth, classes=(1, 2, 3)))
+    expected = summarise(scores, ("shaft", "wrist", "clasper"))
+    found = evaluate(checkpoint)
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_the_summary_says_what_was_evaluated(evaluate, checkpoint):
+    summary = evaluate(checkpoint)
+    assert summary["site"] == "hospital-a" and summary["split"] == "test" and summary["frames"] == 2
+    assert summary["checkpoint_sha256"] == hashlib.sha256(checkpoint.read_bytes()).hexdigest()
+    assert {"hd95", "hd95_monai", "assd"} <= set(summary["definitions"])
+
+
+def test_another_split_and_policy_can_be_asked_for(evaluate, checkpoint):
+    summary = evaluate(checkpoint, split="validation", empty_policy="paper")
+    assert summary["split"] == "validation" and summary["policy"] == "paper"
+
+
+def test_the_table_has_a_row_per_frame_and_class(evaluate, checkpoint, tmp_path):
+    summary = evaluate(checkpoint)
+    with open(tmp_path / "results" / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["video"], row["frame"], row["class"]) for row in rows[:4]] == [
+        ("test/video3", "0", "shaft"),
+        ("test/video3", "0", "wrist"),
+        ("test/video3", "0", "clasper"),
+        ("test/video3", "1", "shaft"),
+    ]
+    shaft = [float(row["dice"]) for row in rows if row["class"] == "shaft"]
+    assert np.isclose(np.mean(shaft), summary["dice"]["shaft"], atol=1e-5)
+
+
+def test_another_class_map_is_refused_by_both_numbers(evaluate, refusal, checkpoint, three_class_site):
+    sentence = refusal(evaluate, checkpoint, site_config=str(three_class_site))
+    assert "trained for 4 classes and the site has 3" in sentence and str(checkpoint) in sentence
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({"split": "tets"}, "site hospital-a has no split 'tets'; use one of train, validation, test"),
+        ({"checkpoint": None}, "checkpoint: not given; add --checkpoint"),
+        ({"splt": "test"}, "unknown option --splt; did you mean --split?"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_one_sentence(
+    evaluate, refusal, checkpoint, overrides, sentence, tmp_path
+):
+    assert sentence in refusal(evaluate, **{"checkpoint": str(checkpoint), **overrides})
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_refused_evaluation_leaves_an_earlier_result_as_it_was(evaluate, refusal, checkpoint, tmp_path):
+    earlier = evaluate(checkpoint)
+    save_weights(tmp_path / "other.safetensors", {"weight": torch.ones(1)})
+    sentence = refusal(evaluate, str(tmp_path / "other.safetensors"))
+    assert "other.safetensors is a checkpoint of another network than PvtFpn" in sentence
+    assert json.loads((tmp_path / "results" / "metrics.json").read_text()) == earlier

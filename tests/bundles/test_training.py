@@ -1,0 +1,146 @@
+"""A bundle trains one site: the same bits as a federation's loop, the right files, plain refusals."""
+
+import pytest
+import torch
+import yaml
+
+from shared_components.bundle_config import Training, build_network, load_bundle
+from shared_components.bundle_engines import MeanDice, Rounds, ValidationBatches, readable_dataset
+from shared_components.checkpoints import load_metadata, load_weights
+from shared_components.data.dataset import batches, style_statistics
+from shared_components.data.sites import load_site
+from shared_components.evaluation import quick
+from shared_components.method import load_method
+from shared_components.networks.pvt_v2 import PvtV2B0
+from shared_components.partition import partition_network
+from shared_components.training import local_iterations, make_context, make_optimizer
+
+BOTH = pytest.mark.parametrize(("bundle", "method"), [("pfedsis", "pfedsis"), ("pvt_fpn", "fedavg")])
+
+
+def settings_of(sizes: dict) -> Training:
+    return Training(**{name.removeprefix("training#"): value for name, value in sizes.items()})
+
+
+@BOTH
+def test_training_gives_the_bits_of_a_federations_local_loop(
+    run, bundle, method, site_config, small, tmp_path
+):
+    run(bundle, "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small)
+
+    settings = load_bundle(bundle, {n.removeprefix("training#"): v for n, v in small.items()}).training
+    dataset = readable_dataset(load_site(site_config), "train", settings)
+    torch.manual_seed(settings.seed)
+    network = build_network(load_bundle(bundle).network, out_channels=4)
+    optimizer = make_optimizer(network, settings)
+    algorithm = load_method(method)
+    partition = partition_network(network, algorithm.rule)
+    mean, deviation = style_statistics(dataset)
+    for number in range(settings.rounds):
+        context = make_context(settings, round=number, site=0, styles=(mean[None], deviation[None]))
+        stream = batches(dataset, batch_size=2, iterations=2, generator=context.generator, augment=True)
+        local_iterations(network, optimizer, algorithm, stream, context, partition)
+
+    trained = load_weights(tmp_path / "out" / "model.safetensors")
+    assert set(trained) == set(network.state_dict())
+    assert all(torch.equal(trained[name], value) for name, value in network.state_dict().items())
+
+
+@BOTH
+def test_training_leaves_the_last_and_the_best_weights_with_their_origin(
+    run, bundle, method, site_config, small, tmp_path
+):
+    workflow = run(bundle, "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "model.safetensors",
+        "best.safetensors",
+        "tensorboard",
+    }
+    notes = load_metadata(tmp_path / "out" / "best.safetensors")
+    assert notes["site"] == "hospital-a" and notes["bundle"] == bundle and notes["method"] == method
+    assert notes["classes"] == "background,shaft,wrist,clasper"
+    state = workflow.parser.get_parsed_content("validate#evaluator").state
+    assert notes["validation_dice"] == str(state.best_metric) and notes["round"] == str(
+        state.best_metric_epoch
+    )
+
+
+def test_training_has_every_property_that_monai_asks_for(run, site_config, small, tmp_path):
+    workflow = run("pfedsis", "train", site_config=str(site_config), output_dir=str(tmp_path), **small)
+    assert workflow.check_properties() == []
+
+
+def test_the_number_of_classes_follows_the_site(run, three_class_site, small, tmp_path):
+    run("pvt_fpn", "train", site_config=str(three_class_site), output_dir=str(tmp_path / "out"), **small)
+    assert len(load_weights(tmp_path / "out" / "model.safetensors")["head_global.weight"]) == 3
+
+
+def test_training_starts_from_imagenet_weights(prepare, site_config, small, tmp_path):
+    encoder = {name: torch.randn_like(value) for name, value in PvtV2B0().state_dict().items()}
+    torch.save(
+        {**encoder, "head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, tmp_path / "b0.pth"
+    )
+    workflow = prepare(
+        "pvt_fpn", "train", site_config=str(site_config), encoder_weights=str(tmp_path / "b0.pth"), **small
+    )
+    workflow.initialize()
+    network = workflow.parser.get_parsed_content("network")
+    assert torch.equal(network.encoder.norm4.weight, encoder["norm4.weight"])
+
+
+def test_validation_in_a_bundle_scores_as_in_a_federation(site_config, small):
+    site, settings = load_site(site_config), settings_of(small)
+    dataset = readable_dataset(site, "validation", settings)
+    torch.manual_seed(0)
+    network = build_network(load_bundle("pvt_fpn").network).eval()
+    metric = MeanDice(site)
+    for batch in ValidationBatches(dataset, batch_size=1):
+        metric.update((network(batch["image"]).detach(), batch["label"]))
+    assert metric.compute() == quick(network, dataset, site)["dice"]["mean"]
+
+
+def test_rounds_differ_from_each_other_and_repeat_in_another_process(site_config, small):
+    site, settings = load_site(site_config), settings_of(small)
+    rounds, again = (
+        Rounds(readable_dataset(site, "train", settings), settings, load_method("fedavg")) for _ in range(2)
+    )
+    first, second = list(rounds), list(rounds)
+    assert len(first) == len(rounds) == 2
+    assert not torch.equal(first[0]["image"], second[0]["image"])
+    assert torch.equal(first[0]["image"], next(iter(again))["image"])
+
+
+def test_processes_that_train_together_draw_different_batches_of_one_site(site_config, small):
+    site, settings = load_site(site_config), settings_of(small)
+    dataset = readable_dataset(site, "train", settings)
+    ranks = [Rounds(dataset, settings, load_method("pfedsis"), rank=rank) for rank in range(2)]
+    images = [next(iter(rounds))["image"] for rounds in ranks]
+    assert not torch.equal(*images)
+    assert [rounds.context.site for rounds in ranks] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({"site_config": None}, "site_config: not given; add --site_config"),
+        ({"site_config": "/nowhere/site.yaml"}, "/nowhere/site.yaml: no such file"),
+        ({"training#heigth": 64}, "training: unknown key 'heigth'"),
+        ({"site_confg": "x"}, "unknown option --site_confg; did you mean --site_config?"),
+        ({"checkpoint": "x"}, "unknown option --checkpoint"),
+        ({"encoder_weights": "/nowhere/b0.pth"}, "checkpoint /nowhere/b0.pth does not exist"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_one_sentence(
+    run, refusal, site_config, small, tmp_path, overrides, sentence
+):
+    given = {"site_config": str(site_config), "output_dir": str(tmp_path / "out"), **small, **overrides}
+    assert refusal(run, "pfedsis", "train", **given).startswith(sentence)
+    assert not (tmp_path / "out").exists()
+
+
+@BOTH
+def test_the_two_sections_that_a_federation_reads_are_plain(bundles, bundle, method):
+    document = yaml.safe_load((bundles / bundle / "configs" / "train.yaml").read_text())
+    loaded = load_bundle(bundle)
+    assert dict(loaded.network) == document["network_def"]
+    assert loaded.training == Training(**document["training"])
