@@ -3,10 +3,9 @@
 import argparse
 from pathlib import Path
 
-import numpy as np
-
 from shared_components.data.synthetic.layouts import LAYOUTS
-from shared_components.data.synthetic.looks import LOOKS, SITE_LOOKS, look_named
+from shared_components.data.synthetic.looks import LOOKS, SITE_LOOKS
+from shared_components.data.synthetic.plan import SitePlan, plan_sites
 from shared_components.data.synthetic.preview import write_contact_sheet
 from shared_components.data.synthetic.scene import SceneFrame, render_video
 from shared_components.data.synthetic.site import SPLITS, video_seed, write_site
@@ -39,19 +38,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the sites; ValueError and OSError say what is wrong with the arguments or the folder."""
     videos = _videos(args.videos)
-    sites = _plan(args)
-    for folder, look, seed, layout in sites:
+    sites = plan_sites(
+        args.out, sites=args.sites, seed=args.seed, looks=args.looks.split(","), layout=args.layout
+    )
+    for site in sites:
         path = write_site(
-            folder,
-            look=look,
-            seed=seed,
+            site.folder,
+            look=site.look,
+            seed=site.seed,
             videos=videos,
             frames_per_video=args.frames,
             height=args.height,
             width=args.width,
-            layout=layout,
+            layout=site.layout,
         )
-        print(f"{path}: look {look}, layout {layout}, {sum(videos.values())} videos of {args.frames} frames")
+        facts = f"{sum(videos.values())} videos of {args.frames} frames"
+        print(f"{path}: look {site.look}, layout {site.layout}, {facts}")
     if args.preview:
         write_contact_sheet(args.preview, _preview(args, sites))
         print(f"{args.preview}: contact sheet")
@@ -69,34 +71,16 @@ def _videos(text: str) -> dict[str, int]:
     return dict(zip(SPLITS, counts, strict=True))
 
 
-def _plan(args: argparse.Namespace) -> list[tuple[Path, str, int, str]]:
-    """Return (folder, look, seed, layout) of each site."""
-    if args.sites < 1 or args.seed < 0:
-        raise ValueError(f"--sites {args.sites} must be at least 1 and --seed {args.seed} not negative")
-    looks = [look_named(name.strip()).name for name in args.looks.split(",")]
-    layouts = list(LAYOUTS) if args.layout == "auto" else [args.layout]
-    seeds = np.random.SeedSequence(args.seed).generate_state(args.sites)
-    return [
-        (args.out / f"site-{i + 1}", looks[i % len(looks)], int(seeds[i]), layouts[i % len(layouts)])
-        for i in range(args.sites)
-    ]
-
-
-def _preview(
-    args: argparse.Namespace, sites: list[tuple[Path, str, int, str]]
-) -> dict[str, list[SceneFrame]]:
+def _preview(args: argparse.Namespace, sites: list[SitePlan]) -> dict[str, list[SceneFrame]]:
     """Render a few frames of each site's first video once more."""
     count = min(_PREVIEW_FRAMES, args.frames)
     chosen = {(2 * i + 1) * args.frames // (2 * count) for i in range(count)}
+    size = {"frames": args.frames, "height": args.height, "width": args.width}
     rows = {}
-    for folder, look, seed, layout in sites:
-        video = render_video(
-            look,
-            video_seed(seed, 1),
-            frames=args.frames,
-            height=args.height,
-            width=args.width,
-            rate=LAYOUTS[layout].rate,
-        )
-        rows[f"{folder.name}: {look}, {layout}"] = [f for i, f in enumerate(video) if i in chosen]
+    for site in sites:
+        rate = LAYOUTS[site.layout].rate
+        video = render_video(site.look, video_seed(site.seed, 1), rate=rate, **size)
+        rows[f"{site.folder.name}: {site.look}, {site.layout}"] = [
+            f for i, f in enumerate(video) if i in chosen
+        ]
     return rows

@@ -289,7 +289,7 @@ def test_the_command_cycles_through_looks_and_layouts_and_draws_a_sheet(tmp_path
     [
         (("--looks", "pink"), "look 'pink' is unknown"),
         (("--videos", "4"), "--videos '4' must be three numbers"),
-        (("--sites", "0"), "--sites 0 must be at least 1"),
+        (("--sites", "0"), "0 sites must be at least 1"),
     ],
 )
 def test_the_command_explains_wrong_arguments(tmp_path, words, message):

@@ -105,11 +105,9 @@ class Endoscope:
     def _glints(self, relief: Array) -> Array:
         """Return (H, W) mirror light of wet tissue: bright where the surface faces lamp and camera."""
         slope = relief + self.half
-        slope *= slope
-        strength = np.float32(-1.0 / self.look.glint**2)
-        return cv2.exp(cv2.transform(slope, np.array([[strength, strength, 0.0]]))) * np.float32(
-            self.look.gloss
-        )
+        fall = -1.0 / self.look.glint**2
+        exponent = cv2.transform(cv2.multiply(slope, slope), np.array([[fall, fall, 0.0]]))
+        return cv2.exp(exponent) * np.float32(self.look.gloss)
 
     def _fill_smoke(self, light: Array, moment: Moment) -> None:
         amount = self.look.smoke * moment.fume

@@ -195,13 +195,15 @@ def _phases(rng: np.random.Generator, length: float) -> tuple[Array, Array]:
 
 def _equip(rng: np.random.Generator, arms: list[Arm], phase: int, start: float, end: float) -> None:
     """Choose what each arm holds in one phase; now and then an arm, or every arm, is out of the picture."""
-    empty = rng.random() < (0.15 if phase == 0 else 0.03)
+    away = [rng.random() < share for share in (0.15, 0.1, 0.3)]
+    if away[0] and away[1]:
+        away[1] = False
+    early = rng.uniform(0.2, 0.4) * (end - start)  # how long before the end all arms leave, if they do
+    leave = end - early if rng.random() < (0.15 if phase == 0 else 0.03) else end
     for arm, choice in zip(arms, _HANDS[phase], strict=True):
         kind = choice[int(rng.integers(len(choice)))]
         held = arm.stays[-1][2] if arm.stays else None
         kind = held if held in choice and rng.random() < 0.7 else kind
-        absent = rng.random() < (0.15, 0.1, 0.3)[arm.index]
         wait = min(rng.uniform(0.0, 1.0), 0.2 * (end - start)) if start > 0 else 0.0
-        pause = end - rng.uniform(0.2, 0.4) * (end - start) if empty else end
-        if kind is not None and not absent:
-            arm.hold(start if held == kind else start + wait, pause, kind)
+        if kind is not None and not away[arm.index]:
+            arm.hold(start if held == kind else start + wait, leave, kind)
