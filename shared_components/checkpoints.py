@@ -92,8 +92,9 @@ def load_encoder(network: nn.Module, path: Path) -> None:
         CheckpointError: if any other name or shape differs; the network keeps its weights.
     """
     state = {name: tensor for name, tensor in load_weights(path).items() if not name.startswith("head.")}
-    _require_equal(network.encoder.state_dict(), state, Path(path), "PVTv2-b0 encoder")
-    network.encoder.load_state_dict(state)
+    encoder = network.get_submodule("encoder")
+    _require_equal(encoder.state_dict(), state, Path(path), "PVTv2-b0 encoder")
+    encoder.load_state_dict(state)
 
 
 def _only_tensors(path: Path, loaded: Any) -> dict[str, Tensor]:

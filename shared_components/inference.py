@@ -98,18 +98,18 @@ class PredictionFolder:
             if not cv2.imwrite(str(path), picture):
                 raise OSError(f"{path}: could not be written; check the disk's space and the folder's rights")
         if self._rate is not None:
-            self._append(np.ascontiguousarray(drawn))
+            self._append(np.ascontiguousarray(drawn), self._rate)
 
     def close(self) -> None:
         """Finish the video."""
         if self._video is not None:
             self._video.release()
 
-    def _append(self, picture: np.ndarray) -> None:
+    def _append(self, picture: np.ndarray, rate: float) -> None:
         if self._video is None:
             path = self.folder / "overlay.mp4"
             size = (picture.shape[1], picture.shape[0])
-            self._video = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"mp4v"), self._rate, size)
+            self._video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), rate, size)
             if not self._video.isOpened():
                 logger.warning(
                     "%s: OpenCV cannot write MPEG-4 video here; the PNG overlays are written", path

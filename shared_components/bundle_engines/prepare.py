@@ -50,7 +50,7 @@ def refuse_unknown_keys() -> None:
     workflow = _running_workflow()
     if workflow is None:
         return
-    present = {key for key in workflow.parser.config if key != workflow.parser.meta_key}
+    present = {key for key in workflow.parser.get() if key != workflow.parser.meta_key}
     files = [_top_level_keys(path) for path in sorted(workflow.config_root_path.glob("*.yaml"))]
     known = set().union(*(keys for keys in files if keys <= present))
     for key in sorted(present - known):

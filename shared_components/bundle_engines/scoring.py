@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from ignite.engine import Engine, Events
+from ignite.engine import Events
 from ignite.metrics import Metric
+from monai.engines import Workflow
 
 from shared_components.bundle_config import Training
 from shared_components.data.check import readable_frames
@@ -133,20 +134,20 @@ class ScoreWriter:
         self._policy = empty_policy
         self._scores: list[tuple[Frame, FrameScores]] = []
 
-    def attach(self, engine: Engine) -> None:
+    def attach(self, engine: Workflow) -> None:
         """Follow an evaluator whose batches come from `NativeFrames`."""
         engine.add_event_handler(Events.STARTED, lambda: self._scores.clear())
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._score)
         engine.add_event_handler(Events.COMPLETED, self._write)
 
-    def _score(self, engine: Engine) -> None:
+    def _score(self, engine: Workflow) -> None:
         batch = engine.state.batch
         prediction = enlarge(engine.state.output["pred"], batch["truth"].shape)
         classes = range(1, len(self._data.site.classes))
         scores = frame_scores(prediction, batch["truth"], classes=classes, policy=self._policy)
         self._scores.append((batch["frame"], scores))
 
-    def _write(self, engine: Engine) -> None:
+    def _write(self, engine: Workflow) -> None:
         names = self._data.site.classes[1:]
         summary = {
             "site": self._data.site.name,

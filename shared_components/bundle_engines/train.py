@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from ignite.engine import Engine, Events
-from monai.engines import SupervisedTrainer
+from ignite.engine import Events
+from monai.engines import SupervisedTrainer, Workflow
 from torch import Tensor, nn
 
 from shared_components.bundle_config import Training
 from shared_components.checkpoints import save_weights
 from shared_components.data.dataset import FrameDataset, batches, style_statistics
+from shared_components.data.sites import Site
 from shared_components.method import Batch, Context, Method
 from shared_components.partition import partition_network
 from shared_components.training import make_context, train_step
@@ -31,25 +31,29 @@ class Rounds:
         settings: the section `training`.
         method: what is trained; where it needs styles, the site knows its own alone.
         rank: number of this process where several train together; each draws its own batches.
-
-    Attributes:
-        context: of the round whose batches are being drawn.
     """
 
     def __init__(self, dataset: FrameDataset, settings: Training, method: Method, *, rank: int = 0) -> None:
         self.dataset = dataset
         self.settings = settings
-        self.context: Context | None = None
+        self._context: Context | None = None
         self._rank = rank
         self._next = 0
         self._styles = _own_style(dataset) if "style" in method.shares else None
+
+    @property
+    def context(self) -> Context:
+        """Of the round whose batches are being drawn."""
+        if self._context is None:
+            raise RuntimeError("no batch of any round was drawn yet; iterate over the rounds first")
+        return self._context
 
     def __len__(self) -> int:
         return self.settings.iterations
 
     def __iter__(self) -> Iterator[Batch]:
         context = make_context(self.settings, round=self._next, site=self._rank, styles=self._styles)
-        self.context = replace(context, site=0)
+        self._context = replace(context, site=0)
         self._next += 1
         yield from batches(
             self.dataset,
@@ -95,17 +99,17 @@ class LossMeans:
     def __init__(self) -> None:
         self._totals: dict[str, float] = defaultdict(float)
 
-    def attach(self, engine: Engine) -> None:
+    def attach(self, engine: Workflow) -> None:
         """Follow a trainer whose output is a dict of numbers."""
         engine.add_event_handler(Events.EPOCH_STARTED, lambda: self._totals.clear())
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._add)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._publish)
 
-    def _add(self, engine: Engine) -> None:
+    def _add(self, engine: Workflow) -> None:
         for name, value in engine.state.output.items():
             self._totals[name] += value
 
-    def _publish(self, engine: Engine) -> None:
+    def _publish(self, engine: Workflow) -> None:
         means = {name: total / engine.state.epoch_length for name, total in self._totals.items()}
         engine.state.metrics.update(means)
 
@@ -128,11 +132,11 @@ class WeightSaver:
         self._notes = notes or {}
         self._best_only = best_only
 
-    def attach(self, engine: Engine) -> None:
+    def attach(self, engine: Workflow) -> None:
         """Save at the end of an epoch; attach after the metrics."""
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._save)
 
-    def _save(self, engine: Engine) -> None:
+    def _save(self, engine: Workflow) -> None:
         if self._best_only and engine.state.best_metric_epoch != engine.state.epoch:
             return
         notes = {**self._notes, "round": str(engine.state.epoch)}
@@ -147,6 +151,6 @@ def _own_style(dataset: FrameDataset) -> tuple[Tensor, Tensor]:
     return mean[None], deviation[None]
 
 
-def notes_of(bundle: str, method: Method, site: Any) -> dict[str, str]:
+def notes_of(bundle: str, method: Method, site: Site) -> dict[str, str]:
     """What a checkpoint's header says of its origin."""
     return {"bundle": bundle, "method": method.name, "site": site.name, "classes": ",".join(site.classes)}

@@ -6,7 +6,7 @@ a half that a globally shared decoder reads and a half that a site's own decoder
 logits is the prediction.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -36,7 +36,11 @@ class PvtFpn(nn.Module):
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        self._arguments = {"appearance_head": appearance_head, "drop_path": drop_path, "dropout": dropout}
+        self._arguments: dict[str, Any] = {
+            "appearance_head": appearance_head,
+            "drop_path": drop_path,
+            "dropout": dropout,
+        }
         halves = [channels // 2 for channels in CHANNELS]
         self.encoder = PvtV2B0(drop_path=drop_path)
         self.decoder_global = FpnDecoder(halves, dropout=dropout)

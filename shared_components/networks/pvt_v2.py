@@ -132,14 +132,18 @@ class PvtV2B0(nn.Module):
 
     def __init__(self, *, drop_path: float = 0.1) -> None:
         super().__init__()
-        in_channels = 3
-        for stage, channels in enumerate(CHANNELS):
-            first = stage == 0
-            embed = PatchEmbed(in_channels, channels, kernel=7 if first else 3, stride=4 if first else 2)
-            self.add_module(f"patch_embed{stage + 1}", embed)
-            self.add_module(f"block{stage + 1}", _blocks(stage, drop_path))
-            self.add_module(f"norm{stage + 1}", nn.LayerNorm(channels, eps=1e-6))
-            in_channels = channels
+        self.patch_embed1 = PatchEmbed(3, CHANNELS[0], kernel=7, stride=4)
+        self.block1 = _blocks(0, drop_path)
+        self.norm1 = nn.LayerNorm(CHANNELS[0], eps=1e-6)
+        self.patch_embed2 = PatchEmbed(CHANNELS[0], CHANNELS[1], kernel=3, stride=2)
+        self.block2 = _blocks(1, drop_path)
+        self.norm2 = nn.LayerNorm(CHANNELS[1], eps=1e-6)
+        self.patch_embed3 = PatchEmbed(CHANNELS[1], CHANNELS[2], kernel=3, stride=2)
+        self.block3 = _blocks(2, drop_path)
+        self.norm3 = nn.LayerNorm(CHANNELS[2], eps=1e-6)
+        self.patch_embed4 = PatchEmbed(CHANNELS[2], CHANNELS[3], kernel=3, stride=2)
+        self.block4 = _blocks(3, drop_path)
+        self.norm4 = nn.LayerNorm(CHANNELS[3], eps=1e-6)
         self.apply(_initialise)
 
     def forward(self, image: Tensor) -> list[Tensor]:
