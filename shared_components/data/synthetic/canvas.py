@@ -22,6 +22,7 @@ class Canvas:
         self.albedo = np.ones((height, width, 3), np.float32)
         self.height = 4.0 * fractal(rng, height, width, 3)
         self.dull = np.zeros(self.shape, np.float32)
+        self._scratch = (np.empty_like(self.albedo), np.empty_like(self.albedo))  # fresh pages are slow
         self.detail = detail
         if detail:
             self.mottle = 1.0 + 0.14 * fractal(rng, height, width, 8, octaves=4)
@@ -29,8 +30,10 @@ class Canvas:
 
     def blend(self, colour: Array, cover: Array) -> None:
         """Mix a colour, (3,) or (H, W, 3) linear light, into the albedo by `cover` (H, W) in [0, 1]."""
-        change = colour - self.albedo
-        change *= cv2.merge([cover] * 3)
+        change, share = self._scratch
+        np.subtract(colour, self.albedo, out=change)
+        cv2.merge([cover] * 3, share)
+        change *= share
         self.albedo += change
 
     def scale(self, gain: Array) -> None:

@@ -32,11 +32,15 @@ class Plate:
 
     def stained(self, rng: np.random.Generator, share: float) -> "Plate":
         """Return the plate with about `share` of its metal stained in patches."""
-        h, w = self.cover.shape
+        columns = np.flatnonzero((self.cover == 1 + METAL).any(0))
+        if len(columns) == 0:
+            return self
+        cover = self.cover.copy()
+        region = cover[:, columns[0] : columns[-1] + 1]
+        h, w = region.shape
         level = fractal(rng, h, w, max(3.0, w / self.scale / 3.0), octaves=4)
         level += 0.5 * smooth(rng, h, w, w / self.scale * 4.0)
-        cover = self.cover.copy()
-        cover[(cover == 1 + METAL) & (level > 1.6 - 3.0 * share)] = 1 + STAINED
+        region[(region == 1 + METAL) & (level > 1.6 - 3.0 * share)] = 1 + STAINED
         return replace(self, cover=cover)
 
     def mirrored(self) -> "Plate":

@@ -79,7 +79,7 @@ class Arm:
         angle = np.deg2rad(middle + rng.uniform(-spread, spread))
         outward = np.array([np.cos(angle), np.sin(angle), 0.0])
         self.trocar = outward * (75.0, 65.0, 0.0) + (0.0, 0.0, rng.uniform(2.0, 22.0))
-        self.home = outward * rng.uniform(2.0, 11.0) + (0.0, 0.0, rng.uniform(42.0, 52.0))
+        self.home = outward * rng.uniform(3.0, 14.0) + (0.0, 0.0, rng.uniform(42.0, 52.0))
         self.home[:2] += rng.uniform(-4.0, 4.0, 2)
         self.size = rng.uniform(0.78, 1.08)
         self.roll = rng.uniform(-0.5, 0.5)

@@ -144,11 +144,11 @@ def _place(
     depth += surface[..., 2] * np.float32(basis[2, 2] * size / HEIGHT_SCALE)
     np.clip(depth, 8.0, NEAREST - 1.0, out=depth)
     front = (cover > 0) & (depth < buffers.depth[region])
-    pixel = surface.view(np.uint32)[..., 0][front].astype(
-        np.int32
-    )  # little endian: normal x, y, height, albedo
+    inside = np.flatnonzero(front)
+    # little endian: normal x and y, height, albedo
+    pixel = surface.view(np.dtype("<u4")).ravel()[inside].astype(np.int32)
     normal = ((pixel & 0xFC) << 4) | ((pixel >> 10) & 0x3F)
-    row = shader.lookup(basis)[normal] + (cover[front].astype(np.int32) - 1) * _BINS**2
+    row = shader.lookup(basis)[normal] + (cover.ravel()[inside].astype(np.int32) - 1) * _BINS**2
     buffers.finish[region][front] = row | (((pixel >> 24) & 0xFF) << 16)
     np.copyto(buffers.depth[region], depth, where=front)
     np.copyto(buffers.parts[region], np.uint8(part), where=front)
