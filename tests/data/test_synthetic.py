@@ -110,6 +110,23 @@ def test_an_aperture_hides_image_parts_and_depth_and_nothing_else():
         assert not round_.image[~seen].any()
 
 
+@pytest.mark.parametrize(("height", "width"), [(67, 101), (64, 200), (150, 70)])
+def test_any_size_of_at_least_64_renders(height, width):
+    assert clip("violet", 2, 2, height=height, width=width)[1].image.shape == (height, width, 3)
+
+
+def test_the_number_of_threads_does_not_change_a_bit():
+    threads = cv2.getNumThreads()
+    try:
+        cv2.setNumThreads(1)
+        alone = clip("amber", 3, 2, height=256, width=320)
+        cv2.setNumThreads(2)
+        for a, b in zip(alone, clip("amber", 3, 2, height=256, width=320), strict=True):
+            assert np.array_equal(a.image, b.image) and np.array_equal(a.depth, b.depth)
+    finally:
+        cv2.setNumThreads(threads)
+
+
 def test_looks_are_told_apart_by_their_mean_colour():
     def colours(look: str, seed: int) -> np.ndarray:
         seen = [frame.image[frame.depth > 0].mean(0) for frame in clip(look, seed, 2)]
