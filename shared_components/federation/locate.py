@@ -9,6 +9,7 @@ from shared_components.data.sites import Site, load_site
 from shared_components.federation.messages import Job, SiteRefusal
 
 SITE_VARIABLE = "SURGFL_SITE_CONFIG"
+SYNTHETIC = {"frames_per_video": 12, "videos": [4, 1, 1], "height": 256, "width": 320, "seed": 0}
 
 
 def find_site(name: str, *, local: Path, scenes: Path | None, job: Job, index: int) -> Site:
@@ -53,15 +54,19 @@ def _configured(name: str) -> Path | None:
 
 def _rendered(scenes: Path, job: Job, index: int) -> Path:
     """Render the synthetic site of this number, unless an earlier task has done so."""
-    from shared_components.data.synthetic import render_site
+    from shared_components.data.synthetic.plan import plan_sites
+    from shared_components.data.synthetic.site import write_site
 
-    sizes = dict(job.synthetic)
-    label = "-".join(f"{key}{_flat(value)}" for key, value in sorted(sizes.items()))
-    folder = scenes / (label or "default") / f"site-{index + 1}"
-    if not (folder / "site.yaml").is_file():
-        render_site(folder, index=index, **sizes)
-    return folder / "site.yaml"
+    sizes = {**SYNTHETIC, **job.synthetic}
+    if unknown := sorted(set(sizes) - set(SYNTHETIC)):
+        raise SiteRefusal(f"job: synthetic has no key {unknown[0]!r}; known keys: {', '.join(SYNTHETIC)}")
+    label = "-".join(f"{key}_{'_'.join(map(str, _values(sizes[key])))}" for key in sorted(sizes))
+    plan = plan_sites(scenes / label, sites=index + 1, seed=sizes.pop("seed"))[index]
+    videos = dict(zip(("train", "validation", "test"), sizes.pop("videos"), strict=True))
+    if not (plan.folder / "site.yaml").is_file():
+        write_site(plan.folder, look=plan.look, seed=plan.seed, layout=plan.layout, videos=videos, **sizes)
+    return plan.folder / "site.yaml"
 
 
-def _flat(value: object) -> str:
-    return "x".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+def _values(value: object) -> list:
+    return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -180,6 +180,14 @@ class ServerRunner:
                 self.records.append({"kind": "final", "site": site, **final})
         self._write_records()
 
+    def note_failure(self, reason: str) -> bool:
+        """Write why the run ended early into its run.json; return whether there is one."""
+        path = self.folder / "run.json"
+        if not path.is_file():
+            return False
+        write_json(path, {**json.loads(path.read_text()), "error": reason})
+        return True
+
     def record(self, site: str) -> dict[str, Any]:
         """Return the newest record of a site."""
         return next(r for r in reversed(self.records) if r.get("site") == site and r["kind"] == "site")
@@ -204,6 +212,9 @@ class ServerRunner:
         mixed = {site: groups.get(f"mixed:{site}", {}) for site in self.sites}
         self.models = Models(groups.get("shared", {}), mixed)
         self.state = groups.get("state", {})
+        run = json.loads((self.folder / "run.json").read_text())
+        run.pop("error", None)
+        write_json(self.folder / "run.json", run | {"rounds": self.job.rounds})
         return True
 
     def _save(self) -> None:

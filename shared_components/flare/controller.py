@@ -191,18 +191,24 @@ class FederationController(Controller):
             name, wire.to_shareable(message), timeout=timeout, result_received_cb=received, task_done_cb=done
         )
 
-    def _report(self, server: ServerRunner, fl_ctx: FLContext) -> None:
+    def _build_page(self, server: ServerRunner, fl_ctx: FLContext) -> Path:
         from shared_components.reporting.report import build_report
-        from shared_components.reporting.tables import demo_text
 
         root = workspace_root(fl_ctx)
-        folder: Path = root.parent / "report" if is_simulator(fl_ctx) else server.folder / "report"
-        page = build_report(server.folder, folder / "index.html")
+        folder = root.parent / "report" if is_simulator(fl_ctx) else server.folder / "report"
+        return build_report(server.folder, folder / "index.html")
+
+    def _report(self, server: ServerRunner, fl_ctx: FLContext) -> None:
+        from shared_components.reporting.tables import demo_text
+
+        page = self._build_page(server, fl_ctx)
         text = f"{demo_text(server.folder)}\nmodels  {server.folder}/<site>/model.safetensors\nreport  {page}"
         logger.info("finished\n%s", text)
         last_words.say(f"surgfl: {self.job.name} finished {self.job.rounds} rounds; report {page}")
 
     def _give_up(self, reason: str, fl_ctx: FLContext) -> None:
+        if self.server is not None and self.server.note_failure(reason):
+            self._build_page(self.server, fl_ctx)
         last_words.say(f"surgfl: job {self.job.name} FAILED: {reason}")
         self.system_panic(reason, fl_ctx)
 

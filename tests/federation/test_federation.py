@@ -1,0 +1,129 @@
+"""A whole federation in one process: equivalences, resume, names, quarantine, files."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from shared_components import training as local
+from shared_components.bundle_config import build_network, load_bundle
+from shared_components.data.dataset import FrameDataset, batches
+from shared_components.data.sites import frames, load_site
+from shared_components.federation.messages import FederationError
+from shared_components.method import load_method, method_names
+from shared_components.partition import partition_network
+
+from .conftest import TINY, make_job
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+def by_rank(federation):
+    """Weights with site names replaced by their rank."""
+    ranks = {name: str(i) for i, name in enumerate(federation.server.sites)}
+    return {ranks[k.partition("/")[0]] + k[k.index("/") :]: v for k, v in federation.weights().items()}
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_resuming_after_a_killed_round_is_bit_equal(federate, tmp_path, method):
+    """Killed in round 1, when one site has already trained it and the server has not aggregated."""
+    straight = federate(make_job(method), folder=tmp_path / "a").run()
+    broken = federate(make_job(method), folder=tmp_path / "b").run(until=1)
+    broken.round(names=["site-2"])
+    again = federate(make_job(method), folder=tmp_path / "b", resume=True)
+    assert again.resumed and again.server.round == 1
+    assert same(straight.weights(), again.run().weights())
+    assert same(straight.server.state, again.server.state)
+
+
+def test_names_of_sites_change_nothing(federate, tmp_path):
+    a = federate(folder=tmp_path / "a", names=("site-1", "site-2")).run()
+    b = federate(folder=tmp_path / "b", names=("hospital-b", "hospital-a")).run()
+    assert same(by_rank(a), by_rank(b))
+
+
+def test_one_site_alone_is_local_training(federate, scenes):
+    """FedAvg with one site equals a plain loop that never heard of a federation."""
+    found = federate(make_job("fedavg", rounds=2), names=("a",)).run().weights()
+    site = load_site(scenes[0])
+    settings = load_bundle("pvt_fpn", TINY).training
+    torch.manual_seed(settings.seed)
+    network = build_network(load_bundle("pvt_fpn").network)
+    method = load_method("fedavg")
+    partition, optimizer = partition_network(network, method.rule), local.make_optimizer(network, settings)
+    data = FrameDataset(frames(site, "train"), height=32, width=64, site=site)
+    network.train()
+    for round in range(2):
+        context = local.make_context(settings, round=round, site=0)
+        stream = batches(data, batch_size=2, iterations=2, generator=context.generator, augment=True)
+        for batch in stream:
+            optimizer.zero_grad()
+            context.segmentation(network(batch["image"]), batch["label"]).backward()
+            optimizer.step()
+    assert partition.pieces
+    assert same({f"a/{name}": value for name, value in network.state_dict().items()}, found)
+
+
+def test_local_pieces_never_leave_and_survive_between_rounds(federate):
+    federation = federate(make_job(arguments={"ape": False, "sensitivity_images": 2}))
+    federation.enrol()
+    replies = federation.round()
+    assert all("decoder_personal" not in n for r in replies.values() for n in r.pieces)
+    federation.server.finish_round(replies, {})
+    federation.round()
+    files = {
+        name: federation.sites[name]._files(federation.server.job, federation.server.folder.name)
+        for name in replies
+    }
+    kept = {name: file.load()[1] for name, file in files.items()}
+    name = "local/decoder_personal.lateral.0.weight"
+    assert not torch.equal(kept["site-1"][name], kept["site-2"][name])
+
+
+def test_finish_leaves_models_metrics_overlays_and_records(federate):
+    federation = federate(make_job(rounds=1)).run().finish()
+    folder = federation.server.folder
+    for name in federation.server.sites:
+        state = load_file(folder / name / "model.safetensors")
+        for piece, value in federation.server.models.of(name).items():
+            if "[" not in piece:
+                assert torch.equal(state[piece], value)
+        assert (folder / name / "best.safetensors").is_file()
+        final = json.loads((folder / name / "final.json").read_text())
+        assert {"dice", "iou", "assd", "hd95", "hd95_monai", "empty"} <= set(final)
+        assert list((folder / name / "overlays").glob("*.png"))
+    lines = [json.loads(line) for line in (folder / "server" / "rounds.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in lines].count("final") == 3
+    up = lines[0]["bytes"]["up"]
+    assert set(up) == {"global", "mixed", "sensitivity"} and up["global"] == up["sensitivity"]
+
+
+def test_a_site_without_the_styles_that_sge_needs_is_told(federate, scenes, tmp_path):
+    federation = federate()
+    text = scenes[1].read_text()
+    scenes[1].write_text(text + "\npublish: []\n" if "publish" not in text else text.replace("[style]", "[]"))
+    try:
+        with pytest.raises(FederationError, match="site-2 does not publish 'style'"):
+            federation.enrol()
+    finally:
+        scenes[1].write_text(text)
+
+
+def test_another_jobs_run_is_not_resumed(federate, tmp_path):
+    federate(make_job(rounds=1)).run()
+    with pytest.raises(FederationError, match="other settings of training"):
+        federate(make_job(training={**TINY, "iterations": 3}), resume=True)
+
+
+def test_resume_without_a_run_starts_one(federate):
+    assert not federate(resume=True).resumed
+
+
+def test_more_rounds_continue_a_finished_run(federate, tmp_path):
+    straight = federate(make_job(rounds=3), folder=tmp_path / "a").run()
+    federate(make_job(rounds=2), folder=tmp_path / "b").run().finish()
+    more = federate(make_job(rounds=3), folder=tmp_path / "b", resume=True).run()
+    assert same(straight.weights(), more.weights())

@@ -1,0 +1,116 @@
+"""What the server refuses, by site name and reason, and how a round survives it."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from shared_components.federation.messages import FederationError, Job, Message
+from shared_components.federation.server import RejectedUpdate
+
+from .conftest import make_job
+
+
+@pytest.fixture(scope="module")
+def round_one(tmp_path_factory, request):
+    """A federation of FedAvg after enrolment, and the sites' honest replies."""
+    from .conftest import Federation
+
+    scenes = request.getfixturevalue("scenes")
+    federation = Federation(
+        make_job("fedavg", min_sites=2),
+        tmp_path_factory.mktemp("runs"),
+        scenes,
+        ("site-1", "site-2", "site-3"),
+    )
+    federation.enrol()
+    return federation, federation.round()
+
+
+def changed(reply, *, header=None, **pieces):
+    tensors = {**reply.tensors, "pieces": {**reply.pieces, **pieces}}
+    return Message({**reply.header, **(header or {})}, tensors)
+
+
+NAME = "head_global.bias"
+
+
+def test_an_honest_update_passes(round_one):
+    federation, replies = round_one
+    assert federation.server.check_update("site-1", replies["site-1"]).samples == 4
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({NAME: torch.tensor([float("nan")] * 4)}, "not finite"),
+        ({NAME: torch.tensor([float("inf")] * 4)}, "not finite"),
+        ({NAME: torch.full((4,), 1e30)}, "largest_change"),
+        ({NAME: torch.zeros(5)}, r"torch.float32 \(5,\); it should be torch.float32 \(4,\)"),
+        ({NAME: torch.zeros(4, dtype=torch.float64)}, "float64"),
+        ({"extra": torch.zeros(1)}, "nobody asked for, the first is extra"),
+        ({"header": {"round": 7}}, "it is of round 7, this is round 0"),
+        ({"header": {"samples": 0}}, "0 samples"),
+        ({"header": {"samples": 10**9}}, "enrolled with 4"),
+        ({"header": {"samples": float("nan")}}, "nan samples"),
+        ({"header": {"samples": True}}, "True samples"),
+    ],
+)
+def test_a_bad_update_is_rejected_with_its_reason(round_one, change, words):
+    federation, replies = round_one
+    with pytest.raises(RejectedUpdate, match=words):
+        federation.server.check_update("site-2", changed(replies["site-2"], **change))
+
+
+def test_missing_pieces_and_undeclared_extras_are_rejected(round_one):
+    federation, replies = round_one
+    pieces = {n: v for n, v in replies["site-1"].pieces.items() if n != NAME}
+    with pytest.raises(RejectedUpdate, match="1 of its pieces are missing, the first is head_global.bias"):
+        federation.server.check_update("site-1", Message(replies["site-1"].header, {"pieces": pieces}))
+    with pytest.raises(RejectedUpdate, match="extras"):
+        tensors = {**replies["site-1"].tensors, "images": {"x": torch.zeros(1)}}
+        federation.server.check_update("site-1", Message(replies["site-1"].header, tensors))
+
+
+def test_a_round_survives_a_bad_update_and_records_it(federate):
+    federation = federate(make_job("fedavg", min_sites=2))
+    federation.enrol()
+    replies = federation.round()
+    replies["site-2"] = changed(replies["site-2"], **{NAME: torch.full((4,), float("nan"))})
+    record = federation.server.finish_round(replies, {})
+    assert record["rejected"] == [
+        {"site": "site-2", "reason": f"piece {NAME} has values that are not finite"}
+    ]
+    expected = (replies["site-1"].pieces[NAME].double() + replies["site-3"].pieces[NAME].double()) / 2
+    torch.testing.assert_close(federation.server.models.shared[NAME], expected.float())
+
+
+def test_too_few_updates_end_the_job_with_every_reason(federate):
+    federation = federate(make_job("fedavg"))
+    federation.enrol()
+    replies = federation.round(names=["site-1", "site-3"])
+    with pytest.raises(FederationError, match="2 valid updates and needs 3: site-2: it did not answer"):
+        federation.server.finish_round(replies, {"site-2": "it did not answer"})
+
+
+def test_sites_with_other_class_maps_are_both_named(federate):
+    federation = federate(make_job("fedavg"))
+    replies = federation.ask("enrol", federation.server.enrol_messages())
+    replies["site-3"].header["classes"] = ["background", "shaft", "manipulator"]
+    with pytest.raises(FederationError, match="site-1 and site-3 differ in their class map"):
+        federation.server.enrolled(replies)
+
+
+def test_a_missing_enrolment_is_named(federate):
+    federation = federate(make_job("fedavg"))
+    replies = federation.ask("enrol", federation.server.enrol_messages())
+    del replies["site-2"]
+    with pytest.raises(FederationError, match="site-2 did not enrol"):
+        federation.server.enrolled(replies)
+
+
+def test_job_refuses_unknown_keys_and_no_rounds():
+    with pytest.raises(ValueError, match="'round'"):
+        Job.from_json({"name": "a", "bundle": "b", "method": "c", "round": 3})
+    with pytest.raises(ValueError, match="rounds is 0"):
+        dataclasses.replace(make_job(), rounds=0)
