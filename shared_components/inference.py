@@ -92,13 +92,13 @@ class PredictionFolder:
 
     def add(self, shot: Shot, mask: np.ndarray) -> None:
         """Write one frame: uint8 ids (H, W) of the frame's size."""
-        drawn = overlay(shot.image, mask)[..., ::-1]  # RGB -> BGR
+        drawn = cv2.cvtColor(overlay(shot.image, mask), cv2.COLOR_RGB2BGR)
         for kind, picture in (("masks", mask), ("overlays", drawn)):
             path = self.folder / kind / f"{shot.name}.png"
             if not cv2.imwrite(str(path), picture):
                 raise OSError(f"{path}: could not be written; check the disk's space and the folder's rights")
         if self._rate is not None:
-            self._append(np.ascontiguousarray(drawn), self._rate)
+            self._append(drawn, self._rate)
 
     def close(self) -> None:
         """Finish the video."""
@@ -158,7 +158,7 @@ def _read(path: Path) -> np.ndarray:
     image = cv2.imread(str(path), cv2.IMREAD_COLOR)
     if image is None:
         raise InferenceError(f"image {path} cannot be read; replace it or move it out of the folder")
-    return image[..., ::-1]
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
 
 
 def _rate_of(path: Path) -> float:
@@ -181,7 +181,7 @@ def _video_shots(path: Path) -> Iterator[Shot]:
             read, image = capture.read()
             if not read:
                 break
-            yield Shot(f"frame_{count:06d}", image[..., ::-1])
+            yield Shot(f"frame_{count:06d}", cv2.cvtColor(image, cv2.COLOR_BGR2RGB))
             count += 1
     finally:
         capture.release()

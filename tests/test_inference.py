@@ -55,6 +55,12 @@ def test_items_hold_the_networks_input_and_the_frame(tmp_path):
     assert item["shot"].image.shape == (40, 50, 3)
 
 
+def test_frames_that_have_the_networks_size_already_are_taken_as_they_are(tmp_path):
+    write_image(tmp_path / "a.png", 51, size=(32, 64))
+    (item,) = FrameStream(tmp_path, height=32, width=64)
+    assert torch.allclose(item["image"], torch.tensor(0.2))
+
+
 def test_a_video_is_streamed_with_its_rate(video):
     stream = FrameStream(video, height=32, width=32)
     shots = stream.shots()
