@@ -70,6 +70,17 @@ def test_training_has_every_property_that_monai_asks_for(run, site_config, small
     assert workflow.check_properties() == []
 
 
+@pytest.mark.parametrize("arguments", [{"mode": "as_released"}, {"sge": False}, {"personal": ["decoder"]}])
+def test_a_variant_of_the_method_is_trained_from_the_command_line(
+    run, site_config, small, tmp_path, arguments
+):
+    variant = {f"method#{name}": value for name, value in arguments.items()}
+    run(
+        "pfedsis", "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small, **variant
+    )
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
 def test_the_number_of_classes_follows_the_site(run, three_class_site, small, tmp_path):
     run("pvt_fpn", "train", site_config=str(three_class_site), output_dir=str(tmp_path / "out"), **small)
     assert len(load_weights(tmp_path / "out" / "model.safetensors")["head_global.weight"]) == 3

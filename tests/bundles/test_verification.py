@@ -12,6 +12,7 @@ from monai.bundle import ConfigParser, ckpt_export, verify_metadata, verify_net_
 from shared_components.bundle_config import build_network, load_bundle
 from shared_components.checkpoints import export_pt, save_weights
 
+pytestmark = pytest.mark.filterwarnings("ignore:No hash value:UserWarning")
 SCHEMA = Path(__file__).with_name("metadata_schema.json")
 EACH = pytest.mark.parametrize("bundle", ["pfedsis", "pvt_fpn"])
 

@@ -100,12 +100,13 @@ def test_another_number_of_classes_keeps_all_else():
     assert all(torch.equal(*pair) for pair in zip(found.parameters(), expected.parameters(), strict=True))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_scripting_changes_nothing(network):
     image = torch.rand(2, 3, 64, 96)
     assert torch.equal(torch.jit.script(network)(image), network(image))
 
 
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 def test_tracing_changes_nothing(network):
     image = torch.rand(2, 3, 64, 96)
     assert torch.equal(torch.jit.trace(network, image)(image), network(image))

@@ -97,11 +97,11 @@ def test_initial_values_follow_the_official_code():
     torch.manual_seed(0)
     encoder = PvtV2B0()
     query = encoder.block4[0].attn.q
-    assert abs(float(query.weight.std()) - 0.02) < 0.001 and not query.bias.any()
+    assert abs(query.weight.std().item() - 0.02) < 0.001 and not query.bias.any()
     fan_out = 3 * 3 * 256
-    assert abs(float(encoder.patch_embed4.proj.weight.std()) - (2 / fan_out) ** 0.5) < 0.001
+    assert abs(encoder.patch_embed4.proj.weight.std().item() - (2 / fan_out) ** 0.5) < 0.001
     depthwise = encoder.block4[0].mlp.dwconv.dwconv.weight
-    assert abs(float(depthwise.std()) - (2 / 9) ** 0.5) < 0.02
+    assert abs(depthwise.std().item() - (2 / 9) ** 0.5) < 0.02
     assert bool((encoder.norm1.weight == 1).all())
 
 
