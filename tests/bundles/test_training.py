@@ -1,5 +1,6 @@
 """A bundle trains one site: the same bits as a federation's loop, the right files, plain refusals."""
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -147,6 +148,16 @@ def test_a_wrong_command_line_is_refused_in_one_sentence(
     given = {"site_config": str(site_config), "output_dir": str(tmp_path / "out"), **small, **overrides}
     assert refusal(run, "pfedsis", "train", **given).startswith(sentence)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_mask_with_an_unknown_id_is_named_before_training(run, refusal, site_config, small, tmp_path):
+    path = tmp_path / "data" / "train" / "mask" / "video2frame001.npy"
+    np.save(path, np.full((64, 96), 9, np.uint8))
+    sentence = refusal(
+        run, "pfedsis", "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small
+    )
+    assert "hospital-a" in sentence and str(path) in sentence and "9" in sentence
+    assert not (tmp_path / "out" / "model.safetensors").exists()
 
 
 @BOTH
