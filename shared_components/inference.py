@@ -86,6 +86,7 @@ class PredictionFolder:
     def __init__(self, folder: str | Path, *, rate: float | None = None) -> None:
         self.folder = Path(folder)
         self._rate = rate
+        self._count = 0
         self._video: cv2.VideoWriter | None = None
         for kind in ("masks", "overlays"):
             (self.folder / kind).mkdir(parents=True, exist_ok=True)
@@ -97,13 +98,15 @@ class PredictionFolder:
             path = self.folder / kind / f"{shot.name}.png"
             if not cv2.imwrite(str(path), picture):
                 raise OSError(f"{path}: could not be written; check the disk's space and the folder's rights")
+        self._count += 1
         if self._rate is not None:
             self._append(drawn, self._rate)
 
     def close(self) -> None:
-        """Finish the video."""
+        """Finish the video and say what was written."""
         if self._video is not None:
             self._video.release()
+        logger.info("%s: wrote masks and overlays of %d frames", self.folder, self._count)
 
     def _append(self, picture: np.ndarray, rate: float) -> None:
         if self._video is None:

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,18 +20,22 @@ from ignite.metrics import Metric
 from monai.engines import Workflow
 
 from shared_components.bundle_config import Training
+from shared_components.bundle_engines.prepare import ConfigError
 from shared_components.data.check import readable_frames
 from shared_components.data.dataset import FrameDataset
 from shared_components.data.sites import Frame, Site, SiteError, read_pair
 from shared_components.inference import enlarge, network_input
 from shared_components.metrics import (
     DISTANCE_METRICS,
+    POLICIES,
     REGION_METRICS,
     FrameScores,
     frame_scores,
     region_scores,
     summarise,
 )
+
+logger = logging.getLogger(__name__)
 
 DEFINITIONS = {
     "dice": "per frame and class twice the overlap over the sum of both areas, then the mean over frames",
@@ -123,11 +128,16 @@ class ScoreWriter:
         output_dir: folder of both files, made where it does not exist.
         checkpoint: the weights evaluated; their name and SHA-256 are written down.
         empty_policy: what a class counts that is empty in a frame: "diagonal", or "paper" for comparison.
+
+    Raises:
+        ConfigError: the policy is unknown.
     """
 
     def __init__(
         self, data: NativeFrames, output_dir: str, *, checkpoint: str, empty_policy: str = "diagonal"
     ) -> None:
+        if empty_policy not in POLICIES:
+            raise ConfigError(f"empty_policy is {empty_policy!r}; use one of {', '.join(POLICIES)}")
         self._data = data
         self._folder = Path(output_dir)
         self._checkpoint = Path(checkpoint)
@@ -135,10 +145,10 @@ class ScoreWriter:
         self._scores: list[tuple[Frame, FrameScores]] = []
 
     def attach(self, engine: Workflow) -> None:
-        """Follow an evaluator whose batches come from `NativeFrames`."""
+        """Follow an evaluator whose batches come from `NativeFrames`; attach before what prints the metrics."""
         engine.add_event_handler(Events.STARTED, lambda: self._scores.clear())
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._score)
-        engine.add_event_handler(Events.COMPLETED, self._write)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self._write)
 
     def _score(self, engine: Workflow) -> None:
         batch = engine.state.batch
@@ -160,7 +170,9 @@ class ScoreWriter:
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "metrics.json").write_text(json.dumps(summary, indent=2) + "\n")
         (self._folder / "metrics.csv").write_text(_table(self._scores, names))
-        engine.state.metrics.update({metric: summary[metric]["mean"] for metric in REGION_METRICS})
+        logger.info("%s: wrote metrics.json and metrics.csv of %d frames", self._folder, summary["frames"])
+        means = {metric: summary[metric]["mean"] for metric in REGION_METRICS + DISTANCE_METRICS}
+        engine.state.metrics.update({metric: mean for metric, mean in means.items() if mean is not None})
 
 
 def _table(scored: Sequence[tuple[Frame, FrameScores]], names: Sequence[str]) -> str:

@@ -90,6 +90,7 @@ def test_another_class_map_is_refused_by_both_numbers(evaluate, refusal, checkpo
     [
         ({"split": "tets"}, "site hospital-a has no split 'tets'; use one of train, validation, test"),
         ({"checkpoint": None}, "checkpoint: not given; add --checkpoint"),
+        ({"empty_policy": "skip"}, "empty_policy is 'skip'; use one of diagonal, paper"),
         ({"splt": "test"}, "unknown option --splt; did you mean --split?"),
     ],
 )
