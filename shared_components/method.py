@@ -87,13 +87,30 @@ class Context:
     received: Pieces = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False)  # a seam is itself: tensors do not compare
+class Seam:
+    """Where an objective has cut the graph in two, so that terms can share the way behind it.
+
+    ``twin`` is ``upstream`` detached; the terms are computed from the twin.
+    """
+
+    upstream: Tensor
+    twin: Tensor
+
+    @classmethod
+    def cut(cls, tensor: Tensor) -> Seam:
+        """Cut the graph at a tensor."""
+        return cls(tensor, tensor.detach().requires_grad_())
+
+
 @dataclass(frozen=True)
 class Term:
-    """One term of the local loss and the role it reaches (``None``: every parameter)."""
+    """One term of the local loss, the role it reaches (``None``: every parameter) and the seams it crosses."""
 
     name: str
     value: Tensor
     role: Role | None = None
+    seams: tuple[Seam, ...] = ()
 
 
 Objective = Callable[[nn.Module, Batch, Context], Sequence[Term]]

@@ -19,22 +19,47 @@ def segmentation_objective(network: nn.Module, batch: Batch, context: Context) -
 def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partition) -> None:
     """Set ``.grad`` of every parameter so that a term reaches only the slices of its own role.
 
-    Roles that see the same sum of terms share one backward pass, and each pass computes weight gradients
-    for its own parameters only: one pass for FedAvg, two for PFedSIS (Algorithm 1), never three.
-    A tensor with slices of two roles takes part in both passes and keeps the rows of each.
+    Roles that see the same terms share one backward pass, and each pass computes weight gradients for its
+    own parameters only: one pass for FedAvg, two for PFedSIS (Algorithm 1). A tensor with slices of two roles
+    takes part in both and keeps the rows of each. Gradients that two roles share at a seam are computed once,
+    so that PFedSIS's second pass runs through the personal decoder and the encoder alone.
     """
     parameters = dict(network.named_parameters())
     for parameter in parameters.values():
         parameter.grad = None
     targets = _targets(terms, partition)
+    at_seams: dict[tuple[int, frozenset[str]], Tensor] = {}
     for number, (names, roles) in enumerate(targets, start=1):
-        loss = torch.stack([term.value for term in terms if term.name in names]).sum()
+        chosen = [term for term in terms if term.name in names]
         pieces = [p for p in partition.with_roles(*roles).values() if p.tensor in parameters]
         tensors = list(dict.fromkeys(p.tensor for p in pieces))
-        gradients = torch.autograd.grad(
-            loss, [parameters[t] for t in tensors], retain_graph=number < len(targets), allow_unused=True
-        )
+        gradients = _gradients(chosen, [parameters[t] for t in tensors], at_seams, keep=number < len(targets))
         _write(dict(zip(tensors, gradients, strict=True)), pieces, parameters)
+
+
+def _gradients(
+    terms: Sequence[Term], inputs: list[nn.Parameter], known: dict[tuple[int, frozenset[str]], Tensor], *, keep: bool
+) -> list[Tensor | None]:
+    """Differentiate the sum of the terms, first down to the seams and then from there on."""
+    seams = list(dict.fromkeys(seam for term in terms for seam in term.seams))
+    keys = [(id(seam), frozenset(t.name for t in terms if seam in t.seams)) for seam in seams]
+    missing = [(key, seam) for key, seam in zip(keys, seams, strict=True) if key not in known]
+    loss = torch.stack([term.value for term in terms]).sum()
+    found = torch.autograd.grad(
+        loss, [*inputs, *(seam.twin for _, seam in missing)], retain_graph=keep, allow_unused=True
+    )
+    direct, reached = found[: len(inputs)], found[len(inputs) :]
+    known.update({key: gradient for (key, _), gradient in zip(missing, reached, strict=True)})
+    if not seams:
+        return list(direct)
+    behind = torch.autograd.grad(
+        [seam.upstream for seam in seams],
+        inputs,
+        grad_outputs=[known[key] for key in keys],
+        retain_graph=keep,
+        allow_unused=True,
+    )
+    return [a if b is None else b if a is None else a + b for a, b in zip(direct, behind, strict=True)]
 
 
 def _targets(terms: Sequence[Term], partition: Partition) -> list[tuple[frozenset[str], list[Role]]]:

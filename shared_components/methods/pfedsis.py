@@ -24,6 +24,7 @@ from shared_components.method import (
     Method,
     Models,
     Profile,
+    Seam,
     State,
     Term,
     Update,
@@ -163,10 +164,11 @@ class Objective:
         if self.released:
             return self._released(network, batch, context)
         image, label = batch["image"], batch["label"]
-        parts = network.forward_parts(image)
-        terms = [Term("segmentation", context.segmentation(parts["pred"], label))]
-        if self.ape:
-            terms.append(Term("appearance", appearance_loss(parts["restored"], image), Role.MIXED))  # Eq. (5)
+        shared, own = ([Seam.cut(half) for half in halves] for halves in network.encode(image))
+        parts = network.decode([seam.twin for seam in shared], [seam.twin for seam in own])
+        terms = [Term("segmentation", context.segmentation(parts["pred"], label), seams=(*shared, *own))]
+        if self.ape:  # Eq. (5)
+            terms.append(Term("appearance", appearance_loss(parts["restored"], image), Role.MIXED, tuple(own)))
         if self.sge:
             count = max(1, round(self.share * len(image)))
             styled = _cross_style(image[:count], context)  # Eqs. (10), (11)

@@ -55,8 +55,9 @@ class PvtFpn(nn.Module):
 
         Errors as in `forward_parts`; equal to its "pred". The appearance head, a help in training, does not run.
         """
-        features = self._encode(image)
-        return self._decode_global(features) + _enlarge(self.head_personal(self._decode_personal(features)))
+        shared, own = self.encode(image)
+        pred_global = self.head_global(self.decoder_global(shared))
+        return _enlarge(pred_global) + _enlarge(self.head_personal(self.decoder_personal(own)))
 
     def forward_parts(self, image: Tensor) -> dict[str, Tensor]:
         """Predict, and keep what the losses of PFedSIS need.
@@ -71,9 +72,12 @@ class PvtFpn(nn.Module):
         Raises:
             ValueError: if H or W is not a multiple of 32.
         """
-        features = self._encode(image)
-        pred_global = self._decode_global(features)
-        personal = self._decode_personal(features)
+        return self.decode(*self.encode(image))
+
+    def decode(self, shared: list[Tensor], own: list[Tensor]) -> dict[str, Tensor]:
+        """Predict from the two halves of the features, see `encode`; returns what `forward_parts` does."""
+        pred_global = _enlarge(self.head_global(self.decoder_global(shared)))
+        personal = self.decoder_personal(own)
         parts = {"pred": pred_global + _enlarge(self.head_personal(personal)), "global": pred_global}
         if self.head_appearance is not None:
             parts["restored"] = _enlarge(self.head_appearance(personal))
@@ -84,15 +88,11 @@ class PvtFpn(nn.Module):
 
         Args and errors as in `forward_parts`; equal to its "global".
         """
-        return self._decode_global(self._encode(image))
+        shared, _ = self.encode(image)
+        return _enlarge(self.head_global(self.decoder_global(shared)))
 
-    def _decode_global(self, features: list[Tensor]) -> Tensor:
-        return _enlarge(self.head_global(self.decoder_global([x[:, : x.shape[1] // 2] for x in features])))
-
-    def _decode_personal(self, features: list[Tensor]) -> Tensor:
-        return self.decoder_personal([x[:, x.shape[1] // 2 :] for x in features])
-
-    def _encode(self, image: Tensor) -> list[Tensor]:
+    def encode(self, image: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Return both halves of the four feature maps: the channels of the shared decoder and of the own one."""
         _B, C, H, W = image.shape
         stride = self.stride
         if C != 3 or H % stride or W % stride or H * W == 0:
@@ -101,7 +101,8 @@ class PvtFpn(nn.Module):
                 f"PvtFpn takes images of 3 channels, height and width multiples of {stride}, "
                 f"and got {C} channels of {H}x{W}; {rows}x{columns} would do"
             )
-        return self.encoder(image)
+        features = self.encoder(image)
+        return [x[:, : x.shape[1] // 2] for x in features], [x[:, x.shape[1] // 2 :] for x in features]
 
 
 def _enlarge(logits: Tensor) -> Tensor:
