@@ -15,6 +15,8 @@ from torch import nn
 from shared_components.bundle_config import Training
 from shared_components.data.dataset import FrameDataset
 from shared_components.data.sites import Frame, Site, frames, read_image, read_mask
+from shared_components.data.transforms import resize_image
+from shared_components.inference import enlarge, network_input
 from shared_components.metrics import frame_scores, region_scores, summarise
 from shared_components.training import predict
 
@@ -39,34 +41,17 @@ def quick(network: nn.Module, dataset: FrameDataset, site: Site, *, batch_size: 
     return plain(summarise(scores, names))
 
 
-def predict_frame(network: nn.Module, image: np.ndarray, *, height: int, width: int) -> np.ndarray:
-    """Predict one frame at its own resolution.
-
-    Args:
-        image: (H, W, 3) uint8 RGB.
-        height: The network's input height; likewise ``width``.
-
-    Returns:
-        (H, W) uint8 class ids: the argmax of the logits, enlarged with nearest neighbours as in the released code.
-    """
-    where = next(network.parameters()).device
-    small = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
-    tensor = (
-        torch.from_numpy(small).permute(2, 0, 1)[None].to(where).float() / 255
-    )  # (H, W, 3) -> (1, 3, H, W)
-    ids = predict(network, tensor)[0].cpu().numpy()
-    return cv2.resize(ids, (image.shape[1], image.shape[0]), interpolation=cv2.INTER_NEAREST)
-
-
 def predictions(
     network: nn.Module, site_frames: list[Frame], settings: Training
 ) -> Iterator[tuple[Frame, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield (frame, image, truth, prediction) at the original resolution, one frame at a time."""
+    """Yield (frame, image, truth, prediction) one frame at a time; the last two at the mask's own resolution."""
+    where = next(network.parameters()).device
+    network.eval()
     for frame in site_frames:
         image, truth = read_image(frame), read_mask(frame)
-        if image.shape[:2] != truth.shape:  # the PFedSIS pack keeps test masks at their native size
-            image = cv2.resize(image, truth.shape[::-1], interpolation=cv2.INTER_LINEAR)
-        yield frame, image, truth, predict_frame(network, image, height=settings.height, width=settings.width)
+        with torch.no_grad():
+            logits = network(network_input(image, settings.height, settings.width).to(where))
+        yield frame, image, truth, enlarge(logits, truth.shape)
 
 
 def thorough(network: nn.Module, site: Site, split: str, settings: Training, folder: Path) -> dict[str, Any]:
@@ -79,6 +64,9 @@ def thorough(network: nn.Module, site: Site, split: str, settings: Training, fol
     for number, (frame, image, truth, prediction) in enumerate(predictions(network, chosen, settings)):
         scores.append(frame_scores(prediction, truth, classes=range(1, len(site.classes))))
         if number in shown:
+            image = resize_image(
+                image, *truth.shape
+            )  # the PFedSIS pack keeps test masks at their native size
             picture = triptych(image, truth, prediction, site.classes)
             path = folder / "overlays" / f"{split}-{number:04d}-{frame.video}-{frame.index}.png"
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,11 @@ def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partit
 
 
 def _gradients(
-    terms: Sequence[Term], inputs: list[nn.Parameter], known: dict[tuple[int, frozenset[str]], Tensor], *, keep: bool
+    terms: Sequence[Term],
+    inputs: list[nn.Parameter],
+    known: dict[tuple[int, frozenset[str]], Tensor],
+    *,
+    keep: bool,
 ) -> list[Tensor | None]:
     """Differentiate the sum of the terms, first down to the seams and then from there on."""
     seams = list(dict.fromkeys(seam for term in terms for seam in term.seams))

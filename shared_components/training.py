@@ -8,8 +8,7 @@ five seconds to import). A test proves both give equal bits.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -45,10 +44,15 @@ def make_context(training: Training, *, round: int, site: int, **known: Any) -> 
     return Context(
         round=round,
         site=site,
-        segmentation=partial(segmentation_loss, **training.segmentation_loss),
+        segmentation=_segmentation(training),
         generator=torch.Generator().manual_seed(seed),
         **known,
     )
+
+
+def _segmentation(training: Training) -> Callable[[Tensor, Tensor], Tensor]:
+    weights = dict(training.segmentation_loss)
+    return lambda logits, label: segmentation_loss(logits, label, **weights)
 
 
 def round_seed(seed: int, site: int, round: int) -> int:

@@ -20,7 +20,7 @@ def in_site_order(updates: Sequence[Update]) -> list[Update]:
     return [by_site[site] for site in site_order(by_site)]
 
 
-def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float] | Sequence[Tensor]) -> Tensor:
+def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -> Tensor:
     """Return sum_k w_k x_k, accumulated in float64 in the order given and cast back to the inputs' dtype.
 
     Integer tensors (step counters) are not averaged: their maximum is returned.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -302,6 +303,7 @@ def open_run(job: Job, root: Path, *, resume: bool) -> Path:
         while (folder := jobs / (f"{stamp}-{number}" if number else stamp)).exists():
             number += 1
         folder.mkdir(parents=True)
+        _point_latest_to(folder)
         return folder
     before = json.loads((newest / "run.json").read_text())["job"]
     now = json.loads(json.dumps(job.to_json()))
@@ -312,6 +314,13 @@ def open_run(job: Job, root: Path, *, resume: bool) -> Path:
             "put them back to resume, or unset SURGFL_RESUME to start a new run"
         )
     return newest
+
+
+def _point_latest_to(folder: Path) -> None:
+    """Let ``latest`` beside the run name it, for people and scripts."""
+    beside = folder.with_name(f".latest.{os.getpid()}")
+    beside.symlink_to(folder.name)
+    os.replace(beside, folder.with_name("latest"))
 
 
 def _profile(site: str, header: Mapping[str, Any]) -> Profile:

@@ -94,5 +94,5 @@ def state_root(workspace_root: Path, *, simulator: bool) -> Path:
 
 def newest_run(folder: Path) -> Path | None:
     """Return the newest run of a job that has a server state."""
-    runs = [p.parent for p in folder.glob("*/run.json") if RoundFiles(p.parent / "server").rounds()]
+    runs = [p.parent for p in folder.glob("[0-9]*/run.json") if RoundFiles(p.parent / "server").rounds()]
     return max(runs, key=lambda p: p.name, default=None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,8 @@ from shared_components.method import (
 )
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Partition, Pieces, Role, Slice, cut
+
+TwoPaths = Any  # a network with encode, decode, forward_parts and forward_global: `networks.pvt_fpn.PvtFpn`
 
 MODES = ("corrected", "as_released")
 PERSONAL_PARTS = ("decoder", "q", "k", "v")
@@ -158,7 +161,7 @@ class Objective:
     released: bool
     share: float
 
-    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+    def __call__(self, network: TwoPaths, batch: Batch, context: Context) -> list[Term]:
         if not (self.ape or self.sge):
             return segmentation_objective(network, batch, context)
         if self.released:
@@ -168,7 +171,9 @@ class Objective:
         parts = network.decode([seam.twin for seam in shared], [seam.twin for seam in own])
         terms = [Term("segmentation", context.segmentation(parts["pred"], label), seams=(*shared, *own))]
         if self.ape:  # Eq. (5)
-            terms.append(Term("appearance", appearance_loss(parts["restored"], image), Role.MIXED, tuple(own)))
+            terms.append(
+                Term("appearance", appearance_loss(parts["restored"], image), Role.MIXED, tuple(own))
+            )
         if self.sge:
             count = max(1, round(self.share * len(image)))
             styled = _cross_style(image[:count], context)  # Eqs. (10), (11)
@@ -178,7 +183,7 @@ class Objective:
             )  # Eq. (12)
         return terms
 
-    def _released(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+    def _released(self, network: TwoPaths, batch: Batch, context: Context) -> list[Term]:
         """(L_seg + L_seg_mix + L_res + L_res_mix) / 2, all reaching every parameter."""
         images = [batch["image"]] + [_cross_style(batch["image"], context)] * self.sge
         terms: list[Term] = []
@@ -215,7 +220,7 @@ class Sensitivity:
     released: bool
 
     def __call__(
-        self, network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition
+        self, network: TwoPaths, batches: Iterable[Batch], context: Context, partition: Partition
     ) -> Extras:
         parameters = dict(network.named_parameters())
         tensors = list(dict.fromkeys(p.tensor for p in partition.with_roles(Role.GLOBAL).values()))

@@ -65,7 +65,7 @@ def test_a_bad_update_is_rejected_with_its_reason(round_one, change, words):
 def test_missing_pieces_and_undeclared_extras_are_rejected(round_one):
     federation, replies = round_one
     pieces = {n: v for n, v in replies["site-1"].pieces.items() if n != NAME}
-    with pytest.raises(RejectedUpdate, match="1 of its pieces are missing, the first is head_global.bias"):
+    with pytest.raises(RejectedUpdate, match=r"1 of its pieces are missing, the first is head_global\.bias"):
         federation.server.check_update("site-1", Message(replies["site-1"].header, {"pieces": pieces}))
     with pytest.raises(RejectedUpdate, match="extras"):
         tensors = {**replies["site-1"].tensors, "images": {"x": torch.zeros(1)}}

@@ -90,7 +90,7 @@ def test_no_local_piece_is_asked_for(built):
 
 
 def test_the_objective_gives_finite_terms_that_reach_the_network(built):
-    method, network, partition = built
+    method, network, _ = built
     context = Context(
         round=0,
         segmentation=segmentation_loss,

@@ -108,6 +108,10 @@ def test_each_part_can_be_personal_alone(network, personal):
         assert rows(partition, "encoder.block2.0.attn.kv.weight", Role.LOCAL) == expected
 
 
+def gradients_of(value, parameters):
+    return torch.autograd.grad(value, list(parameters.values()), retain_graph=True, allow_unused=True)
+
+
 def test_routing_of_algorithm_1_on_the_real_network(network):
     """Three separate backward passes with masks, against the two passes of the method."""
     network.eval()
@@ -128,13 +132,7 @@ def test_routing_of_algorithm_1_on_the_real_network(network):
     }
     parameters = dict(network.named_parameters())
     grads = {
-        key: dict(
-            zip(
-                parameters,
-                torch.autograd.grad(v, list(parameters.values()), retain_graph=True, allow_unused=True),
-            )
-        )
-        for key, v in losses.items()
+        key: dict(zip(parameters, gradients_of(v, parameters), strict=True)) for key, v in losses.items()
     }
     for piece in partition:
         own = "csc" if piece.role is Role.GLOBAL else "ar"
