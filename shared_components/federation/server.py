@@ -48,6 +48,8 @@ class ServerRunner:
         self.state: dict[str, Tensor] = {}
         self.records: list[dict[str, Any]] = []
         self._files = RoundFiles(folder / "server")
+        self._sent_at = time.perf_counter()
+        self._noted: dict[str, dict[str, Any]] = {}  # records of the round under way
 
     @property
     def needed(self) -> int:
@@ -91,9 +93,15 @@ class ServerRunner:
 
     def round_messages(self) -> dict[str, Message]:
         """Return every site's own message for the current round (or for the finish, after the last)."""
-        return {
-            site: self._message(site, {"styles": self._styles()}, self.models.of(site)) for site in self.sites
-        }
+        self._sent_at = time.perf_counter()
+        header = {"styles": self._styles()}
+        return {site: self._message(site, header, self.models.of(site)) for site in self.sites}
+
+    def note_reply(self, site: str, reply: Message) -> dict[str, Any]:
+        """Record a reply as soon as it is there, once; return the record."""
+        if site not in self._noted:
+            self._noted[site] = self._record_site(site, reply)
+        return self._noted[site]
 
     def check_update(self, site: str, reply: Message) -> Update:
         """Turn a reply into an update.
@@ -145,8 +153,10 @@ class ServerRunner:
             FederationError: Fewer valid updates than the round needs.
         """
         updates, rejected = [], dict(failures)
+        wall = time.perf_counter() - self._sent_at
         for site in site_order(replies):
-            self._record_site(site, replies[site])
+            seconds = self.note_reply(site, replies[site]).setdefault("seconds", {})
+            seconds["waiting"] = max(0.0, wall - seconds.get("total", 0.0))
             try:
                 updates.append(self.check_update(site, replies[site]))
             except RejectedUpdate as error:
@@ -165,10 +175,12 @@ class ServerRunner:
             "kind": "aggregation",
             "round": self.round,
             "seconds": time.perf_counter() - started,
+            "seconds_wall": wall,
             "rejected": [{"site": site, "reason": reason} for site, reason in rejected.items()],
             **result.report,
         }
-        self.records.append(record)
+        self.records += [self._noted[site] for site in site_order(self._noted)] + [record]
+        self._noted = {}
         self.round += 1
         self._save()
         return record
@@ -176,7 +188,7 @@ class ServerRunner:
     def finished(self, replies: Mapping[str, Message]) -> None:
         """Record the metrics of the final models."""
         for site in site_order(replies):
-            self._record_site(site, replies[site])
+            self.records.append(self._record_site(site, replies[site]))
             if final := replies[site].header.get("final"):
                 self.records.append({"kind": "final", "site": site, **final})
         self._write_records()
@@ -188,10 +200,6 @@ class ServerRunner:
             return False
         write_json(path, {**json.loads(path.read_text()), "error": reason})
         return True
-
-    def record(self, site: str) -> dict[str, Any]:
-        """Return the newest record of a site."""
-        return next(r for r in reversed(self.records) if r.get("site") == site and r["kind"] == "site")
 
     # ---- state
 
@@ -251,18 +259,18 @@ class ServerRunner:
             self.folder / "server" / "rounds.jsonl", "".join(json.dumps(r) + "\n" for r in self.records)
         )
 
-    def _record_site(self, site: str, reply: Message) -> None:
+    def _record_site(self, site: str, reply: Message) -> dict[str, Any]:
         header = reply.header
         keys = ("samples", "loss", "metrics", "seconds", "memory_mb")
         record = {
             "kind": "site",
-            "round": header["round"],
+            "round": self.round,
             "site": site,
             **{k: header[k] for k in keys if k in header},
         }
         sent = self.models.of(site)
         record["bytes"] = {"up": self._bytes(reply.tensors), "down": self._bytes({"pieces": sent})}
-        self.records.append(record)
+        return record
 
     def _bytes(self, tensors: Mapping[str, Pieces]) -> dict[str, int]:
         sizes = {group: total_bytes(pieces) for group, pieces in tensors.items() if group != "pieces"}

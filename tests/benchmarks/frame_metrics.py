@@ -1,6 +1,6 @@
 """Compare the frame metrics with medpy and MONAI on instrument-like masks of 1280 x 1024 pixels.
 
-    PYTHONPATH=. python benchmarks/metrics.py            # about 30 s, one thread
+    python -m tests.benchmarks.frame_metrics            # about 30 s, one thread
 
 Every figure is the median over the frames of each frame's best time, taken in this one run, so the ratios hold
 on a busy machine too. medpy and MONAI are left out where they are not installed.

@@ -1,0 +1,23 @@
+"""Print all ratios: `make bench`, about eight minutes on two quiet cores."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from shared_components.federation.provenance import commit, hardware
+from tests.benchmarks import frame_metrics, simulator, site_round
+
+
+def main() -> None:
+    print(f"commit {commit()}, {hardware()}, one thread per site\n")
+    with tempfile.TemporaryDirectory() as folder:
+        site_round.main(Path(folder) / "sites")
+        print()
+        simulator.main(Path(folder) / "simulator")
+    print()
+    frame_metrics.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What FLARE adds: a round with `-t 3` beside the same training without FLARE, start-up per task, bytes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from tests.benchmarks.site_round import SIZE, render
+
+JOBS = Path(__file__).resolve().parents[2] / "nvflare_jobs"
+ROUNDS = 4
+
+
+def main(folder: Path) -> None:
+    """Print the ratios."""
+    scenes = render(folder, sites=3)
+    parallel = run_simulator(folder, scenes, "parallel", "-t", "3")
+    alone = without_flare(folder, scenes)
+    plain = run_simulator(folder, scenes, "plain", rounds=2)
+    print(
+        f"FLARE, FedAvg, three sites, {SIZE['iterations']} steps of {SIZE['height']}x{SIZE['width']} a round"
+    )
+    print(
+        f"  round with -t 3 / without FLARE   {parallel['round']:.2f} s / {alone:.2f} s = {parallel['round'] / alone:.2f}"
+    )
+    print(
+        f"  task to training, plain command   {plain['starting']:.1f} s (mean of {plain['tasks']} tasks, validation aside)"
+    )
+    print(f"  bytes on loopback / declared      {parallel['sent'] / 1e6:.1f} MB / {parallel['declared'] / 1e6:.1f} MB"
+          f" = {parallel['sent'] / parallel['declared']:.3f}")  # fmt: skip
+
+
+def run_simulator(
+    folder: Path, scenes: list[Path], name: str, *options: str, rounds: int = ROUNDS
+) -> dict[str, Any]:
+    """Run a copy of the FedAvg job and read its records."""
+    job = folder / f"job-{name}"
+    shutil.copytree(JOBS / "fedavg", job)
+    path = job / "app/config/config_fed_server.json"
+    config = json.loads(path.read_text())
+    config["workflows"][0]["args"] |= {"rounds": rounds, "training": SIZE}
+    path.write_text(json.dumps(config))
+    environment = {**os.environ, "SURGFL_SITE_CONFIG": str(scenes[0].parents[1]), "SURGFL_CPU_THREADS": "1"}
+    before = loopback_bytes()
+    subprocess.run(
+        ["nvflare", "simulator", str(job), "-w", str(folder / name), "-n", "3", *options],
+        check=True, env=environment, capture_output=True, timeout=900,
+    )  # fmt: skip
+    sent = loopback_bytes() - before
+    run = folder / f"{name}-state" / "fedavg" / "latest"
+    records = [json.loads(line) for line in (run / "server" / "rounds.jsonl").read_text().splitlines()]
+    sites = [r for r in records if r["kind"] == "site"]
+    starting = [r["seconds"]["starting"] for r in sites if "starting" in r["seconds"]]
+    declared = sum(sum(way.values()) for r in sites for way in r["bytes"].values())
+    declared += next(sum(r["bytes"]["down"].values()) for r in sites)  # the first site's initial model
+    walls = [r["seconds_wall"] for r in records if r["kind"] == "aggregation"]
+    return {
+        "round": min(walls[1:]),
+        "starting": mean(starting),
+        "tasks": len(starting),
+        "sent": sent,
+        "declared": declared,
+    }
+
+
+def loopback_bytes() -> int:
+    """Return the bytes that the loopback interface has received; everything on this machine counts."""
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        if line.strip().startswith("lo:"):
+            return int(line.split(":")[1].split()[0])
+    raise OSError("there is no loopback interface")
+
+
+def without_flare(folder: Path, scenes: list[Path]) -> float:
+    """Return the fastest round of the same three sites as processes of their own, joined by pipes."""
+    from shared_components.federation.messages import Job
+    from shared_components.federation.server import ServerRunner, open_run
+
+    names = [f"site-{i + 1}" for i in range(len(scenes))]
+    job = Job(name="bench", bundle="pvt_fpn", method="fedavg", training=SIZE, rounds=ROUNDS)
+    server = ServerRunner(job, names, open_run(job, folder / "alone", resume=False))
+    context = multiprocessing.get_context("spawn")
+    pipes: dict[str, Connection] = {}
+    processes = []
+    for name, scene in zip(names, scenes, strict=True):
+        pipes[name], theirs = context.Pipe()
+        processes.append(context.Process(target=serve, args=(name, scene, folder / "alone", theirs)))
+        processes[-1].start()
+
+    def ask(task: str, messages: dict[str, Any]) -> dict[str, Any]:
+        for name, message in messages.items():
+            pipes[name].send((task, message))
+        return {name: pipes[name].recv() for name in messages}
+
+    server.enrolled(ask("enrol", server.enrol_messages()))
+    walls = []
+    while server.round < ROUNDS:
+        started = time.perf_counter()
+        server.finish_round(ask("round", server.round_messages()), {})
+        walls.append(time.perf_counter() - started)
+    for pipe in pipes.values():
+        pipe.send(None)
+    for process in processes:
+        process.join()
+    return min(walls[1:])
+
+
+def serve(name: str, scene: Path, folder: Path, pipe: Connection) -> None:
+    """Answer tasks until told to stop."""
+    import torch
+
+    from shared_components.data.sites import load_site
+    from shared_components.federation.site import SiteRunner
+
+    torch.set_num_threads(1)
+    runner = SiteRunner(name, folder=folder, find_site=lambda job, index: load_site(scene, name=name))
+    while (asked := pipe.recv()) is not None:
+        pipe.send(runner.answer(*asked))

@@ -1,0 +1,96 @@
+"""What a site's round of PFedSIS costs, beside FedAvg's with the same network and iterations.
+
+The paper's Table II has 194 s and 109 s (without SGE) beside 106 s: 1.83 and 1.03. A round here is all of
+the site's work: paste, validate, train, measure, cut, save. Rounds of the variants take turns, and the
+fastest of each counts.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shared_components.data.sites import load_site
+from shared_components.data.synthetic.plan import plan_sites
+from shared_components.data.synthetic.site import write_site
+from shared_components.federation.messages import Job, Message
+from shared_components.federation.server import ServerRunner, open_run
+from shared_components.federation.site import SiteRunner
+
+SIZE = {"height": 128, "width": 160, "batch_size": 4, "iterations": 10, "learning_rate": 1e-3}
+REPEATS = 4
+VARIANTS: dict[str, dict[str, Any]] = {
+    "FedAvg": {"method": "fedavg", "bundle": "pvt_fpn"},
+    "PFedSIS": {"method": "pfedsis", "arguments": {"sensitivity_images": 4}},
+    "PFedSIS, SGE off": {"method": "pfedsis", "arguments": {"sge": False}},
+    "PFedSIS, APE off": {"method": "pfedsis", "arguments": {"ape": False, "sensitivity_images": 4}},
+    "PFedSIS, half of the batch cross-style": {
+        "method": "pfedsis",
+        "arguments": {"cross_style_share": 0.5, "sensitivity_images": 4},
+    },
+    "PFedSIS as released": {
+        "method": "pfedsis",
+        "arguments": {"mode": "as_released", "sensitivity_images": 4},
+    },
+}
+
+
+@dataclass
+class Variant:
+    """One site of one method, ready to be asked for rounds."""
+
+    server: ServerRunner
+    site: SiteRunner
+    message: Message
+
+    @classmethod
+    def start(cls, name: str, scene: Path, folder: Path) -> Variant:
+        settings = {"bundle": "pfedsis", "arguments": {}, **VARIANTS[name]}
+        job = Job(name="bench", training=SIZE, **settings)
+        server = ServerRunner(job, ["site-1"], open_run(job, folder / name.replace(" ", "_"), resume=False))
+        site = SiteRunner(
+            "site-1", folder=folder / name.replace(" ", "_"), find_site=lambda job, index: load_site(scene)
+        )
+        server.enrolled({"site-1": site.answer("enrol", server.enrol_messages()["site-1"])})
+        return cls(server, site, server.round_messages()["site-1"])
+
+    def round(self) -> tuple[float, float]:
+        """Return the seconds of one whole round and of its training alone."""
+        started = time.perf_counter()
+        reply = self.site.answer("round", self.message)
+        return time.perf_counter() - started, reply.header["seconds"]["training"]
+
+
+def render(folder: Path, sites: int = 1) -> list[Path]:
+    """Write sites of the demo's size and return their site.yaml files."""
+    plans = plan_sites(folder / "scenes", sites=sites)
+    for plan in plans:
+        videos = {"train": 2, "validation": 1, "test": 1}
+        write_site(
+            plan.folder, look=plan.look, seed=plan.seed, layout=plan.layout, videos=videos, frames_per_video=8
+        )
+    return [plan.folder / "site.yaml" for plan in plans]
+
+
+def main(folder: Path) -> None:
+    """Print the ratios."""
+    torch.set_num_threads(1)
+    scene = render(folder)[0]
+    variants = {name: Variant.start(name, scene, folder) for name in VARIANTS}
+    best = dict.fromkeys(variants, (float("inf"), float("inf")))
+    for _ in range(REPEATS):
+        for name, variant in variants.items():
+            found = variant.round()
+            best[name] = (min(best[name][0], found[0]), min(best[name][1], found[1]))
+    print(
+        f"a site's round at {SIZE['height']}x{SIZE['width']}, batch {SIZE['batch_size']}, {SIZE['iterations']} steps"
+    )
+    base = best["FedAvg"]
+    for name, (whole, training) in best.items():
+        print(
+            f"  {name:40} {whole:6.2f} s   / FedAvg {whole / base[0]:5.2f}   training alone {training / base[1]:5.2f}"
+        )
