@@ -25,17 +25,15 @@ def main(folder: Path) -> None:
     parallel = run_simulator(folder, scenes, "parallel", "-t", "3")
     alone = without_flare(folder, scenes)
     plain = run_simulator(folder, scenes, "plain", rounds=2)
+    size = f"{SIZE['iterations']} steps of {SIZE['height']}x{SIZE['width']}"
+    ratio, sent = parallel["round"] / alone, parallel["sent"] / parallel["declared"]
+    print(f"FLARE, FedAvg, three sites, {size} a round")
+    print(f"  round with -t 3 / without FLARE   {parallel['round']:.2f} s / {alone:.2f} s = {ratio:.2f}")
     print(
-        f"FLARE, FedAvg, three sites, {SIZE['iterations']} steps of {SIZE['height']}x{SIZE['width']} a round"
+        f"  task to training, plain command   {plain['starting']:.1f} s, the mean of {plain['tasks']} tasks"
     )
-    print(
-        f"  round with -t 3 / without FLARE   {parallel['round']:.2f} s / {alone:.2f} s = {parallel['round'] / alone:.2f}"
-    )
-    print(
-        f"  task to training, plain command   {plain['starting']:.1f} s (mean of {plain['tasks']} tasks, validation aside)"
-    )
-    print(f"  bytes on loopback / declared      {parallel['sent'] / 1e6:.1f} MB / {parallel['declared'] / 1e6:.1f} MB"
-          f" = {parallel['sent'] / parallel['declared']:.3f}")  # fmt: skip
+    megabytes = f"{parallel['sent'] / 1e6:.1f} MB / {parallel['declared'] / 1e6:.1f} MB"
+    print(f"  bytes on loopback / declared      {megabytes} = {sent:.3f}")
 
 
 def run_simulator(
