@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
-import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,41 +18,19 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from shared_components.bundle_config import load_bundle
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.progress import progress_line, write_scalars
 from shared_components.federation.server import ServerRunner, open_run
 from shared_components.federation.store import RESUME_VARIABLE
-from shared_components.flare import last_words, wire
-from shared_components.flare.places import is_simulator, runs_folder, workspace_root
+from shared_components.flare import last_words, processes, wire
+from shared_components.flare.exchange import Exchange
+from shared_components.flare.places import is_simulator, last_error, runs_folder, workspace_root
+from shared_components.method import load_method
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass
-class Exchange:
-    """The answers to one round of tasks as they come in; FLARE's threads write, the controller reads."""
-
-    pending: set[str]
-    replies: dict[str, Message] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def settle(self, site: str, *, reply: Message | None = None, failure: str = "") -> bool:
-        """Note a site's answer; only its first counts. Return whether this was it."""
-        with self.lock:
-            if site not in self.pending:
-                return False
-            self.pending.discard(site)
-            if reply is not None:
-                self.replies[site] = reply
-            else:
-                self.failures[site] = failure
-            return True
-
-    def close(self, reason: str) -> None:
-        """Count every site that has not answered as absent."""
-        for site in list(self.pending):
-            self.settle(site, failure=reason)
+FLARE_WAITS_LONGER = 10  # seconds: the controller's own, better worded end of patience comes first
 
 
 class FederationController(Controller):
@@ -67,7 +44,7 @@ class FederationController(Controller):
     def __init__(self, **job: Any) -> None:
         super().__init__(task_check_period=0.05)
         wire.register()
-        self.job = Job.from_json(job)
+        self.settings = job  # read in control_flow, where what is wrong with them can be told
         self.server: ServerRunner | None = None
         self._round_seconds: list[float] = []
 
@@ -84,7 +61,7 @@ class FederationController(Controller):
         except FederationError as error:
             self._give_up(str(error), fl_ctx)
         except Exception as error:
-            logger.exception("the job failed")
+            logger.exception("the job failed for a reason that it does not know")
             self._give_up(f"{type(error).__name__}: {error}", fl_ctx)
 
     def process_result_of_unknown_task(
@@ -97,42 +74,52 @@ class FederationController(Controller):
         import torch
 
         torch.set_num_threads(1)  # one order of additions, whatever the machine
-        folder = open_run(self.job, runs_folder(fl_ctx), resume=os.environ.get(RESUME_VARIABLE) == "1")
-        sites = [client.name for client in fl_ctx.get_engine().get_clients()]
-        self.server = server = ServerRunner(self.job, sites, folder)
-        if server.resume():
-            logger.info("resuming %s at round %d of %d", folder, server.round + 1, self.job.rounds)
-        else:
-            logger.info(
-                "%s: %d sites, %d rounds; state in %s", self.job.name, len(sites), self.job.rounds, folder
-            )
-        enrolled = self._exchange(
-            "enrol", server.enrol_messages(), fl_ctx, abort_signal, needed=len(server.sites)
-        )
+        self.server = server = self._open(read_job(self.settings), fl_ctx)
+        everybody = len(server.sites)
+        enrolled = self._exchange("enrol", server.enrol_messages(), fl_ctx, abort_signal, needed=everybody)
         if enrolled.failures:
-            raise FederationError("; ".join(enrolled.failures.values()) + "; no round was started")
+            raise FederationError(f"{enrolled.reasons()}; no round was started")
         server.enrolled(enrolled.replies)
-        while server.round < self.job.rounds:
+        while server.round < server.job.rounds:
             self._one_round(server, fl_ctx, abort_signal)
         done = self._exchange("finish", server.round_messages(), fl_ctx, abort_signal, needed=server.needed)
         server.finished(done.replies)
+        if len(done.replies) < server.needed:
+            raise FederationError(f"all rounds are done, but not all sites have finished: {done.reasons()}")
         for site, reason in done.failures.items():
             logger.warning("%s has not finished: %s", site, reason)
         self._report(server, fl_ctx)
 
+    def _open(self, job: Job, fl_ctx: FLContext) -> ServerRunner:
+        """Begin a run, or go on with the newest one."""
+        folder = open_run(job, runs_folder(fl_ctx), resume=os.environ.get(RESUME_VARIABLE) == "1")
+        server = ServerRunner(job, [client.name for client in fl_ctx.get_engine().get_clients()], folder)
+        if server.resume():
+            logger.info("resuming %s at round %d of %d", folder, server.round + 1, job.rounds)
+        else:
+            logger.info(
+                "%s: %d sites, %d rounds; state in %s", job.name, len(server.sites), job.rounds, folder
+            )
+        return server
+
     def _one_round(self, server: ServerRunner, fl_ctx: FLContext, abort_signal: Signal) -> None:
-        started = time.perf_counter()
-        answers = self._exchange("round", server.round_messages(), fl_ctx, abort_signal, needed=server.needed)
-        record = server.finish_round(answers.replies, answers.failures)
-        self._round_seconds.append(time.perf_counter() - started)
-        left = (
-            (self.job.rounds - server.round) * sum(self._round_seconds[-5:]) / len(self._round_seconds[-5:])
+        messages = server.round_messages()
+        answers = self._exchange(
+            "round", messages, fl_ctx, abort_signal, needed=server.needed, told=self._tell
         )
-        for site in answers.replies:
-            site_record = server.record(site)
-            logger.info(progress_line(site_record, rounds=self.job.rounds, seconds_left=left))
-            write_scalars(server.folder / "server" / "tensorboard", site_record)
+        record = server.finish_round(answers.replies, answers.failures)
+        self._round_seconds.append(record["seconds_wall"])
         write_scalars(server.folder / "server" / "tensorboard", record)
+
+    def _tell(self, site: str, reply: Message) -> None:
+        """Print a site's line as soon as its update is there."""
+        assert self.server is not None
+        record = self.server.note_reply(site, reply)
+        recent = self._round_seconds[-5:]
+        rounds = self.server.job.rounds
+        left = (rounds - self.server.round) * sum(recent) / len(recent) if recent else None
+        logger.info(progress_line(record, rounds=rounds, seconds_left=left))
+        write_scalars(self.server.folder / "server" / "tensorboard", record)
 
     def _exchange(
         self,
@@ -142,51 +129,80 @@ class FederationController(Controller):
         abort_signal: Signal,
         *,
         needed: int,
+        told: Callable[[str, Message], None] | None = None,
     ) -> Exchange:
         """Send each site its own message and wait for all, or for enough of them and the grace time.
+
+        Args:
+            task, messages: What to ask, and each site's own message.
+            needed: Answers after which only the grace time is waited for.
+            told: Called with each site's reply as it comes in.
 
         Raises:
             FederationError: FLARE aborted the job meanwhile.
         """
-        exchange = Exchange(pending=set(messages))
+        assert self.server is not None
+        job, folder = self.server.job, self.server.folder
+        exchange = Exchange(
+            messages,
+            started=time.monotonic(),
+            needed=needed,
+            grace=job.grace_seconds,
+            longest=job.longest_wait_seconds,
+        )
         tasks = {site: self._task(task, message, exchange) for site, message in messages.items()}
         for site, one in tasks.items():
+            processes.forget(folder / site)
             self.send(task=one, fl_ctx=fl_ctx, targets=[site])
-        started, enough_since = time.monotonic(), None
-        while exchange.pending and not abort_signal.triggered:
-            now = time.monotonic()
-            if len(exchange.replies) >= needed:
-                enough_since = enough_since or now
-                if now - enough_since > self.job.grace_seconds:
-                    exchange.close(
-                        f"it had not answered {self.job.grace_seconds:g} s after enough others had"
-                    )
-            if now - started > self.job.longest_wait_seconds:
-                exchange.close(f"it did not answer within {self.job.longest_wait_seconds:g} s")
-            time.sleep(0.02)
+        self._wait(exchange, abort_signal, folder, told)
         for one in tasks.values():
             self.cancel_task(one, fl_ctx=fl_ctx)
         if abort_signal.triggered:
-            exchange.close("its process ended or could not be started; its log says why")
-            lost = ", ".join(f"{site} ({why})" for site, why in exchange.failures.items())
-            raise FederationError(f"the job was aborted during task {task}; no answer of {lost}")
+            lost = exchange.pending
+            why = last_error(lost[0], fl_ctx) if lost else "the job was stopped"
+            raise FederationError(f"FLARE ended task {task!r} without an answer of {', '.join(lost)}; {why}")
         return exchange
+
+    def _wait(
+        self,
+        exchange: Exchange,
+        abort_signal: Signal,
+        folder: Path,
+        told: Callable[[str, Message], None] | None,
+    ) -> None:
+        """Return when every site has answered or is counted as absent, or when FLARE aborts the job."""
+        seen: set[str] = set()
+        looked = 0.0
+        while not abort_signal.triggered:
+            now, waiting = time.monotonic(), exchange.pending
+            for site in [site for site in list(exchange.replies) if site not in seen]:
+                seen.add(site)
+                if told is not None:
+                    told(site, exchange.replies[site])
+            if not waiting:
+                break
+            if now - looked > 1:
+                looked = now
+                for site in [site for site in waiting if processes.died(folder / site)]:
+                    exchange.fail(site, "its process died while it worked on its task")
+            exchange.expire(now)
+            time.sleep(0.02)
 
     def _task(self, name: str, message: Message, exchange: Exchange) -> Task:
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
             site = client_task.client.name
-            reply, failure = _read_reply(site, client_task.result)
+            answer = read_reply(client_task.result)
             client_task.result = None  # the tensors are in the message now; do not hold them twice
-            if not exchange.settle(site, reply=reply, failure=failure):
-                logger.warning("a second answer of %s to task %s is not used", site, name)
+            taken = exchange.fail(site, answer) if isinstance(answer, str) else exchange.reply(site, answer)
+            if not taken:
+                logger.warning("a second or late answer of %s to task %s is not used", site, name)
 
         def done(task: Task, fl_ctx: FLContext) -> None:
             for site in task.targets or []:
-                exchange.settle(
-                    getattr(site, "name", site), failure=f"its task ended with {task.completion_status}"
-                )
+                exchange.fail(getattr(site, "name", site), f"its task ended with {task.completion_status}")
 
-        timeout = max(1, round(self.job.longest_wait_seconds))
+        assert self.server is not None
+        timeout = math.ceil(self.server.job.longest_wait_seconds) + FLARE_WAITS_LONGER
         return Task(
             name, wire.to_shareable(message), timeout=timeout, result_received_cb=received, task_done_cb=done
         )
@@ -204,23 +220,38 @@ class FederationController(Controller):
         page = self._build_page(server, fl_ctx)
         text = f"{demo_text(server.folder)}\nmodels  {server.folder}/<site>/model.safetensors\nreport  {page}"
         logger.info("finished\n%s", text)
-        last_words.say(f"surgfl: {self.job.name} finished {self.job.rounds} rounds; report {page}")
+        last_words.say(f"surgfl: {server.job.name} finished {server.job.rounds} rounds; report {page}")
 
     def _give_up(self, reason: str, fl_ctx: FLContext) -> None:
+        last_words.say(f"surgfl: job {self.settings.get('name', '?')} FAILED: {reason}")
+        self.system_panic(reason, fl_ctx)
         if self.server is not None and self.server.note_failure(reason):
             self._build_page(self.server, fl_ctx)
-        last_words.say(f"surgfl: job {self.job.name} FAILED: {reason}")
-        self.system_panic(reason, fl_ctx)
 
 
-def _read_reply(site: str, result: Shareable) -> tuple[Message | None, str]:
-    """Return a reply, or why there is none."""
-    if result.get_header(wire.ERROR):
-        return None, result.get_header(wire.ERROR)
+def read_job(settings: Mapping[str, Any]) -> Job:
+    """Check what the job says before anybody is asked to do anything.
+
+    Raises:
+        FederationError: A key or value is wrong; the sentence names the file and the key.
+    """
+    try:
+        job = Job.from_json(settings)
+        load_bundle(job.bundle, job.training)
+        load_method(job.method, **job.arguments)
+    except (TypeError, ValueError) as error:
+        raise FederationError(f"config_fed_server.json: {error}") from error
+    return job
+
+
+def read_reply(result: Shareable) -> Message | str:
+    """Return a site's message, or why there is none."""
+    if refusal := result.get_header(wire.ERROR):
+        return str(refusal)
     code = result.get_return_code()
     if code != ReturnCode.OK:
-        return None, f"site {site}: FLARE reports {code}; the site's log says why"
+        return f"FLARE reports {code}; the site's log says why"
     try:
-        return wire.from_wire(result), ""
-    except (ValueError, KeyError) as error:
-        return None, f"site {site}: {error}"
+        return wire.from_wire(result)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"its answer cannot be read: {error}"

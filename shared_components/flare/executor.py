@@ -13,7 +13,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from shared_components.flare import wire
+from shared_components.flare import processes, wire
 from shared_components.flare.places import is_simulator, local_folder, runs_folder
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,12 @@ class SiteExecutor(Executor):
             encoder_weights=Path(encoder) if encoder else None,
             stop=partial(_triggered, abort_signal),
         )
-        return runner.answer(task_name, wire.from_wire(shareable))
+        message = wire.from_wire(shareable)
+        if is_simulator(fl_ctx):  # the server runs on this machine and looks whether this process lives
+            processes.announce(
+                runs / message.header["job"]["name"] / message.header["run"] / name, os.getpid()
+            )
+        return runner.answer(task_name, message)
 
 
 def _triggered(signal: Signal) -> bool:

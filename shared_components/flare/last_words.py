@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
-from multiprocessing import util
+from typing import NoReturn
 
 _said: list[str] = []
+_leave = os._exit
 
 
 def say(text: str) -> None:
-    """Print this line when the process ends, whether a main process or a child of multiprocessing."""
+    """Print this line when the process ends.
+
+    A simulator's server is a child of multiprocessing, and FLARE leaves with `os._exit` where threads are
+    still running: neither runs what `atexit` knows, so that `os._exit` has to print, too.
+    """
     if not _said:
         atexit.register(_print)
-        util.Finalize(None, _print, exitpriority=-100)
+        os._exit = _print_and_leave
     _said[:] = [text]
+
+
+def _print_and_leave(status: int) -> NoReturn:
+    _print()
+    _leave(status)
 
 
 def _print() -> None:

@@ -10,6 +10,8 @@ from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from shared_components.federation.store import state_root
 
+ERROR_LENGTH = 400  # characters of a log's last line that are repeated
+
 
 def is_simulator(fl_ctx: FLContext) -> bool:
     """Say whether `nvflare simulator` runs this process."""
@@ -30,3 +32,12 @@ def runs_folder(fl_ctx: FLContext) -> Path:
 def local_folder(fl_ctx: FLContext) -> Path:
     """Return the `local` folder, where a site's own settings are."""
     return workspace_root(fl_ctx) / "local"
+
+
+def last_error(site: str, fl_ctx: FLContext) -> str:
+    """Return where a site's errors are and, if this machine can read them, how they end."""
+    path = workspace_root(fl_ctx).parent / site / "error_log.txt"
+    if not is_simulator(fl_ctx) or not path.is_file():
+        return f"the log of {site} says why"
+    lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    return f"{path} ends with: {lines[-1][:ERROR_LENGTH]}" if lines else f"{path} is empty"

@@ -1,0 +1,70 @@
+"""One message to each site and one answer back: which answers have come, and which still count."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from shared_components.federation.messages import Message
+
+
+class Exchange:
+    """The answers to one round of tasks as they come in; FLARE's threads write, the controller reads.
+
+    Args:
+        sites: Whom the tasks were sent to; an answer of anybody else does not count.
+        started: The clock's reading at the start, seconds.
+        needed: How many replies are enough.
+        grace: Seconds for which the others are still waited for once there are enough.
+        longest: Seconds after which nobody is waited for.
+    """
+
+    def __init__(
+        self, sites: Iterable[str], *, started: float, needed: int, grace: float, longest: float
+    ) -> None:
+        self.replies: dict[str, Message] = {}
+        self.failures: dict[str, str] = {}
+        self._pending = set(sites)
+        self._lock = threading.Lock()
+        self._started, self._needed, self._grace, self._longest = started, needed, grace, longest
+        self._enough_since: float | None = None
+
+    @property
+    def pending(self) -> list[str]:
+        """Sites that have not answered, sorted."""
+        with self._lock:
+            return sorted(self._pending)
+
+    def reply(self, site: str, message: Message) -> bool:
+        """Take a site's answer if it is the first and not too late; return whether it was taken."""
+        return self._settle(site, self.replies, message)
+
+    def fail(self, site: str, reason: str) -> bool:
+        """Note why a site has no answer, unless it has one; return whether it was noted."""
+        return self._settle(site, self.failures, reason.removeprefix(f"site {site}: "))
+
+    def close(self, reason: str) -> None:
+        """Count every site that has not answered as absent; what comes later does not count."""
+        for site in self.pending:
+            self.fail(site, reason)
+
+    def expire(self, now: float) -> None:
+        """Count the sites as absent that have taken too long."""
+        if self._enough_since is None and len(self.replies) >= self._needed:
+            self._enough_since = now
+        if self._enough_since is not None and now - self._enough_since > self._grace:
+            self.close(f"it had not answered {self._grace:g} s after enough others had (grace_seconds)")
+        if now - self._started > self._longest:
+            self.close(f"it did not answer within {self._longest:g} s (longest_wait_seconds)")
+
+    def reasons(self) -> str:
+        """Return who has no answer and why, in one line."""
+        return "; ".join(f"{site}: {self.failures[site]}" for site in sorted(self.failures))
+
+    def _settle(self, site: str, into: dict, value: object) -> bool:
+        with self._lock:
+            if site not in self._pending:
+                return False
+            into[site] = value
+            self._pending.discard(site)
+            return True
