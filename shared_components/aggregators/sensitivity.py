@@ -50,15 +50,31 @@ def similarity_mean(
     """
     updates = in_site_order(updates)
     pieces: Pieces = {}
-    entropy, elements = 0.0, 0
+    total = 0.0
     for name in names:
-        values = [update.pieces[name] for update in updates]
-        sensitivities = [update.extras["sensitivity"][name] for update in updates]
-        weights = similarity_weights(sensitivities, scale=scale, temperature=temperature)
-        pieces[name] = weighted_sum(values, list(weights))
-        entropy += float(torch.special.entr(weights).sum())
-        elements += values[0].numel()
-    return pieces, normalised_entropy(entropy / max(elements, 1), len(updates))
+        weights = _weights(updates, name, scale, temperature)
+        pieces[name] = weighted_sum([update.pieces[name] for update in updates], list(weights))
+        total += float(torch.special.entr(weights).sum())
+    return pieces, _per_element(total, updates, names)
+
+
+def similarity_entropy(
+    updates: Sequence[Update], names: Sequence[str], *, scale: str, temperature: float
+) -> float:
+    """Return the entropy that :func:`similarity_mean` would have with these settings."""
+    updates = in_site_order(updates)
+    total = sum(float(torch.special.entr(_weights(updates, n, scale, temperature)).sum()) for n in names)
+    return _per_element(total, updates, names)
+
+
+def _weights(updates: Sequence[Update], name: str, scale: str, temperature: float) -> Tensor:
+    sensitivities = [update.extras["sensitivity"][name] for update in updates]
+    return similarity_weights(sensitivities, scale=scale, temperature=temperature)
+
+
+def _per_element(total: float, updates: Sequence[Update], names: Sequence[str]) -> float:
+    elements = sum(updates[0].pieces[name].numel() for name in names)
+    return normalised_entropy(total / max(elements, 1), len(updates))
 
 
 def normalised_entropy(entropy: float, sites: int) -> float:

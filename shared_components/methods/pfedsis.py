@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from shared_components.aggregators import hypernetwork as hn
 from shared_components.aggregators.mean import in_site_order, mean_pieces
-from shared_components.aggregators.sensitivity import similarity_mean
+from shared_components.aggregators.sensitivity import similarity_entropy, similarity_mean
 from shared_components.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
 from shared_components.method import (
     Aggregation,
@@ -279,9 +279,11 @@ class PersonalisedAggregator:
         layers = partition.mixed_layers if self.ape else {}
         state, mixed, report = self._personal(dict(state), layers, models, updates)
         if self.sge:
-            shared, report["entropy"]["sensitivity"] = similarity_mean(
-                updates, list(models.shared), scale=self.scale, temperature=self.temperature
-            )
+            names, temperature = list(models.shared), self.temperature
+            shared, entropy = similarity_mean(updates, names, scale=self.scale, temperature=temperature)
+            other = "relative" if self.scale == "raw" else "raw"  # both are shown, one is used
+            unused = similarity_entropy(updates, names, scale=other, temperature=temperature)
+            report["entropy"] |= {"sensitivity": entropy, f"sensitivity_{other}": unused}
         else:
             shared = mean_pieces(updates, models.shared)
         return Aggregation(state, Models(shared, mixed), report)

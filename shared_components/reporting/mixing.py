@@ -14,6 +14,8 @@ PLAIN, CLOSE = 0.999, 0.99
 _SUBJECTS = {
     "hypernetwork": "The hypernetwork's mixing of the personal weights",
     "sensitivity": "The sensitivity weighting of the shared weights",
+    "sensitivity_relative": "The relative variant of that weighting, measured beside it and not used,",
+    "sensitivity_raw": "The published (raw) variant of that weighting, measured beside it and not used,",
 }
 
 

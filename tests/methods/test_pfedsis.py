@@ -237,7 +237,7 @@ def test_every_personal_layer_is_the_reported_mixture_of_the_sites(network):
     result = method.aggregator.apply(
         method.aggregator.init(partition, models, profiles), partition, models, updates
     )
-    assert set(result.report["entropy"]) == {"hypernetwork", "sensitivity"}
+    assert set(result.report["entropy"]) == {"hypernetwork", "sensitivity", "sensitivity_relative"}
     for layer, names in partition.mixed_layers.items():
         share = result.report["mixing"]["b"][layer]
         assert sum(share.values()) == pytest.approx(1, abs=1e-6)
