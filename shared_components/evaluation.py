@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from shared_components.bundle_config import Training
 from shared_components.data.dataset import FrameDataset
-from shared_components.data.sites import Frame, Site, frames, read_image, read_mask
+from shared_components.data.sites import Frame, Site, read_image, read_mask
 from shared_components.data.transforms import resize_image
 from shared_components.inference import enlarge, network_input
 from shared_components.metrics import frame_scores, region_scores, summarise
@@ -42,7 +42,7 @@ def quick(network: nn.Module, dataset: FrameDataset, site: Site, *, batch_size: 
 
 
 def predictions(
-    network: nn.Module, site_frames: list[Frame], settings: Training
+    network: nn.Module, site_frames: Sequence[Frame], settings: Training
 ) -> Iterator[tuple[Frame, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield (frame, image, truth, prediction) one frame at a time; the last two at the mask's own resolution."""
     where = next(network.parameters()).device
@@ -54,11 +54,12 @@ def predictions(
         yield frame, image, truth, enlarge(logits, truth.shape)
 
 
-def thorough(network: nn.Module, site: Site, split: str, settings: Training, folder: Path) -> dict[str, Any]:
+def thorough(
+    network: nn.Module, chosen: Sequence[Frame], site: Site, split: str, settings: Training, folder: Path
+) -> dict[str, Any]:
     """Score Dice, IoU, ASSD and HD95 at the original resolution, and leave overlays in ``folder/overlays``."""
     from shared_components.reporting.overlays import triptych
 
-    chosen = frames(site, split)
     shown = {round(i * (len(chosen) - 1) / max(OVERLAYS - 1, 1)) for i in range(OVERLAYS)}
     scores = []
     for number, (frame, image, truth, prediction) in enumerate(predictions(network, chosen, settings)):

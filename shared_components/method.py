@@ -114,6 +114,7 @@ class Term:
 
 
 Objective = Callable[[nn.Module, Batch, Context], Sequence[Term]]
+CheckExtra = Callable[[Pieces, Pieces], None]  # (the group's tensors, the shared pieces); raises ValueError
 Measure = Callable[[nn.Module, Iterable[Batch], Context, Partition], Extras]
 
 
@@ -127,8 +128,24 @@ class Method:
     aggregator: Aggregator
     measure: Measure | None = None
     measure_images: int = 0  # unaugmented training frames that `measure` sees per round
+    extras: Mapping[str, CheckExtra] = field(
+        default_factory=dict
+    )  # groups `measure` returns, and their checks
     shares: frozenset[str] = frozenset()
     paper: str = ""
+
+
+def like_shared(group: Pieces, shared: Pieces) -> None:
+    """Accept a group that has one tensor of the same shape for every shared piece.
+
+    Raises:
+        ValueError: A name is missing or undeclared, or a shape differs; both say the first such name.
+    """
+    if odd := sorted(set(group) ^ set(shared)):
+        raise ValueError(f"{odd[0]} is {'missing' if odd[0] in shared else 'no shared piece'}")
+    for name, value in group.items():
+        if value.shape != shared[name].shape:
+            raise ValueError(f"{name} is {tuple(value.shape)}; its piece is {tuple(shared[name].shape)}")
 
 
 def method_names() -> list[str]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 Pieces = dict[str, Tensor]
 
 
-class Role(str, enum.Enum):
+class Role(enum.StrEnum):
     """Where a slice of the state lives."""
 
     GLOBAL = "global"  # one value everywhere

@@ -8,11 +8,13 @@ from shared_components.bundle_engines.many_gpus import average_gradients, join, 
 from shared_components.bundle_engines.predict import PredictionWriter
 from shared_components.bundle_engines.prepare import (
     explain_errors,
+    input_size,
     network_for,
     network_from_checkpoint,
     open_site,
     readable_dataset,
     refuse_unknown_keys,
+    settings_at,
     settings_of,
     trained_network_for,
 )
@@ -36,6 +38,7 @@ __all__ = [
     "average_gradients",
     "device",
     "explain_errors",
+    "input_size",
     "join",
     "leave",
     "load_method",
@@ -47,6 +50,7 @@ __all__ = [
     "open_site",
     "readable_dataset",
     "refuse_unknown_keys",
+    "settings_at",
     "settings_of",
     "trained_network_for",
 ]

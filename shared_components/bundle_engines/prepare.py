@@ -6,6 +6,7 @@ import difflib
 import inspect
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,7 +16,13 @@ import yaml
 from monai.bundle import ConfigWorkflow
 
 from shared_components.bundle_config import Training, training_from
-from shared_components.checkpoints import CheckpointError, load_encoder, load_into, load_weights
+from shared_components.checkpoints import (
+    CheckpointError,
+    load_encoder,
+    load_into,
+    load_metadata,
+    load_weights,
+)
 from shared_components.data.check import readable_frames
 from shared_components.data.dataset import FrameDataset
 from shared_components.data.sites import Site, SiteError, load_site
@@ -82,6 +89,20 @@ def settings_of(training: Mapping[str, Any]) -> Training:
         return training_from(dict(training))
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def settings_at(training: Mapping[str, Any], checkpoint: str | Path | None) -> Training:
+    """Read the section `training`, with the input size that the checkpoint says it was trained at."""
+    settings = settings_of(training)
+    height, width = input_size(checkpoint, settings.height, settings.width)
+    return replace(settings, height=height, width=width)
+
+
+def input_size(checkpoint: str | Path | None, height: int, width: int) -> tuple[int, int]:
+    """Return the (height, width) a checkpoint was trained at; the given ones where it does not say."""
+    path = Path(checkpoint or "")
+    notes = load_metadata(path) if path.is_file() else {}
+    return int(notes.get("height", height)), int(notes.get("width", width))
 
 
 def readable_dataset(site: Site, split: str, settings: Training) -> FrameDataset:

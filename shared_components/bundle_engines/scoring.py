@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 DEFINITIONS = {
     "dice": "per frame and class twice the overlap over the sum of both areas, then the mean over frames",
     "iou": "per frame and class the overlap over the union, then the mean over frames",
-    "assd": "medpy: mean of the two directions' mean surface distances, in pixels",
+    "assd": "medpy 0.5 and MONAI: mean of both directions' surface distances pooled, in pixels",
     "hd95": "medpy: 95th percentile of both directions' surface distances pooled, in pixels",
     "hd95_monai": "MONAI: larger of the two directions' 95th percentiles, in pixels",
     "mean": "mean over the classes without background",

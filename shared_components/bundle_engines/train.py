@@ -151,6 +151,13 @@ def _own_style(dataset: FrameDataset) -> tuple[Tensor, Tensor]:
     return mean[None], deviation[None]
 
 
-def notes_of(bundle: str, method: Method, site: Site) -> dict[str, str]:
-    """What a checkpoint's header says of its origin."""
-    return {"bundle": bundle, "method": method.name, "site": site.name, "classes": ",".join(site.classes)}
+def notes_of(bundle: str, method: Method, site: Site, settings: Training) -> dict[str, str]:
+    """What a checkpoint's header says of its origin, and the input size it was trained at."""
+    return {
+        "bundle": bundle,
+        "method": method.name,
+        "site": site.name,
+        "classes": ",".join(site.classes),
+        "height": str(settings.height),
+        "width": str(settings.width),
+    }

@@ -34,7 +34,7 @@ from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader, reader_names
 
 SPLITS = ("train", "validation", "test")
-PUBLISHABLE = ("style",)
+PUBLISHABLE = ("style", "text")
 MAX_QUARANTINE = 0.2
 _REQUIRED = ("dataset", "root", "split")
 _OPTIONAL = ("name", "classes", "frame_interval", "text", "publish", "quarantine")
@@ -111,7 +111,7 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
         split=_split(path, config["split"], dataset, root),
         frame_interval=_frame_interval(path, config.get("frame_interval", 1)),
         text=_text(path, config, "text"),
-        publish=_publish(path, config.get("publish", list(PUBLISHABLE))),
+        publish=_publish(path, config.get("publish", ["style"])),
         quarantine=_quarantine(path, config.get("quarantine", 0.0)),
         path=path,
     )

@@ -17,7 +17,8 @@ def find_site(name: str, *, local: Path, scenes: Path | None, job: Job, index: i
 
     Order of search: the environment variable ``SURGFL_SITE_CONFIG`` (a file, a folder with
     ``<site>/site.yaml`` or ``<site>.yaml``, or a path with ``{site}`` in it), then ``<local>/site.yaml``,
-    then, in a simulator, a synthetic site rendered on the spot.
+    then, in a simulator, a synthetic site rendered on the spot. Where the variable is set, a missing file is
+    refused and never replaced by a synthetic site.
 
     Args:
         name: The federation's name of the site.

@@ -28,6 +28,7 @@ class Message:
 
     @property
     def pieces(self) -> Pieces:
+        """The group of GLOBAL and MIXED pieces; empty where there is none."""
         return self.tensors.get("pieces", {})
 
     def sizes(self) -> dict[str, int]:
@@ -48,14 +49,15 @@ class Job:
         name: Folder name of the job; its state lives under it.
         bundle: Folder in ``bundles/`` whose network and training settings are used.
         method: File in ``shared_components/methods``.
-        arguments: The method's own arguments.
-        training: Overrides of the bundle's ``training`` section.
+        arguments: The method's own arguments; ``load_method`` refuses an unknown one.
+        training: Overrides of the bundle's ``training`` section; an unknown key is refused when it is read.
         rounds: Communication rounds.
         min_sites: Updates that a round needs; 0 stands for all sites.
         grace_seconds: How long a round still waits once it has ``min_sites`` updates.
         longest_wait_seconds: How long a task may take at most; then its site counts as absent.
         largest_change: Updates that move further than this times (1 + norm of what was sent) are rejected.
-        synthetic: Simulator only: size of the scenes a site renders that has no data of its own.
+        synthetic: Simulator only: what a site renders that has no data of its own (``frames_per_video``, ``videos``
+            for train, validation and test, ``height``, ``width``, ``seed``).
     """
 
     name: str

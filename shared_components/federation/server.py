@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,10 @@ class RejectedUpdate(ValueError):
 
 class ServerRunner:
     """One run of one job. Everything a resume needs is in the files of ``folder``.
+
+    Call ``resume`` first where a run may be there, then ``enrol_messages`` and ``enrolled`` (also after a
+    resume: the sites' data is checked again), then per round ``round_messages`` and ``finish_round``, and
+    with the last ``round_messages`` ``finished``.
 
     Args:
         job: What to run.
@@ -136,15 +140,18 @@ class ServerRunner:
         return Update(site, self.round, reply.pieces, extras, samples)
 
     def _check_extras(self, extras: Mapping[str, Pieces]) -> None:
-        expected = {"sensitivity"} if self.method.measure else set()
-        if set(extras) != expected:
+        expected = self.method.extras
+        if set(extras) != set(expected):
             raise RejectedUpdate(
                 f"it carries the extras {sorted(extras)}; {self.method.name} has {sorted(expected)}"
             )
         for group, pieces in extras.items():
-            _check_pieces(group, pieces, self.models.shared)
-            if any(bool((value < 0).any()) for value in pieces.values()):
-                raise RejectedUpdate(f"its {group} has negative values")
+            if any(not bool(torch.isfinite(value).all()) for value in pieces.values()):
+                raise RejectedUpdate(f"its {group} has values that are not finite")
+            try:
+                expected[group](pieces, self.models.shared)
+            except ValueError as error:
+                raise RejectedUpdate(f"its {group}: {error}") from error
 
     def finish_round(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Any]:
         """Check, aggregate, keep the state and the records; return the aggregation's record.
@@ -190,7 +197,7 @@ class ServerRunner:
         for site in site_order(replies):
             self.records.append(self._record_site(site, replies[site]))
             if final := replies[site].header.get("final"):
-                self.records.append({"kind": "final", "site": site, **final})
+                self.records.append({**final, "kind": "final", "site": site})
         self._write_records()
 
     def note_failure(self, reason: str) -> bool:
@@ -249,7 +256,7 @@ class ServerRunner:
             "bundle": self.job.bundle,
             "rounds": self.job.rounds,
             "sites": self.sites,
-            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
             **provenance(self.job),
         }
         write_json(self.folder / "run.json", info)
@@ -300,13 +307,16 @@ class ServerRunner:
 def open_run(job: Job, root: Path, *, resume: bool) -> Path:
     """Return the folder of the newest run to resume; without one, or without ``resume``, of a new run.
 
+    A resumed job may change ``rounds`` and how long it waits for whom, and nothing else. ``latest`` beside
+    the runs names the newest.
+
     Raises:
         FederationError: The newest run was of another job.
     """
     jobs = root / job.name
     newest = newest_run(jobs) if resume else None
     if newest is None:
-        stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         number = 0
         while (folder := jobs / (f"{stamp}-{number}" if number else stamp)).exists():
             number += 1

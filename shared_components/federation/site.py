@@ -72,6 +72,16 @@ class SiteRunner:
     def answer(self, task: str, message: Message) -> Message:
         """Run one task.
 
+        Args:
+            task: ``enrol``, ``round`` or ``finish``.
+            message: The server's; its header has ``job``, ``run``, ``round``, ``index`` (the site's number),
+                ``sites`` (how many), ``send_initial`` (enrol) and ``styles`` (of all sites, in order).
+
+        Returns:
+            The reply. Its header echoes ``job``, ``round`` and ``classes``, on which the site's own filter
+            relies, and adds ``seconds`` and ``memory_mb``; enrol: ``samples``, ``style``, ``text``,
+            ``partition``; round: ``samples``, ``loss``, ``metrics``; finish: ``metrics``, ``final``.
+
         Raises:
             SiteRefusal: The site cannot take part; the sentence names it and what to do.
         """
@@ -103,7 +113,7 @@ class SiteRunner:
         header_out: dict[str, Any] = {
             "samples": len(dataset),
             "style": self._style(bench, dataset),
-            "text": site.text,
+            "text": site.text if "text" in site.publish else "",
             "partition": bench.partition.to_json(),
         }
         pieces = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED)
@@ -172,13 +182,13 @@ class SiteRunner:
         paste(message.pieces, bench.partition, bench.network.state_dict())
         clock = _Clock(self._began)
         clock.mark("starting")
-        metrics = evaluation.quick(
-            bench.network, self._dataset(bench, job, header["run"], "validation"), bench.site
-        )
+        validation = self._dataset(bench, job, header["run"], "validation")
+        metrics = evaluation.quick(bench.network, validation, bench.site)
         self._keep_best(bench, job, header, metrics, best)
         self._save_model(bench, job, files.folder / "model.safetensors", header["round"], metrics)
+        settings = bench.bundle.training
         final = evaluation.thorough(
-            bench.network, bench.site, "validation", bench.bundle.training, files.folder
+            bench.network, validation.frames, bench.site, "validation", settings, files.folder
         )
         write_json(files.folder / "final.json", final)
         clock.mark("validating")
@@ -240,6 +250,8 @@ class SiteRunner:
             "site": self.name,
             "round": str(round),
             "classes": ",".join(bench.site.classes),
+            "height": str(bench.bundle.training.height),
+            "width": str(bench.bundle.training.width),
             "validation_dice": str(metrics["dice"]["mean"]),
         }
         save_weights(path, bench.network.state_dict(), notes)

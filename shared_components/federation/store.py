@@ -60,9 +60,11 @@ class RoundFiles:
         self.folder = folder
 
     def path(self, round: int) -> Path:
+        """Return the file of one round."""
         return self.folder / f"round-{round:05d}.safetensors"
 
     def rounds(self) -> list[int]:
+        """Return the rounds whose state is whole, ascending."""
         return sorted(int(p.stem.removeprefix("round-")) for p in self.folder.glob("round-*.safetensors"))
 
     def save(self, round: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:

@@ -29,6 +29,7 @@ from shared_components.method import (
     State,
     Term,
     Update,
+    like_shared,
     site_order,
 )
 from shared_components.objectives import segmentation_objective
@@ -88,6 +89,7 @@ def build(
         ),
         measure=Sensitivity(released) if sge else None,
         measure_images=sensitivity_images,
+        extras={"sensitivity": _check_sensitivity} if sge else {},
         shares=frozenset({"style"} if sge else ()),
         paper="Xu et al., IEEE TBME 2025, doi 10.1109/TBME.2025.3526667",
     )
@@ -212,7 +214,7 @@ class Sensitivity:
     """Eq. (13): mean over images of |d/d theta_G  mean(x_G^2)|, x_G the logits of the global path.
 
     The paper's squared norm is a mean over pixels and classes here, as in the released code: a sum over
-    half a million pixels would turn the softmax of Eq. (14) into "winner takes all". The absolute value is
+    a third of a million pixels would turn the softmax of Eq. (14) into "winner takes all". The absolute value is
     the released code's too, and what the text describes ("how sensitive predictions are to changes").
     The released code takes it per batch and distorts the style of half of the batches.
     """
@@ -229,8 +231,10 @@ class Sensitivity:
         network.eval()
         for image in self._images(batches):
             energy = network.forward_global(image).square().mean()
-            if self.released and torch.rand((), generator=context.generator) < 0.5:
-                energy = energy + network.forward_global(_cross_style(image, context)).square().mean()
+            if self.released:  # where MixStyle does not strike, the same images count twice
+                strikes = bool(torch.rand((), generator=context.generator) < 0.5)
+                other = _cross_style(image, context) if strikes else image
+                energy = energy + network.forward_global(other).square().mean()
             gradients = torch.autograd.grad(energy, [parameters[n] for n in totals], allow_unused=True)
             for name, gradient in zip(totals, gradients, strict=True):
                 if gradient is not None:
@@ -243,6 +247,12 @@ class Sensitivity:
     def _images(self, batches: Iterable[Batch]) -> Iterable[Tensor]:
         for batch in batches:
             yield from [batch["image"]] if self.released else batch["image"].split(1)
+
+
+def _check_sensitivity(group: Pieces, shared: Pieces) -> None:
+    like_shared(group, shared)
+    if any(value.device.type != "meta" and bool((value < 0).any()) for value in group.values()):
+        raise ValueError("it has negative values; Eq. (13) is a mean of absolute gradients")
 
 
 def _only(partition: Partition, names: Mapping[str, Tensor]) -> Partition:
