@@ -32,7 +32,7 @@ demo: install  ## three synthetic hospitals train PFedSIS together; prints a tab
 	@for site in site-1 site-2 site-3; do echo "evaluating $$site"; \
 	  OMP_NUM_THREADS=$(CORES) python -m monai.bundle run --config_file "$(EVALUATE)" \
 	    --site_config $(OUT)/data/$$site/site.yaml --checkpoint $(RUN)/$$site/best.safetensors \
-	    --training#height 128 --training#width 160 --output_dir $(OUT)/evaluations/$$site \
+	    --output_dir $(OUT)/evaluations/$$site \
 	    > $(OUT)/evaluate-$$site.log 2>&1 || { cat $(OUT)/evaluate-$$site.log; exit 1; }; done
 	surgfl report $(RUN) --evaluations $(OUT)/evaluations --out $(OUT)/ws/report/index.html
 

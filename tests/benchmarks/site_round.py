@@ -21,8 +21,8 @@ from shared_components.federation.messages import Job, Message
 from shared_components.federation.server import ServerRunner, open_run
 from shared_components.federation.site import SiteRunner
 
-SIZE = {"height": 128, "width": 160, "batch_size": 4, "iterations": 10, "learning_rate": 1e-3}
-REPEATS = 4
+SIZE = {"height": 96, "width": 128, "batch_size": 4, "iterations": 28, "learning_rate": 1e-3}  # of the demo
+REPEATS = 3
 VARIANTS: dict[str, dict[str, Any]] = {
     "FedAvg": {"method": "fedavg", "bundle": "pvt_fpn"},
     "PFedSIS": {"method": "pfedsis", "arguments": {"sensitivity_images": 4}},
