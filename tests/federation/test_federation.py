@@ -10,11 +10,13 @@ from shared_components import training as local
 from shared_components.bundle_config import build_network, load_bundle
 from shared_components.data.dataset import FrameDataset, batches
 from shared_components.data.sites import frames, load_site
+from shared_components.data.synthetic.plan import plan_sites
+from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError
 from shared_components.method import load_method, method_names
 from shared_components.partition import partition_network
 
-from .conftest import TINY, make_job
+from .conftest import TINY, Federation, make_job
 
 
 def same(a, b):
@@ -127,3 +129,26 @@ def test_more_rounds_continue_a_finished_run(federate, tmp_path):
     federate(make_job(rounds=2), folder=tmp_path / "b").run().finish()
     more = federate(make_job(rounds=3), folder=tmp_path / "b", resume=True).run()
     assert same(straight.weights(), more.weights())
+
+
+def test_a_quarantined_frame_is_set_aside_to_the_end(tmp_path):
+    """An unreadable validation frame within the site's quarantine costs that frame, not the job."""
+    plan = plan_sites(tmp_path / "scenes", sites=1)[0]
+    videos = {"train": 1, "validation": 1, "test": 1}
+    path = write_site(
+        plan.folder,
+        look=plan.look,
+        seed=1,
+        layout=plan.layout,
+        videos=videos,
+        frames_per_video=6,
+        height=64,
+        width=96,
+    )
+    path.write_text(path.read_text() + "\nquarantine: 0.2\n")
+    frames(load_site(path), "validation")[2].image.write_bytes(b"not a picture")
+    federation = (
+        Federation(make_job("fedavg", rounds=1), tmp_path / "runs", [path], ("site-1",)).run().finish()
+    )
+    final = json.loads((federation.server.folder / "site-1" / "final.json").read_text())
+    assert final["frames"] == 5
