@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -41,6 +42,17 @@ def total_bytes(pieces: Mapping[str, Tensor]) -> int:
     return sum(value.numel() * value.element_size() for value in pieces.values())
 
 
+def folder_name(what: str, value: str) -> str:
+    """Return a name that may become a folder; a server must not choose where a site writes.
+
+    Raises:
+        ValueError: It is not made of letters, digits, `_`, `-` and `.`, or begins with a dot.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", str(value)):
+        raise ValueError(f"{what} {value!r} is no folder name; use letters, digits, '_', '-' and '.'")
+    return value
+
+
 @dataclass(frozen=True)
 class Job:
     """Everything a job says: names and numbers, no paths and no code.
@@ -73,6 +85,7 @@ class Job:
     synthetic: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        folder_name("job name", self.name)
         if self.rounds < 1:
             raise ValueError(f"job {self.name}: rounds is {self.rounds}; at least 1 is needed")
         if self.longest_wait_seconds <= 0 or self.grace_seconds < 0:

@@ -19,7 +19,7 @@ from shared_components.bundle_config import Bundle, build_network, load_bundle
 from shared_components.checkpoints import load_encoder, save_weights
 from shared_components.data.dataset import FrameDataset, batches, style_statistics
 from shared_components.data.sites import Site, SiteError, frames
-from shared_components.federation.messages import Job, Message, SiteRefusal
+from shared_components.federation.messages import Job, Message, SiteRefusal, folder_name
 from shared_components.federation.progress import write_scalars
 from shared_components.federation.store import RoundFiles, write_json
 from shared_components.method import Method, load_method
@@ -213,7 +213,7 @@ class SiteRunner:
         return FrameDataset(kept, height=settings.height, width=settings.width, site=bench.site)
 
     def _files(self, job: Job, run: str) -> RoundFiles:
-        return RoundFiles(self._folder / job.name / run / self.name)
+        return RoundFiles(self._folder / job.name / folder_name("run", run) / self.name)
 
     def _restore(
         self, bench: Workbench, optimizer: torch.optim.Optimizer | None, files: RoundFiles, round: int

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from shared_components.federation.messages import FederationError, Job, Message
+from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal
 from shared_components.federation.server import RejectedUpdate
 
 from .conftest import make_job
@@ -114,3 +114,14 @@ def test_job_refuses_unknown_keys_and_no_rounds():
         Job.from_json({"name": "a", "bundle": "b", "method": "c", "round": 3})
     with pytest.raises(ValueError, match="rounds is 0"):
         dataclasses.replace(make_job(), rounds=0)
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/tmp/x", "", ".hidden", "a/b", "a" * 200])
+def test_a_job_or_run_cannot_choose_where_a_site_writes(name, federate):
+    with pytest.raises(ValueError, match="is no folder name"):
+        dataclasses.replace(make_job(), name=name)
+    federation = federate(make_job("fedavg"))
+    message = federation.server.enrol_messages()["site-1"]
+    message.header["run"] = name
+    with pytest.raises(SiteRefusal, match=r"site-1.*is no folder name"):
+        federation.sites["site-1"].answer("enrol", message)
