@@ -1,0 +1,116 @@
+"""A controller and executors in this process, their messages through FLARE's serialiser but not its network."""
+
+from pathlib import Path
+
+import pytest
+from nvflare.apis.client import Client
+from nvflare.apis.controller_spec import ClientTask, TaskCompletionStatus
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.signal import Signal
+from nvflare.fuel.utils import fobs
+
+from shared_components.flare import last_words
+from shared_components.flare.controller import FederationController
+from shared_components.flare.executor import SiteExecutor
+
+from ..federation.conftest import make_job, scenes  # noqa: F401 (a fixture)
+
+SITES = ("site-1", "site-2", "site-3")
+
+
+class Place:
+    """The little that our components ask of FLARE's context, engine and workspace."""
+
+    def __init__(self, workspace: Path, name: str, *, simulator: bool = True, sites=SITES):
+        self.workspace, self.name, self.simulator, self.sites = workspace, name, simulator, sites
+
+    def get_identity_name(self):
+        return self.name
+
+    def get_job_id(self):
+        return "simulate_job" if self.simulator else "0f1e-a-real-job"
+
+    def get_prop(self, key, default=None):
+        return self.simulator if key == FLContextKey.SIMULATE_MODE else default
+
+    def get_engine(self):
+        return self
+
+    def get_workspace(self):
+        return self
+
+    def get_root_dir(self):
+        return str(self.workspace / self.name)
+
+    def get_clients(self):
+        return [Client(name, "") for name in self.sites]
+
+
+class ByHand(FederationController):
+    """A controller whose tasks are answered at once, unless a test's ``answer(controller, site, task)`` says otherwise."""
+
+    def __init__(self, workspace: Path, answer=None, **settings):
+        super().__init__(**settings)
+        self.workspace, self.answer = workspace, answer or ByHand.ask
+        self.panics: list[str] = []
+        self.sent: list = []
+
+    def ask(self, site, task):
+        executor = SiteExecutor()
+        result = executor.execute(task.name, copied(task.data), Place(self.workspace, site), Signal())
+        return copied(result)
+
+    def send(self, task, fl_ctx, targets, **_):
+        self.sent.append(task)
+        result = self.answer(self, targets[0], task)
+        if result is not None:
+            self.receive(targets[0], task, result, fl_ctx)
+
+    def receive(self, site, task, result, fl_ctx=None):
+        answered = ClientTask(Client(site, ""), task)
+        answered.result = result
+        task.result_received_cb(answered, fl_ctx)
+
+    def cancel_task(self, task, *_, **__):
+        task.completion_status = TaskCompletionStatus.CANCELLED
+        task.task_done_cb(task, None)
+
+    def system_panic(self, reason, fl_ctx):
+        self.panics.append(reason)
+
+    def start(self, signal=None, sites=SITES):
+        self.control_flow(signal or Signal(), Place(self.workspace, "server", sites=sites))
+        return self
+
+
+def copied(shareable):
+    """Send a message through FLARE's serialiser."""
+    return fobs.loads(fobs.dumps(shareable))
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """Return the list of last words that were said."""
+    words: list[str] = []
+    monkeypatch.setattr(last_words, "say", words.append)
+    return words
+
+
+@pytest.fixture
+def workspace(tmp_path, scenes, monkeypatch):  # noqa: F811
+    """Return a simulator's workspace whose sites find three tiny scenes."""
+    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(scenes[0].parent.parent))
+    monkeypatch.delenv("SURGFL_STATE", raising=False)
+    monkeypatch.delenv("SURGFL_RESUME", raising=False)
+    return tmp_path / "ws"
+
+
+@pytest.fixture
+def by_hand(workspace, said):
+    """Return a function that makes a controller."""
+
+    def make(method="fedavg", *, answer=None, **changes):
+        job = make_job(method, **{"rounds": 1, **changes})
+        return ByHand(workspace, answer, **job.to_json())
+
+    return make

@@ -1,0 +1,211 @@
+"""The controller without FLARE's network: whole runs, and every way in which one can end early."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+from safetensors.torch import load_file
+
+from shared_components.federation.messages import FederationError, Job, Message
+from shared_components.flare import processes, wire
+from shared_components.flare.controller import read_job, read_reply
+
+from ..federation.conftest import make_job
+from .conftest import ByHand
+
+
+def run_folder(workspace, job="test-fedavg"):
+    return workspace.with_name("ws-state") / job / "latest"
+
+
+def test_a_run_leaves_models_records_and_a_page(by_hand, workspace, said):
+    controller = by_hand("pfedsis").start()
+    assert controller.panics == []
+    assert (workspace / "report" / "index.html").is_file()
+    folder = run_folder(workspace, "test-pfedsis")
+    assert all((folder / f"site-{i}" / "model.safetensors").is_file() for i in (1, 2, 3))
+    assert said == [f"surgfl: test-pfedsis finished 1 rounds; report {workspace / 'report' / 'index.html'}"]
+
+
+def test_every_task_has_a_timeout_and_one_site(by_hand):
+    controller = by_hand(longest_wait_seconds=7.5).start()
+    assert [task.name for task in controller.sent] == ["enrol"] * 3 + ["round"] * 3 + ["finish"] * 3
+    assert all(7.5 < task.timeout < 30 for task in controller.sent)
+
+
+def test_resume_goes_on_with_the_newest_run(by_hand, workspace, monkeypatch):
+    straight = by_hand(rounds=2).start()
+
+    def dies_in_round_1(controller, site, task):
+        if task.name == "round" and controller.server.round == 1 and site == "site-2":
+            return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+        return controller.ask(site, task)
+
+    controller = by_hand(rounds=2, answer=dies_in_round_1).start()
+    assert "site-2" in controller.panics[0]
+    monkeypatch.setenv("SURGFL_RESUME", "1")
+    resumed = by_hand(rounds=2).start()
+    assert resumed.panics == [] and len(resumed.sent) == 9  # enrol, round 1, finish
+    assert resumed.server.folder == controller.server.folder != straight.server.folder
+    want, found = (s.server.folder / "server/round-00001.safetensors" for s in (straight, resumed))
+    want, found = load_file(want), load_file(found)
+    assert want.keys() == found.keys() and all(torch.equal(want[name], found[name]) for name in want)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"rouns": 3}, "unknown key 'rouns'"),
+        ({"rounds": 0}, "rounds is 0"),
+        ({"rounds": "five"}, "config_fed_server.json"),
+        ({"arguments": {"sensitivty_images": 2}}, "sensitivty_images"),
+        ({"training": {"hight": 32}}, "unknown key 'hight'"),
+        ({"bundle": "nonsense"}, "bundle 'nonsense' does not exist"),
+        ({"method": "nonsense"}, "method 'nonsense' does not exist"),
+    ],
+)
+def test_wrong_settings_end_the_job_before_any_site_is_asked(workspace, said, change, words):
+    controller = ByHand(workspace, **{**make_job("pfedsis").to_json(), **change}).start()
+    assert controller.sent == [] and not workspace.with_name("ws-state").exists()
+    assert words in said[0] and said[0].startswith("surgfl: job test-pfedsis FAILED: config_fed_server.json: ")
+    assert controller.panics == [said[0].partition("FAILED: ")[2]]
+
+
+def test_a_job_without_a_name_or_method_is_told_what_is_missing():
+    with pytest.raises(FederationError, match="'method'"):
+        read_job({"name": "a", "bundle": "pvt_fpn"})
+
+
+def test_refusals_of_all_sites_are_told_and_nothing_is_trained(by_hand, workspace, said):
+    def answer(controller, site, task):
+        reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
+        reply.set_header(wire.ERROR, f"site {site}: /data/{site}/site.yaml: unknown key 'datset'")
+        return controller.ask(site, task) if site == "site-2" else reply
+
+    controller = by_hand(answer=answer).start()
+    assert said[0].endswith(
+        "site-1: /data/site-1/site.yaml: unknown key 'datset'; "
+        "site-3: /data/site-3/site.yaml: unknown key 'datset'; no round was started"
+    )
+    assert not list(workspace.with_name("ws-state").rglob("round-*.safetensors"))
+
+
+def test_an_aborted_job_names_the_sites_without_an_answer(by_hand, said):
+    signal = Signal()
+
+    def answer(controller, site, task):
+        if site == "site-3":
+            signal.trigger(True)
+            return None
+        return controller.ask(site, task)
+
+    controller = by_hand(answer=answer).start(signal)
+    assert "ended task 'enrol' without an answer of site-3" in controller.panics[0]
+    assert len(said) == 1
+
+
+def test_a_dead_process_is_noticed_long_before_the_longest_wait(by_hand, workspace, said):
+    def answer(controller, site, task):
+        if task.name == "round" and site == "site-2":
+            gone = subprocess.Popen([sys.executable, "-c", ""])
+            gone.wait()
+            processes.announce(run_folder(workspace) / site, gone.pid)
+            return None
+        return controller.ask(site, task)
+
+    controller = by_hand(answer=answer, longest_wait_seconds=600).start()
+    assert "site-2: its process died" in controller.panics[0]
+    assert said[0].startswith("surgfl: job test-fedavg FAILED: round 0 has 2 valid updates and needs 3")
+    assert "error" in json.loads((run_folder(workspace) / "run.json").read_text())
+
+
+def test_a_round_with_enough_sites_survives_an_absent_one(by_hand, caplog):
+    held = []
+
+    def answer(controller, site, task):
+        if task.name == "round" and site == "site-3":
+            held.append((site, task, controller.ask(site, task)))
+            return None
+        if task.name == "finish" and held:
+            controller.receive(*held.pop())  # the late answer arrives during the next task
+        return controller.ask(site, task)
+
+    controller = by_hand(answer=answer, min_sites=2, grace_seconds=0.2)
+    with caplog.at_level(logging.WARNING):
+        controller.start()
+    assert controller.panics == []
+    assert "late answer of site-3 to task round is not used" in caplog.text
+    aggregation = next(r for r in controller.server.records if r["kind"] == "aggregation")
+    assert [r["site"] for r in aggregation["rejected"]] == ["site-3"]
+
+
+def test_a_second_answer_is_not_used(by_hand, caplog):
+    def answer(controller, site, task):
+        result = controller.ask(site, task)
+        if task.name == "round" and site == "site-1":
+            controller.receive(site, task, result)
+            result = controller.ask(site, task)
+        return result
+
+    controller = by_hand(answer=answer)
+    with caplog.at_level(logging.WARNING):
+        controller.start()
+    assert controller.panics == [] and "a second or late answer of site-1 to task round" in caplog.text
+    assert len([r for r in controller.server.records if r["kind"] == "site" and r["round"] == 0]) == 3
+
+
+def test_a_job_whose_sites_cannot_finish_fails(by_hand, said):
+    def answer(controller, site, task):
+        failed = task.name == "finish" and site == "site-1"
+        return make_reply(ReturnCode.EXECUTION_EXCEPTION) if failed else controller.ask(site, task)
+
+    controller = by_hand(answer=answer).start()
+    assert "all rounds are done, but not all sites have finished: site-1: FLARE reports" in said[0]
+    assert len(controller.panics) == 1
+
+
+@pytest.mark.parametrize(
+    "result, words",
+    [
+        (Shareable(), "cannot be read"),
+        (make_reply(ReturnCode.TASK_RESULT_FILTER_ERROR), "FLARE reports TASK_RESULT_FILTER_ERROR"),
+    ],
+)
+def test_an_answer_that_is_none_becomes_a_reason(result, words):
+    assert words in read_reply(result)
+
+
+def test_an_honest_answer_is_read():
+    message = Message({"round": 0}, {"pieces": {"w": torch.ones(2)}})
+    assert read_reply(wire.to_shareable(message)).header == {"round": 0}
+
+
+def test_a_living_process_is_not_dead_and_an_unannounced_one_neither(tmp_path):
+    assert not processes.died(tmp_path)
+    processes.announce(tmp_path, os.getpid())
+    assert not processes.died(tmp_path)
+    processes.forget(tmp_path)
+    processes.forget(tmp_path)
+    assert not (tmp_path / processes.FILE).exists()
+
+
+@pytest.mark.parametrize("way", ["sys.exit(3)", "os._exit(3)"])
+def test_last_words_are_last_however_the_process_ends(way):
+    code = (
+        "import os, sys; from shared_components.flare import last_words; last_words.say('first');"
+        f"last_words.say('surgfl: FAILED: why'); print('chatter', file=sys.stderr, flush=True); {way}"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 3 and ended.stderr == "chatter\nsurgfl: FAILED: why\n"
+
+
+def test_settings_travel_unchanged():
+    job = make_job("pfedsis")
+    assert read_job(job.to_json()) == job and isinstance(job, Job)
