@@ -47,7 +47,7 @@ class Place:
 
 
 class ByHand(FederationController):
-    """A controller whose tasks are answered at once, unless a test's ``answer(controller, site, task)`` says otherwise."""
+    """A controller whose tasks executors answer at once, or a test's ``answer(controller, site, task)``."""
 
     def __init__(self, workspace: Path, answer=None, **settings):
         super().__init__(**settings)

@@ -74,7 +74,9 @@ def test_resume_goes_on_with_the_newest_run(by_hand, workspace, monkeypatch):
 def test_wrong_settings_end_the_job_before_any_site_is_asked(workspace, said, change, words):
     controller = ByHand(workspace, **{**make_job("pfedsis").to_json(), **change}).start()
     assert controller.sent == [] and not workspace.with_name("ws-state").exists()
-    assert words in said[0] and said[0].startswith("surgfl: job test-pfedsis FAILED: config_fed_server.json: ")
+    assert words in said[0] and said[0].startswith(
+        "surgfl: job test-pfedsis FAILED: config_fed_server.json: "
+    )
     assert controller.panics == [said[0].partition("FAILED: ")[2]]
 
 
@@ -89,7 +91,7 @@ def test_refusals_of_all_sites_are_told_and_nothing_is_trained(by_hand, workspac
         reply.set_header(wire.ERROR, f"site {site}: /data/{site}/site.yaml: unknown key 'datset'")
         return controller.ask(site, task) if site == "site-2" else reply
 
-    controller = by_hand(answer=answer).start()
+    by_hand(answer=answer).start()
     assert said[0].endswith(
         "site-1: /data/site-1/site.yaml: unknown key 'datset'; "
         "site-3: /data/site-3/site.yaml: unknown key 'datset'; no round was started"

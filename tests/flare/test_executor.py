@@ -1,0 +1,167 @@
+"""What a site answers, bad input above all: one sentence that names the site and the file or key."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+from nvflare.apis.signal import Signal
+
+from shared_components.federation.messages import Message
+from shared_components.federation.server import ServerRunner, open_run
+from shared_components.flare import wire
+from shared_components.flare.controller import read_reply
+from shared_components.flare.executor import SiteExecutor
+
+from ..federation.conftest import make_job
+from .conftest import Place, copied
+
+
+@pytest.fixture
+def data(tmp_path, scenes, monkeypatch):
+    """Return a copy of site-1's data, which a test may spoil."""
+    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path / "data"))
+    monkeypatch.delenv("SURGFL_STATE", raising=False)
+    shutil.copytree(scenes[0].parent, tmp_path / "data" / "site-1")
+    return tmp_path / "data" / "site-1"
+
+
+def enrol(tmp_path, *, simulator=True, job=None, signal=None):
+    """Return the executor's answer to an enrolment: a message, or the reason why there is none."""
+    job = job or make_job("fedavg")
+    server = ServerRunner(job, ["site-1"], open_run(job, tmp_path / "ws-state", resume=False))
+    place = Place(tmp_path / "ws", "site-1", simulator=simulator)
+    task = copied(wire.to_shareable(server.enrol_messages()["site-1"]))
+    return read_reply(copied(SiteExecutor().execute("enrol", task, place, signal or Signal())))
+
+
+def change_site(folder, **changes):
+    path = folder / "site.yaml"
+    values = {**yaml.safe_load(path.read_text()), **changes}
+    path.write_text(yaml.safe_dump({key: value for key, value in values.items() if value is not None}))
+
+
+def masks(folder):
+    """Return the masks of the first frame of each instrument's folder (EndoVis 2017 layout)."""
+    found = sorted((folder / "endovis2017").rglob("ground_truth/*/*.png"))
+    assert found
+    return found
+
+
+def test_a_good_site_enrols(tmp_path, data):
+    answer = enrol(tmp_path)
+    assert answer.header["samples"] == 4 and answer.pieces
+
+
+def misspell(folder):
+    text = (folder / "site.yaml").read_text()
+    (folder / "site.yaml").write_text(text.replace("dataset:", "datset:"))
+
+
+def remove_mask(folder):
+    masks(folder)[0].unlink()
+
+
+def unknown_id(folder):
+    import cv2
+
+    path = masks(folder)[0]
+    mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    mask[:4, :4] = 77
+    cv2.imwrite(str(path), mask)
+
+
+def other_size(folder):
+    import cv2
+
+    path = masks(folder)[0]
+    mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    cv2.imwrite(str(path), mask[:-2])
+
+
+def unreadable(folder):
+    next(p for p in sorted((folder / "endovis2017").rglob("*.*")) if "left_frames" in p.parts).write_bytes(
+        b"?"
+    )
+
+
+@pytest.mark.parametrize(
+    "spoil, words",
+    [
+        (misspell, "unknown key 'datset'"),
+        (remove_mask, "ground_truth"),
+        (unknown_id, "77"),
+        (other_size, "ground_truth"),
+        (unreadable, "left_frames"),
+        (lambda f: change_site(f, split={"train": ["instrument_dataset_99"]}), "instrument_dataset_99"),
+        (lambda f: change_site(f, split={"validation": ["instrument_dataset_2"]}), "train"),
+        (lambda f: change_site(f, classes="party"), "party"),
+        (lambda f: change_site(f, root="nowhere"), "nowhere"),
+        (lambda f: (f / "site.yaml").unlink(), "there is no description of its data"),
+    ],
+)
+def test_bad_data_are_refused_by_site_and_file_before_a_round(tmp_path, data, spoil, words):
+    spoil(data)
+    reason = enrol(tmp_path)
+    assert isinstance(reason, str) and words in reason, reason
+    assert "site-1" in reason and str(data) in reason and "Error" not in reason
+    assert not list((tmp_path / "ws-state").rglob("round-*"))
+
+
+def test_a_missing_description_names_the_variable_too(tmp_path, data, monkeypatch):
+    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path / "not-there" / "{site}.yaml"))
+    assert "SURGFL_SITE_CONFIG" in (reason := enrol(tmp_path)) and "not-there/site-1.yaml" in reason
+
+
+def test_a_real_deployment_keeps_file_names_at_the_site(tmp_path, data, caplog):
+    misspell(data)
+    reason = enrol(tmp_path, simulator=False)
+    assert reason == "site site-1 refused; its own log says why"
+    assert str(data) in caplog.text and "datset" in caplog.text
+
+
+def test_a_site_of_another_class_map_is_named_with_the_first(tmp_path, data, scenes):
+    from shared_components.federation.messages import FederationError
+
+    job = make_job("fedavg")
+    server = ServerRunner(job, ["site-1", "site-2"], open_run(job, tmp_path / "ws-state", resume=False))
+    shutil.copytree(scenes[1].parent, data.parent / "site-2")
+    change_site(data, classes="shaft_manipulator")
+    replies = {}
+    for name, message in server.enrol_messages().items():
+        task = wire.to_shareable(message)
+        place = Place(tmp_path / "ws", name)
+        replies[name] = read_reply(SiteExecutor().execute("enrol", task, place, Signal()))
+    assert all(isinstance(reply, Message) for reply in replies.values()), replies
+    with pytest.raises(FederationError, match="site-1 and site-2 differ in their class map"):
+        server.enrolled(replies)
+
+
+def test_the_process_is_announced_in_a_simulator_only(tmp_path, data):
+    enrol(tmp_path)
+    assert list((tmp_path / "ws-state").rglob("process"))
+    enrol(tmp_path, simulator=False)
+    assert not list((tmp_path / "ws" / "site-1" / "surgfl").rglob("process"))
+
+
+def test_a_message_that_is_not_ours_is_refused(tmp_path, data):
+    answer = SiteExecutor().execute(
+        "round", copied(wire.to_shareable(Message({}))), Place(tmp_path / "ws", "site-1"), Signal()
+    )
+    assert "site-1" in answer.get_header(wire.ERROR)
+
+
+def test_training_stops_when_the_task_is_ended(tmp_path, data):
+    job = make_job("fedavg")
+    server = ServerRunner(job, ["site-1"], open_run(job, tmp_path / "ws-state", resume=False))
+    place, signal = Place(tmp_path / "ws", "site-1"), Signal()
+    answer = SiteExecutor().execute(
+        "enrol", wire.to_shareable(server.enrol_messages()["site-1"]), place, signal
+    )
+    server.enrolled({"site-1": read_reply(answer)})
+    signal.trigger(True)
+    task = wire.to_shareable(server.round_messages()["site-1"])
+    reason = read_reply(SiteExecutor().execute("round", task, place, signal))
+    assert reason == "site site-1: the server ended the task during training"
+    assert not list((tmp_path / "ws-state").rglob("round-*"))
+    assert json.loads((server.folder / "run.json").read_text())["sites"] == ["site-1"]
