@@ -1,0 +1,115 @@
+"""Run `nvflare simulator` on a tiny copy of a job, watch it, and kill parts of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+JOBS = ROOT / "nvflare_jobs"
+TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2}
+SCENES = {"frames_per_video": 4, "videos": [1, 1, 1], "height": 64, "width": 96}
+SERVER, CLIENT = (f"app/config/config_fed_{side}.json" for side in ("server", "client"))
+
+
+def tiny_job(folder: Path, name: str, *, rounds: int = 2, longest_wait: float = 120.0, **arguments) -> Path:
+    """Copy a job, made small; ``arguments`` are further arguments of its method."""
+    job = Path(shutil.copytree(JOBS / name, folder / name))
+
+    def shrink(config: dict) -> None:
+        settings = config["workflows"][0]["args"]
+        settings.update(rounds=rounds, synthetic=SCENES, grace_seconds=5, longest_wait_seconds=longest_wait)
+        settings["training"] = {**settings.get("training", {}), **TINY}
+        settings["arguments"] = {**settings.get("arguments", {}), **arguments}
+        if "sensitivity_images" in settings["arguments"]:
+            settings["arguments"]["sensitivity_images"] = 2
+
+    edit(job / SERVER, shrink)
+    return job
+
+
+def edit(path: Path, change: Callable[[dict], None]) -> None:
+    """Change a JSON file."""
+    config = json.loads(path.read_text())
+    change(config)
+    path.write_text(json.dumps(config))
+
+
+class Simulator:
+    """One launch, in a process group of its own; leaving the context ends all that is left of it."""
+
+    def __init__(self, job: Path, workspace: Path, *options: str, **variables: str) -> None:
+        self.state = workspace.with_name(f"{workspace.name}-state") / job.name
+        self._log = workspace.with_name(f"{workspace.name}.log")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
+        path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH", "")]))
+        command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), "-w", str(workspace), *options]
+        with open(self._log, "w") as log:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                env={**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables},
+            )  # fmt: skip
+        self._began = time.time_ns()
+
+    def __enter__(self) -> Simulator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    @property
+    def last_line(self) -> str:
+        return self.output.strip().splitlines()[-1]
+
+    def wait(self, seconds: float = 240.0) -> int:
+        """Return the exit code; a launch that takes longer is killed and fails the test."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"no end after {seconds:g} s:\n{self.output[-4000:]}") from None
+
+    def kill(self) -> None:
+        """Kill every process of this launch at once, workers included (they have sessions of their own)."""
+        try:
+            children = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            children = []
+        for process in (self._process, *children):
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                pass
+        self._process.wait()
+        psutil.wait_procs(children, timeout=10)
+
+    def wait_for_task(self, site: str, number: int, seconds: float = 120.0) -> int:
+        """Wait until a site has begun its ``number``-th task of this launch; return its process.
+
+        The executor announces itself in a file whenever it begins a task.
+        """
+        seen: set[int] = set()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self._process.poll() is None:
+            for path in self.state.glob(f"[0-9]*/{site}/process"):
+                try:
+                    when, process = path.stat().st_mtime_ns, int(path.read_text())
+                except FileNotFoundError:  # removed in between, before the next task
+                    continue
+                seen |= {when} if when > self._began else set()
+                if len(seen) == number:
+                    return process
+            time.sleep(0.005)
+        raise AssertionError(f"task {number} of {site} has not begun:\n{self.output[-4000:]}")

@@ -1,0 +1,211 @@
+"""`nvflare simulator` itself: results, equal bits whatever the threads, kills and resumes, exit codes.
+
+A launch costs 15 to 70 seconds, so that several tests look at one.
+"""
+
+import json
+import os
+import shutil
+import signal
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from .simulator import CLIENT, JOBS, SCENES, SERVER, Simulator, edit, tiny_job
+
+pytestmark = pytest.mark.slow
+
+SITES = ("site-1", "site-2", "site-3")
+THREE = ("-n", "3", "-t", "3")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("simulator")
+
+
+@pytest.fixture(scope="module")
+def job(folder):
+    return tiny_job(folder, "pfedsis")
+
+
+@pytest.fixture(scope="module")
+def plain(folder, job):
+    """The user's own command: no -t, so that every task is a process of its own."""
+    with Simulator(job, folder / "plain", "-n", "3") as simulator:
+        simulator.code = simulator.wait()
+    return simulator
+
+
+@pytest.fixture(scope="module")
+def killed(folder, job):
+    """A launch with -t 3 whose site-2 dies in round 1 (its third task)."""
+    with Simulator(job, folder / "killed", *THREE) as simulator:
+        os.kill(simulator.wait_for_task("site-2", 3), signal.SIGKILL)
+        simulator.code = simulator.wait(90)
+    return simulator
+
+
+def weights(simulator, round=1):
+    """Return every server tensor of a round's state: models, mixtures and the hypernetworks."""
+    return load_file(simulator.state / "latest" / "server" / f"round-{round:05d}.safetensors")
+
+
+def records(simulator, kind="site"):
+    lines = (simulator.state / "latest" / "server" / "rounds.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+
+def assert_equal_bits(a, b):
+    assert a.keys() == b.keys() and len(a) > 200
+    assert [name for name in a if not torch.equal(a[name], b[name])] == []
+
+
+def test_the_plain_command_ends_well(plain, folder):
+    assert plain.code == 0, plain.output[-4000:]
+    page = folder / "plain" / "report" / "index.html"
+    assert plain.last_line == f"surgfl: pfedsis finished 2 rounds; report {page}"
+    assert page.stat().st_size > 10_000 and "</html>" in page.read_text()
+
+
+def test_every_site_keeps_its_models_pictures_and_scalars(plain):
+    for site in SITES:
+        folder = plain.state / "latest" / site
+        assert (folder / "model.safetensors").is_file() and (folder / "best.safetensors").is_file()
+        assert list(folder.glob("overlays/*.png")) and list(folder.glob("tensorboard/events*"))
+    models = [load_file(plain.state / "latest" / site / "model.safetensors") for site in SITES]
+    personal, shared = "decoder_personal.lateral.0.weight", "decoder_global.lateral.0.weight"
+    assert not torch.equal(models[0][personal], models[1][personal])
+    assert torch.equal(models[0][shared], models[1][shared])
+    assert list((plain.state / "latest" / "server" / "tensorboard").glob("events*"))
+
+
+def test_one_line_per_site_and_round_says_how_it_goes(plain):
+    for site in SITES:
+        for round in (1, 2):
+            lines = [line for line in plain.output.splitlines() if f"round {round}/2  {site}  loss" in line]
+            assert len(lines) == 1 and "Dice" in lines[0] and "MB" in lines[0] and " s " in lines[0]
+    assert "Dice on the validation split" in plain.output
+
+
+def test_only_declared_pieces_travel_and_are_counted(plain):
+    """26.0 MB of GLOBAL and MIXED pieces down; up the same and the GLOBAL ones' sensitivities."""
+    partition = load_file(plain.state / "latest" / "site-1" / "model.safetensors")
+    whole = sum(value.numel() * 4 for value in partition.values())
+    for record in records(plain)[:6]:
+        up, down = record["bytes"]["up"], record["bytes"]["down"]
+        assert up["global"] == up["sensitivity"] == down["global"] and up["mixed"] == down["mixed"]
+        assert down["global"] + down["mixed"] == whole
+
+
+def test_three_threads_give_the_same_bits_as_one_even_after_two_kills(plain, killed, folder, job):
+    """site-2's process dies in round 1, the resumed launch is killed in round 1 as a whole, a third one ends."""
+    assert not (killed.state / "latest" / "server" / "round-00001.safetensors").exists()
+    resume = {"SURGFL_RESUME": "1"}
+    with Simulator(job, folder / "killed", *THREE, **resume) as again:
+        again.wait_for_task("site-1", 2)  # enrolment, then round 1
+        again.kill()
+    assert not (again.state / "latest" / "server" / "round-00001.safetensors").exists()
+    with Simulator(job, folder / "killed", *THREE, **resume) as last:
+        assert last.wait() == 0, last.output[-4000:]
+    assert "resuming" in last.output and "round 1/2" not in last.output
+    assert_equal_bits(weights(plain), weights(last))
+    assert len(list(last.state.glob("[0-9]*"))) == 1
+    for site in SITES:
+        name = f"{site}/model.safetensors"
+        assert_equal_bits(*(load_file(run.state / "latest" / name) for run in (plain, last)))
+
+
+def test_a_dead_client_ends_the_job_and_is_named(killed):
+    assert killed.code not in (0, None)
+    assert killed.last_line.startswith("surgfl: job pfedsis FAILED: round 1 has 2 valid updates and needs 3")
+    assert "site-2: its process died" in killed.last_line
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in JOBS.iterdir() if path.is_dir()))
+def test_every_job_runs_with_named_sites_and_two_threads(name, tmp_path):
+    options = ("-c", "hospital-a,hospital-b", "-t", "2")
+    with Simulator(tiny_job(tmp_path, name, rounds=1), tmp_path / "ws", *options) as simulator:
+        assert simulator.wait() == 0, simulator.output[-4000:]
+    for site in ("hospital-a", "hospital-b"):
+        assert (simulator.state / "latest" / site / "model.safetensors").is_file()
+
+
+def test_five_sites_share_two_threads(tmp_path):
+    with Simulator(
+        tiny_job(tmp_path, "fedavg", rounds=1), tmp_path / "ws", "-n", "5", "-t", "2"
+    ) as simulator:
+        assert simulator.wait() == 0, simulator.output[-4000:]
+    assert sorted({record["site"] for record in records(simulator)}) == [f"site-{i}" for i in range(1, 6)]
+
+
+# ---- bad input: a non-zero exit, the reason in the last line, and nothing lost
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def broken_data(plain, folder):
+    """Copy the scenes: site-1 misspells a key, site-2 has lost a mask, site-3 has nothing to train on."""
+    (scenes,) = (plain.state.parent / "scenes").iterdir()
+    shutil.copytree(scenes, folder)
+    path = folder / "site-1" / "site.yaml"
+    path.write_text(path.read_text().replace("dataset:", "datset:"))
+    next(path for path in sorted((folder / "site-2").rglob("*.png")) if "label" in str(path)).unlink()
+    path = folder / "site-3" / "site.yaml"
+    site = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**site, "split": {**site["split"], "train": []}}))
+    return folder
+
+
+def test_bad_data_of_three_sites_are_all_told_and_an_earlier_run_is_kept(plain, folder, job, tmp_path):
+    data = broken_data(plain, tmp_path / "data")
+    before = contents(plain.state)
+    with Simulator(job, folder / "plain", *THREE, SURGFL_SITE_CONFIG=str(data)) as simulator:
+        assert simulator.wait(90) not in (0, None)
+    line = simulator.last_line
+    assert line.startswith("surgfl: job pfedsis FAILED: ") and line.endswith("; no round was started")
+    assert f"site-1: {data}/site-1/site.yaml: unknown key 'datset'" in line
+    assert f"site-2: {data}/site-2/" in line and "label" in line
+    assert "site-3: " in line and "train" in line
+    after = contents(plain.state)
+    assert {path: after.get(path) for path in before} == before
+    assert not [path for path in after.keys() - before.keys() if path.suffix == ".safetensors"]
+
+
+def test_wrong_settings_are_told_by_the_server(tmp_path):
+    job = tiny_job(tmp_path, "pfedsis", sensitivty_images=2)
+    with Simulator(job, tmp_path / "ws", *THREE) as simulator:
+        assert simulator.wait(60) not in (0, None)
+    assert simulator.last_line.startswith("surgfl: job pfedsis FAILED: config_fed_server.json: ")
+    assert "sensitivty_images" in simulator.last_line and not simulator.state.exists()
+
+
+def test_sites_that_cannot_build_their_executor_end_the_job(tmp_path):
+    job = tiny_job(tmp_path, "fedavg")
+
+    def misspell(config):
+        config["executors"][0]["executor"]["path"] += "s"
+
+    edit(job / CLIENT, misspell)
+    with Simulator(job, tmp_path / "ws", *THREE) as simulator:
+        assert simulator.wait(90) not in (0, None)
+    line = simulator.last_line
+    assert line.startswith("surgfl: job fedavg FAILED: ") and "site-1, site-2, site-3" in line
+    assert "config_fed_client.json" in line and "SiteExecutors" in line
+    assert not list(simulator.state.rglob("round-*"))
+
+
+def test_the_tiny_jobs_are_the_real_ones_but_for_their_size(tmp_path):
+    for name in ("fedavg", "pfedsis"):
+        small, real = (
+            json.loads((folder / SERVER).read_text())["workflows"][0]["args"]
+            for folder in (tiny_job(tmp_path, name), JOBS / name)
+        )
+        assert {key for key in small if small[key] != real.get(key)} <= {
+            "rounds", "training", "synthetic", "arguments", "grace_seconds", "longest_wait_seconds",
+        }  # fmt: skip
+        assert small["synthetic"] == SCENES
