@@ -47,6 +47,7 @@ class FederationController(Controller):
         self.settings = job  # read in control_flow, where what is wrong with them can be told
         self.server: ServerRunner | None = None
         self._round_seconds: list[float] = []
+        self._late: list[Path] = []  # folders of the sites that owe the newest exchange an answer
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Nothing to prepare: the run begins in control_flow, where errors can be told."""
@@ -63,6 +64,9 @@ class FederationController(Controller):
         except Exception as error:
             logger.exception("the job failed for a reason that it does not know")
             self._give_up(f"{type(error).__name__}: {error}", fl_ctx)
+        finally:
+            for folder in self._late:  # a simulator waits for its workers before it ends
+                processes.end(folder)
 
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
@@ -155,6 +159,7 @@ class FederationController(Controller):
             processes.forget(folder / site)
             self.send(task=one, fl_ctx=fl_ctx, targets=[site])
         self._wait(exchange, abort_signal, folder, told)
+        self._late = [folder / site for site in exchange.late]
         for one in tasks.values():
             self.cancel_task(one, fl_ctx=fl_ctx)
         if abort_signal.triggered:

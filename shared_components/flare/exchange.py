@@ -24,6 +24,7 @@ class Exchange:
     ) -> None:
         self.replies: dict[str, Message] = {}
         self.failures: dict[str, str] = {}
+        self.late: list[str] = []  # sites that were given up and may still be at work
         self._pending = set(sites)
         self._lock = threading.Lock()
         self._started, self._needed, self._grace, self._longest = started, needed, grace, longest
@@ -45,8 +46,7 @@ class Exchange:
 
     def close(self, reason: str) -> None:
         """Count every site that has not answered as absent; what comes later does not count."""
-        for site in self.pending:
-            self.fail(site, reason)
+        self.late += [site for site in self.pending if self.fail(site, reason)]
 
     def expire(self, now: float) -> None:
         """Count the sites as absent that have taken too long."""

@@ -53,6 +53,7 @@ class SiteExecutor(Executor):
         import torch
 
         from shared_components.federation.locate import find_site
+        from shared_components.federation.messages import folder_name
         from shared_components.federation.site import SiteRunner
 
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
@@ -69,9 +70,9 @@ class SiteExecutor(Executor):
         )
         message = wire.from_wire(shareable)
         if is_simulator(fl_ctx):  # the server runs on this machine and looks whether this process lives
-            processes.announce(
-                runs / message.header["job"]["name"] / message.header["run"] / name, os.getpid()
-            )
+            job, run = message.header["job"]["name"], message.header["run"]
+            folder = runs / folder_name("job name", job) / folder_name("run", run) / name
+            processes.announce(folder, os.getpid())
         return runner.answer(task_name, message)
 
 

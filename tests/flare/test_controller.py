@@ -198,6 +198,22 @@ def test_a_living_process_is_not_dead_and_an_unannounced_one_neither(tmp_path):
     assert not (tmp_path / processes.FILE).exists()
 
 
+def test_a_site_that_hangs_is_ended_with_the_job(by_hand, workspace):
+    """A simulator waits for its workers, so that a stopped one would keep it for ever."""
+    hung = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    def answer(controller, site, task):
+        if task.name == "round" and site == "site-2":
+            processes.announce(run_folder(workspace) / site, hung.pid)
+            return None
+        return controller.ask(site, task)
+
+    controller = by_hand(answer=answer, longest_wait_seconds=3).start()
+    assert "site-2: it did not answer within 3 s" in controller.panics[0]
+    assert hung.wait(10) < 0
+    assert not processes.died(run_folder(workspace) / "site-1")  # it has answered and goes on
+
+
 @pytest.mark.parametrize("way", ["sys.exit(3)", "os._exit(3)"])
 def test_last_words_are_last_however_the_process_ends(way):
     code = (

@@ -26,7 +26,7 @@ def test_an_answer_of_a_site_that_was_not_asked_does_not_count(exchange):
 def test_an_answer_after_its_site_was_given_up_does_not_count(exchange):
     exchange.close("it was too slow")
     assert not exchange.reply("a", Message({}))
-    assert exchange.replies == {} and set(exchange.failures) == {"a", "b", "c"}
+    assert exchange.replies == {} and set(exchange.failures) == {"a", "b", "c"} == set(exchange.late)
 
 
 def test_the_grace_time_starts_with_the_last_reply_that_was_needed(exchange):

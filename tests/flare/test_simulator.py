@@ -124,21 +124,26 @@ def test_a_dead_client_ends_the_job_and_is_named(killed):
     assert "site-2: its process died" in killed.last_line
 
 
+def test_a_client_that_hangs_ends_the_job_too(folder, job):
+    """site-2 is stopped in round 0; without an end of its process the simulator would wait for ever."""
+    hasty = tiny_job(folder / "hasty", "fedavg", longest_wait=15)
+    with Simulator(hasty, folder / "hung", *THREE) as simulator:
+        os.kill(simulator.wait_for_task("site-2", 2), signal.SIGSTOP)
+        assert simulator.wait(90) not in (0, None)
+    assert "site-2: it did not answer within 15 s" in simulator.last_line
+
+
+TWO_THREADS = {"fedavg": ("-n", "5", "-t", "2")}  # the others: two sites with names
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in JOBS.iterdir() if path.is_dir()))
-def test_every_job_runs_with_named_sites_and_two_threads(name, tmp_path):
-    options = ("-c", "hospital-a,hospital-b", "-t", "2")
+def test_every_job_runs_with_other_numbers_and_names_of_sites(name, tmp_path):
+    options = TWO_THREADS.get(name, ("-c", "hospital-a,hospital-b", "-t", "2"))
     with Simulator(tiny_job(tmp_path, name, rounds=1), tmp_path / "ws", *options) as simulator:
         assert simulator.wait() == 0, simulator.output[-4000:]
-    for site in ("hospital-a", "hospital-b"):
-        assert (simulator.state / "latest" / site / "model.safetensors").is_file()
-
-
-def test_five_sites_share_two_threads(tmp_path):
-    with Simulator(
-        tiny_job(tmp_path, "fedavg", rounds=1), tmp_path / "ws", "-n", "5", "-t", "2"
-    ) as simulator:
-        assert simulator.wait() == 0, simulator.output[-4000:]
-    assert sorted({record["site"] for record in records(simulator)}) == [f"site-{i}" for i in range(1, 6)]
+    sites = options[1].split(",") if options[0] == "-c" else [f"site-{i + 1}" for i in range(int(options[1]))]
+    assert sorted({record["site"] for record in records(simulator)}) == sites
+    assert all((simulator.state / "latest" / site / "model.safetensors").is_file() for site in sites)
 
 
 # ---- bad input: a non-zero exit, the reason in the last line, and nothing lost
