@@ -115,7 +115,7 @@ def test_no_two_parts_import_each_other():
 TRAINING = f"""
 import sys
 from {PACKAGE}.flare.executor import SiteExecutor, _import_ahead
-from {PACKAGE}.flare.filters import declared_shapes
+from {PACKAGE}.flare.filters import declared_pieces
 _import_ahead()
 from {PACKAGE}.bundle_config import build_network, load_bundle
 from {PACKAGE}.federation import locate, site

@@ -7,14 +7,20 @@ from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
+from torch import Tensor
 
+from shared_components.bundle_config import build_network, load_bundle
+from shared_components.federation.messages import Job
 from shared_components.flare import wire
+from shared_components.method import load_method
+from shared_components.partition import Pieces, Role, partition_network
 
 
 class DeclaredPiecesOnly(Filter):
-    """Let a result pass only if every tensor in it is a GLOBAL or MIXED piece of the job's own partition.
+    """Let a result pass only if every tensor in it is declared by the job's own method.
 
-    The executor cuts by role; this filter builds the partition again, without weights, and checks names and
+    That is a GLOBAL or MIXED piece of its partition, or an extra that the method's own check accepts. The
+    executor cuts by role; this filter builds the partition again, without weights, and checks names and
     shapes. It fails closed: on any doubt nothing is sent and the job is told so.
     """
 
@@ -25,27 +31,32 @@ class DeclaredPiecesOnly(Filter):
         message = wire.from_wire(shareable)
         if not message.tensors:
             return shareable
-        allowed = declared_shapes(message.header["job"], message.header["classes"])
+        job = Job.from_json(message.header["job"])
+        method = load_method(job.method, **job.arguments)
+        declared = declared_pieces(job, message.header["classes"])
+        shared = {name: value for name, (value, role) in declared.items() if role is Role.GLOBAL}
         for group, pieces in message.tensors.items():
-            for name, value in pieces.items():
-                if allowed.get(name) != tuple(value.shape):
-                    raise ValueError(
-                        f"{group} {name} {tuple(value.shape)} is not a declared piece; nothing was sent"
-                    )
+            if group == "pieces":
+                _check_pieces(pieces, {name: value for name, (value, _) in declared.items()})
+            elif group in method.extras:
+                method.extras[group](pieces, shared)
+            else:
+                raise ValueError(f"{group} is nothing that {method.name} declares; nothing was sent")
         return shareable
 
 
-def declared_shapes(job: dict, classes: list[str]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all GLOBAL and MIXED pieces, from a network without memory."""
-    from shared_components.bundle_config import build_network, load_bundle
-    from shared_components.federation.messages import Job
-    from shared_components.method import load_method
-    from shared_components.partition import Role, partition_network
+def _check_pieces(pieces: Pieces, declared: Pieces) -> None:
+    for name, value in pieces.items():
+        if name not in declared or declared[name].shape != value.shape:
+            raise ValueError(f"pieces {name} {tuple(value.shape)} is not a declared piece; nothing was sent")
 
-    parsed = Job.from_json(job)
-    bundle = load_bundle(parsed.bundle, parsed.training)
+
+def declared_pieces(job: Job, classes: list[str]) -> dict[str, tuple[Tensor, Role]]:
+    """Return all GLOBAL and MIXED pieces of a job by name, as tensors of a network without memory."""
+    bundle = load_bundle(job.bundle, job.training)
     with torch.device("meta"):
         network = build_network(bundle.network, out_channels=len(classes))
-    partition = partition_network(network, load_method(parsed.method, **parsed.arguments).rule)
+    partition = partition_network(network, load_method(job.method, **job.arguments).rule)
     state = network.state_dict()
-    return {n: tuple(p.view(state).shape) for n, p in partition.with_roles(Role.GLOBAL, Role.MIXED).items()}
+    declared = partition.with_roles(Role.GLOBAL, Role.MIXED)
+    return {name: (piece.view(state), piece.role) for name, piece in declared.items()}

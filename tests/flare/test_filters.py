@@ -8,7 +8,7 @@ from nvflare.apis.shareable import make_reply
 from shared_components.bundle_config import build_network, load_bundle
 from shared_components.federation.messages import Job, Message
 from shared_components.flare import wire
-from shared_components.flare.filters import DeclaredPiecesOnly, declared_shapes
+from shared_components.flare.filters import DeclaredPiecesOnly, declared_pieces
 from shared_components.method import load_method
 from shared_components.partition import Role, cut, partition_network
 
@@ -25,7 +25,7 @@ def honest(job: Job) -> Message:
     partition, state = partition_network(network, method.rule), network.state_dict()
     tensors = {"pieces": cut(state, partition, Role.GLOBAL, Role.MIXED)}
     if method.measure:
-        tensors["sensitivity"] = cut(state, partition, Role.GLOBAL)
+        tensors["sensitivity"] = {n: v.abs() for n, v in cut(state, partition, Role.GLOBAL).items()}
     return Message({"job": job.to_json(), "classes": CLASSES, "round": 0}, tensors)
 
 
@@ -73,7 +73,14 @@ def test_the_personal_half_of_a_query_is_blocked_where_it_is_local():
 def test_undeclared_names_other_shapes_and_images_are_blocked(group, name, value):
     message = honest(make_job("fedavg"))
     message.tensors.setdefault(group, {})[name] = value
-    with pytest.raises(ValueError, match=f"{group} {name}"):
+    with pytest.raises(ValueError, match=f"{group} (is nothing|{name})"):
+        sent(message)
+
+
+def test_a_declared_extra_must_have_the_shapes_of_the_shared_pieces():
+    message = honest(make_job("pfedsis"))
+    message.tensors["sensitivity"]["head_global.bias"] = torch.zeros(2, 3, 32, 64)
+    with pytest.raises(ValueError, match=r"head_global\.bias is \(2, 3, 32, 64\)"):
         sent(message)
 
 
@@ -89,6 +96,7 @@ def test_refusals_and_profiles_without_tensors_pass():
 
 
 def test_shapes_need_no_memory_for_weights():
-    shapes = declared_shapes(make_job("pfedsis").to_json(), CLASSES)
-    assert shapes["head_personal.weight"] == (4, 128, 1, 1)
-    assert shapes["encoder.block1.0.attn.q.weight[0:16]"] == (16, 32)
+    pieces = declared_pieces(make_job("pfedsis"), CLASSES)
+    assert tuple(pieces["head_personal.weight"][0].shape) == (4, 128, 1, 1)
+    assert tuple(pieces["encoder.block1.0.attn.q.weight[0:16]"][0].shape) == (16, 32)
+    assert all(value.is_meta for value, _ in pieces.values())
