@@ -97,8 +97,14 @@ class FederationController(Controller):
     def _open(self, job: Job, fl_ctx: FLContext) -> ServerRunner:
         """Begin a run, or go on with the newest one."""
         folder = open_run(job, runs_folder(fl_ctx), resume=os.environ.get(RESUME_VARIABLE) == "1")
-        server = ServerRunner(job, [client.name for client in fl_ctx.get_engine().get_clients()], folder)
+        present = [client.name for client in fl_ctx.get_engine().get_clients()]
+        server = ServerRunner(job, present, folder)
         if server.resume():
+            if missing := [site for site in server.sites if site not in present]:
+                raise FederationError(
+                    f"{folder} was begun with {', '.join(missing)}, not here now; start all of its sites, "
+                    f"or unset {RESUME_VARIABLE} to begin anew"
+                )
             logger.info("resuming %s at round %d of %d", folder, server.round + 1, job.rounds)
         else:
             logger.info(
@@ -163,9 +169,10 @@ class FederationController(Controller):
         for one in tasks.values():
             self.cancel_task(one, fl_ctx=fl_ctx)
         if abort_signal.triggered:
-            lost = exchange.pending
-            why = last_error(lost[0], fl_ctx) if lost else "the job was stopped"
-            raise FederationError(f"FLARE ended task {task!r} without an answer of {', '.join(lost)}; {why}")
+            note_dead(exchange, folder)
+            hint = last_error(exchange.pending[0], fl_ctx) if exchange.pending else ""
+            exchange.close("no answer")
+            raise FederationError(f"FLARE ended task {task!r}: {exchange.reasons()}{hint}")
         return exchange
 
     def _wait(
@@ -188,8 +195,7 @@ class FederationController(Controller):
                 break
             if now - looked > 1:
                 looked = now
-                for site in [site for site in waiting if processes.died(folder / site)]:
-                    exchange.fail(site, "its process died while it worked on its task")
+                note_dead(exchange, folder)
             exchange.expire(now)
             time.sleep(0.02)
 
@@ -247,6 +253,12 @@ def read_job(settings: Mapping[str, Any]) -> Job:
     except (TypeError, ValueError) as error:
         raise FederationError(f"config_fed_server.json: {error}") from error
     return job
+
+
+def note_dead(exchange: Exchange, folder: Path) -> None:
+    """Count the sites as absent whose processes have died at work."""
+    for site in [site for site in exchange.pending if processes.died(folder / site)]:
+        exchange.fail(site, "its process died while it worked on its task")
 
 
 def read_reply(result: Shareable) -> Message | str:

@@ -35,9 +35,13 @@ def local_folder(fl_ctx: FLContext) -> Path:
 
 
 def last_error(site: str, fl_ctx: FLContext) -> str:
-    """Return where a site's errors are and, if this machine can read them, how they end."""
+    """Return where a site's errors are and, if this machine can read them, how they end; begins with "; "."""
     path = workspace_root(fl_ctx).parent / site / "error_log.txt"
-    if not is_simulator(fl_ctx) or not path.is_file():
-        return f"the log of {site} says why"
-    lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
-    return f"{path} ends with: {lines[-1][:ERROR_LENGTH]}" if lines else f"{path} is empty"
+    if not is_simulator(fl_ctx):
+        return f"; the log of {site} says why"
+    lines = (
+        [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        if path.is_file()
+        else []
+    )
+    return f"; {path} ends with: {lines[-1][:ERROR_LENGTH]}" if lines else ""

@@ -59,6 +59,13 @@ def test_resume_goes_on_with_the_newest_run(by_hand, workspace, monkeypatch):
     assert want.keys() == found.keys() and all(torch.equal(want[name], found[name]) for name in want)
 
 
+def test_a_resume_without_all_sites_says_which_are_missing(by_hand, monkeypatch):
+    by_hand(rounds=1).start()
+    monkeypatch.setenv("SURGFL_RESUME", "1")
+    controller = by_hand(rounds=2).start(sites=("site-1", "site-3", "site-4"))
+    assert controller.sent == [] and "was begun with site-2, not here now" in controller.panics[0]
+
+
 @pytest.mark.parametrize(
     "change, words",
     [
@@ -99,8 +106,11 @@ def test_refusals_of_all_sites_are_told_and_nothing_is_trained(by_hand, workspac
     assert not list(workspace.with_name("ws-state").rglob("round-*.safetensors"))
 
 
-def test_an_aborted_job_names_the_sites_without_an_answer(by_hand, said):
+def test_an_aborted_job_names_the_sites_without_an_answer_and_their_last_error(by_hand, workspace, said):
     signal = Signal()
+    log = workspace / "site-3" / "error_log.txt"
+    log.parent.mkdir(parents=True)
+    log.write_text("Traceback\nConfigError: no such class\n\n")
 
     def answer(controller, site, task):
         if site == "site-3":
@@ -109,8 +119,8 @@ def test_an_aborted_job_names_the_sites_without_an_answer(by_hand, said):
         return controller.ask(site, task)
 
     controller = by_hand(answer=answer).start(signal)
-    assert "ended task 'enrol' without an answer of site-3" in controller.panics[0]
-    assert len(said) == 1
+    reason = f"FLARE ended task 'enrol': site-3: no answer; {log} ends with: ConfigError: no such class"
+    assert controller.panics == [reason] and said == [f"surgfl: job test-fedavg FAILED: {reason}"]
 
 
 def test_a_dead_process_is_noticed_long_before_the_longest_wait(by_hand, workspace, said):
