@@ -44,11 +44,15 @@ def edit(path: Path, change: Callable[[dict], None]) -> None:
 
 
 class Simulator:
-    """One launch, in a process group of its own; leaving the context ends all that is left of it."""
+    """One launch, in a process group of its own; leaving the context ends all that is left of it.
+
+    Afterwards `output` and `run`, the run's state folder, stay what they were, whatever is launched next.
+    """
 
     def __init__(self, job: Path, workspace: Path, *options: str, **variables: str) -> None:
         self.state = workspace.with_name(f"{workspace.name}-state") / job.name
         self._log = workspace.with_name(f"{workspace.name}.log")
+        self._output = ""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
         path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH", "")]))
         command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), "-w", str(workspace), *options]
@@ -64,10 +68,11 @@ class Simulator:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        self._output, self.run = self.output, (self.state / "latest").resolve()
 
     @property
     def output(self) -> str:
-        return self._log.read_text(errors="replace")
+        return self._output or self._log.read_text(errors="replace")
 
     @property
     def last_line(self) -> str:

@@ -50,11 +50,11 @@ def killed(folder, job):
 
 def weights(simulator, round=1):
     """Return every server tensor of a round's state: models, mixtures and the hypernetworks."""
-    return load_file(simulator.state / "latest" / "server" / f"round-{round:05d}.safetensors")
+    return load_file(simulator.run / "server" / f"round-{round:05d}.safetensors")
 
 
 def records(simulator, kind="site"):
-    lines = (simulator.state / "latest" / "server" / "rounds.jsonl").read_text().splitlines()
+    lines = (simulator.run / "server" / "rounds.jsonl").read_text().splitlines()
     return [record for record in map(json.loads, lines) if record["kind"] == kind]
 
 
@@ -72,14 +72,14 @@ def test_the_plain_command_ends_well(plain, folder):
 
 def test_every_site_keeps_its_models_pictures_and_scalars(plain):
     for site in SITES:
-        folder = plain.state / "latest" / site
+        folder = plain.run / site
         assert (folder / "model.safetensors").is_file() and (folder / "best.safetensors").is_file()
         assert list(folder.glob("overlays/*.png")) and list(folder.glob("tensorboard/events*"))
-    models = [load_file(plain.state / "latest" / site / "model.safetensors") for site in SITES]
+    models = [load_file(plain.run / site / "model.safetensors") for site in SITES]
     personal, shared = "decoder_personal.lateral.0.weight", "decoder_global.lateral.0.weight"
     assert not torch.equal(models[0][personal], models[1][personal])
     assert torch.equal(models[0][shared], models[1][shared])
-    assert list((plain.state / "latest" / "server" / "tensorboard").glob("events*"))
+    assert list((plain.run / "server" / "tensorboard").glob("events*"))
 
 
 def test_one_line_per_site_and_round_says_how_it_goes(plain):
@@ -92,7 +92,7 @@ def test_one_line_per_site_and_round_says_how_it_goes(plain):
 
 def test_only_declared_pieces_travel_and_are_counted(plain):
     """26.0 MB of GLOBAL and MIXED pieces down; up the same and the GLOBAL ones' sensitivities."""
-    partition = load_file(plain.state / "latest" / "site-1" / "model.safetensors")
+    partition = load_file(plain.run / "site-1" / "model.safetensors")
     whole = sum(value.numel() * 4 for value in partition.values())
     for record in records(plain)[:6]:
         up, down = record["bytes"]["up"], record["bytes"]["down"]
@@ -102,12 +102,12 @@ def test_only_declared_pieces_travel_and_are_counted(plain):
 
 def test_three_threads_give_the_same_bits_as_one_even_after_two_kills(plain, killed, folder, job):
     """site-2's process dies in round 1, the resumed launch is killed in round 1 as a whole, a third one ends."""
-    assert not (killed.state / "latest" / "server" / "round-00001.safetensors").exists()
+    assert not (killed.run / "server" / "round-00001.safetensors").exists()
     resume = {"SURGFL_RESUME": "1"}
     with Simulator(job, folder / "killed", *THREE, **resume) as again:
         again.wait_for_task("site-1", 2)  # enrolment, then round 1
         again.kill()
-    assert not (again.state / "latest" / "server" / "round-00001.safetensors").exists()
+    assert not (again.run / "server" / "round-00001.safetensors").exists()
     with Simulator(job, folder / "killed", *THREE, **resume) as last:
         assert last.wait() == 0, last.output[-4000:]
     assert "resuming" in last.output and "round 1/2" not in last.output
@@ -115,7 +115,7 @@ def test_three_threads_give_the_same_bits_as_one_even_after_two_kills(plain, kil
     assert len(list(last.state.glob("[0-9]*"))) == 1
     for site in SITES:
         name = f"{site}/model.safetensors"
-        assert_equal_bits(*(load_file(run.state / "latest" / name) for run in (plain, last)))
+        assert_equal_bits(*(load_file(launch.run / name) for launch in (plain, last)))
 
 
 def test_a_dead_client_ends_the_job_and_is_named(killed):
@@ -124,10 +124,10 @@ def test_a_dead_client_ends_the_job_and_is_named(killed):
     assert "site-2: its process died" in killed.last_line
 
 
-def test_a_client_that_hangs_ends_the_job_too(folder, job):
+def test_a_client_that_hangs_ends_the_job_too(tmp_path):
     """site-2 is stopped in round 0; without an end of its process the simulator would wait for ever."""
-    hasty = tiny_job(folder / "hasty", "fedavg", longest_wait=15)
-    with Simulator(hasty, folder / "hung", *THREE) as simulator:
+    hasty = tiny_job(tmp_path, "fedavg", longest_wait=15)
+    with Simulator(hasty, tmp_path / "ws", *THREE) as simulator:
         os.kill(simulator.wait_for_task("site-2", 2), signal.SIGSTOP)
         assert simulator.wait(90) not in (0, None)
     assert "site-2: it did not answer within 15 s" in simulator.last_line
@@ -143,7 +143,7 @@ def test_every_job_runs_with_other_numbers_and_names_of_sites(name, tmp_path):
         assert simulator.wait() == 0, simulator.output[-4000:]
     sites = options[1].split(",") if options[0] == "-c" else [f"site-{i + 1}" for i in range(int(options[1]))]
     assert sorted({record["site"] for record in records(simulator)}) == sites
-    assert all((simulator.state / "latest" / site / "model.safetensors").is_file() for site in sites)
+    assert all((simulator.run / site / "model.safetensors").is_file() for site in sites)
 
 
 # ---- bad input: a non-zero exit, the reason in the last line, and nothing lost
@@ -166,10 +166,11 @@ def broken_data(plain, folder):
     return folder
 
 
-def test_bad_data_of_three_sites_are_all_told_and_an_earlier_run_is_kept(plain, folder, job, tmp_path):
+def test_bad_data_of_three_sites_are_all_told_and_an_earlier_run_is_kept(plain, job, tmp_path):
     data = broken_data(plain, tmp_path / "data")
     before = contents(plain.state)
-    with Simulator(job, folder / "plain", *THREE, SURGFL_SITE_CONFIG=str(data)) as simulator:
+    variables = {"SURGFL_SITE_CONFIG": str(data), "SURGFL_STATE": str(plain.state.parent)}
+    with Simulator(job, tmp_path / "ws", *THREE, **variables) as simulator:
         assert simulator.wait(90) not in (0, None)
     line = simulator.last_line
     assert line.startswith("surgfl: job pfedsis FAILED: ") and line.endswith("; no round was started")
