@@ -82,6 +82,7 @@ def _import_ahead() -> None:
     torch's optimizers import torch._dynamo when they are made, compiled or not: one second of the five that
     a task takes from its process's creation to its first training step.
     """
+    import torch._dynamo  # noqa: F401
 
     import shared_components.federation.site  # noqa: F401
 
