@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 import subprocess
+import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -49,7 +50,7 @@ def run_simulator(
     environment = {**os.environ, "SURGFL_SITE_CONFIG": str(scenes[0].parents[1]), "SURGFL_CPU_THREADS": "1"}
     before = loopback_bytes()
     subprocess.run(
-        ["nvflare", "simulator", str(job), "-w", str(folder / name), "-n", "3", *options],
+        [str(Path(sys.executable).with_name("nvflare")), "simulator", str(job), "-w", str(folder / name), "-n", "3", *options],
         check=True, env=environment, capture_output=True, timeout=900,
     )  # fmt: skip
     sent = loopback_bytes() - before
