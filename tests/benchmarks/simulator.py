@@ -17,6 +17,7 @@ from typing import Any
 from tests.benchmarks.site_round import SIZE, render
 
 JOBS = Path(__file__).resolve().parents[2] / "nvflare_jobs"
+NVFLARE = str(Path(sys.executable).with_name("nvflare"))  # its environment need not be active
 ROUNDS = 4
 
 
@@ -50,7 +51,7 @@ def run_simulator(
     environment = {**os.environ, "SURGFL_SITE_CONFIG": str(scenes[0].parents[1]), "SURGFL_CPU_THREADS": "1"}
     before = loopback_bytes()
     subprocess.run(
-        [str(Path(sys.executable).with_name("nvflare")), "simulator", str(job), "-w", str(folder / name), "-n", "3", *options],
+        [NVFLARE, "simulator", str(job), "-w", str(folder / name), "-n", "3", *options],
         check=True, env=environment, capture_output=True, timeout=900,
     )  # fmt: skip
     sent = loopback_bytes() - before
