@@ -58,13 +58,16 @@ def run_simulator(
     run = folder / f"{name}-state" / "fedavg" / "latest"
     records = [json.loads(line) for line in (run / "server" / "rounds.jsonl").read_text().splitlines()]
     sites = [r for r in records if r["kind"] == "site"]
-    starting = [r["seconds"]["starting"] for r in sites if "starting" in r["seconds"]]
+    trained = [r["seconds"] for r in sites if "training" in r["seconds"]]
+    starting = [seconds["starting"] for seconds in trained]
+    first_step = [seconds["starting"] + seconds["validating"] for seconds in trained]
     declared = sum(sum(way.values()) for r in sites for way in r["bytes"].values())
     declared += next(sum(r["bytes"]["down"].values()) for r in sites)  # the first site's initial model
     walls = [r["seconds_wall"] for r in records if r["kind"] == "aggregation"]
     return {
         "round": min(walls[1:]),
         "starting": mean(starting),
+        "first_step": mean(first_step),
         "tasks": len(starting),
         "sent": sent,
         "declared": declared,
