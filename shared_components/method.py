@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -42,10 +42,14 @@ class Update:
 
 @dataclass(frozen=True)
 class Models:
-    """What the sites start a round from: GLOBAL pieces once, MIXED pieces per site."""
+    """What the sites start a round from: GLOBAL pieces once, MIXED pieces per site.
+
+    ``broadcast`` holds further groups of tensors that every site receives (FedSeg's prototypes).
+    """
 
     shared: Pieces
     mixed: Mapping[str, Pieces]
+    broadcast: Mapping[str, Pieces] = field(default_factory=dict)
 
     def of(self, site: str) -> Pieces:
         """Return everything one site receives."""
@@ -82,9 +86,14 @@ class Context:
     round: int
     segmentation: Callable[[Tensor, Tensor], Tensor]  # (logits, label) -> loss
     generator: torch.Generator  # the site's own random stream, on the CPU
-    site: int = 0  # row of this site in the style memory
+    site: int = 0  # number of this site, and its row in the style memory
+    sites: int = 1
     styles: tuple[Tensor, Tensor] | None = None  # means (K, 3) and deviations (K, 3) of all sites
-    received: Pieces = field(default_factory=dict)
+    received: Pieces = field(default_factory=dict)  # pieces the round began with
+    broadcast: Mapping[str, Pieces] = field(default_factory=dict)
+    memory: State = field(default_factory=dict)  # what the method keeps at this site; never sent
+    iteration: int = 0  # the local step, counted by the local loop
+    iterations: int = 1  # local steps of this round
 
 
 @dataclass(frozen=True, eq=False)  # a seam is itself: tensors do not compare
@@ -113,26 +122,108 @@ class Term:
     seams: tuple[Seam, ...] = ()
 
 
+class LocalWork(Protocol):
+    """What a method's own local update works with; ``network`` holds the received and the LOCAL pieces."""
+
+    network: nn.Module
+    partition: Partition
+    context: Context
+
+    def train(
+        self,
+        objective: Objective | None = None,
+        *,
+        network: nn.Module | None = None,
+        iterations: int | None = None,
+        key: str = "",
+    ) -> Losses:
+        """Run the plain loop and return the mean of each loss term.
+
+        Args:
+            objective: Instead of the method's.
+            network: Instead of the site's; of the same build.
+            iterations: Instead of the round's.
+            key: Which of the site's optimizers goes on; the state of each is kept from round to round.
+        """
+        ...
+
+    def batches(self, iterations: int) -> Iterator[Batch]:
+        """Yield augmented training batches on the network's device."""
+        ...
+
+    def frames(self, count: int | None = None) -> Iterator[Batch]:
+        """Yield training frames in batches, unaugmented, each frame once; all of them by default."""
+        ...
+
+
+Losses = dict[str, float]
 Objective = Callable[[nn.Module, Batch, Context], Sequence[Term]]
 CheckExtra = Callable[[Pieces, Pieces], None]  # (the group's tensors, the shared pieces); raises ValueError
 Measure = Callable[[nn.Module, Iterable[Batch], Context, Partition], Extras]
+Gradients = Callable[[nn.Module, Callable[[], Losses], Context], Losses]
+LocalUpdate = Callable[[LocalWork], Losses]
+Deploy = Callable[[State, State], State]
+Finish = Callable[[State, Models], Models]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A method's row in the table of methods: short Markdown texts."""
+
+    partition: str = ""
+    objective: str = ""
+    aggregator: str = ""
+    secure_sums: str = ""  # "yes" or "no", then after a colon why or what of it
 
 
 @dataclass(frozen=True)
 class Method:
-    """A federated method. ``shares`` names the optional profile items it asks every site to publish."""
+    """A federated method: a partition rule, an objective and an aggregator; the rest is optional.
+
+    Attributes:
+        name: Its file in ``shared_components/methods``.
+        rule: Which slices are GLOBAL, MIXED and LOCAL.
+        objective: What a site minimises.
+        aggregator: What the server does.
+        measure: What a site measures after its local iterations, sent as extras.
+        measure_images: Unaugmented training frames that ``measure`` sees per round; None: each once.
+        extras: Groups that ``measure`` returns, and the function by which site and server check each.
+        shares: Optional profile items that every site is asked to publish.
+        gradients: Called in every step with (network, backward, context); ``backward()`` sets every
+            parameter's ``.grad`` and returns the loss terms. Left out: one such call.
+        local_update: Called instead of the plain loop of local iterations.
+        deploy: Called at the site with (state of the network, memory); returns the state that is validated
+            and saved as the site's model. Left out: the network's own.
+        finish: Called at the server with (its state, models) before the last delivery.
+        min_sites: Fewer sites than this are refused at enrolment.
+        multi_task: Sites may differ in class map; each starts from its own MIXED pieces.
+        pooled: The first site trains on all sites' frames, which only a simulation can.
+        steps_at_server: The server takes a step of its own, so that one site alone does not get back exactly
+            what it trained.
+        label: As papers write it.
+        paper: Authors, venue, identifier.
+        summary: The row in the table of methods.
+    """
 
     name: str
     rule: Rule
     objective: Objective
     aggregator: Aggregator
     measure: Measure | None = None
-    measure_images: int = 0  # unaugmented training frames that `measure` sees per round
-    extras: Mapping[str, CheckExtra] = field(
-        default_factory=dict
-    )  # groups `measure` returns, and their checks
+    measure_images: int | None = 0
+    extras: Mapping[str, CheckExtra] = field(default_factory=dict)
     shares: frozenset[str] = frozenset()
+    gradients: Gradients | None = None
+    local_update: LocalUpdate | None = None
+    deploy: Deploy | None = None
+    finish: Finish | None = None
+    min_sites: int = 1
+    multi_task: bool = False
+    pooled: bool = False
+    steps_at_server: bool = False
+    label: str = ""
     paper: str = ""
+    summary: Summary = Summary()
 
 
 def like_shared(group: Pieces, shared: Pieces) -> None:
@@ -146,6 +237,22 @@ def like_shared(group: Pieces, shared: Pieces) -> None:
     for name, value in group.items():
         if value.shape != shared[name].shape:
             raise ValueError(f"{name} is {tuple(value.shape)}; its piece is {tuple(shared[name].shape)}")
+
+
+def scalar(group: Pieces, shared: Pieces) -> None:
+    """Accept a group that is one number, ``{"value": ()}``, finite and not negative.
+
+    Raises:
+        ValueError: It is anything else.
+    """
+    if set(group) != {"value"} or group["value"].shape != ():
+        raise ValueError(
+            f"it holds {sorted(group)}; it should be one number named 'value', a tensor without dimensions"
+        )
+    if group["value"].is_meta:
+        return
+    if not bool(torch.isfinite(group["value"])) or bool(group["value"] < 0):
+        raise ValueError(f"its value is {float(group['value'])}; it should be finite and not negative")
 
 
 def method_names() -> list[str]:

@@ -1,0 +1,69 @@
+"""Toy federations for the methods' tests: a few numbers per site, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from shared_components.method import Models, Profile, State, Update
+from shared_components.partition import Partition, Piece, Role
+
+THETA = [1.0, 2.0]
+SITES = [[2.0, 2.0], [1.0, 4.0], [4.0, 2.0], [1.5, 2.5], [10.0, -10.0]]
+SAMPLES = [1, 1, 2, 1, 1]
+
+
+def tensor(values) -> torch.Tensor:
+    """Return float64."""
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def names(count: int) -> list[str]:
+    """Return ``site-1`` to ``site-count``."""
+    return [f"site-{i + 1}" for i in range(count)]
+
+
+def updates(
+    values: Sequence[Sequence[float]] = SITES,
+    samples: Sequence[int] | None = None,
+    extras: Mapping[str, Sequence[object]] | None = None,
+) -> list[Update]:
+    """One update per site with the one piece ``w``; an extra that is a number per site is ``{"value": it}``."""
+    samples = samples or SAMPLES[: len(values)]
+    found = []
+    for i, (site, value) in enumerate(zip(names(len(values)), values, strict=True)):
+        own = {group: {"value": tensor(given[i])} for group, given in (extras or {}).items()}
+        found.append(Update(site, 0, {"w": tensor(value)}, own, samples[i]))
+    return found
+
+
+def shared(theta: Sequence[float] = THETA) -> Models:
+    """All sites start from one GLOBAL piece ``w``."""
+    return Models({"w": tensor(theta)}, {})
+
+
+def mixed(values: Sequence[Sequence[float]]) -> Models:
+    """Every site has a MIXED piece ``w`` of its own."""
+    return Models({}, {site: {"w": tensor(v)} for site, v in zip(names(len(values)), values, strict=True)})
+
+
+def partition(role: Role = Role.GLOBAL) -> Partition:
+    """The partition of a network with the one tensor ``w``."""
+    return Partition((Piece("w", role),))
+
+
+def profiles(count: int) -> list[Profile]:
+    """Profiles of ``count`` sites."""
+    return [Profile(site, 100, ("background", "a")) for site in names(count)]
+
+
+def start(aggregator, models: Models, count: int, role: Role = Role.GLOBAL) -> State:
+    """Return an aggregator's first state."""
+    return aggregator.init(partition(role), models, profiles(count))
+
+
+def step(aggregator, models: Models, given: Sequence[Update], state: State | None = None, role=Role.GLOBAL):
+    """Run one aggregation, from the first state unless one is given."""
+    state = start(aggregator, models, len(given), role) if state is None else state
+    return aggregator.apply(state, partition(role), models, given)
