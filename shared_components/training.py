@@ -7,6 +7,7 @@ five seconds to import). A test proves both give equal bits.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from shared_components.bundle_config import Training
 from shared_components.losses import segmentation_loss
-from shared_components.method import Batch, Context, Method, Objective
+from shared_components.method import Batch, Context, Losses, Method, Objective
 from shared_components.objectives import route_gradients
 from shared_components.partition import Partition
 
@@ -44,6 +45,7 @@ def make_context(training: Training, *, round: int, site: int, **known: Any) -> 
     return Context(
         round=round,
         site=site,
+        iterations=training.iterations,
         segmentation=_segmentation(training),
         generator=torch.Generator().manual_seed(seed),
         **known,
@@ -66,12 +68,13 @@ def round_seed(seed: int, site: int, round: int) -> int:
 def train_step(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
-    objective: Objective,
+    method: Method,
     batch: Batch,
     context: Context,
     partition: Partition,
-) -> dict[str, float]:
-    """Take one optimizer step on one batch.
+    objective: Objective | None = None,
+) -> Losses:
+    """Take one optimizer step on one batch, with the method's objective unless another is given.
 
     Returns:
         The loss terms by name.
@@ -79,13 +82,19 @@ def train_step(
     Raises:
         FloatingPointError: A loss term is not finite; the step is not taken.
     """
-    terms = objective(network, batch, context)
-    losses = {term.name: float(term.value.detach()) for term in terms}
-    if bad := {name: value for name, value in losses.items() if not torch.isfinite(torch.tensor(value))}:
-        raise FloatingPointError(
-            f"loss terms {bad} in round {context.round}; lower learning_rate or check the labels"
-        )
-    route_gradients(terms, network, partition)
+    minimised = objective or method.objective
+
+    def backward() -> Losses:
+        terms = minimised(network, batch, context)
+        losses = {term.name: float(term.value.detach()) for term in terms}
+        if bad := {name: value for name, value in losses.items() if not math.isfinite(value)}:
+            raise FloatingPointError(
+                f"loss terms {bad} in round {context.round}; lower learning_rate or check the labels"
+            )
+        route_gradients(terms, network, partition)
+        return losses
+
+    losses = method.gradients(network, backward, context) if method.gradients else backward()
     optimizer.step()
     return losses
 
@@ -97,20 +106,22 @@ def local_iterations(
     batches: Iterable[Batch],
     context: Context,
     partition: Partition,
-) -> dict[str, float]:
-    """Train on every batch in turn and return the mean of each loss term."""
+    objective: Objective | None = None,
+) -> Losses:
+    """Train on every batch in turn, count the steps in the context, and return the mean of each loss term.
+
+    A term that only some steps have (FedRep trains its head first) is averaged over those.
+    """
     network.train()
     where = next(network.parameters()).device
-    totals: dict[str, float] = defaultdict(float)
-    count = 0
-    for batch in batches:
+    totals: dict[str, list[float]] = defaultdict(list)
+    for number, batch in enumerate(batches):
+        context.iteration = number
         moved = {key: value.to(where) for key, value in batch.items()}
-        for name, value in train_step(
-            network, optimizer, method.objective, moved, context, partition
-        ).items():
-            totals[name] += value
-        count += 1
-    return {name: total / count for name, total in totals.items()}
+        losses = train_step(network, optimizer, method, moved, context, partition, objective)
+        for name, value in losses.items():
+            totals[name].append(value)
+    return {name: sum(values) / len(values) for name, values in totals.items()}
 
 
 @torch.no_grad()

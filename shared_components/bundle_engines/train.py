@@ -82,14 +82,9 @@ class TrainingStep:
         """Take one step and return the loss terms by name, and "loss", their sum."""
         engine.network.train()
         moved = {key: value.to(engine.state.device) for key, value in batch.items()}
-        losses = train_step(
-            engine.network,
-            engine.optimizer,
-            self._method.objective,
-            moved,
-            self._rounds.context,
-            self._partition,
-        )
+        context = self._rounds.context
+        context.iteration = (engine.state.iteration - 1) % context.iterations
+        losses = train_step(engine.network, engine.optimizer, self._method, moved, context, self._partition)
         return {"loss": sum(losses.values()), **losses}
 
 

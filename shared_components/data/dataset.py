@@ -101,6 +101,26 @@ def batches(
         yield {"image": torch.stack(images).float() / 255, "label": torch.stack(labels).long()}
 
 
+def once(
+    dataset: FrameDataset, *, batch_size: int, count: int | None = None, generator: torch.Generator
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield frames in batches, unaugmented, each frame once: all in order, or `count` drawn by `generator`.
+
+    The last batch may be smaller. The form is that of `batches`.
+
+    Raises:
+        SiteError: the dataset is empty.
+    """
+    _refuse_empty(dataset)
+    chosen = list(range(len(dataset)))
+    if count is not None and count < len(dataset):
+        chosen = torch.randperm(len(dataset), generator=generator)[:count].tolist()
+    for start in range(0, len(chosen), batch_size):
+        items = [dataset[index] for index in chosen[start : start + batch_size]]
+        images, labels = ([item[key] for item in items] for key in ("image", "label"))
+        yield {"image": torch.stack(images).float() / 255, "label": torch.stack(labels).long()}
+
+
 def style_statistics(dataset: FrameDataset) -> tuple[torch.Tensor, torch.Tensor]:
     """Measure a site's style: the mean over its frames of each channel's mean and standard deviation.
 

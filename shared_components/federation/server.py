@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,16 +57,25 @@ class ServerRunner:
 
     @property
     def needed(self) -> int:
-        """How many updates a round needs."""
-        return min(self.job.min_sites or len(self.sites), len(self.sites))
+        """How many updates a round needs: what the job says, and what the method cannot do without."""
+        return max(min(self.job.min_sites or len(self.sites), len(self.sites)), self.method.min_sites)
 
     # ---- enrolment
 
     def enrol_messages(self) -> dict[str, Message]:
-        """Ask every site for its profile and the first one for the initial model."""
-        first = self.sites[0]
+        """Ask every site for its profile, and the first one for the initial model (of several tasks: all).
+
+        Raises:
+            FederationError: The method needs more sites.
+        """
+        if len(self.sites) < self.method.min_sites:
+            raise FederationError(
+                f"{self.job.method} needs at least {self.method.min_sites} sites with these arguments, "
+                f"and there are {len(self.sites)}; add sites or choose another method"
+            )
+        asked = self.sites if self.method.multi_task else self.sites[:1]
         return {
-            site: self._message(site, {"send_initial": site == first and not self.profiles})
+            site: self._message(site, {"send_initial": site in asked and not self.profiles})
             for site in self.sites
         }
 
@@ -80,26 +89,48 @@ class ServerRunner:
             raise FederationError(f"{', '.join(missing)} did not enrol; no round was started")
         profiles = {site: _profile(site, replies[site].header) for site in self.sites}
         partitions = {site: replies[site].header["partition"] for site in self.sites}
-        _check_equal("class map", {site: p.classes for site, p in profiles.items()}, "classes in site.yaml")
+        if not self.method.multi_task:
+            maps = {site: p.classes for site, p in profiles.items()}
+            _check_equal("class map", maps, "classes in site.yaml")
         _check_equal("network partition", partitions, "the version of surgfl and of the bundle")
         if self.profiles:
             _check_equal_to_before(self.profiles, profiles)
-            return
-        self.profiles = profiles
-        self.partition = Partition.from_json(partitions[self.sites[0]])
-        initial = replies[self.sites[0]].pieces
-        shared, mixed = (self._of_role(initial, role) for role in (Role.GLOBAL, Role.MIXED))
-        self.models = Models(shared, {site: dict(mixed) for site in self.sites})
-        self.state = self.method.aggregator.init(self.partition, self.models, list(profiles.values()))
-        self._save_run()
+        else:
+            self.profiles = profiles
+            self.partition = Partition.from_json(partitions[self.sites[0]])
+            self.models = self._initial_models(replies)
+            self.state = self.method.aggregator.init(self.partition, self.models, list(profiles.values()))
+            self._save_run()
+        _point_latest_to(self.folder)
+
+    def _initial_models(self, replies: Mapping[str, Message]) -> Models:
+        first = replies[self.sites[0]].pieces
+        shared = self._of_role(first, Role.GLOBAL)
+        own = {site: replies[site].pieces if self.method.multi_task else first for site in self.sites}
+        for site, pieces in own.items():
+            for name, value in self._of_role(pieces, Role.GLOBAL).items():
+                if value.shape != shared[name].shape:
+                    raise FederationError(
+                        f"{site} and {self.sites[0]} differ in the shape of {name}, which {self.job.method} "
+                        "shares; make classes in site.yaml agree"
+                    )
+        return Models(shared, {site: self._of_role(pieces, Role.MIXED) for site, pieces in own.items()})
 
     # ---- rounds
 
     def round_messages(self) -> dict[str, Message]:
         """Return every site's own message for the current round (or for the finish, after the last)."""
         self._sent_at = time.perf_counter()
-        header = {"styles": self._styles()}
-        return {site: self._message(site, header, self.models.of(site)) for site in self.sites}
+        models = self.models
+        if self.method.finish and self.round >= self.job.rounds:
+            models = self.method.finish(self.state, models)
+        header: dict[str, Any] = {"styles": self._styles()}
+        if self.method.pooled:
+            header["pool"] = self.sites
+        return {
+            site: self._message(site, header, {"pieces": models.of(site), **models.broadcast})
+            for site in self.sites
+        }
 
     def note_reply(self, site: str, reply: Message) -> dict[str, Any]:
         """Record a reply as soon as it is there, once; return the record."""
@@ -125,6 +156,10 @@ class ServerRunner:
             raise RejectedUpdate(
                 f"it reports {samples!r} samples; the site enrolled with {self.profiles[site].samples}"
             )
+        if odd := [
+            key for key, well_formed in NOTED.items() if key in header and not well_formed(header[key])
+        ]:
+            raise RejectedUpdate(f"its {odd[0]} has an odd form: {header[odd[0]]!r:.80}")
         sent = self.models.of(site)
         _check_pieces("piece", reply.pieces, sent)
         change = math.sqrt(sum(_squared(reply.pieces[n].double() - sent[n].double()) for n in sent))
@@ -226,7 +261,8 @@ class ServerRunner:
             group, _, rest = name.partition("|")
             groups.setdefault(group, {})[rest] = value
         mixed = {site: groups.get(f"mixed:{site}", {}) for site in self.sites}
-        self.models = Models(groups.get("shared", {}), mixed)
+        sent = {g.removeprefix("broadcast:"): p for g, p in groups.items() if g.startswith("broadcast:")}
+        self.models = Models(groups.get("shared", {}), mixed, sent)
         self.state = groups.get("state", {})
         run = json.loads((self.folder / "run.json").read_text())
         run.pop("error", None)
@@ -237,6 +273,8 @@ class ServerRunner:
         tensors = {f"shared|{name}": value for name, value in self.models.shared.items()}
         for site, pieces in self.models.mixed.items():
             tensors |= {f"mixed:{site}|{name}": value for name, value in pieces.items()}
+        for group, pieces in self.models.broadcast.items():
+            tensors |= {f"broadcast:{group}|{name}": value for name, value in pieces.items()}
         tensors |= {f"state|{name}": value for name, value in self.state.items()}
         values = {
             "profiles": {site: _profile_header(profile) for site, profile in self.profiles.items()},
@@ -268,15 +306,14 @@ class ServerRunner:
 
     def _record_site(self, site: str, reply: Message) -> dict[str, Any]:
         header = reply.header
-        keys = ("samples", "loss", "metrics", "seconds", "memory_mb")
         record = {
             "kind": "site",
             "round": self.round,
             "site": site,
-            **{k: header[k] for k in keys if k in header},
+            **{key: header[key] for key, good in NOTED.items() if key in header and good(header[key])},
         }
-        sent = self.models.of(site)
-        record["bytes"] = {"up": self._bytes(reply.tensors), "down": self._bytes({"pieces": sent})}
+        sent = {"pieces": self.models.of(site), **self.models.broadcast}
+        record["bytes"] = {"up": self._bytes(reply.tensors), "down": self._bytes(sent)}
         return record
 
     def _bytes(self, tensors: Mapping[str, Pieces]) -> dict[str, int]:
@@ -293,7 +330,9 @@ class ServerRunner:
         styles = [self.profiles[site].style for site in self.sites]
         return styles if all(styles) else None
 
-    def _message(self, site: str, header: dict[str, Any], pieces: Pieces | None = None) -> Message:
+    def _message(
+        self, site: str, header: dict[str, Any], tensors: Mapping[str, Pieces] | None = None
+    ) -> Message:
         common = {
             "job": self.job.to_json(),
             "run": self.folder.name,
@@ -301,14 +340,16 @@ class ServerRunner:
             "index": self.sites.index(site),
             "sites": len(self.sites),
         }
-        return Message(common | header, {"pieces": pieces} if pieces is not None else {})
+        return Message(
+            common | header, {group: pieces for group, pieces in (tensors or {}).items() if pieces}
+        )
 
 
 def open_run(job: Job, root: Path, *, resume: bool) -> Path:
     """Return the folder of the newest run to resume; without one, or without ``resume``, of a new run.
 
     A resumed job may change ``rounds`` and how long it waits for whom, and nothing else. ``latest`` beside
-    the runs names the newest.
+    the runs names the one whose sites enrolled last.
 
     Raises:
         FederationError: The newest run was of another job.
@@ -321,7 +362,6 @@ def open_run(job: Job, root: Path, *, resume: bool) -> Path:
         while (folder := jobs / (f"{stamp}-{number}" if number else stamp)).exists():
             number += 1
         folder.mkdir(parents=True)
-        _point_latest_to(folder)
         return folder
     before = json.loads((newest / "run.json").read_text())["job"]
     now = json.loads(json.dumps(job.to_json()))
@@ -339,6 +379,37 @@ def _point_latest_to(folder: Path) -> None:
     beside = folder.with_name(f".latest.{os.getpid()}")
     beside.symlink_to(folder.name)
     os.replace(beside, folder.with_name("latest"))
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_number, value.values()))
+
+
+def _scores(value: Any) -> bool:
+    """Accept ``evaluation.quick``'s form: Dice is a number or None per class, the rest is plain."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("dice", {}), Mapping):
+        return False
+    return all(v is None or _number(v) for v in value.get("dice", {}).values()) and _plain(value)
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _plain(item) for key, item in value.items())
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+NOTED: dict[str, Callable[[Any], bool]] = {
+    "samples": _number,
+    "loss": _numbers,
+    "metrics": _scores,
+    "seconds": _numbers,
+    "memory_mb": lambda value: value is None or _number(value),
+}
+"""What a site's reply says in its header for the record, and the form of each."""
 
 
 def _profile(site: str, header: Mapping[str, Any]) -> Profile:

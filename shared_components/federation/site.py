@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from shared_components import evaluation
 from shared_components import training as local
 from shared_components.bundle_config import Bundle, build_network, load_bundle
 from shared_components.checkpoints import load_encoder, save_weights
-from shared_components.data.dataset import FrameDataset, batches, style_statistics
-from shared_components.data.sites import Site, SiteError, frames
+from shared_components.data.dataset import FrameDataset, style_statistics
+from shared_components.data.sites import Frame, Site, SiteError, frames
 from shared_components.federation.messages import Job, Message, SiteRefusal, folder_name
 from shared_components.federation.progress import write_scalars
 from shared_components.federation.store import RoundFiles, write_json
-from shared_components.method import Method, load_method
+from shared_components.federation.work import MEMORY, OPTIMIZER, LocalRound
+from shared_components.method import Method, State, load_method
 from shared_components.partition import Partition, Role, cut, partition_network, paste
 
 logger = logging.getLogger(__name__)
@@ -41,12 +43,22 @@ class Workbench:
     partition: Partition
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What the site kept after its last round: its best so far, optimizers' tensors, the method's memory."""
+
+    best: dict[str, Any] = field(default_factory=dict)
+    optimizers: State = field(default_factory=dict)
+    memory: State = field(default_factory=dict)
+
+
 class SiteRunner:
     """Answer the server's messages for one site.
 
     Args:
         name: The federation's name of the site.
-        find_site: Called with the job and the site's number; returns the checked site description.
+        find_site: Called with the job and the site's number; returns the checked site description. A
+            method that pools data (`Method.pooled`) asks for the other numbers, too.
         folder: Where runs are kept; the site's own folder is ``<folder>/<job>/<run>/<name>``.
         encoder_weights: Official ImageNet weights of the encoder, for the very first model.
         stop: Asked before every batch; training ends with an error once it says True.
@@ -117,7 +129,7 @@ class SiteRunner:
             "partition": bench.partition.to_json(),
         }
         pieces = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED)
-        return Message(header_out, {"pieces": pieces} if header["send_initial"] else {})
+        return Message(header_out, {"pieces": pieces} if header["send_initial"] and pieces else {})
 
     def _style(self, bench: Workbench, dataset: FrameDataset) -> list[list[float]] | None:
         if "style" not in bench.method.shares:
@@ -134,62 +146,72 @@ class SiteRunner:
         header, round = message.header, message.header["round"]
         bench = self._workbench(job, site)
         files = self._files(job, header["run"])
-        optimizer = local.make_optimizer(bench.network, bench.bundle.training)
-        best = self._restore(bench, optimizer, files, round)
+        kept = self._restore(bench, files, round)
         paste(message.pieces, bench.partition, bench.network.state_dict())
 
         clock = _Clock(self._began)
         clock.mark("starting")
-        metrics = evaluation.quick(
-            bench.network, self._dataset(bench, job, header["run"], "validation"), bench.site
-        )
-        clock.mark("validating")
-        best = self._keep_best(bench, job, header, metrics, best)
-        context = local.make_context(
-            bench.bundle.training,
-            round=round,
-            site=header["index"],
-            styles=_styles(header.get("styles")),
-            received=message.pieces,
-        )
-        train = self._dataset(bench, job, header["run"], "train")
-        loss = local.local_iterations(
-            bench.network,
-            optimizer,
-            bench.method,
-            self._batches(bench, train, context),
-            context,
-            bench.partition,
-        )
+        validation = self._dataset(bench, job, header["run"], "validation")
+        with _deployed(bench, kept.memory):
+            metrics = evaluation.quick(bench.network, validation, bench.site)
+            clock.mark("validating")
+            best = self._keep_best(bench, job, header, metrics, kept.best)
+        work = self._local_round(bench, job, message, kept)
+        loss = work.run()
         clock.mark("training")
-        extras = _measure(bench, train, context)
+        extras = work.measure()
         clock.mark("measuring")
         state = bench.network.state_dict()
-        kept = {f"local/{k}": v for k, v in cut(state, bench.partition, Role.LOCAL).items()}
-        kept |= {f"optimizer/{k}": v for k, v in local.optimizer_tensors(optimizer).items()}
-        files.save(round, kept, {"best": best})
+        own = {f"local/{k}": v for k, v in cut(state, bench.partition, Role.LOCAL).items()}
+        files.save(round, own | work.tensors(), {"best": best})
         clock.mark("saving")
-        reply = {"samples": len(train), "loss": loss, "metrics": metrics, "seconds": clock.seconds}
+        samples = len(self._frames(bench.site, job, header["run"], "train"))
+        reply = {"samples": samples, "loss": loss, "metrics": metrics, "seconds": clock.seconds}
         write_scalars(files.folder / "tensorboard", {"round": round, "site": self.name, **reply})
-        return Message(reply, {"pieces": cut(state, bench.partition, Role.GLOBAL, Role.MIXED), **extras})
+        pieces = cut(state, bench.partition, Role.GLOBAL, Role.MIXED)
+        return Message(reply, {**({"pieces": pieces} if pieces else {}), **extras})
+
+    def _local_round(self, bench: Workbench, job: Job, message: Message, kept: Kept) -> LocalRound:
+        header, settings = message.header, bench.bundle.training
+        context = local.make_context(
+            settings,
+            round=header["round"],
+            site=header["index"],
+            sites=header["sites"],
+            styles=_styles(header.get("styles")),
+            received=message.pieces,
+            broadcast={group: pieces for group, pieces in message.tensors.items() if group != "pieces"},
+            memory=dict(kept.memory),
+        )
+        return LocalRound(
+            network=bench.network,
+            partition=bench.partition,
+            context=context,
+            method=bench.method,
+            dataset=self._training_frames(bench, job, header),
+            settings=settings,
+            kept=kept.optimizers,
+            stop=self._refuse_if_stopped,
+        )
 
     def _finish(self, job: Job, site: Site, message: Message) -> Message:
         """Leave the site's model, its metrics at full resolution and overlays in the site's own folder."""
         header = message.header
         bench = self._workbench(job, site)
         files = self._files(job, header["run"])
-        best = self._restore(bench, None, files, header["round"])
+        kept = self._restore(bench, files, header["round"])
         paste(message.pieces, bench.partition, bench.network.state_dict())
         clock = _Clock(self._began)
         clock.mark("starting")
         validation = self._dataset(bench, job, header["run"], "validation")
-        metrics = evaluation.quick(bench.network, validation, bench.site)
-        self._keep_best(bench, job, header, metrics, best)
-        self._save_model(bench, job, files.folder / "model.safetensors", header["round"], metrics)
         settings = bench.bundle.training
-        final = evaluation.thorough(
-            bench.network, validation.frames, bench.site, "validation", settings, files.folder
-        )
+        with _deployed(bench, kept.memory):
+            metrics = evaluation.quick(bench.network, validation, bench.site)
+            self._keep_best(bench, job, header, metrics, kept.best)
+            self._save_model(bench, job, files.folder / "model.safetensors", header["round"], metrics)
+            final = evaluation.thorough(
+                bench.network, validation.frames, bench.site, "validation", settings, files.folder
+            )
         write_json(files.folder / "final.json", final)
         clock.mark("validating")
         return Message({"metrics": metrics, "final": final, "seconds": clock.seconds})
@@ -207,30 +229,39 @@ class SiteRunner:
         )
 
     def _dataset(self, bench: Workbench, job: Job, run: str, split: str) -> FrameDataset:
-        aside = {tuple(item) for item in json.loads((self._files(job, run).folder / ASIDE).read_text())}
-        kept = [f for f in frames(bench.site, split) if (f.video, f.index) not in aside]
-        settings = bench.bundle.training
-        return FrameDataset(kept, height=settings.height, width=settings.width, site=bench.site)
+        return _sized(bench, self._frames(bench.site, job, run, split))
 
-    def _files(self, job: Job, run: str) -> RoundFiles:
-        return RoundFiles(self._folder / job.name / folder_name("run", run) / self.name)
+    def _training_frames(self, bench: Workbench, job: Job, header: Mapping[str, Any]) -> FrameDataset:
+        """Return the site's own training frames; where a method pools data, all sites' for the first one."""
+        if not (bench.method.pooled and header["index"] == 0):
+            return self._dataset(bench, job, header["run"], "train")
+        pool: list[Frame] = []
+        for number, name in enumerate(header["pool"]):
+            site = self._find_site(job, number)
+            pool += self._frames(site, job, header["run"], "train", name=name)
+        return _sized(bench, pool)
 
-    def _restore(
-        self, bench: Workbench, optimizer: torch.optim.Optimizer | None, files: RoundFiles, round: int
-    ) -> dict[str, Any]:
-        """Bring back what the site kept after its last round before this one; return its best so far."""
+    def _frames(self, site: Site, job: Job, run: str, split: str, *, name: str = "") -> list[Frame]:
+        """List a split without the frames that were set aside at enrolment."""
+        path = self._files(job, run, name).folder / ASIDE
+        aside = {tuple(item) for item in json.loads(path.read_text())}
+        return [f for f in frames(site, split) if (f.video, f.index) not in aside]
+
+    def _files(self, job: Job, run: str, name: str = "") -> RoundFiles:
+        folder = self._folder / job.name / folder_name("run", run)
+        return RoundFiles(folder / (folder_name("site", name) if name else self.name))
+
+    def _restore(self, bench: Workbench, files: RoundFiles, round: int) -> Kept:
+        """Paste the LOCAL pieces of the site's last round before this one; return what else it kept."""
         found = files.load(before=round)
         if found is None:
-            return {}
+            return Kept()
         _, tensors, values = found
         local_pieces = {k.removeprefix("local/"): v for k, v in tensors.items() if k.startswith("local/")}
         paste(local_pieces, bench.partition, bench.network.state_dict())
-        if optimizer is not None:
-            prefix = "optimizer/"
-            local.restore_optimizer(
-                optimizer, {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            )
-        return values["best"]
+        memory = {k.removeprefix(MEMORY): v for k, v in tensors.items() if k.startswith(MEMORY)}
+        optimizers = {k: v for k, v in tensors.items() if k.startswith(OPTIMIZER)}
+        return Kept(values["best"], optimizers, memory)
 
     def _keep_best(
         self, bench: Workbench, job: Job, header: Mapping[str, Any], metrics: dict, best: dict[str, Any]
@@ -256,18 +287,26 @@ class SiteRunner:
         }
         save_weights(path, bench.network.state_dict(), notes)
 
-    def _batches(self, bench: Workbench, dataset: FrameDataset, context: Any) -> Any:
-        settings = bench.bundle.training
-        for batch in batches(
-            dataset,
-            batch_size=settings.batch_size,
-            iterations=settings.iterations,
-            generator=context.generator,
-            augment=True,
-        ):
-            if self._stop():
-                raise SiteRefusal(f"site {self.name}: the server ended the task during training")
-            yield batch
+    def _refuse_if_stopped(self) -> None:
+        if self._stop():
+            raise SiteRefusal(f"site {self.name}: the server ended the task during training")
+
+
+@contextmanager
+def _deployed(bench: Workbench, memory: State) -> Iterator[None]:
+    """Let the network be the model that the site would use, for as long as this lasts."""
+    if bench.method.deploy is None:
+        yield
+        return
+    own = {name: value.clone() for name, value in bench.network.state_dict().items()}
+    bench.network.load_state_dict(bench.method.deploy(own, memory))
+    yield
+    bench.network.load_state_dict(own)
+
+
+def _sized(bench: Workbench, chosen: list[Frame]) -> FrameDataset:
+    settings = bench.bundle.training
+    return FrameDataset(chosen, height=settings.height, width=settings.width, site=bench.site)
 
 
 class _Clock:
@@ -304,20 +343,6 @@ def _check_data(site: Site) -> list[list]:
     for problem in problems:
         logger.warning("%s", problem)
     return [[p.frame.video, p.frame.index] for p in problems if p.frame is not None]
-
-
-def _measure(bench: Workbench, dataset: FrameDataset, context: Any) -> dict[str, dict[str, Tensor]]:
-    method, settings = bench.method, bench.bundle.training
-    if method.measure is None:
-        return {}
-    count = min(method.measure_images, len(dataset))
-    size = min(settings.batch_size, count)
-    stream = batches(
-        dataset, batch_size=size, iterations=-(-count // size), generator=context.generator, augment=False
-    )
-    where = next(bench.network.parameters()).device
-    moved = ({key: value.to(where) for key, value in batch.items()} for batch in stream)
-    return method.measure(bench.network, moved, context, bench.partition)
 
 
 def _styles(values: list | None) -> tuple[Tensor, Tensor] | None:

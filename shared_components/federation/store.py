@@ -37,9 +37,20 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str,
     """Write tensors and plain values as one safetensors file, beside and renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    save_file(plain, str(beside), metadata={"surgfl": json.dumps(values)})
+    save_file(_apart(tensors), str(beside), metadata={"surgfl": json.dumps(values)})
     os.replace(beside, path)
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return contiguous CPU tensors that share no memory: two sites may hold one and the same mean."""
+    apart: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name, value in tensors.items():
+        plain = value.detach().cpu().contiguous()
+        where = plain.untyped_storage().data_ptr()
+        apart[name] = plain.clone() if where in storages else plain
+        storages.add(where)
+    return apart
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -53,7 +53,7 @@ class SiteExecutor(Executor):
         import torch
 
         from shared_components.federation.locate import find_site
-        from shared_components.federation.messages import folder_name
+        from shared_components.federation.messages import SiteRefusal, folder_name
         from shared_components.federation.site import SiteRunner
 
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
@@ -61,14 +61,22 @@ class SiteExecutor(Executor):
         scenes = runs / "scenes" if is_simulator(fl_ctx) else None
         local = local_folder(fl_ctx)
         encoder = os.environ.get(ENCODER_VARIABLE)
+        message = wire.from_wire(shareable)
+        pool = message.header.get("pool")
+        if pool and scenes is None:
+            raise SiteRefusal(
+                f"site {name}: the job pools the frames of all sites, which only a simulation on one machine can; "
+                "choose a federated method"
+            )
         runner = SiteRunner(
             name,
-            find_site=lambda job, index: find_site(name, local=local, scenes=scenes, job=job, index=index),
+            find_site=lambda job, index: find_site(
+                pool[index] if pool else name, local=local, scenes=scenes, job=job, index=index
+            ),
             folder=runs,
             encoder_weights=Path(encoder) if encoder else None,
             stop=partial(_triggered, abort_signal),
         )
-        message = wire.from_wire(shareable)
         if is_simulator(fl_ctx):  # the server runs on this machine and looks whether this process lives
             job, run = message.header["job"]["name"], message.header["run"]
             folder = runs / folder_name("job name", job) / folder_name("run", run) / name

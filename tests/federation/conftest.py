@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from shared_components.bundle_config import bundles_folder
 from shared_components.data.sites import load_site
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
@@ -29,7 +30,8 @@ def scenes(tmp_path_factory):
 
 
 def make_job(method="pfedsis", **changes):
-    values = {"bundle": {"fedavg": "pvt_fpn"}.get(method, method), "rounds": 2, "training": TINY}
+    own = (bundles_folder() / method).is_dir()
+    values = {"bundle": method if own else "pvt_fpn", "rounds": 2, "training": TINY}
     if method == "pfedsis":
         values["arguments"] = {"sensitivity_images": 2}
     return Job(name=f"test-{method}", method=method, **(values | changes))

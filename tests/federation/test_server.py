@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal
+from shared_components.federation.progress import progress_line
 from shared_components.federation.server import RejectedUpdate
 
 from .conftest import make_job
@@ -54,6 +55,11 @@ def test_an_honest_update_passes(round_one):
         ({"header": {"samples": 10**9}}, "enrolled with 4"),
         ({"header": {"samples": float("nan")}}, "nan samples"),
         ({"header": {"samples": True}}, "True samples"),
+        ({"header": {"loss": "low"}}, "its loss has an odd form: 'low'"),
+        ({"header": {"loss": {"segmentation": [1.0]}}}, "its loss has an odd form"),
+        ({"header": {"metrics": {"dice": {"mean": "high"}}}}, "its metrics has an odd form"),
+        ({"header": {"metrics": [1]}}, "its metrics has an odd form"),
+        ({"header": {"seconds": None}}, "its seconds has an odd form: None"),
     ],
 )
 def test_a_bad_update_is_rejected_with_its_reason(round_one, change, words):
@@ -70,6 +76,28 @@ def test_missing_pieces_and_undeclared_extras_are_rejected(round_one):
     with pytest.raises(RejectedUpdate, match="extras"):
         tensors = {**replies["site-1"].tensors, "images": {"x": torch.zeros(1)}}
         federation.server.check_update("site-1", Message(replies["site-1"].header, tensors))
+
+
+def test_odd_headers_reject_a_site_and_do_not_end_the_round(federate):
+    """They are read for the progress line before the update is checked."""
+    federation = federate(make_job("fedavg", min_sites=2))
+    federation.enrol()
+    replies = federation.round()
+    replies["site-2"] = changed(replies["site-2"], header={"loss": 3, "metrics": {"dice": 1}, "seconds": []})
+    record = federation.server.note_reply("site-2", replies["site-2"])
+    assert "site-2" in progress_line(record, rounds=2, seconds_left=None)
+    assert [r["site"] for r in federation.server.finish_round(replies, {})["rejected"]] == ["site-2"]
+
+
+def test_latest_names_the_run_whose_sites_enrolled_last(federate, tmp_path):
+    """A launch that is refused at enrolment leaves it alone; a resume moves it back."""
+    first, second = federate(make_job("fedavg")), federate(make_job("fedavg"))
+    latest = tmp_path / "runs" / "test-fedavg" / "latest"
+    assert first.server.folder != second.server.folder and not latest.exists()
+    second.enrol()
+    assert latest.resolve() == second.server.folder
+    first.enrol()
+    assert latest.resolve() == first.server.folder
 
 
 def test_a_round_survives_a_bad_update_and_records_it(federate):

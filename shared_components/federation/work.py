@@ -1,0 +1,134 @@
+"""One round's local work at a site: batches, optimizers that go on from round to round, the method's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from shared_components import training as local
+from shared_components.bundle_config import Training
+from shared_components.data.dataset import FrameDataset, batches, once
+from shared_components.method import Batch, Context, Extras, Losses, Method, Objective, State
+from shared_components.partition import Partition
+
+OPTIMIZER, MEMORY = "optimizer:", "memory/"
+
+
+@dataclass
+class LocalRound:
+    """What ``method.LocalWork`` promises.
+
+    Attributes:
+        kept: Optimizers' tensors of earlier rounds, as :meth:`tensors` returned them.
+        stop: Asked before every batch; raises once the server has ended the task.
+    """
+
+    network: nn.Module
+    partition: Partition
+    context: Context
+    method: Method
+    dataset: FrameDataset
+    settings: Training
+    kept: Mapping[str, Tensor] = field(default_factory=dict)
+    stop: Callable[[], None] = lambda: None
+    _optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+
+    def run(self) -> Losses:
+        """Do the round's local iterations: the method's own way, or the plain loop."""
+        return self.method.local_update(self) if self.method.local_update else self.train()
+
+    def train(
+        self,
+        objective: Objective | None = None,
+        *,
+        network: nn.Module | None = None,
+        iterations: int | None = None,
+        key: str = "",
+    ) -> Losses:
+        """Run the plain loop, see ``method.LocalWork``."""
+        network = network or self.network
+        count = self.settings.iterations if iterations is None else iterations
+        self.context.iterations = count
+        return local.local_iterations(
+            network,
+            self._optimizer(key, network),
+            self.method,
+            self._drawn(count),
+            self.context,
+            self.partition,
+            objective,
+        )
+
+    def batches(self, iterations: int) -> Iterator[Batch]:
+        """Yield augmented training batches on the network's device."""
+        return map(self._moved, self._drawn(iterations))
+
+    def frames(self, count: int | None = None) -> Iterator[Batch]:
+        """Yield training frames in batches, unaugmented, each once."""
+        generator, size = self.context.generator, self.settings.batch_size
+        for batch in once(self.dataset, batch_size=size, count=count, generator=generator):
+            self.stop()
+            yield self._moved(batch)
+
+    def measure(self) -> Extras:
+        """Return what the method measures after the local iterations."""
+        if self.method.measure is None:
+            return {}
+        stream = (
+            self.frames() if self.method.measure_images is None else self._few(self.method.measure_images)
+        )
+        return self.method.measure(self.network, stream, self.context, self.partition)
+
+    def tensors(self) -> State:
+        """Return what the site keeps for the next round: every optimizer's state and the method's memory."""
+        kept = {name: value for name, value in self.kept.items() if _key(name) not in self._optimizers}
+        for key, optimizer in self._optimizers.items():
+            own = local.optimizer_tensors(optimizer)
+            kept |= {f"{OPTIMIZER}{key}/{name}": value for name, value in own.items()}
+        memory = self.context.memory.items()
+        return kept | {f"{MEMORY}{name}": value.detach().cpu().clone() for name, value in memory}
+
+    def _optimizer(self, key: str, network: nn.Module) -> torch.optim.Optimizer:
+        if key not in self._optimizers:
+            optimizer = local.make_optimizer(network, self.settings)
+            prefix = f"{OPTIMIZER}{key}/"
+            own = {n.removeprefix(prefix): v for n, v in self.kept.items() if n.startswith(prefix)}
+            local.restore_optimizer(optimizer, own)
+            self._optimizers[key] = optimizer
+        return self._optimizers[key]
+
+    def _few(self, images: int) -> Iterator[Batch]:
+        """Draw about this many frames, in whole batches."""
+        count = min(images, len(self.dataset))
+        size = min(self.settings.batch_size, count)
+        stream = batches(
+            self.dataset,
+            batch_size=size,
+            iterations=-(-count // size),
+            generator=self.context.generator,
+            augment=False,
+        )
+        return map(self._moved, stream)
+
+    def _drawn(self, iterations: int) -> Iterator[Batch]:
+        for batch in batches(
+            self.dataset,
+            batch_size=self.settings.batch_size,
+            iterations=iterations,
+            generator=self.context.generator,
+            augment=True,
+        ):
+            self.stop()
+            yield batch
+
+    def _moved(self, batch: Mapping[str, Tensor]) -> Batch:
+        where = next(self.network.parameters()).device
+        return {key: value.to(where) for key, value in batch.items()}
+
+
+def _key(name: str) -> str | None:
+    """Return which optimizer a kept tensor belongs to."""
+    return name.removeprefix(OPTIMIZER).partition("/")[0] if name.startswith(OPTIMIZER) else None

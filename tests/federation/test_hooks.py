@@ -1,0 +1,159 @@
+"""What a method may ask for besides a partition, an objective and an aggregator, in a whole federation."""
+
+import dataclasses
+
+import pytest
+import torch
+import yaml
+
+from shared_components.federation import server as server_side
+from shared_components.federation import site as site_side
+from shared_components.federation.messages import FederationError
+from shared_components.method import Aggregation, Models, Term, load_method
+from shared_components.partition import Role, Slice
+
+from .conftest import TINY, make_job
+
+HEADS = ("head_global", "head_personal")
+
+
+class Counting:
+    """An aggregator that leaves the models and tells every site how many rounds there were."""
+
+    def init(self, partition, models, profiles):
+        return {"rounds": torch.tensor(0.0)}
+
+    def apply(self, state, partition, models, updates):
+        state = {"rounds": state["rounds"] + 1}
+        return Aggregation(state, Models(models.shared, models.mixed, {"count": dict(state)}))
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """Return a function that lets both sides use FedAvg with some fields replaced."""
+
+    def replace(**fields):
+        method = dataclasses.replace(load_method("fedavg"), **fields)
+        for side in (server_side, site_side):
+            monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
+        return method
+
+    return replace
+
+
+def test_memory_and_broadcast_reach_the_next_round_and_steps_are_counted(play, federate):
+    seen = []
+
+    def objective(network, batch, context):
+        count = float(context.broadcast["count"]["rounds"]) if context.broadcast else None
+        memory = float(context.memory.get("steps", torch.tensor(0.0)))
+        context.memory["steps"] = torch.tensor(memory + 1)
+        seen.append((context.round, context.iteration, context.iterations, context.sites, count, memory))
+        return [Term("zero", network.head_global.bias.sum() * 0)]
+
+    play(objective=objective, aggregator=Counting())
+    federation = federate(make_job("fedavg"), names=["a"]).run()
+    assert seen == [(0, 0, 2, 1, None, 0), (0, 1, 2, 1, None, 1), (1, 0, 2, 1, 1.0, 2), (1, 1, 2, 1, 1.0, 3)]
+    federation.finish()
+    down = [r["bytes"]["down"].get("count") for r in federation.server.records if r["kind"] == "site"]
+    assert down == [None, 4, 4]
+
+
+def test_a_resumed_run_broadcasts_the_same(play, federate, tmp_path):
+    play(aggregator=Counting())
+    federate(make_job("fedavg", rounds=1), names=["a"]).run()
+    again = federate(make_job("fedavg", rounds=2), names=["a"], resume=True)
+    assert again.resumed and again.server.models.broadcast["count"]["rounds"] == 1
+
+
+def test_another_local_update_may_train_a_second_network_with_an_optimizer_of_its_own(play, federate):
+    steps = []
+
+    def update(work):
+        plain = work.train(iterations=1)
+        work.train(iterations=2, key="second")
+        assert sum(len(batch["image"]) for batch in work.frames()) == len(work.dataset)
+        tensors = work.tensors()
+        steps.append([float(tensors[f"optimizer:{key}/0/step"]) for key in ("", "second")])
+        return plain
+
+    play(local_update=update)
+    federate(make_job("fedavg"), names=["a"]).run()
+    assert steps == [[1, 2], [2, 4]]
+
+
+def test_what_is_deployed_is_validated_and_saved_and_training_goes_on_from_the_other(
+    play, federate, tmp_path
+):
+    def update(work):
+        work.context.memory["bias"] = torch.full((4,), 7.0)
+        return {}
+
+    def deploy(state, memory):
+        return {**state, **({"head_global.bias": memory["bias"]} if memory else {})}
+
+    play(local_update=update, deploy=deploy)
+    federation = federate(make_job("fedavg"), names=["a"]).run().finish()
+    from safetensors.torch import load_file
+
+    saved = load_file(federation.server.folder / "a" / "model.safetensors")
+    assert saved["head_global.bias"].tolist() == [7.0] * 4
+    assert federation.server.models.shared["head_global.bias"].abs().max() < 1
+
+
+def test_the_last_word_of_the_server_is_what_sites_keep(play, federate):
+    def finish(state, models):
+        return Models({name: value * 0 for name, value in models.shared.items()}, models.mixed)
+
+    play(finish=finish)
+    federation = federate(make_job("fedavg"), names=["a"]).run()
+    assert federation.server.round_messages()["a"].pieces["head_global.bias"].abs().sum() == 0
+    assert federation.server.models.shared["head_global.weight"].abs().sum() > 0
+
+
+def test_too_few_sites_are_refused_before_anybody_is_asked(play, federate):
+    play(min_sites=4)
+    with pytest.raises(FederationError, match=r"fedavg needs at least 4 sites .* there are 3"):
+        federate(make_job("fedavg")).enrol()
+
+
+@pytest.fixture
+def two_tasks(scenes, tmp_path):
+    """Return two sites of one layout whose class maps differ."""
+    files = []
+    for number, classes in enumerate(("parts", "shaft_manipulator")):
+        config = yaml.safe_load(scenes[0].read_text())
+        config |= {"root": str(scenes[0].parent / config["root"]), "classes": classes}
+        path = tmp_path / f"task-{number}" / "site.yaml"
+        path.parent.mkdir()
+        path.write_text(yaml.safe_dump(config))
+        files.append(path)
+    return files
+
+
+def test_sites_with_different_tasks_keep_heads_of_their_own_shape(play, two_tasks, tmp_path):
+    from .conftest import Federation
+
+    def rule(name, tensor, module):
+        return (Slice(Role.MIXED if name.startswith(HEADS) else Role.GLOBAL),)
+
+    class KeepMixed(Counting):
+        def apply(self, state, partition, models, updates):
+            return Aggregation(state, Models(models.shared, {u.site: u.pieces for u in updates}))
+
+    play(rule=rule, aggregator=KeepMixed(), multi_task=True)
+    job = make_job("fedavg", training={**TINY, "iterations": 1})
+    federation = Federation(job, tmp_path / "runs", two_tasks, ("a", "b"))
+    federation.enrol()
+    mixed = federation.server.models.mixed
+    assert [len(mixed[site]["head_global.bias"]) for site in ("a", "b")] == [4, 3]
+    federation.server.finish_round(federation.round(), {})
+
+
+def test_shared_pieces_of_different_tasks_must_fit(play, two_tasks, tmp_path):
+    from .conftest import Federation
+
+    play(multi_task=True)
+    federation = Federation(make_job("fedavg"), tmp_path / "runs", two_tasks, ("a", "b"))
+    with pytest.raises(FederationError, match="b and a differ in the shape of head_global"):
+        federation.enrol()
