@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.method import Method
+from shared_components.method import Method, Summary
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role, everything
 
@@ -15,5 +15,12 @@ def build() -> Method:
         rule=everything(Role.GLOBAL),
         objective=segmentation_objective,
         aggregator=WeightedMean(),
+        label="FedAvg",
         paper="McMahan et al., AISTATS 2017",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="segmentation",
+            aggregator="mean weighted by samples",
+            secure_sums="yes: the weighted sum is all that the server needs",
+        ),
     )

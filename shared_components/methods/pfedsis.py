@@ -27,6 +27,7 @@ from shared_components.method import (
     Profile,
     Seam,
     State,
+    Summary,
     Term,
     Update,
     like_shared,
@@ -91,7 +92,16 @@ def build(
         measure_images=sensitivity_images,
         extras={"sensitivity": _check_sensitivity} if sge else {},
         shares=frozenset({"style"} if sge else ()),
+        label="PFedSIS",
         paper="Xu et al., IEEE TBME 2025, doi 10.1109/TBME.2025.3526667",
+        summary=Summary(
+            partition="half of the q, k, v rows, one of two decoders and its heads MIXED; the rest GLOBAL",
+            objective="segmentation; appearance regulation, reaching MIXED; cross-style consistency, reaching "
+            "GLOBAL",
+            aggregator="one hypernetwork per site for MIXED; softmax of sensitivities for GLOBAL",
+            secure_sums="no: the hypernetworks need every site's MIXED pieces; the GLOBAL part is a ratio of two "
+            "sums",
+        ),
     )
 
 

@@ -43,12 +43,12 @@ class Federation:
     def __init__(self, job: Job, folder: Path, scenes, names, *, resume=False):
         self.server = ServerRunner(job, names, open_run(job, folder, resume=resume))
         self.resumed = self.server.resume()
-        by_site = dict(zip(self.server.sites, scenes, strict=False))
+        names = self.server.sites
         self.sites = {
             name: SiteRunner(
-                name, folder=folder, find_site=lambda job, i, n=name: load_site(by_site[n], name=n)
+                name, folder=folder, find_site=lambda job, i: load_site(scenes[i], name=names[i])
             )
-            for name in self.server.sites
+            for name in names
         }
 
     def ask(self, task, messages):

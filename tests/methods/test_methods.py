@@ -1,6 +1,7 @@
 """What every method must keep; methods are found by listing the folder."""
 
-from itertools import permutations
+import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from shared_components.method import Context, Models, Profile, Update, load_meth
 from shared_components.partition import Role, cut, partition_network
 
 SITES = ["site-1", "site-2", "site-10"]
+JOBS = Path(__file__).resolve().parents[2] / "nvflare_jobs"
 
 
 def bundle_of(method):
@@ -25,25 +27,64 @@ def built(request):
     return method, network, partition_network(network, method.rule)
 
 
-def federation(method, network, partition, sites=SITES):
-    """Models as sent, and one update per site that moved them a little."""
-    initial = cut(network.state_dict(), partition, Role.GLOBAL, Role.MIXED)
+def make_context(number=0, round=0, **known):
+    return Context(
+        round=round,
+        segmentation=segmentation_loss,
+        generator=torch.Generator().manual_seed(number),
+        sites=len(SITES),
+        styles=(torch.rand(3, 3), torch.rand(3, 3) + 0.1),
+        **known,
+    )
+
+
+def make_batch(number=0):
+    generator = torch.Generator().manual_seed(number)
+    image = torch.rand(2, 3, 32, 64, generator=generator)
+    return {"image": image, "label": torch.randint(0, 4, (2, 32, 64), generator=generator)}
+
+
+def sent(network, partition):
+    return cut(network.state_dict(), partition, Role.GLOBAL, Role.MIXED)
+
+
+def federation(method, network, partition, sites=SITES, seeds=range(10)):
+    """Models as sent, and one update per site that moved them a little, with what the method measures."""
+    initial = sent(network, partition)
     shared = {n: initial[n] for n in partition.with_roles(Role.GLOBAL)}
     mixed = {n: initial[n] for n in partition.with_roles(Role.MIXED)}
     models = Models(shared, {site: dict(mixed) for site in sites})
-    profiles = [Profile(site, 10, ("background", "a")) for site in sites]
+    profiles = [Profile(site, 20, ("background", "a")) for site in sites]
     updates = []
-    for number, site in enumerate(sites):
-        generator = torch.Generator().manual_seed(number)
+    for number, (seed, site) in enumerate(zip(seeds, sites, strict=False)):
+        generator = torch.Generator().manual_seed(seed)
         pieces = {n: v + 0.01 * torch.randn(v.shape, generator=generator) for n, v in initial.items()}
-        sensitivity = {n: torch.rand(v.shape, generator=generator) for n, v in shared.items()}
-        extras = {"sensitivity": sensitivity} if method.measure else {}
+        context = make_context(seed, received=initial)
+        extras = method.measure(network, [make_batch(seed)], context, partition) if method.measure else {}
         updates.append(Update(site, 0, pieces, extras, samples=10 + number))
     return models, method.aggregator.init(partition, models, profiles), updates
 
 
 def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+def test_every_method_says_what_it_is(built):
+    method, _, _ = built
+    assert method.label and method.paper and all(vars(method.summary).values())
+    assert method.summary.secure_sums.partition(":")[0] in ("yes", "no")
+
+
+def test_every_method_has_a_job_and_a_card_of_its_name(built):
+    method, _, _ = built
+    folder = JOBS / method.name
+    server = json.loads((folder / "app" / "config" / "config_fed_server.json").read_text())
+    settings = server["workflows"][0]["args"]
+    assert json.loads((folder / "meta.json").read_text())["name"] == settings["name"] == method.name
+    assert settings["method"] == method.name and settings["bundle"] == bundle_of(method.name)
+    load_method(settings["method"], **settings["arguments"])
+    assert len((folder / "README.md").read_text().splitlines()) > 15
+    assert {path.name for path in JOBS.iterdir()} == set(method_names())
 
 
 def test_every_tensor_of_the_state_has_a_role(built):
@@ -54,10 +95,11 @@ def test_every_tensor_of_the_state_has_a_role(built):
 def test_order_of_arrival_changes_no_bit(built):
     method, network, partition = built
     models, state, updates = federation(method, network, partition)
-    results = [method.aggregator.apply(state, partition, models, list(o)) for o in permutations(updates)]
+    orders = ([0, 1, 2], [2, 1, 0], [1, 2, 0])
+    results = [method.aggregator.apply(state, partition, models, [updates[i] for i in o]) for o in orders]
     for other in results[1:]:
         assert same(results[0].models.shared, other.models.shared) and same(results[0].state, other.state)
-        assert all(same(results[0].models.mixed[s], other.models.mixed[s]) for s in SITES)
+        assert all(same(results[0].models.mixed[s], other.models.mixed[s]) for s in results[0].models.mixed)
 
 
 def test_aggregation_leaves_its_inputs_alone(built):
@@ -68,42 +110,86 @@ def test_aggregation_leaves_its_inputs_alone(built):
     assert same(before, state | models.shared | updates[0].pieces)
 
 
-def test_one_site_alone_gets_back_what_it_trained(built):
+def test_one_site_alone_gets_back_what_it_trained_unless_the_server_steps(built):
     method, network, partition = built
     models, state, updates = federation(method, network, partition, sites=["a"])
+    if method.min_sites > 1:
+        with pytest.raises(ValueError, match=r"\d sites"):
+            method.aggregator.apply(state, partition, models, updates)
+        return
     result = method.aggregator.apply(state, partition, models, updates)
-    assert same(result.models.of("a"), updates[0].pieces)
+    assert same(result.models.of("a"), updates[0].pieces) or method.steps_at_server
 
 
 def test_an_absent_site_still_receives_a_whole_model(built):
     method, network, partition = built
-    models, state, updates = federation(method, network, partition)
-    result = method.aggregator.apply(state, partition, models, updates[:2])
-    assert result.models.of("site-10").keys() == models.of("site-10").keys()
-    assert all(torch.isfinite(value).all() for value in result.models.of("site-10").values())
+    sites = ["a", "b", "c", "d"]
+    models, state, updates = federation(method, network, partition, sites)
+    result = method.aggregator.apply(state, partition, models, updates[:3])
+    assert result.models.of("d").keys() == models.of("d").keys()
+    assert all(torch.isfinite(value).all() for value in result.models.of("d").values())
 
 
-def test_no_local_piece_is_asked_for(built):
+def test_no_local_piece_is_asked_for_and_exactly_the_declared_ones_travel(built):
     method, network, partition = built
-    models, _, _ = federation(method, network, partition)
-    assert not set(models.of("site-1")) & set(partition.with_roles(Role.LOCAL))
+    models, _, updates = federation(method, network, partition)
+    declared = set(partition.with_roles(Role.GLOBAL, Role.MIXED))
+    assert set(models.of("site-1")) == set(updates[0].pieces) == declared
+    assert not declared & set(partition.with_roles(Role.LOCAL))
 
 
-def test_the_objective_gives_finite_terms_that_reach_the_network(built):
-    method, network, _ = built
-    context = Context(
-        round=0,
-        segmentation=segmentation_loss,
-        generator=torch.Generator().manual_seed(0),
-        styles=(torch.rand(3, 3), torch.rand(3, 3) + 0.1),
-    )
-    batch = {"image": torch.rand(2, 3, 32, 64), "label": torch.randint(0, 4, (2, 32, 64))}
-    terms = method.objective(network, batch, context)
+def test_what_is_measured_passes_the_checks_of_site_and_server(built):
+    method, network, partition = built
+    models, _, updates = federation(method, network, partition)
+    assert set(updates[0].extras) == set(method.extras)
+    for group, check in method.extras.items():
+        check(updates[0].extras[group], models.shared)
+        with pytest.raises(ValueError):
+            check({**updates[0].extras[group], "frame": torch.zeros(3, 32, 64)}, models.shared)
+
+
+def test_methods_that_work_with_secure_sums_use_nothing_but_sums(built):
+    """Sites 1 and 2 trade d for d' with equal sums of changes and of their squares: nothing may change."""
+    method, network, partition = built
+    if not method.summary.secure_sums.startswith("yes"):
+        return
+    models, state, updates = federation(method, network, partition, seeds=(1, 1, 1))
+    start = models.of(SITES[0])
+    middle = {n: updates[0].pieces[n] - start[n] for n in start}
+    results = []
+    for seed in (5, 6):
+        side = orthogonal_to(middle, seed)
+        moved = [
+            Update(u.site, 0, {n: start[n] + middle[n] + sign * side[n] for n in start}, u.extras, samples=7)
+            for u, sign in zip(updates, (1, -1, 0), strict=True)
+        ]
+        results.append(method.aggregator.apply(state, partition, models, moved).models.of(SITES[2]))
+    for name in results[0]:
+        torch.testing.assert_close(results[0][name], results[1][name], rtol=1e-4, atol=1e-6)
+
+
+def orthogonal_to(middle, seed):
+    """Draw a direction of length 1 that is orthogonal to ``middle`` over all pieces together."""
+    generator = torch.Generator().manual_seed(seed)
+    side = {n: torch.randn(v.shape, generator=generator) for n, v in middle.items()}
+    dots = [sum(float((a[n].double() * middle[n].double()).sum()) for n in middle) for a in (side, middle)]
+    side = {n: v - middle[n] * (dots[0] / dots[1] if dots[1] else 0.0) for n, v in side.items()}
+    length = sum(float(v.double().square().sum()) for v in side.values()) ** 0.5
+    return {n: v / length for n, v in side.items()}
+
+
+@pytest.mark.parametrize("round", [0, 1])
+def test_the_objective_gives_finite_terms_that_reach_the_network(built, round):
+    method, network, partition = built
+    models, state, updates = federation(method, network, partition)
+    broadcast = method.aggregator.apply(state, partition, models, updates).models.broadcast if round else {}
+    context = make_context(round=round, received=sent(network, partition), broadcast=broadcast)
+    terms = method.objective(network, make_batch(), context)
     assert all(torch.isfinite(term.value) and term.value.requires_grad for term in terms)
 
 
 def test_an_unknown_method_or_argument_is_named():
-    with pytest.raises(ValueError, match="'fedsgd' does not exist; there are fedavg"):
+    with pytest.raises(ValueError, match=r"'fedsgd' does not exist; there are .*fedavg"):
         load_method("fedsgd")
     with pytest.raises(ValueError, match="momentun"):
         load_method("fedavg", momentun=0.9)
