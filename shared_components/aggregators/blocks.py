@@ -1,0 +1,43 @@
+"""Walk along tensors in blocks that fit a processor's cache.
+
+An aggregator reads every site's weights once and writes one result. Whole-tensor steps would write and read
+float64 copies of everything several times over; in blocks the copies stay in the cache, and extra memory is
+one small buffer whatever the number of weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+BLOCK = 1 << 14  # elements of one tensor in a block: 128 KiB in float64
+
+
+def in_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the same stretch of all tensors as flat views, block after block.
+
+    Args:
+        *tensors: Of equal numbers of elements; views need contiguous ones, others are copied.
+    """
+    return zip(*(tensor.reshape(-1).split(BLOCK) for tensor in tensors), strict=True)
+
+
+def stacked_blocks(tensors: Sequence[Tensor], dtype: torch.dtype = torch.float64) -> Iterator[Tensor]:
+    """Yield the same stretch of K tensors as rows of one (K, n) buffer, block after block.
+
+    The buffer is used again: its rows may be changed, and hold until the next block.
+    """
+    size = min(BLOCK, tensors[0].numel())
+    buffer = torch.empty(len(tensors), size, dtype=dtype, device=tensors[0].device)
+    for stretch in in_blocks(*tensors):
+        rows = buffer[:, : len(stretch[0])]
+        for row, values in zip(rows, stretch, strict=True):
+            row.copy_(values)
+        yield rows
+
+
+def squared_distance(a: Tensor, b: Tensor) -> float:
+    """Return the sum of (a - b)^2 in float64."""
+    return sum(float((rows[0] - rows[1]).square_().sum()) for rows in stacked_blocks([a, b]))
