@@ -1,0 +1,28 @@
+"""FedMedian: Yin et al., Byzantine-Robust Distributed Learning, ICML 2018 (arXiv 1803.01498), the median."""
+
+from __future__ import annotations
+
+from shared_components.aggregators.robust import TrimmedMean
+from shared_components.method import Method, Summary
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role, everything
+
+
+def build() -> Method:
+    """Return FedMedian: the coordinate-wise median of the sites' weights instead of their mean."""
+    aggregator = TrimmedMean()
+    return Method(
+        name="fedmedian",
+        rule=everything(Role.GLOBAL),
+        objective=segmentation_objective,
+        aggregator=aggregator,
+        min_sites=aggregator.min_sites,
+        label="FedMedian",
+        paper="Yin et al., ICML 2018, arXiv 1803.01498",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="segmentation",
+            aggregator="coordinate-wise median; every site counts once",
+            secure_sums="no: it orders single sites' values",
+        ),
+    )

@@ -1,0 +1,37 @@
+"""Krum: Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017 (arXiv 1703.02757)."""
+
+from __future__ import annotations
+
+from shared_components.aggregators.robust import NEIGHBOURS, Krum
+from shared_components.method import Method, Summary
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role, everything
+
+
+def build(*, faults: int = 0, neighbours: str = "n-f-2") -> Method:
+    """Return Krum: all sites go on from the model of the one that is nearest to its neighbours.
+
+    Args:
+        faults: f, the number of broken or hostile sites it shall bear; it takes n >= 2f + 3 sites.
+        neighbours: How many neighbours count: ``n-f-2`` of the paper, or ``n-f-1`` as ByzFL has it.
+    """
+    if not isinstance(faults, int) or faults < 0:
+        raise ValueError(f"krum: faults is {faults}; it is a number of sites: 0, 1, 2 ...")
+    if neighbours not in NEIGHBOURS:
+        raise ValueError(f"krum: neighbours {neighbours!r} is unknown; use one of {', '.join(NEIGHBOURS)}")
+    aggregator = Krum(faults, neighbours=neighbours)
+    return Method(
+        name="krum",
+        rule=everything(Role.GLOBAL),
+        objective=segmentation_objective,
+        aggregator=aggregator,
+        min_sites=aggregator.min_sites,
+        label="Krum",
+        paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="segmentation",
+            aggregator="the model of the site nearest to its neighbours",
+            secure_sums="no: it measures distances between single sites",
+        ),
+    )

@@ -1,0 +1,44 @@
+"""Multi-Krum: Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017 (arXiv 1703.02757)."""
+
+from __future__ import annotations
+
+from shared_components.aggregators.robust import NEIGHBOURS, Krum
+from shared_components.method import Method, Summary
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role, everything
+
+
+def build(*, faults: int = 0, keep: int | None = None, neighbours: str = "n-f-2") -> Method:
+    """Return Multi-Krum: the mean of the sites that are nearest to their neighbours.
+
+    Args:
+        faults: f, the number of broken or hostile sites it shall bear; it takes n >= 2f + 3 sites.
+        keep: m, how many sites are averaged, at most n - f; 1 is Krum, None is n - f.
+        neighbours: How many neighbours count: ``n-f-2`` of the paper, or ``n-f-1`` as ByzFL has it.
+    """
+    if not isinstance(faults, int) or faults < 0:
+        raise ValueError(f"multi_krum: faults is {faults}; it is a number of sites: 0, 1, 2 ...")
+    if keep is not None and (not isinstance(keep, int) or keep < 1):
+        raise ValueError(
+            f"multi_krum: keep is {keep}; it is a number of sites: 1, 2, 3 ..., or null for n - f"
+        )
+    if neighbours not in NEIGHBOURS:
+        raise ValueError(
+            f"multi_krum: neighbours {neighbours!r} is unknown; use one of {', '.join(NEIGHBOURS)}"
+        )
+    aggregator = Krum(faults, keep, neighbours)
+    return Method(
+        name="multi_krum",
+        rule=everything(Role.GLOBAL),
+        objective=segmentation_objective,
+        aggregator=aggregator,
+        min_sites=aggregator.min_sites,
+        label="Multi-Krum",
+        paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="segmentation",
+            aggregator="plain mean of the sites nearest to their neighbours",
+            secure_sums="no: it measures distances between single sites",
+        ),
+    )

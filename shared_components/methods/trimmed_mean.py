@@ -1,0 +1,34 @@
+"""Trimmed mean: Yin et al., Byzantine-Robust Distributed Learning, ICML 2018 (arXiv 1803.01498)."""
+
+from __future__ import annotations
+
+from shared_components.aggregators.robust import TrimmedMean
+from shared_components.method import Method, Summary
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role, everything
+
+
+def build(*, trim: int = 1) -> Method:
+    """Return the trimmed mean: per weight, the mean of the values that are left when the outermost are cut.
+
+    Args:
+        trim: Sites cut at each end; 0 is the mean that counts every site once.
+    """
+    if not isinstance(trim, int) or trim < 0:
+        raise ValueError(f"trimmed_mean: trim is {trim}; it is a number of sites: 0, 1, 2 ...")
+    aggregator = TrimmedMean(trim)
+    return Method(
+        name="trimmed_mean",
+        rule=everything(Role.GLOBAL),
+        objective=segmentation_objective,
+        aggregator=aggregator,
+        min_sites=aggregator.min_sites,
+        label="Trimmed mean",
+        paper="Yin et al., ICML 2018, arXiv 1803.01498",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="segmentation",
+            aggregator="coordinate-wise mean without the outermost values; every site counts once",
+            secure_sums="no: it orders single sites' values",
+        ),
+    )

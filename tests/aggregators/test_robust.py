@@ -1,0 +1,206 @@
+"""Median, trimmed mean and Krum against published golden values, scalar loops and their own limits."""
+
+import random
+from itertools import permutations, product
+
+import pytest
+import torch
+
+from shared_components.aggregators.blocks import BLOCK
+from shared_components.aggregators.robust import (
+    Krum,
+    TrimmedMean,
+    comparisons,
+    krum_scores,
+    median,
+    squared_distances,
+    trimmed_mean,
+)
+from shared_components.method import Models, Update
+from shared_components.partition import Partition
+from tests.methods.toys import SITES, shared, step, updates
+
+
+def chosen(aggregator, given):
+    return step(aggregator, shared(), given).report["krum"]
+
+
+def scalar_scores(sites, nearest):
+    scores = []
+    for i, own in enumerate(sites):
+        others = []
+        for j, other in enumerate(sites):
+            if i != j:
+                others.append(sum((a - b) ** 2 for a, b in zip(own, other, strict=True)))
+        scores.append(sum(sorted(others)[:nearest]))
+    return scores
+
+
+def test_golden_vector_of_the_median_of_five_sites():
+    assert step(TrimmedMean(), shared(), updates()).models.shared["w"].tolist() == [2.0, 2.0]
+
+
+def test_golden_scores_of_krum_and_the_site_it_chooses():
+    report = chosen(Krum(1), updates())
+    assert report["chosen"] == ["site-4"]
+    assert list(report["scores"].values()) == [4.5, 7.5, 10.5, 3.0, 388.0]
+    result = step(Krum(1), shared(), updates())
+    assert result.models.shared["w"].tolist() == SITES[3]
+
+
+def test_golden_tie_with_one_neighbour_more_goes_to_the_first_site():
+    report = chosen(Krum(1, neighbours="n-f-1"), updates())
+    assert list(report["scores"].values()) == [9.5, 20.5, 23.5, 9.5, 616.5]
+    assert report["chosen"] == ["site-1"]
+
+
+def test_a_tie_goes_by_the_sites_number_not_by_its_letters_or_arrival():
+    given = [Update(site, 0, {"w": torch.ones(2)}) for site in ("site-10", "site-9", "site-11")]
+    assert all(chosen(Krum(0), list(order))["chosen"] == ["site-9"] for order in permutations(given))
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+def test_the_comparisons_sort_everything(count):
+    """A network that sorts all sequences of zeros and ones sorts all sequences (Knuth, 5.3.4, Theorem Z)."""
+    order = list(comparisons(count))
+    for values in map(list, product((0, 1), repeat=count)):
+        for low, high in order:
+            values[low], values[high] = sorted((values[low], values[high]))
+        assert values == sorted(values)
+
+
+@pytest.mark.parametrize("count, trim", [(3, 1), (4, 1), (5, 0), (5, 2), (8, 3), (9, 2)])
+def test_the_trimmed_mean_equals_a_scalar_loop(count, trim):
+    random.seed(count)
+    sites = [[random.gauss(0, 1) for _ in range(7)] for _ in range(count)]
+    found = trimmed_mean([torch.tensor(s, dtype=torch.float64) for s in sites], trim)
+    for i, value in enumerate(found.tolist()):
+        kept = sorted(site[i] for site in sites)[trim : count - trim]
+        assert value == pytest.approx(sum(kept) / len(kept), abs=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 13])
+def test_the_median_of_blocks_equals_the_quantile(count):
+    torch.manual_seed(count)
+    tensors = [torch.randn(3, BLOCK // 2) for _ in range(count)]
+    expected = torch.stack(tensors).double().quantile(0.5, dim=0).float()
+    torch.testing.assert_close(median(tensors), expected, atol=1e-7, rtol=1e-6)
+    assert count % 2 == 0 or torch.equal(median(tensors), torch.stack(tensors).median(0).values)
+
+
+def test_the_median_of_an_even_number_is_the_mean_of_the_two_in_the_middle():
+    assert median([torch.tensor([v]) for v in (9.0, 1.0, 2.0, 4.0)]).tolist() == [3.0]
+
+
+def test_sorting_leaves_the_sites_tensors_alone():
+    given = updates()
+    before = [u.pieces["w"].clone() for u in given]
+    step(TrimmedMean(), shared(), given)
+    step(Krum(1), shared(), given)
+    assert all(torch.equal(a, u.pieces["w"]) for a, u in zip(before, given, strict=True))
+
+
+@pytest.mark.parametrize("count, faults", [(3, 0), (5, 1), (6, 1), (7, 2)])
+@pytest.mark.parametrize("neighbours, less", [("n-f-2", 2), ("n-f-1", 1)])
+def test_krum_equals_a_scalar_loop(count, faults, neighbours, less):
+    random.seed(10 * count + faults)
+    sites = [[random.gauss(0, 1) for _ in range(6)] for _ in range(count)]
+    scores = scalar_scores(sites, count - faults - less)
+    report = chosen(Krum(faults, neighbours=neighbours), updates(sites, samples=[1] * count))
+    assert list(report["scores"].values()) == pytest.approx(scores, abs=1e-12)
+    assert report["chosen"] == [f"site-{scores.index(min(scores)) + 1}"]
+
+
+def test_distances_run_over_all_blocks_and_tensors():
+    torch.manual_seed(2)
+    sites = [
+        {"a": torch.randn(BLOCK + 7), "b": torch.randn(2, 3), "left_out": torch.randn(2)} for _ in range(4)
+    ]
+    found = squared_distances(sites, ["a", "b"])
+    for i, j in product(range(4), repeat=2):
+        expected = sum(float((sites[i][n].double() - sites[j][n].double()).square().sum()) for n in "ab")
+        assert found[i][j] == pytest.approx(expected, rel=1e-12) and found[i][j] == found[j][i]
+
+
+def test_a_score_leaves_the_site_itself_out():
+    assert krum_scores([[0.0, 1.0, 4.0], [1.0, 0.0, 2.0], [4.0, 2.0, 0.0]], 1) == [1.0, 1.0, 2.0]
+
+
+def test_krum_returns_the_chosen_sites_model_bit_for_bit():
+    torch.manual_seed(1)
+    given = [Update(f"site-{i}", 0, {"w": torch.randn(100), "n": torch.tensor(i)}) for i in range(5)]
+    models = Models({"w": torch.zeros(100), "n": torch.tensor(0)}, {})
+    result = Krum(1).apply({}, Partition(()), models, given)
+    site = next(u for u in given if u.site == result.report["krum"]["chosen"][0])
+    assert all(torch.equal(result.models.shared[name], site.pieces[name]) for name in ("w", "n"))
+
+
+def test_multi_krum_averages_the_best_sites_alike():
+    result = step(Krum(1, keep=2), shared(), updates())  # scores 4.5, 7.5, 10.5, 3.0, 388
+    assert result.report["krum"]["chosen"] == ["site-1", "site-4"]
+    assert result.models.shared["w"].tolist() == [1.75, 2.25]
+    assert chosen(Krum(1, keep=None), updates())["chosen"] == ["site-1", "site-2", "site-3", "site-4"]
+
+
+def test_multi_krum_of_all_sites_is_their_plain_mean():
+    found = step(Krum(0, keep=None), shared(), updates()).models.shared["w"].tolist()
+    assert found == pytest.approx([sum(s[i] for s in SITES) / 5 for i in (0, 1)], abs=1e-12)
+
+
+@pytest.mark.parametrize("aggregator", [TrimmedMean(), TrimmedMean(1), Krum(1), Krum(1, keep=None)])
+def test_sample_counts_do_not_matter_and_a_wild_site_cannot_pull(aggregator):
+    given = [[1.0, 2.0], [1.1, 2.1], [0.9, 1.9], [1.0, 2.0], [1e9, -1e9]]
+    heavy, light = (
+        step(aggregator, shared(), updates(given, samples)).models.shared["w"]
+        for samples in ([1, 1, 1, 1, 1000], [1] * 5)
+    )
+    assert torch.equal(heavy, light)
+    assert heavy.tolist() == pytest.approx([1.0, 2.0], abs=0.11)
+
+
+@pytest.mark.parametrize("aggregator", [TrimmedMean(), TrimmedMean(2), Krum(1), Krum(1, keep=None)])
+def test_order_of_arrival_changes_no_bit(aggregator):
+    torch.manual_seed(4)
+    given = [Update(f"site-{i}", 0, {"w": torch.randn(500)}) for i in range(1, 6)]
+    models = Models({"w": torch.zeros(500)}, {})
+    there, *others = (
+        aggregator.apply({}, Partition(()), models, list(order)).models.shared["w"]
+        for order in list(permutations(given))[::17]
+    )
+    assert all(torch.equal(there, other) for other in others)
+
+
+@pytest.mark.parametrize("aggregator", [TrimmedMean(), TrimmedMean(1), Krum(1), Krum(1, keep=3)])
+def test_identical_sites_give_that_site(aggregator):
+    found = step(aggregator, shared(), updates([[0.1, 0.7]] * 5)).models.shared["w"]
+    assert found.tolist() == pytest.approx([0.1, 0.7], abs=1e-15)
+
+
+@pytest.mark.parametrize("aggregator", [TrimmedMean(), Krum(0)])
+def test_mixed_pieces_pass_and_are_not_compared(aggregator):
+    """Sites differ in MIXED pieces alone: all scores are 0, and every site keeps its own."""
+    models = Models({"w": torch.zeros(1)}, {s: {"p": torch.zeros(1)} for s in "abc"})
+    given = [
+        Update(s, 0, {"w": torch.ones(1), "p": torch.full((1,), v)})
+        for s, v in {"a": 1.0, "b": 5.0, "c": 9.0}.items()
+    ]
+    result = aggregator.apply({}, Partition(()), models, given)
+    assert result.models.shared["w"].tolist() == [1.0] and result.models.mixed == models.mixed
+    assert set(result.report.get("krum", {"scores": {}})["scores"].values()) <= {0.0}
+
+
+@pytest.mark.parametrize(
+    "aggregator, count, words",
+    [
+        (TrimmedMean(), 2, "a median needs 3 sites or more; this round has 2"),
+        (TrimmedMean(1), 2, "trimmed by 1 at each end needs 3 sites or more; this round has 2"),
+        (TrimmedMean(2), 4, "needs 5 sites"),
+        (Krum(0), 2, "0 faulty sites needs 3 sites or more; this round has 2"),
+        (Krum(1), 4, "1 faulty sites needs 5 sites or more; this round has 4"),
+        (Krum(0, keep=4), 3, "keep 4 needs 4 sites"),
+    ],
+)
+def test_too_few_sites_are_refused(aggregator, count, words):
+    with pytest.raises(ValueError, match=words):
+        step(aggregator, shared(), updates(SITES[:count]))
+    step(aggregator, shared(), updates(SITES[: aggregator.min_sites]))
