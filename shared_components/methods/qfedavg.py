@@ -1,0 +1,74 @@
+"""q-FedAvg: Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020 (arXiv 1905.10497), Algorithm 2."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from shared_components.aggregators.fairness import FairMean
+from shared_components.method import Batch, Context, Extras, Method, Summary, scalar
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Partition, Role, everything, paste
+
+MODES = ("corrected", "as_released")
+
+
+def build(
+    *,
+    mode: str = "corrected",
+    q: float = 0.2,
+    learning_rate: float = 0.1,
+    loss_images: int | None = None,
+) -> Method:
+    """Return q-FedAvg: sites with a larger loss pull the shared model more.
+
+    Args:
+        mode: ``corrected`` gives every site its own loss, ``as_released`` (Flower) one loss to all.
+        q: 0 is the mean that counts every site once; the larger, the more a large loss counts.
+        learning_rate: 1 / L; a larger one shortens the step less.
+        loss_images: Training frames in F_k, the loss of what a site received; None: all of them.
+    """
+    if mode not in MODES:
+        raise ValueError(f"qfedavg: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
+    if not q >= 0:
+        raise ValueError(f"qfedavg: q is {q}; it is 0 or more")
+    if not learning_rate > 0:
+        raise ValueError(f"qfedavg: learning_rate is {learning_rate}; it is positive, 1 / L")
+    if loss_images is not None and loss_images < 1:
+        raise ValueError(f"qfedavg: loss_images is {loss_images}; it is 1 or more, or null for all frames")
+    return Method(
+        name="qfedavg",
+        rule=everything(Role.GLOBAL),
+        objective=segmentation_objective,
+        aggregator=FairMean(q, 1 / learning_rate, released=mode == "as_released"),
+        measure=received_loss,
+        measure_images=loss_images,
+        extras={"loss": scalar},
+        steps_at_server=True,
+        label="q-FedAvg",
+        paper="Li et al., ICLR 2020, arXiv 1905.10497",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="segmentation",
+            aggregator="mean of the changes weighted by loss^q, in a step shortened by their norms",
+            secure_sums="yes: the server needs the sums of Delta_k and h_k alone, but here it sees each",
+        ),
+    )
+
+
+@torch.no_grad()
+def received_loss(
+    network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition
+) -> Extras:
+    """Return F_k: the mean over frames of the loss at the weights the round began with."""
+    before = copy.deepcopy(network).eval()
+    paste(context.received, partition, before.state_dict())
+    total, count = torch.zeros((), dtype=torch.float64), 0
+    for batch in batches:
+        loss = context.segmentation(before(batch["image"]), batch["label"])
+        total += loss.double().cpu() * len(batch["image"])
+        count += len(batch["image"])
+    return {"loss": {"value": total / max(count, 1)}}
