@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from shared_components.federation.provenance import commit, hardware
-from tests.benchmarks import frame_metrics, simulator, site_round
+from tests.benchmarks import aggregation, frame_metrics, simulator, site_round
 
 
 def main() -> None:
@@ -17,6 +17,8 @@ def main() -> None:
         simulator.main(Path(folder) / "simulator")
     print()
     frame_metrics.main()
+    print()
+    aggregation.main()
 
 
 if __name__ == "__main__":
