@@ -1,8 +1,7 @@
 """Walk along tensors in blocks that fit a processor's cache.
 
-An aggregator reads every site's weights once and writes one result. Whole-tensor steps would write and read
-float64 copies of everything several times over; in blocks the copies stay in the cache, and extra memory is
-one small buffer whatever the number of weights.
+A rule that compares every site with every other passes over the same numbers many times. In blocks its copies
+stay in the cache, and extra memory is one small buffer whatever the number of weights.
 """
 
 from __future__ import annotations

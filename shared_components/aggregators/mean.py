@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
 import torch
 from torch import Tensor
 
-from shared_components.aggregators.blocks import in_blocks, stacked_blocks
 from shared_components.method import Aggregation, Models, Profile, State, Update, site_order
 from shared_components.partition import Partition, Pieces
 
@@ -25,8 +23,7 @@ def in_site_order(updates: Sequence[Update]) -> list[Update]:
 def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -> Tensor:
     """Return sum_k w_k x_k, accumulated in float64 in the order given and cast back to the inputs' dtype.
 
-    Integer tensors (step counters) are not averaged: their maximum is returned. The sum runs in blocks that stay
-    in the cache, which changes no bit of it.
+    Integer tensors (step counters) are not averaged: their maximum is returned.
 
     Args:
         tensors: K tensors of one shape.
@@ -34,23 +31,10 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -
     """
     if not tensors[0].is_floating_point():
         return torch.stack(list(tensors)).amax(0)
-    result = torch.empty(tensors[0].shape, dtype=tensors[0].dtype, device=tensors[0].device)
-    for (out,), rows, factors in zip(
-        in_blocks(result), stacked_blocks(tensors), _factors(weights, result), strict=False
-    ):
-        total, *others = rows.mul_(factors)
-        for row in others:
-            total += row
-        out.copy_(total)
-    return result
-
-
-def _factors(weights: Sequence[float | Tensor], like: Tensor) -> Iterable[Tensor]:
-    """Return for every block the weights of its K rows: (K, 1), or (K, n) where they are element-wise."""
-    if any(isinstance(weight, Tensor) and weight.shape for weight in weights):
-        return stacked_blocks([torch.as_tensor(weight).expand_as(like) for weight in weights])
-    column = torch.tensor([float(weight) for weight in weights], dtype=torch.float64, device=like.device)
-    return repeat(column.unsqueeze(1))
+    total = tensors[0].to(torch.float64).mul_(weights[0])
+    for tensor, weight in zip(tensors[1:], weights[1:], strict=True):
+        total += tensor.to(torch.float64).mul_(weight)
+    return total.to(tensors[0].dtype)
 
 
 def mean_pieces(updates: Sequence[Update], names: Mapping[str, object]) -> Pieces:
