@@ -48,6 +48,12 @@ def bundles_folder() -> Path:
     return Path(__file__).resolve().parent.parent / "bundles"
 
 
+def bundle_for(method: str) -> str:
+    """Return the bundle that a method is used with: one of its own name, else the baselines' network."""
+    own = bundles_folder() / method / "configs" / "train.yaml"
+    return method if own.is_file() else "pvt_fpn"
+
+
 def load_bundle(name: str, overrides: Mapping[str, Any] | None = None) -> Bundle:
     """Read the plain sections of a bundle.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_components.bundle_config import bundles_folder
+from shared_components.bundle_config import bundle_for
 from shared_components.data.sites import load_site
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
@@ -30,8 +30,7 @@ def scenes(tmp_path_factory):
 
 
 def make_job(method="pfedsis", **changes):
-    own = (bundles_folder() / method).is_dir()
-    values = {"bundle": method if own else "pvt_fpn", "rounds": 2, "training": TINY}
+    values = {"bundle": bundle_for(method), "rounds": 2, "training": TINY}
     if method == "pfedsis":
         values["arguments"] = {"sensitivity_images": 2}
     return Job(name=f"test-{method}", method=method, **(values | changes))

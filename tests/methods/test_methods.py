@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shared_components.bundle_config import build_network, bundles_folder, load_bundle
+from shared_components.bundle_config import build_network, bundle_for, load_bundle
 from shared_components.losses import segmentation_loss
 from shared_components.method import Context, Models, Profile, Update, load_method, method_names
 from shared_components.partition import Role, cut, partition_network
@@ -15,15 +15,11 @@ SITES = ["site-1", "site-2", "site-10"]
 JOBS = Path(__file__).resolve().parents[2] / "nvflare_jobs"
 
 
-def bundle_of(method):
-    return method if (bundles_folder() / method / "configs" / "train.yaml").is_file() else "pvt_fpn"
-
-
 @pytest.fixture(scope="module", params=method_names())
 def built(request):
     torch.manual_seed(0)
     method = load_method(request.param)
-    network = build_network(load_bundle(bundle_of(request.param)).network)
+    network = build_network(load_bundle(bundle_for(request.param)).network)
     return method, network, partition_network(network, method.rule)
 
 
@@ -81,7 +77,7 @@ def test_every_method_has_a_job_and_a_card_of_its_name(built):
     server = json.loads((folder / "app" / "config" / "config_fed_server.json").read_text())
     settings = server["workflows"][0]["args"]
     assert json.loads((folder / "meta.json").read_text())["name"] == settings["name"] == method.name
-    assert settings["method"] == method.name and settings["bundle"] == bundle_of(method.name)
+    assert settings["method"] == method.name and settings["bundle"] == bundle_for(method.name)
     load_method(settings["method"], **settings["arguments"])
     assert len((folder / "README.md").read_text().splitlines()) > 15
     assert {path.name for path in JOBS.iterdir()} == set(method_names())

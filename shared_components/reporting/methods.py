@@ -1,0 +1,63 @@
+"""The table of methods, from the methods themselves: README and `surgfl methods` show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from shared_components.bundle_config import build_network, bundle_for, load_bundle
+from shared_components.method import Method, load_method, method_names
+from shared_components.partition import Role, partition_network
+from shared_components.reporting.tables import Table, as_markdown
+
+BEGIN, END = "<!-- methods: `surgfl methods --write README.md` -->", "<!-- end of methods -->"
+_HEAD = ("Method", "Partition", "Objective", "Aggregator", "Paper", "What leaves the site", "Secure sums")
+
+
+def methods_table() -> Table:
+    """Tabulate every file of the methods' folder, in alphabetical order, with its default arguments."""
+    rows = tuple(_row(load_method(name)) for name in method_names())
+    return Table("Methods", _HEAD, rows, labels=len(_HEAD))
+
+
+def methods_markdown() -> str:
+    """Return the table as Markdown, without a title."""
+    lines = as_markdown(methods_table()).splitlines()
+    return "\n".join(lines[2:])
+
+
+def write_between_marks(path: Path, text: str) -> None:
+    """Replace what stands between the marks of a document.
+
+    Raises:
+        ValueError: The document does not have both marks, in order.
+    """
+    document = path.read_text(encoding="utf-8")
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{path}: has no lines '{BEGIN}' and '{END}'; put them where the table belongs")
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
+
+
+def _row(method: Method) -> tuple[str, ...]:
+    summary = method.summary
+    name = f"[{method.label}](nvflare_jobs/{method.name}/README.md)"
+    texts = (summary.partition, summary.objective, summary.aggregator, method.paper)
+    return (name, *texts, leaves(method), summary.secure_sums)
+
+
+def leaves(method: Method) -> str:
+    """Say what a round's update holds, in MB of the method's network at four classes."""
+    with torch.device("meta"):
+        network = build_network(load_bundle(bundle_for(method.name)).network, out_channels=4)
+    state, partition = network.state_dict(), partition_network(network, method.rule)
+    sizes = {role: 0 for role in Role}
+    for piece in partition:
+        view = piece.view(state)
+        sizes[piece.role] += view.numel() * view.element_size()
+    sent = [f"{sizes[r] / 1e6:.1f} MB {r.value.upper()}" for r in (Role.GLOBAL, Role.MIXED) if sizes[r]]
+    sent += [f"`{group}`" for group in method.extras]
+    once = [f"once its {item}" for item in sorted(method.shares)]
+    return ", ".join([*sent, *once]) or "no weights"
