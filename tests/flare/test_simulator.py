@@ -7,11 +7,14 @@ import json
 import os
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+
+from shared_components.method import load_method
 
 from .simulator import CLIENT, JOBS, SCENES, SERVER, Simulator, edit, tiny_job
 
@@ -133,17 +136,45 @@ def test_a_client_that_hangs_ends_the_job_too(tmp_path):
     assert "site-2: it did not answer within 15 s" in simulator.last_line
 
 
-TWO_THREADS = {"fedavg": ("-n", "5", "-t", "2")}  # the others: two sites with names
+SIDE_BY_SIDE = 3  # a launch waits more than it computes
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in JOBS.iterdir() if path.is_dir()))
-def test_every_job_runs_with_other_numbers_and_names_of_sites(name, tmp_path):
-    options = TWO_THREADS.get(name, ("-c", "hospital-a,hospital-b", "-t", "2"))
-    with Simulator(tiny_job(tmp_path, name, rounds=1), tmp_path / "ws", *options) as simulator:
-        assert simulator.wait() == 0, simulator.output[-4000:]
-    sites = options[1].split(",") if options[0] == "-c" else [f"site-{i + 1}" for i in range(int(options[1]))]
-    assert sorted({record["site"] for record in records(simulator)}) == sites
+def sites_of(job):
+    """Return the sites for a job's test: FedAvg's three with two threads, otherwise few ones with names."""
+    if job == "fedavg":
+        return [f"site-{i + 1}" for i in range(3)], ("-n", "3", "-t", "2")
+    names = [f"hospital-{letter}" for letter in "abcdef"[: max(2, load_method(job).min_sites)]]
+    return names, ("-c", ",".join(names), "-t", str(len(names)))
+
+
+def launch(job, folder):
+    with Simulator(tiny_job(folder, job), folder / f"{job}-ws", *sites_of(job)[1]) as simulator:
+        simulator.code = simulator.wait(400)
+    return simulator
+
+
+@pytest.fixture(scope="module")
+def launches(request, folder):
+    """Return a future per chosen job: all are launched, a few at a time, when the first is asked for."""
+    chosen = [item.callspec.params["job_name"] for item in request.session.items if every_job(item)]
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        yield {name: pool.submit(launch, name, folder) for name in dict.fromkeys(chosen)}
+        pool.shutdown(cancel_futures=True)
+
+
+def every_job(item):
+    return item.name.startswith("test_every_job_runs_two_rounds[")
+
+
+@pytest.mark.parametrize("job_name", sorted(path.name for path in JOBS.iterdir() if path.is_dir()))
+def test_every_job_runs_two_rounds(job_name, launches):
+    simulator = launches[job_name].result()
+    assert simulator.code == 0, simulator.output[-4000:]
+    assert simulator.last_line.startswith(f"surgfl: {job_name} finished 2 rounds; report ")
+    sites, _ = sites_of(job_name)
+    assert {(r["site"], r["round"]) for r in records(simulator)} == {(s, r) for s in sites for r in (0, 1, 2)}
     assert all((simulator.run / site / "model.safetensors").is_file() for site in sites)
+    assert not records(simulator, "aggregation")[1]["rejected"]
 
 
 # ---- bad input: a non-zero exit, the reason in the last line, and nothing lost
