@@ -31,9 +31,9 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -
     """
     if not tensors[0].is_floating_point():
         return torch.stack(list(tensors)).amax(0)
-    total = tensors[0].to(torch.float64).mul_(weights[0])
+    total = tensors[0].to(torch.float64, copy=True).mul_(weights[0])
     for tensor, weight in zip(tensors[1:], weights[1:], strict=True):
-        total += tensor.to(torch.float64).mul_(weight)
+        total += tensor.to(torch.float64, copy=True).mul_(weight)
     return total.to(tensors[0].dtype)
 
 

@@ -34,6 +34,13 @@ def test_arrival_order_changes_no_bit():
     assert all(torch.equal(results[0], other) for other in results)
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_the_sum_leaves_its_inputs_alone(kind):
+    tensors = [torch.tensor([2.0, 3.0], dtype=kind), torch.tensor([4.0, 5.0], dtype=kind)]
+    assert weighted_sum(tensors, [0.5, 0.5]).tolist() == [3.0, 4.0]
+    assert [t.tolist() for t in tensors] == [[2.0, 3.0], [4.0, 5.0]]
+
+
 def test_one_site_is_returned_unchanged():
     given = Update("a", 0, {"w": torch.randn(100)}, samples=7)
     result = WeightedMean().apply({}, Partition(()), Models({"w": torch.zeros(100)}, {}), [given])
