@@ -20,7 +20,7 @@ def build(
     *,
     mode: str = "corrected",
     q: float = 0.2,
-    learning_rate: float = 0.1,
+    learning_rate: float = 100.0,
     loss_images: int | None = None,
 ) -> Method:
     """Return q-FedAvg: sites with a larger loss pull the shared model more.
