@@ -1,0 +1,52 @@
+"""FedAdam: Reddi et al., Adaptive Federated Optimization, ICLR 2021 (arXiv 2003.00295), Algorithm 2."""
+
+from __future__ import annotations
+
+from shared_components.aggregators.server_optimizers import ServerAdam
+from shared_components.method import Method, Summary
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role, everything
+
+MODES = ("corrected", "as_released")
+
+
+def build(
+    *,
+    mode: str = "corrected",
+    learning_rate: float = 0.01,
+    beta_1: float = 0.9,
+    beta_2: float = 0.99,
+    tau: float = 1e-3,
+) -> Method:
+    """Return FedAdam: FedAvg whose server steps with Adam.
+
+    Args:
+        mode: ``corrected`` is the paper's rule without bias correction, ``as_released`` Flower's with one.
+        learning_rate: eta, of the server; about how far every weight moves in a round.
+        beta_1: Decay of the first moment.
+        beta_2: Decay of the second moment.
+        tau: Added to the root of the second moment; the larger, the less adaptive.
+    """
+    if mode not in MODES:
+        raise ValueError(f"fedadam: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
+    for name, beta in (("beta_1", beta_1), ("beta_2", beta_2)):
+        if not 0 <= beta < 1:
+            raise ValueError(f"fedadam: {name} is {beta}; it lies in [0, 1)")
+    for name, value in (("learning_rate", learning_rate), ("tau", tau)):
+        if not value > 0:
+            raise ValueError(f"fedadam: {name} is {value}; it is positive")
+    return Method(
+        name="fedadam",
+        rule=everything(Role.GLOBAL),
+        objective=segmentation_objective,
+        aggregator=ServerAdam(learning_rate, beta_1, beta_2, tau, released=mode == "as_released"),
+        steps_at_server=True,
+        label="FedAdam",
+        paper="Reddi et al., ICLR 2021, arXiv 2003.00295",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="segmentation",
+            aggregator="mean weighted by samples, then a step of Adam",
+            secure_sums="yes: the server needs the weighted sum alone",
+        ),
+    )

@@ -1,0 +1,36 @@
+"""FedAvgM: Hsu et al., Measuring the Effects of Non-Identical Data Distribution, arXiv 1909.06335."""
+
+from __future__ import annotations
+
+from shared_components.aggregators.server_optimizers import ServerMomentum
+from shared_components.method import Method, Summary
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role, everything
+
+
+def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:
+    """Return FedAvgM: FedAvg whose server steps with momentum.
+
+    Args:
+        momentum: beta; 0 with a learning rate of 1 is FedAvg, bit for bit.
+        learning_rate: Of the server.
+    """
+    if not 0 <= momentum < 1:
+        raise ValueError(f"fedavgm: momentum is {momentum}; it lies in [0, 1)")
+    if not learning_rate > 0:
+        raise ValueError(f"fedavgm: learning_rate is {learning_rate}; it is positive")
+    return Method(
+        name="fedavgm",
+        rule=everything(Role.GLOBAL),
+        objective=segmentation_objective,
+        aggregator=ServerMomentum(momentum, learning_rate),
+        steps_at_server=True,
+        label="FedAvgM",
+        paper="Hsu et al., arXiv 1909.06335",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="segmentation",
+            aggregator="mean weighted by samples, then a step with momentum",
+            secure_sums="yes: the server needs the weighted sum alone",
+        ),
+    )

@@ -1,0 +1,109 @@
+"""Momentum and Adam at the server against published golden values and scalar loops."""
+
+import math
+
+import pytest
+import torch
+
+from shared_components.aggregators.mean import WeightedMean
+from shared_components.aggregators.server_optimizers import ServerAdam, ServerMomentum
+from shared_components.method import Models, Update
+from shared_components.partition import Partition
+from tests.methods.toys import SITES, THETA, profiles, shared, start, step, tensor, updates
+
+ADAM = {"learning_rate": 0.1, "beta_1": 0.9, "beta_2": 0.99, "tau": 1e-3}
+ROUNDS = [SITES[:3], [[0.5, -1.0], [3.0, 2.0], [1.0, 1.0]], [[2.5, 0.0], [2.0, 2.0], [1.5, 4.0]]]
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, tensor(expected), atol=1e-8, rtol=0)
+
+
+def run(aggregator, rounds=ROUNDS):
+    models, state, path = shared(), None, []
+    for values in rounds:
+        result = step(aggregator, models, updates(values), state)
+        models, state = result.models, result.state
+        path.append(models.shared["w"])
+    return path
+
+
+def means(rounds=ROUNDS, samples=(1, 1, 2)):
+    return [
+        [sum(n * site[i] for n, site in zip(samples, values, strict=True)) / sum(samples) for i in (0, 1)]
+        for values in rounds
+    ]
+
+
+def test_golden_vectors_of_two_rounds_of_momentum():
+    path = run(ServerMomentum(0.9, 1.0), [SITES[:3], [[3.0, 3.0]] * 3])
+    close(path[0], [2.75, 2.5])
+    close(path[1], [4.575, 3.45])
+
+
+@pytest.mark.parametrize(
+    "released, expected", [(False, [1.09943182, 2.09803922]), (True, [1.07382413, 2.07279018])]
+)
+def test_golden_vectors_of_adam(released, expected):
+    close(run(ServerAdam(**ADAM, released=released), [SITES[:3]])[0], expected)
+
+
+@pytest.mark.parametrize("momentum, rate", [(0.9, 1.0), (0.5, 0.3), (0.0, 0.1)])
+def test_momentum_equals_a_scalar_loop(momentum, rate):
+    theta, moment = list(THETA), [0.0, 0.0]
+    for found, mean in zip(run(ServerMomentum(momentum, rate)), means(), strict=True):
+        for i in (0, 1):
+            moment[i] = momentum * moment[i] + (theta[i] - mean[i])
+            theta[i] -= rate * moment[i]
+        assert found.tolist() == pytest.approx(theta, abs=1e-12)
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_adam_equals_a_scalar_loop(released):
+    theta, first, second = list(THETA), [0.0, 0.0], [0.0, 0.0]
+    for t, (found, mean) in enumerate(
+        zip(run(ServerAdam(**ADAM, released=released)), means(), strict=True), 1
+    ):
+        rate = 0.1 * math.sqrt(1 - 0.99 ** (t + 1)) / (1 - 0.9 ** (t + 1)) if released else 0.1
+        for i in (0, 1):
+            change = mean[i] - theta[i]
+            first[i] = 0.9 * first[i] + 0.1 * change
+            second[i] = 0.99 * second[i] + 0.01 * change**2
+            theta[i] += rate * first[i] / (math.sqrt(second[i]) + 1e-3)
+        assert found.tolist() == pytest.approx(theta, abs=1e-12)
+
+
+def test_without_momentum_it_is_fedavg_bit_for_bit():
+    torch.manual_seed(0)
+    models = Models({"w": torch.randn(50_000) * 1e3}, {})
+    given = [Update(s, 0, {"w": torch.randn(50_000) * 10 ** torch.randn(50_000)}, samples=3) for s in "abc"]
+    ours, mean = ServerMomentum(0.0, 1.0), WeightedMean()
+    found = [a.apply(start(a, models, 3), Partition(()), models, given).models.shared for a in (ours, mean)]
+    assert torch.equal(found[0]["w"], found[1]["w"])
+
+
+@pytest.mark.parametrize("aggregator", [ServerMomentum(0.9, 1.0), ServerAdam(**ADAM)])
+def test_sites_that_change_nothing_leave_the_model_alone(aggregator):
+    result = step(aggregator, shared(), updates([THETA, THETA]))
+    assert result.models.shared["w"].tolist() == THETA
+
+
+@pytest.mark.parametrize("aggregator", [ServerMomentum(0.9, 0.1), ServerAdam(**ADAM)])
+def test_integer_buffers_take_the_maximum_and_have_no_moments(aggregator):
+    models = Models({"w": torch.zeros(2), "steps": torch.tensor(3)}, {})
+    given = [Update(s, 0, {"w": torch.ones(2), "steps": torch.tensor(n)}) for s, n in (("a", 9), ("b", 5))]
+    state = aggregator.init(Partition(()), models, profiles(2))
+    result = aggregator.apply(state, Partition(()), models, given)
+    assert result.models.shared["steps"].item() == 9 and result.models.shared["steps"].dtype == torch.int64
+    assert not any(name.endswith("/steps") for name in result.state) and result.state.keys() == state.keys()
+
+
+@pytest.mark.parametrize("aggregator", [ServerMomentum(0.9, 1.0), ServerAdam(**ADAM)])
+def test_order_of_arrival_changes_no_bit_and_the_given_state_stays(aggregator):
+    models, given = shared(), updates(ROUNDS[1])
+    state = step(aggregator, models, updates()).state
+    before = {name: value.clone() for name, value in state.items()}
+    there, back = (step(aggregator, models, order, state) for order in (given, given[::-1]))
+    assert torch.equal(there.models.shared["w"], back.models.shared["w"])
+    assert all(torch.equal(there.state[name], back.state[name]) for name in state)
+    assert all(torch.equal(state[name], before[name]) for name in state)
