@@ -200,6 +200,7 @@ class Method:
         pooled: The first site trains on all sites' frames, which only a simulation can.
         steps_at_server: The server takes a step of its own, so that one site alone does not get back exactly
             what it trained.
+        trained_at_server: Prefixes of the names in the aggregator's state that are weights of its own.
         label: As papers write it.
         paper: Authors, venue, identifier.
         summary: The row in the table of methods.
@@ -221,6 +222,7 @@ class Method:
     multi_task: bool = False
     pooled: bool = False
     steps_at_server: bool = False
+    trained_at_server: tuple[str, ...] = ()
     label: str = ""
     paper: str = ""
     summary: Summary = Summary()

@@ -92,6 +92,7 @@ def build(
         measure_images=sensitivity_images,
         extras={"sensitivity": _check_sensitivity} if sge else {},
         shares=frozenset({"style"} if sge else ()),
+        trained_at_server=("hypernetwork/",) if ape else (),
         label="PFedSIS",
         paper="Xu et al., IEEE TBME 2025, doi 10.1109/TBME.2025.3526667",
         summary=Summary(

@@ -1,0 +1,1 @@
+"""`surgfl compare`: methods beside each other, over seeds and sites, with the papers' tables."""

@@ -1,0 +1,221 @@
+"""What is compared: variants of methods, the papers' tables as presets, and sizes that a machine can carry."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shared_components.bundle_config import bundle_for, load_bundle
+from shared_components.method import load_method, method_names
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of a table: a method with its arguments, and the ticks of an ablation."""
+
+    label: str
+    method: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    ticks: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A table of a paper: its rows and its layout, ``scores``, ``costs`` or ``ablation``."""
+
+    title: str
+    variants: tuple[Variant, ...]
+    layout: str = "scores"
+    tick_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes of the runs and of the synthetic sites (videos for train, validation and test per site)."""
+
+    rounds: int
+    training: Mapping[str, Any]
+    frames_per_video: int
+    height: int
+    width: int
+    videos: tuple[tuple[int, int, int], ...] = ((2, 1, 2), (2, 1, 2), (1, 1, 2))
+
+
+SCALES = {
+    "quick": Scale(2, {"height": 64, "width": 96, "batch_size": 2, "iterations": 8, "learning_rate": 1e-3}, 4, 96, 128),
+    "small": Scale(6, {"height": 64, "width": 96, "batch_size": 4, "iterations": 20, "learning_rate": 1e-3}, 6, 192, 256),
+    "paper": Scale(200, {}, 60, 1024, 1280, ((8, 1, 2), (8, 1, 2), (2, 1, 2))),
+}  # fmt: skip
+"""quick: does everything work; small: what two cores carry; paper: the bundle's own 512 x 640, 100 iterations,
+batches of 8 and 5e-4, with 200 rounds (PFedSIS, Section IV-B)."""
+
+
+def _pfedsis(label: str, ticks: Sequence[bool], **arguments: Any) -> Variant:
+    return Variant(label, "pfedsis", arguments, tuple(ticks))
+
+
+def _personal(*parts: str) -> dict[str, Any]:
+    return {"ape": False, "sge": False, "personal": list(parts)}
+
+
+_ALL_PARTS = ("decoder", "q", "k", "v")
+_FEDAVG, _PFEDSIS = Variant("FedAvg", "fedavg"), Variant("PFedSIS", "pfedsis")
+
+PRESETS = {
+    "pfedsis-table1": Preset(
+        "Layout of PFedSIS, Table I (* personalised)",
+        (
+            Variant("Local Train", "local"),
+            _FEDAVG,
+            Variant("FedSeg", "fedseg"),
+            Variant("FedRep*", "fedrep"),
+            Variant("pFedLA*", "pfedla"),
+            Variant("FedDP*", "feddp"),
+            Variant("PFedSIS*", "pfedsis"),
+        ),
+    ),
+    "pfedsis-table2": Preset(
+        "Layout of PFedSIS, Table II",
+        (
+            _FEDAVG,
+            Variant("FedSeg", "fedseg"),
+            Variant("FedRep", "fedrep"),
+            Variant("pFedLA", "pfedla"),
+            Variant("FedDP", "feddp"),
+            Variant("PFedSIS w/o SGE", "pfedsis", {"sge": False}),
+            _PFEDSIS,
+        ),
+        layout="costs",
+    ),
+    "pfedsis-table3": Preset(
+        "Layout of PFedSIS, Table III: ablation of its components",
+        (
+            Variant("FedAvg", "fedavg", {}, (False, False, False)),
+            _pfedsis("GPD", (True, False, False), ape=False, sge=False),
+            _pfedsis("GPD + SGE", (True, True, False), ape=False),
+            _pfedsis("GPD + APE", (True, False, True), sge=False),
+            _pfedsis("PFedSIS", (True, True, True)),
+        ),
+        layout="ablation",
+        tick_names=("GPD", "SGE", "APE"),
+    ),
+    "pfedsis-table4": Preset(
+        "Layout of PFedSIS, Table IV: what is personal",
+        (
+            Variant("FedAvg", "fedavg", {}, (False,) * 4),
+            *(
+                _pfedsis(
+                    " + ".join(parts), [p in parts for p in _ALL_PARTS], **_personal(*parts)
+                )
+                for parts in (("decoder",), ("decoder", "q"), ("decoder", "k"), ("decoder", "v"), _ALL_PARTS)
+            ),
+        ),
+        layout="ablation",
+        tick_names=_ALL_PARTS,
+    ),
+    "fl-endovit-aggregation": Preset(
+        "The aggregation schemes of FL-EndoViT, Table 1, on segmentation",
+        (
+            Variant("Centralised", "centralised"),
+            Variant("Adaptive FedSAM", "fedsam", {"adaptive": True}),
+            _FEDAVG,
+            Variant("FedMedian", "fedmedian"),
+            Variant("QFedAvg (q = 2)", "qfedavg", {"q": 2.0}),
+            Variant("QFedAvg (q = 0.5)", "qfedavg", {"q": 0.5}),
+            Variant("FedAvgM", "fedavgm"),
+            Variant("Krum", "krum"),
+            Variant("FedAdam", "fedadam"),
+        ),
+    ),
+}  # fmt: skip
+
+
+def preset_named(name: str) -> Preset:
+    """Return a paper's table, or ``all``: every method with its default arguments.
+
+    Raises:
+        ValueError: It does not exist; the sentence lists those that do.
+    """
+    if name == "all":
+        return of_methods(method_names(), title="Every method")
+    if name not in PRESETS:
+        raise ValueError(f"preset {name!r} does not exist; there are {', '.join([*PRESETS, 'all'])}")
+    return PRESETS[name]
+
+
+def of_methods(names: Sequence[str], *, title: str = "Methods") -> Preset:
+    """Return a table of methods by file name, with their default arguments.
+
+    Raises:
+        ValueError: A method does not exist.
+    """
+    return Preset(title, tuple(Variant(load_method(name).label, name) for name in names))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One variant with one seed: everything that its numbers depend on, but for the code.
+
+    Attributes:
+        sites: Every site's site.yaml by name; ``held_out`` is one more, never trained on.
+        threads: PyTorch's; another number may change last bits.
+    """
+
+    variant: Variant
+    seed: int
+    rounds: int
+    training: Mapping[str, Any]
+    sites: Mapping[str, str]
+    held_out: str = ""
+    threads: int = 1
+
+    @property
+    def name(self) -> str:
+        """A folder name that another setting cannot share: label, seed and a digest of all the rest."""
+        slug = re.sub(r"[^a-z0-9]+", "-", self.variant.label.lower()).strip("-")
+        values = self.to_json() | {"sites": {n: _contents(p) for n, p in self.sites.items()}}
+        values["held_out"] = _contents(self.held_out) if self.held_out else ""
+        values["variant"] = {"method": self.variant.method, "arguments": dict(self.variant.arguments)}
+        digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+        return f"{slug[:60]}-seed-{self.seed}-{digest}"
+
+    def job(self) -> dict[str, Any]:
+        """Return the settings of the federation's job."""
+        return {
+            "name": self.name,
+            "bundle": bundle_for(self.variant.method),
+            "method": self.variant.method,
+            "arguments": dict(self.variant.arguments),
+            "training": {**self.training, "seed": self.seed},
+            "rounds": self.rounds,
+        }
+
+    def check(self) -> None:
+        """Refuse a wrong method, argument or training key before anything runs.
+
+        Raises:
+            ValueError: One sentence.
+        """
+        job = self.job()
+        load_method(job["method"], **job["arguments"])
+        load_bundle(job["bundle"], job["training"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return json.loads(json.dumps(asdict(self)))
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Run:
+        """Undo :meth:`to_json`."""
+        variant = Variant(**{**values["variant"], "ticks": tuple(values["variant"]["ticks"])})
+        return cls(**{**values, "variant": variant})
+
+
+def _contents(path: str) -> str:
+    """Return what a site.yaml says; where it lies changes no number."""
+    return Path(path).read_text(encoding="utf-8")

@@ -1,0 +1,148 @@
+"""One run of a comparison: train, then score every site's best model; `python -m shared_components.comparison.run`."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shared_components import evaluation
+from shared_components.aggregators.mean import weighted_sum
+from shared_components.bundle_config import Bundle, build_network, load_bundle
+from shared_components.checkpoints import load_weights
+from shared_components.comparison.plan import Run
+from shared_components.data.sites import Site, frames, load_site
+from shared_components.federation.messages import FederationError, Job
+from shared_components.federation.server import ServerRunner
+from shared_components.federation.store import write_json
+from shared_components.federation.together import run_together
+
+SCORES = "scores.json"
+REFUSED = 3  # exit status: the method cannot do this, and another attempt would not change it
+TIMED = 10  # forward passes of which the median counts
+
+
+def carry_out(run: Run, root: Path) -> Path:
+    """Train and score, or go on where an interrupted attempt ended; return the folder of the run.
+
+    ``scores.json`` appears when all is done, and the state that only a resume needs is then removed.
+
+    Raises:
+        FederationError: The method refuses these sites, or the training failed.
+    """
+    torch.set_num_threads(run.threads)
+    parent, began = os.getppid(), time.perf_counter()
+    sites = {name: Path(path) for name, path in run.sites.items()}
+    job = Job.from_json(run.job())
+    server = run_together(job, sites, root, told=_say, stop=lambda: os.getppid() != parent)
+    trained = time.perf_counter()
+    scores = _score(run, server)
+    # a resumed run's training is in the records, whichever attempt it was
+    training = sum(record["seconds"]["total"] for record in server.records if record["kind"] == "site")
+    seconds = {"training": training, "attempt": trained - began, "scoring": time.perf_counter() - trained}
+    for path in server.folder.glob("*/round-*.safetensors"):
+        path.unlink()
+    write_json(server.folder / SCORES, {"run": run.to_json(), **scores, "seconds": seconds})
+    return server.folder
+
+
+def _say(server: ServerRunner) -> None:
+    print(f"{server.job.name}: round {server.round} of {server.job.rounds}", flush=True)
+
+
+def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
+    bundle = load_bundle(server.job.bundle, server.job.training)
+    scored: dict[str, Any] = {}
+    for name, path in run.sites.items():
+        site = load_site(path, name=name)
+        network = _network(bundle, site, load_weights(server.folder / name / "best.safetensors"))
+        scored[name] = _test(network, site, bundle, server.folder / name)
+    return {"sites": scored, "held_out": _out_of_federation(run, server, bundle), "costs": _costs(server, bundle)}
+
+
+def _network(bundle: Bundle, site: Site, weights: Mapping[str, Tensor]) -> nn.Module:
+    network = build_network(bundle.network, out_channels=len(site.classes))
+    network.load_state_dict(dict(weights))
+    return network.eval()
+
+
+def _test(network: nn.Module, site: Site, bundle: Bundle, folder: Path) -> dict[str, Any]:
+    return evaluation.thorough(network, frames(site, "test"), site, "test", bundle.training, folder)
+
+
+def _out_of_federation(run: Run, server: ServerRunner, bundle: Bundle) -> dict[str, Any] | None:
+    """Score the sample-weighted mean of all sites' final models where no site trained (FedST's protocol).
+
+    None where there is no such site, or sites' models differ in shape and have no mean.
+    """
+    if not run.held_out:
+        return None
+    site = load_site(run.held_out, name="held-out")
+    models = [load_weights(server.folder / name / "model.safetensors") for name in server.sites]
+    shapes = [{name: value.shape for name, value in model.items()} for model in models]
+    if any(shape != shapes[0] for shape in shapes) or site.classes != server.profiles[server.sites[0]].classes:
+        return None
+    samples = [server.profiles[name].samples for name in server.sites]
+    weights = [count / sum(samples) for count in samples]
+    mean = {name: weighted_sum([model[name] for model in models], weights) for name in models[0]}
+    return _test(_network(bundle, site, mean), site, bundle, server.folder / "held-out")
+
+
+def _costs(server: ServerRunner, bundle: Bundle) -> dict[str, Any]:
+    rounds = [r for r in server.records if r["kind"] == "site" and "loss" in r]
+    last = load_weights(server.folder / server.sites[0] / "model.safetensors")
+    by_round: dict[int, list[float]] = {}
+    for record in rounds:
+        by_round.setdefault(record["round"], []).append(record["seconds"]["total"])
+    aggregations = [r["seconds"] for r in server.records if r["kind"] == "aggregation"]
+    trained = server.method.trained_at_server
+    return {
+        "parameters_site": sum(value.numel() for value in last.values()),
+        "parameters_server": sum(v.numel() for n, v in server.state.items() if n.startswith(trained))
+        if trained
+        else 0,
+        "bytes_up": statistics.mean(sum(r["bytes"]["up"].values()) for r in rounds),
+        "bytes_down": statistics.mean(sum(r["bytes"]["down"].values()) for r in rounds),
+        "seconds_round": statistics.mean(statistics.mean(values) for values in by_round.values()),
+        "seconds_round_slowest": statistics.mean(max(values) for values in by_round.values()),
+        "seconds_aggregation": statistics.mean(aggregations),
+        "ms_frame": _milliseconds(bundle, last),
+        "memory_mb": max(r.get("memory_mb") or 0 for r in rounds),
+    }
+
+
+@torch.no_grad()
+def _milliseconds(bundle: Bundle, weights: Mapping[str, Tensor]) -> float:
+    """Time one frame's forward pass at the run's input size."""
+    classes = next(value.shape[0] for name, value in weights.items() if name.endswith("head_global.bias"))
+    network = build_network(bundle.network, out_channels=classes).eval()
+    image = torch.zeros(1, 3, bundle.training.height, bundle.training.width)
+    network(image)
+    times = []
+    for _ in range(TIMED):
+        began = time.perf_counter()
+        network(image)
+        times.append(time.perf_counter() - began)
+    return 1000 * statistics.median(times)
+
+
+def main(argv: list[str]) -> int:
+    """Carry out the run that a JSON file describes; the folder for runs is the second argument."""
+    try:
+        carry_out(Run.from_json(json.loads(Path(argv[0]).read_text())), Path(argv[1]))
+    except FederationError as error:
+        print(f"refused: {error}", flush=True)
+        return REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
