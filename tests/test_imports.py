@@ -35,7 +35,8 @@ ONLY_IN: dict[str, set[str]] = {
     "nvflare_jobs": set(),
     "tests": set(),
     f"{PACKAGE}.flare": {"flare"},
-    f"{PACKAGE}.federation": {"flare", "federation"},
+    f"{PACKAGE}.federation": {"flare", "federation", "comparison"},
+    f"{PACKAGE}.comparison": {"comparison", "commands"},
     METHODS: {"method"},
 }
 

@@ -46,11 +46,15 @@ class Scale:
     videos: tuple[tuple[int, int, int], ...] = ((2, 1, 2), (2, 1, 2), (1, 1, 2))
 
 
+_SMALL = {"height": 64, "width": 96, "learning_rate": 1e-3}
+
 SCALES = {
-    "quick": Scale(2, {"height": 64, "width": 96, "batch_size": 2, "iterations": 8, "learning_rate": 1e-3}, 4, 96, 128),
-    "small": Scale(6, {"height": 64, "width": 96, "batch_size": 4, "iterations": 20, "learning_rate": 1e-3}, 6, 192, 256),
-    "paper": Scale(200, {}, 60, 1024, 1280, ((8, 1, 2), (8, 1, 2), (2, 1, 2))),
-}  # fmt: skip
+    "quick": Scale(2, {**_SMALL, "batch_size": 2, "iterations": 8}, frames_per_video=4, height=96, width=128),
+    "small": Scale(
+        6, {**_SMALL, "batch_size": 4, "iterations": 20}, frames_per_video=6, height=192, width=256
+    ),
+    "paper": Scale(200, {}, 60, 1024, 1280, videos=((8, 1, 2), (8, 1, 2), (2, 1, 2))),
+}
 """quick: does everything work; small: what two cores carry; paper: the bundle's own 512 x 640, 100 iterations,
 batches of 8 and 5e-4, with 200 rounds (PFedSIS, Section IV-B)."""
 

@@ -22,6 +22,7 @@ from shared_components.comparison.plan import Run
 from shared_components.data.sites import Site, frames, load_site
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.server import ServerRunner
+from shared_components.federation.site import process_start
 from shared_components.federation.store import write_json
 from shared_components.federation.together import run_together
 
@@ -39,23 +40,25 @@ def carry_out(run: Run, root: Path) -> Path:
         FederationError: The method refuses these sites, or the training failed.
     """
     torch.set_num_threads(run.threads)
-    parent, began = os.getppid(), time.perf_counter()
+    parent, began = os.getppid(), process_start()
     sites = {name: Path(path) for name, path in run.sites.items()}
     job = Job.from_json(run.job())
-    server = run_together(job, sites, root, told=_say, stop=lambda: os.getppid() != parent)
-    trained = time.perf_counter()
+    told: list[int] = []
+
+    def say(server: ServerRunner) -> None:
+        told.append(server.round)
+        print(f"{run.name}: round {server.round} of {run.rounds}", flush=True)
+
+    server = run_together(job, sites, root, told=say, stop=lambda: os.getppid() != parent)
     scores = _score(run, server)
-    # a resumed run's training is in the records, whichever attempt it was
     training = sum(record["seconds"]["total"] for record in server.records if record["kind"] == "site")
-    seconds = {"training": training, "attempt": trained - began, "scoring": time.perf_counter() - trained}
+    # of a run in several attempts the last one's time says nothing
+    added = time.perf_counter() - began - training if len(told) == run.rounds else None
+    seconds = {"training": training, "added": added}
     for path in server.folder.glob("*/round-*.safetensors"):
         path.unlink()
     write_json(server.folder / SCORES, {"run": run.to_json(), **scores, "seconds": seconds})
     return server.folder
-
-
-def _say(server: ServerRunner) -> None:
-    print(f"{server.job.name}: round {server.round} of {server.job.rounds}", flush=True)
 
 
 def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
@@ -65,7 +68,11 @@ def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
         site = load_site(path, name=name)
         network = _network(bundle, site, load_weights(server.folder / name / "best.safetensors"))
         scored[name] = _test(network, site, bundle, server.folder / name)
-    return {"sites": scored, "held_out": _out_of_federation(run, server, bundle), "costs": _costs(server, bundle)}
+    return {
+        "sites": scored,
+        "held_out": _out_of_federation(run, server, bundle),
+        "costs": _costs(server, bundle),
+    }
 
 
 def _network(bundle: Bundle, site: Site, weights: Mapping[str, Tensor]) -> nn.Module:
@@ -88,7 +95,10 @@ def _out_of_federation(run: Run, server: ServerRunner, bundle: Bundle) -> dict[s
     site = load_site(run.held_out, name="held-out")
     models = [load_weights(server.folder / name / "model.safetensors") for name in server.sites]
     shapes = [{name: value.shape for name, value in model.items()} for model in models]
-    if any(shape != shapes[0] for shape in shapes) or site.classes != server.profiles[server.sites[0]].classes:
+    if (
+        any(shape != shapes[0] for shape in shapes)
+        or site.classes != server.profiles[server.sites[0]].classes
+    ):
         return None
     samples = [server.profiles[name].samples for name in server.sites]
     weights = [count / sum(samples) for count in samples]

@@ -61,7 +61,8 @@ def carry_out_all(
     todo = [run for run in runs if not finished(run, root)]
     if len(todo) < len(runs):
         say(f"{len(runs) - len(todo)} of {len(runs)} runs are done already")
-    waiting, working = list(todo), []
+    waiting = list(todo)
+    working: list[Working] = []
     reasons: dict[str, str] = {}
     try:
         while waiting or working:
@@ -86,7 +87,13 @@ def _start(run: Run, root: Path) -> Working:
     log = folder / "log.txt"
     stream = log.open("a")
     threads = str(run.threads)
-    command = [sys.executable, "-m", "shared_components.comparison.run", str(folder / "settings.json"), str(root)]
+    command = [
+        sys.executable,
+        "-m",
+        "shared_components.comparison.run",
+        str(folder / "settings.json"),
+        str(root),
+    ]
     process = subprocess.Popen(
         command,
         stdout=stream,

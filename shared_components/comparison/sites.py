@@ -23,7 +23,9 @@ def synthetic_sites(folder: Path, scale: Scale) -> tuple[dict[str, Path], Path]:
     Returns:
         The sites' site.yaml by name, and the held-out site's.
     """
-    plans = [(f"site-{i + 1}", *plan) for i, plan in enumerate(zip(LOOKS, LAYOUTS, scale.videos, strict=True))]
+    plans = [
+        (f"site-{i + 1}", *plan) for i, plan in enumerate(zip(LOOKS, LAYOUTS, scale.videos, strict=True))
+    ]
     plans.append((HELD_OUT, HELD_OUT_LOOK, "endovis2017", (1, 1, scale.videos[0][2])))
     files = {}
     for number, (name, look, layout, videos) in enumerate(plans):

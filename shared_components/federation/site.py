@@ -99,7 +99,7 @@ class SiteRunner:
         """
         handlers = {"enrol": self._enrol, "round": self._round, "finish": self._finish}
         started = time.perf_counter()
-        self._began = _process_start() if not SiteRunner.answered_before else started
+        self._began = process_start() if not SiteRunner.answered_before else started
         SiteRunner.answered_before = True
         try:
             job = Job.from_json(message.header["job"])
@@ -322,7 +322,7 @@ class _Clock:
         self._last = now
 
 
-def _process_start() -> float:
+def process_start() -> float:
     """Return when this process was created, on the clock of ``perf_counter``; now, where that is not known."""
     try:
         import psutil  # nvflare depends on it

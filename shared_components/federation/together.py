@@ -53,9 +53,7 @@ def run_together(
     return server
 
 
-def _ask(
-    task: str, messages: Mapping[str, Message], runners: Mapping[str, SiteRunner]
-) -> dict[str, Message]:
+def _ask(task: str, messages: Mapping[str, Message], runners: Mapping[str, SiteRunner]) -> dict[str, Message]:
     try:
         return {name: runners[name].answer(task, message) for name, message in messages.items()}
     except SiteRefusal as error:

@@ -6,7 +6,7 @@ Series are told apart by colour and, from the ninth on, by dashes; markers carry
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -129,6 +129,63 @@ def heat_map(
     body.append(_text(2, 32, tail, anchor="start", name="heading"))
     width = max(left + size, 9 * len(head), 9 * len(tail)) + 4
     return _svg(width, top + size + 4, title, body, heading=head)
+
+
+@dataclass(frozen=True)
+class Dots:
+    """One row of a dot plot: the values of every site."""
+
+    name: str
+    values: Mapping[str, Sequence[float]]
+
+
+def dot_plot(rows: Sequence[Dots], *, title: str, sites: Sequence[str], width: int = 980) -> str:
+    """Draw one row per name: a dot per site and value, in the site's colour, and a line at the row's mean.
+
+    Args:
+        rows: from top to bottom.
+        title: heading of the chart and its accessible name.
+        sites: the sites in the order of their colours; a legend is drawn below the title.
+        width: in SVG units, pixels where there is room.
+    """
+    step, left, top = 24, 190, 62
+    known = [v for row in rows for values in row.values.values() for v in values if math.isfinite(v)]
+    low, high = _padded([0.0, *known])
+    base = top + step * len(rows)
+
+    def x(value: float) -> float:
+        return left + (value - low) / (high - low) * (width - left - 20)
+
+    ticks = _ticks(low, high)
+    body = [
+        f'<line x1="{x(t):.1f}" x2="{x(t):.1f}" y1="{top - 8}" y2="{base}" stroke="var(--grid)"/>'
+        + _text(x(t), base + 16, text, anchor="middle")
+        for t, text in zip(ticks, _tick_texts(ticks), strict=True)
+    ]
+    for index, site in enumerate(sites):
+        place = left + 120 * index
+        body.append(f'<circle cx="{place}" cy="36" r="4" fill="{_colour(index)}"/>')
+        body.append(_text(place + 10, 40, site, anchor="start"))
+    for number, row in enumerate(rows):
+        body.append(_dots(row, sites, x, top + step * (number + 0.5)))
+    return _svg(width, base + 26, title, body)
+
+
+def _dots(row: Dots, sites: Sequence[str], x: Callable[[float], float], y: float) -> str:
+    values = [v for found in row.values.values() for v in found if math.isfinite(v)]
+    drawn = [_text(180, y + 4, row.name, anchor="end")]
+    if values:
+        mean = x(sum(values) / len(values))
+        line = f'x1="{mean:.1f}" x2="{mean:.1f}" y1="{y - 9:.1f}" y2="{y + 9:.1f}"'
+        drawn.append(f'<line {line} stroke="var(--ink)" stroke-width="2"/>')
+    drawn += [
+        f'<circle cx="{x(v):.1f}" cy="{y:.1f}" r="4" fill="{_colour(index)}" fill-opacity="0.75">'
+        f"<title>{escape(row.name)}, {escape(site)}: {short(v)}</title></circle>"
+        for index, site in enumerate(sites)
+        for v in row.values.get(site, ())
+        if math.isfinite(v)
+    ]
+    return "".join(drawn)
 
 
 def swatch(index: int, *, line: bool = True) -> str:

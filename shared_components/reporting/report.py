@@ -18,7 +18,7 @@ from shared_components.reporting.records import Run, load_run, site_folder
 from shared_components.reporting.summary import sentences, state, tiles
 from shared_components.reporting.tables import Table, evaluation_title, progress_table, scores_table
 
-_TEMPLATES = Environment(
+TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     autoescape=True,
     undefined=StrictUndefined,
@@ -60,7 +60,7 @@ def build_report(run: Path, out: Path, *, evaluations: dict[str, dict[str, Any]]
         RecordError: when run.json is missing or a record cannot be read.
     """
     records = load_run(run, evaluations=evaluations)
-    page = _TEMPLATES.get_template("report.html.j2").render(**contents(records))
+    page = TEMPLATES.get_template("report.html.j2").render(**contents(records))
     write_atomically(out, page)
     return out
 

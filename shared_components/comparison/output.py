@@ -1,0 +1,138 @@
+"""Write a comparison as CSV, Markdown, LaTeX and one HTML page; each file appears whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from shared_components.comparison.results import METRICS, Comparison, Result
+from shared_components.comparison.tables import Cell, Grid, all_grids
+from shared_components.reporting.charts import Dots, dot_plot
+from shared_components.reporting.report import TEMPLATES, write_atomically
+
+
+def write_all(comparison: Comparison, out: Path) -> list[Path]:
+    """Write every form into a folder and return the files."""
+    grids = all_grids(comparison)
+    texts = {
+        "scores.csv": scores_csv(comparison),
+        "costs.csv": costs_csv(comparison),
+        "tables.md": "\n\n".join(as_markdown(grid) for grid in grids) + "\n",
+        "tables.tex": "\n\n".join(as_latex(grid) for grid in grids) + "\n",
+        "index.html": as_page(comparison, grids),
+    }
+    for name, text in texts.items():
+        write_atomically(out / name, text)
+    return [out / name for name in texts]
+
+
+def scores_csv(comparison: Comparison) -> str:
+    """Write one line per run, site, metric and class; ``out of federation`` is a site, too."""
+    head = ("label", "method", "seed", "site", "metric", "class", "value", "run")
+    rows = [row for result in comparison.results for row in _score_rows(result)]
+    return _csv(head, rows)
+
+
+def costs_csv(comparison: Comparison) -> str:
+    """Write one line per run with its costs."""
+    names = sorted({name for r in comparison.results for name in (r.scores or {}).get("costs", {})})
+    rows = [
+        (*_who(result), *(result.scores["costs"][name] for name in names), str(result.folder))
+        for result in comparison.results
+        if result.scores
+    ]
+    return _csv(("label", "method", "seed", *names, "run"), rows)
+
+
+def _score_rows(result: Result) -> list[tuple]:
+    scores = result.scores or {"sites": {}}
+    places = dict(scores["sites"])
+    if scores.get("held_out"):
+        places["out of federation"] = scores["held_out"]
+    return [
+        (*_who(result), site, metric, name, value, str(result.folder))
+        for site, metrics in places.items()
+        for metric in METRICS
+        for name, value in metrics.get(metric, {}).items()
+        if value is not None
+    ]
+
+
+def _who(result: Result) -> tuple[str, str, int]:
+    return result.run.variant.label, result.run.variant.method, result.run.seed
+
+
+def _csv(head: Sequence[str], rows: Sequence[Sequence]) -> str:
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(head)
+    table.writerows(rows)
+    return text.getvalue()
+
+
+def as_markdown(grid: Grid) -> str:
+    """Write GitHub-flavoured Markdown: the best bold, the second in italics (Markdown cannot underline)."""
+
+    def cell(value: Cell) -> str:
+        text = value.text.replace("|", "\\|").replace("*", "\\*")
+        return {"best": f"**{text}**", "second": f"*{text}*"}.get(value.mark, text)
+
+    ruler = ["---" if i < grid.labels else "---:" for i in range(len(grid.head))]
+    lines = [_row(grid.head), _row(ruler), *(_row([cell(value) for value in row]) for row in grid.rows)]
+    note = ["", f"*{grid.note}.*"] if grid.note else []
+    return "\n".join([f"**{grid.title}**".replace("(* ", "(\\* "), "", *lines, *note])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def as_latex(grid: Grid) -> str:
+    """Write a table that needs the package booktabs and nothing else."""
+
+    def cell(value: Cell) -> str:
+        text = latex_text(value.text)
+        return {"best": f"\\textbf{{{text}}}", "second": f"\\underline{{{text}}}"}.get(value.mark, text)
+
+    columns = "l" * grid.labels + "r" * (len(grid.head) - grid.labels)
+    body = [" & ".join(map(cell, row)) + " \\\\" for row in grid.rows]
+    head = " & ".join(map(latex_text, grid.head)) + " \\\\"
+    lines = ["\\begin{table}", f"\\caption{{{latex_text(grid.title)}}}", f"\\begin{{tabular}}{{{columns}}}"]
+    lines += ["\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"]
+    note = [f"\\\\[2pt] \\footnotesize {latex_text(grid.note)}."] if grid.note else []
+    return "\n".join([*lines, *note, "\\end{table}"])
+
+
+_LATEX = {
+    "\\": "\\textbackslash{}", "&": "\\&", "%": "\\%", "$": "\\$", "#": "\\#", "_": "\\_", "{": "\\{", "}": "\\}",
+    "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "✓": "$\\checkmark$", "–": "--",
+    "<": "$<$", ">": "$>$",
+}  # fmt: skip
+
+
+def latex_text(text: str) -> str:
+    """Escape what LaTeX reads as a command."""
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def as_page(comparison: Comparison, grids: Sequence[Grid]) -> str:
+    """Write one HTML page without external links."""
+    rows = [
+        Dots(
+            label,
+            {site: [r.value("dice", site) for r in comparison.of(label)] for site in comparison.sites},
+        )
+        for label in comparison.labels
+    ]
+    chart = dot_plot(
+        rows,
+        title="Dice on the test videos: every seed, by site, and the mean (line)",
+        sites=comparison.sites,
+    )
+    failed = [result for result in comparison.results if result.scores is None]
+    return TEMPLATES.get_template("comparison.html.j2").render(
+        title=comparison.title, grids=grids, chart=chart, sites=comparison.sites, failed=failed,
+        done=len(comparison.results) - len(failed), runs=len(comparison.results),
+    )  # fmt: skip

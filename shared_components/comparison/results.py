@@ -1,0 +1,145 @@
+"""Read the runs of a comparison; means over seeds, and whether the best two differ."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shared_components.comparison.plan import Run
+from shared_components.comparison.run import SCORES
+from shared_components.comparison.schedule import finished
+from shared_components.reporting.records import NAN, score
+
+METRICS = {"dice": True, "iou": True, "assd": False, "hd95": False}
+"""Whether higher is better."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run's numbers, or why it has none."""
+
+    run: Run
+    folder: Path | None = None
+    scores: dict[str, Any] | None = None
+    info: dict[str, Any] | None = None
+    reason: str = ""
+
+    def value(self, metric: str, site: str) -> float:
+        """Give a site's mean over classes of the test split; NaN where there is none."""
+        return score((self.scores or {}).get("sites", {}).get(site, {}), metric)
+
+    def held_out(self, metric: str) -> float:
+        """Give the score at the site that never trained."""
+        return score((self.scores or {}).get("held_out") or {}, metric)
+
+    def average(self, metric: str) -> float:
+        """Give the mean over the sites."""
+        values = [self.value(metric, site) for site in self.run.sites]
+        return statistics.mean(values) if values and not any(map(math.isnan, values)) else NAN
+
+    def worst(self, metric: str) -> float:
+        """Give the worst site's score."""
+        values = [self.value(metric, site) for site in self.run.sites]
+        if any(map(math.isnan, values)):
+            return NAN
+        return min(values) if METRICS[metric] else max(values)
+
+    def cost(self, name: str) -> float:
+        """Give one of the costs; NaN where there is none."""
+        value = (self.scores or {}).get("costs", {}).get(name)
+        return NAN if value is None else float(value)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All results, by variant in the order of the table, then by seed."""
+
+    title: str
+    layout: str
+    tick_names: tuple[str, ...]
+    sites: tuple[str, ...]
+    results: tuple[Result, ...]
+
+    @property
+    def labels(self) -> list[str]:
+        """The rows' names."""
+        return list(dict.fromkeys(result.run.variant.label for result in self.results))
+
+    def of(self, label: str) -> list[Result]:
+        """The results of one row."""
+        return [result for result in self.results if result.run.variant.label == label]
+
+
+def read_results(runs: Sequence[Run], root: Path, reasons: dict[str, str]) -> tuple[Result, ...]:
+    """Read every run's folder."""
+    return tuple(_read(run, root, reasons.get(run.name, "")) for run in runs)
+
+
+def _read(run: Run, root: Path, reason: str) -> Result:
+    folder = finished(run, root)
+    if folder is None:
+        return Result(run, reason=reason or "not done yet")
+    scores, info = (json.loads((folder / name).read_text()) for name in (SCORES, "run.json"))
+    return Result(run, folder, scores, info)
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and sample standard deviation; a lone value has none, and nothing has neither."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return NAN, NAN
+    return statistics.mean(known), statistics.stdev(known) if len(known) > 1 else NAN
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Whether the best two rows differ in one metric, paired by seed and site."""
+
+    metric: str
+    best: str
+    second: str
+    difference: float  # mean of best minus second
+    pairs: int
+    t_test: float  # p, two-sided
+    wilcoxon: float
+
+
+def contest(comparison: Comparison, metric: str) -> Contest | None:
+    """Compare the best two rows; None where there are no two with numbers."""
+    sign = -1 if METRICS[metric] else 1
+    means = {
+        label: mean_and_deviation([r.average(metric) for r in comparison.of(label)])[0]
+        for label in comparison.labels
+    }
+    ranked = sorted((label for label in means if not math.isnan(means[label])), key=lambda m: sign * means[m])
+    if len(ranked) < 2:
+        return None
+    pairs = _pairs(comparison, metric, ranked[0], ranked[1])
+    first, second = ([pair[i] for pair in pairs] for i in (0, 1))
+    difference = statistics.mean(a - b for a, b in pairs) if pairs else NAN
+    t_test, wilcoxon = _p_values(first, second)
+    return Contest(metric, ranked[0], ranked[1], difference, len(pairs), t_test, wilcoxon)
+
+
+def _pairs(comparison: Comparison, metric: str, best: str, second: str) -> list[tuple[float, float]]:
+    by_seed = [{r.run.seed: r for r in comparison.of(label)} for label in (best, second)]
+    pairs = [
+        (by_seed[0][seed].value(metric, site), by_seed[1][seed].value(metric, site))
+        for seed in sorted(set(by_seed[0]) & set(by_seed[1]))
+        for site in comparison.sites
+    ]
+    return [pair for pair in pairs if not any(map(math.isnan, pair))]
+
+
+def _p_values(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Return the p of the paired t-test and of Wilcoxon's signed-rank test; NaN with fewer than 3 pairs."""
+    if len(first) < 3 or all(a == b for a, b in zip(first, second, strict=True)):
+        return NAN, NAN
+    from scipy import stats  # late: a run's process does without it
+
+    return float(stats.ttest_rel(first, second).pvalue), float(stats.wilcoxon(first, second).pvalue)
