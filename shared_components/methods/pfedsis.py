@@ -31,7 +31,6 @@ from shared_components.method import (
     Term,
     Update,
     like_shared,
-    site_order,
 )
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Partition, Pieces, Role, Slice, cut
@@ -283,22 +282,20 @@ class PersonalisedAggregator:
     seed: int
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        state: State = {}
-        sites = site_order(profile.site for profile in profiles)
         layers = partition.mixed_layers if self.ape else {}
-        for number, site in enumerate(sites if layers else []):
-            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
-            weights = hn.init_hypernetwork(len(layers), len(sites), generator)
-            state |= {f"hypernetwork/{site}/{name}": value for name, value in weights.items()}
-            state |= {f"personal/{site}/{name}": value for name, value in models.mixed[site].items()}
-        return state
+        return hn.first_state(layers, models, profiles, seed=self.seed)
 
     def apply(
         self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
     ) -> Aggregation:
         updates = in_site_order(updates)
         layers = partition.mixed_layers if self.ape else {}
-        state, mixed, report = self._personal(dict(state), layers, models, updates)
+        report: dict[str, Any] = {"entropy": {}}
+        mixed = models.mixed
+        if layers:
+            state, mixed, report = hn.personal_step(
+                state, layers, models, updates, rate=self.rate, released=self.released
+            )
         if self.sge:
             names, temperature = list(models.shared), self.temperature
             shared, entropy = similarity_mean(updates, names, scale=self.scale, temperature=temperature)
@@ -308,44 +305,3 @@ class PersonalisedAggregator:
         else:
             shared = mean_pieces(updates, models.shared)
         return Aggregation(state, Models(shared, mixed), report)
-
-    def _personal(
-        self, state: State, layers: dict[str, list[str]], models: Models, updates: Sequence[Update]
-    ) -> tuple[State, dict, dict]:
-        """Step 5: hypernetworks first, then every site's mixture; absent sites count with their last pieces."""
-        report: dict = {"entropy": {}}
-        sites = list(models.mixed)
-        if not layers:
-            return state, dict(models.mixed), report
-        names = [name for group in layers.values() for name in group]
-        start = [{name: state[f"personal/{site}/{name}"] for name in names} for site in sites]
-        for update in updates:
-            state |= {f"personal/{update.site}/{name}": update.pieces[name] for name in names}
-        trained = [{name: state[f"personal/{site}/{name}"] for name in names} for site in sites]
-        for update in updates:
-            before = models.mixed[update.site]
-            change: Pieces = {name: update.pieces[name] - before[name] for name in names}
-            # Algorithm 1 sets theta_P^all to this round's weights first; the released code still has the last
-            products = hn.layer_products(layers, start if self.released else trained, change)
-            weights = hn.update_hypernetwork(
-                _weights(state, update.site),
-                products,
-                learning_rate=self.rate,
-                sign=-1.0 if self.released else 1.0,
-            )
-            state |= {f"hypernetwork/{update.site}/{name}": value for name, value in weights.items()}
-        mixings = {site: hn.mixing_weights(_weights(state, site)) for site in sites}
-        report["entropy"]["hypernetwork"] = sum(map(hn.mixing_entropy, mixings.values())) / len(mixings)
-        report["mixing"] = {
-            site: {
-                layer: dict(zip(sites, row, strict=True))
-                for layer, row in zip(layers, matrix.tolist(), strict=True)
-            }
-            for site, matrix in mixings.items()
-        }
-        return state, {site: hn.mix(layers, trained, mixing) for site, mixing in mixings.items()}, report
-
-
-def _weights(state: State, site: str) -> dict[str, Tensor]:
-    prefix = f"hypernetwork/{site}/"
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

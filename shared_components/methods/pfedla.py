@@ -1,0 +1,85 @@
+"""pFedLA: Ma et al., Layer-wised Model Aggregation for Personalized Federated Learning, CVPR 2022 (arXiv 2205.03993).
+
+Each site's hypernetwork mixes every layer of the network from all sites' layers. The rule is written in
+aggregators/hypernetwork.py, which PFedSIS applies to its personal pieces alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from shared_components.aggregators import hypernetwork as hn
+from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Partition, Role, Slice
+
+MODES = ("corrected", "as_released")
+
+
+def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int = 0) -> Method:
+    """Return pFedLA: every site's model is a mixture of all sites' models, layer by layer.
+
+    Args:
+        mode: ``corrected`` moves a site's mixture towards where its training went, ``as_released`` away from it.
+        hypernetwork_rate: Learning rate of the hypernetworks.
+        seed: Of the hypernetworks' first weights.
+    """
+    if mode not in MODES:
+        raise ValueError(f"pfedla: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
+    if not hypernetwork_rate >= 0:
+        raise ValueError(f"pfedla: hypernetwork_rate is {hypernetwork_rate}; it is not negative")
+    return Method(
+        name="pfedla",
+        rule=by_layer,
+        objective=segmentation_objective,
+        aggregator=LayerMixtures(hypernetwork_rate, released=mode == "as_released", seed=seed),
+        trained_at_server=("hypernetwork/",),
+        label="pFedLA",
+        paper="Ma et al., CVPR 2022, arXiv 2205.03993",
+        summary=Summary(
+            partition="all MIXED, in layers",
+            objective="segmentation",
+            aggregator="one hypernetwork per site mixes every layer",
+            secure_sums="no: the hypernetworks need every site's own layers",
+        ),
+    )
+
+
+def by_layer(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+    """Give every tensor to its layer: an encoder stage, a block of a decoder, or the heads together.
+
+    A stage is its patch embedding, its blocks and its last norm. On `networks.pvt_fpn.PvtFpn` these are 4
+    stages, 2 decoders of 4 lateral and 4 segmentation blocks, and one layer for the heads: 21.
+    """
+    top, *rest = name.split(".")
+    if top == "encoder":
+        stage = "".join(character for character in rest[0] if character.isdigit())
+        return (Slice(Role.MIXED, layer=f"encoder.stage{stage}"),)
+    if top.startswith("head"):
+        return (Slice(Role.MIXED, layer="heads"),)
+    return (Slice(Role.MIXED, layer=".".join([top, *rest[:2]])),)
+
+
+@dataclass(frozen=True)
+class LayerMixtures:
+    """The server's step. The state is the hypernetworks and every site's last weights."""
+
+    rate: float
+    released: bool
+    seed: int
+
+    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
+        """Draw every site's hypernetwork."""
+        return hn.first_state(partition.mixed_layers, models, profiles, seed=self.seed)
+
+    def apply(
+        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
+    ) -> Aggregation:
+        """Train the hypernetworks and mix every layer for every site."""
+        state, mixed, report = hn.personal_step(
+            state, partition.mixed_layers, models, updates, rate=self.rate, released=self.released
+        )
+        return Aggregation(state, Models(models.shared, mixed), report)
