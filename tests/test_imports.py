@@ -21,9 +21,10 @@ ALLOWED: dict[str, set[str]] = {
     "data": set(),
     "bundle_config": set(),
     "checkpoints": set(),
+    "rules": {"partition"},
     "objectives": {"method", "partition", "losses"},
     "aggregators": {"method", "partition"},
-    "methods": {"method", "partition", "objectives", "aggregators", "losses"},
+    "methods": {"method", "partition", "rules", "objectives", "aggregators", "losses"},
 }
 # The only parts that may import these.
 ONLY_IN: dict[str, set[str]] = {

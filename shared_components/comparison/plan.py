@@ -49,7 +49,9 @@ class Scale:
 _SMALL = {"height": 64, "width": 96, "learning_rate": 1e-3}
 
 SCALES = {
-    "quick": Scale(2, {**_SMALL, "batch_size": 2, "iterations": 8}, frames_per_video=4, height=96, width=128),
+    "quick": Scale(
+        3, {**_SMALL, "batch_size": 2, "iterations": 12}, frames_per_video=4, height=96, width=128
+    ),
     "small": Scale(
         6, {**_SMALL, "batch_size": 4, "iterations": 20}, frames_per_video=6, height=192, width=256
     ),

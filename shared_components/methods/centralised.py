@@ -1,0 +1,47 @@
+"""Centralised training on the pooled frames of all sites: the reference that hospitals cannot have."""
+
+from __future__ import annotations
+
+from shared_components.aggregators.first_site import FirstSite
+from shared_components.method import LocalUpdate, LocalWork, Losses, Method, Summary
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role, everything
+
+BUDGETS = ("steps", "epochs")
+
+
+def build(*, budget: str = "steps") -> Method:
+    """Return centralised training, in a simulation only.
+
+    Args:
+        budget: ``steps``: as many optimizer steps as one site takes in a federation. ``epochs``: as many as
+            all sites take together, so that every frame is seen as often as in a federation.
+    """
+    if budget not in BUDGETS:
+        raise ValueError(f"centralised: budget {budget!r} is unknown; use one of {', '.join(BUDGETS)}")
+    return Method(
+        name="centralised",
+        rule=everything(Role.GLOBAL),
+        objective=segmentation_objective,
+        aggregator=FirstSite(),
+        local_update=_first_site_trains(budget),
+        pooled=True,
+        label="Centralised",
+        paper="reference",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="segmentation on all sites' frames",
+            aggregator="the first site's model",
+            secure_sums="no: frames are pooled; simulations only",
+        ),
+    )
+
+
+def _first_site_trains(budget: str) -> LocalUpdate:
+    def update(work: LocalWork) -> Losses:
+        if work.context.site != 0:
+            return {}
+        times = work.context.sites if budget == "epochs" else 1
+        return work.train(iterations=work.context.iterations * times)
+
+    return update

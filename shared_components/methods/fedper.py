@@ -1,0 +1,32 @@
+"""FedPer: Arivazhagan et al., Federated Learning with Personalization Layers, arXiv 1912.00818."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shared_components.aggregators.mean import WeightedMean
+from shared_components.method import Method, Summary
+from shared_components.objectives import segmentation_objective
+from shared_components.rules import HEAD, modules
+
+
+def build(*, personal: Sequence[str] = HEAD) -> Method:
+    """Return FedPer: the last layers stay at each site, the rest is averaged; both are trained together.
+
+    Args:
+        personal: Top-level modules of the network that never leave the site.
+    """
+    return Method(
+        name="fedper",
+        rule=modules(personal),
+        objective=segmentation_objective,
+        aggregator=WeightedMean(),
+        label="FedPer",
+        paper="Arivazhagan et al., arXiv 1912.00818",
+        summary=Summary(
+            partition="last decoder and classifiers LOCAL, the rest GLOBAL",
+            objective="segmentation",
+            aggregator="mean weighted by samples",
+            secure_sums="yes: the weighted sum is all that the server needs",
+        ),
+    )

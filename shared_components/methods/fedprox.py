@@ -1,0 +1,62 @@
+"""FedProx: Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, Algorithm 2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from shared_components.aggregators.mean import WeightedMean
+from shared_components.method import Batch, Context, Method, Summary, Term
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role, everything
+
+MODES = ("corrected", "as_released")
+
+
+def build(*, mu: float = 0.01, mode: str = "corrected") -> Method:
+    """Return FedProx: FedAvg whose sites are held back by mu/2 times the squared distance to what they received.
+
+    Args:
+        mu: Strength of the proximal term; 0 is FedAvg. FedBN's released FedProx has 0.01.
+        mode: ``corrected``, or ``as_released``: the term is reported and has no gradient, as in the baseline
+            of SurgFed's released code.
+    """
+    if mu < 0:
+        raise ValueError(f"fedprox: mu is {mu}; it must be 0 or more")
+    if mode not in MODES:
+        raise ValueError(f"fedprox: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
+    return Method(
+        name="fedprox",
+        rule=everything(Role.GLOBAL),
+        objective=Proximal(mu, inert=mode == "as_released"),
+        aggregator=WeightedMean(),
+        label="FedProx",
+        paper="Li et al., MLSys 2020, arXiv 1812.06127",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="segmentation + mu/2 the squared distance to what was received",
+            aggregator="mean weighted by samples",
+            secure_sums="yes: the weighted sum is all that the server needs",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Proximal:
+    """h_k(w; w_t) = F_k(w) + mu/2 ||w - w_t||^2 over the trained tensors."""
+
+    mu: float
+    inert: bool = False
+
+    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+        terms = segmentation_objective(network, batch, context)
+        if self.mu == 0:
+            return terms
+        distances = [
+            (parameter - context.received[name].to(parameter)).square().sum()
+            for name, parameter in network.named_parameters()
+        ]
+        term = 0.5 * self.mu * torch.stack(distances).sum()
+        return [*terms, Term("proximal", term.detach() if self.inert else term)]

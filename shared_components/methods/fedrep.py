@@ -1,0 +1,52 @@
+"""FedRep: Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML 2021."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from shared_components.aggregators.mean import WeightedMean
+from shared_components.method import Batch, Context, Method, Summary, Term
+from shared_components.partition import Role
+from shared_components.rules import HEAD, modules
+
+
+def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
+    """Return FedRep: in every round a site trains its head on the received body, then the body below its head.
+
+    Args:
+        personal: Top-level modules of the network that are the head.
+        head_share: Share of a round's steps that train the head; the released code has 10 of 11 epochs, which
+            leaves the body little where a round is a fixed number of steps.
+    """
+    if not 0 < head_share < 1:
+        raise ValueError(f"fedrep: head_share is {head_share}; it lies between 0 and 1, without them")
+    return Method(
+        name="fedrep",
+        rule=modules(personal),
+        objective=TwoPhases(head_share),
+        aggregator=WeightedMean(),
+        label="FedRep",
+        paper="Collins et al., ICML 2021, arXiv 2102.07078",
+        summary=Summary(
+            partition="last decoder and classifiers LOCAL, the rest GLOBAL",
+            objective="segmentation: first steps reach LOCAL, the others GLOBAL",
+            aggregator="mean weighted by samples",
+            secure_sums="yes: the weighted sum is all that the server needs",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class TwoPhases:
+    """Algorithm 1: head updates for the first steps of the round, then body updates."""
+
+    head_share: float
+
+    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+        # parameters that no term reaches have no gradient, and the optimizer leaves them wholly alone
+        head = context.iteration < round(self.head_share * context.iterations)
+        loss = context.segmentation(network(batch["image"]), batch["label"])
+        return [Term("head" if head else "body", loss, Role.LOCAL if head else Role.GLOBAL)]

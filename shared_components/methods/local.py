@@ -1,0 +1,26 @@
+"""Local training only: every site trains alone, the reference below which no federation should fall."""
+
+from __future__ import annotations
+
+from shared_components.aggregators.mean import WeightedMean
+from shared_components.method import Method, Summary
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role, everything
+
+
+def build() -> Method:
+    """Return local training: as many steps as in a federation, and nothing is exchanged."""
+    return Method(
+        name="local",
+        rule=everything(Role.LOCAL),
+        objective=segmentation_objective,
+        aggregator=WeightedMean(),
+        label="Local only",
+        paper="reference",
+        summary=Summary(
+            partition="all LOCAL",
+            objective="segmentation",
+            aggregator="none",
+            secure_sums="yes: nothing is sent",
+        ),
+    )
