@@ -1,0 +1,202 @@
+"""FedAS: weights by Fisher information, prototypes and alignment in plain loops, two rounds in a federation."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from shared_components.aggregators.fisher import fisher_trace, fisher_weights
+from shared_components.method import load_method
+from shared_components.methods import fedas
+from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.partition import Role, partition_network
+
+from ..federation.conftest import federate, make_job, scenes  # noqa: F401
+from .toys import SITES, shared, step, updates
+
+build = partial(load_method, "fedas")
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    return PvtFpn(out_channels=4, dropout=0.0, drop_path=0.0)
+
+
+def batch(number=0, size=2):
+    generator = torch.Generator().manual_seed(number)
+    image = torch.rand(size, 3, 32, 32, generator=generator)
+    return {"image": image, "label": torch.randint(0, 3, (size, 32, 32), generator=generator)}
+
+
+# ---- the server
+
+
+def test_the_golden_vector():
+    found = step(build().aggregator, shared(), updates(SITES[:3], extras={"fisher": [2, 6, 2]}))
+    assert found.models.shared["w"].tolist() == pytest.approx([1.8, 3.2], abs=1e-12)
+    assert found.report["weights"] == pytest.approx({"site-1": 0.2, "site-2": 0.6, "site-3": 0.2})
+
+
+def test_the_mean_equals_plain_loops_and_ignores_samples():
+    fisher = [0.5, 3.0, 1.25, 0.1, 7.0]
+    found = step(build().aggregator, shared(), updates(extras={"fisher": fisher}))
+    expected = [sum(f * s[i] for f, s in zip(fisher, SITES, strict=True)) / sum(fisher) for i in (0, 1)]
+    assert found.models.shared["w"].tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_no_information_at_all_gives_the_plain_mean():
+    found = step(build().aggregator, shared(), updates(SITES[:3], extras={"fisher": [0, 0, 0]}))
+    assert found.models.shared["w"].tolist() == pytest.approx([7 / 3, 8 / 3])
+
+
+@pytest.mark.parametrize(
+    "traces, largest, expected",
+    [
+        ([2, 6, 2], 1.0, [0.2, 0.6, 0.2]),
+        ([2, 6, 2], 0.5, [0.25, 0.5, 0.25]),
+        ([1, 8, 1], 0.3, [1 / 3, 1 / 3, 1 / 3]),  # three sites cannot all stay below 0.3
+        ([1, 50, 49], 0.45, [0.1, 0.45, 0.45]),
+        ([1, 60, 39], 0.45, [0.1, 0.45, 0.45]),  # the second passes the cap once it has the first one's rest
+        ([0, 5, 0], 0.6, [0.2, 0.6, 0.2]),
+        ([5], 0.4, [1.0]),
+    ],
+)
+def test_a_cap_gives_the_rest_to_the_others(traces, largest, expected):
+    assert fisher_weights(traces, largest) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_cap_is_the_methods_argument():
+    sent = updates(SITES[:3], extras={"fisher": [2, 6, 2]})
+    assert step(build(largest_weight=0.5).aggregator, shared(), sent).report["weights"][
+        "site-2"
+    ] == pytest.approx(0.5)
+
+
+# ---- the site
+
+
+def test_the_head_stays_at_the_site(network):
+    partition = partition_network(network, build().rule)
+    local = {p.tensor.split(".")[0] for p in partition if p.role is Role.LOCAL}
+    assert local == {"decoder_personal", "head_personal", "head_global"}
+    assert {p.tensor.split(".")[0] for p in partition if p.role is Role.GLOBAL} == {
+        "encoder",
+        "decoder_global",
+    }
+
+
+def test_the_trace_equals_a_loop_over_batches_and_parameters(network):
+    network.train()
+    total = 0.0
+    for given in (batch(1), batch(2)):
+        network.eval()
+        network.zero_grad()
+        logits = network(given["image"])
+        logarithms = logits.log_softmax(1).movedim(1, -1).reshape(-1, 4)
+        rows = zip(logarithms, given["label"].reshape(-1).tolist(), strict=True)
+        (-sum(row[number] for row, number in rows) / len(logarithms)).backward()
+        total += sum(float((p.grad.double() ** 2).sum()) for p in network.parameters() if p.grad is not None)
+    network.train()
+    assert fisher_trace(network, [batch(1), batch(2)]) == pytest.approx(total, rel=1e-4)
+    assert network.training
+
+
+class TwoChannels(torch.nn.Module):
+    """Features are the image's first two channels, at half size, times a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder_global = torch.nn.Identity(), torch.nn.Conv2d(2, 2, 1, bias=False)
+        self.decoder_global.weight.data = torch.tensor([[[[2.0]], [[0.0]]], [[[0.0]], [[1.0]]]])
+
+    def encode(self, image):
+        return image[:, :2, ::2, ::2], None
+
+
+def pixels_by_hand(given):
+    """Every second pixel, row by row: (class, features) with plain numbers."""
+    for image, label in zip(given["image"].tolist(), given["label"].tolist(), strict=True):
+        for y in range(0, 32, 2):
+            for x in range(0, 32, 2):
+                yield label[y][x], [2 * image[0][y][x], image[1][y][x]]
+
+
+def prototypes_by_hand(batches):
+    found = [pixel for given in batches for pixel in pixels_by_hand(given)]
+    return {
+        number: [
+            sum(v[i] for n, v in found if n == number) / sum(n == number for n, _ in found) for i in (0, 1)
+        ]
+        for number in {n for n, _ in found}
+    }
+
+
+def test_prototypes_are_the_mean_features_of_each_class_that_occurs():
+    batches = [batch(1), batch(2, size=1)]
+    found = fedas.class_prototypes(TwoChannels(), batches)
+    expected = prototypes_by_hand(batches)
+    assert found.keys() == expected.keys() == {0, 1, 2}
+    for number, prototype in found.items():
+        assert prototype.tolist() == pytest.approx(expected[number], abs=1e-6)
+
+
+def test_the_alignment_loss_equals_plain_loops_and_skips_a_class_without_prototype():
+    network, given = TwoChannels(), batch(3)
+    prototypes = {0: torch.tensor([0.5, 0.25]), 1: torch.tensor([-1.0, 2.0])}  # class 2 has none
+    found = fedas.alignment_loss(fedas.features(network, given["image"]), given["label"], prototypes)
+    expected = 0.0
+    for number, prototype in prototypes.items():
+        own = [v for n, v in pixels_by_hand(given) if n == number]
+        squares = [(a - b) ** 2 for v in own for a, b in zip(v, prototype.tolist(), strict=True)]
+        expected += sum(squares) / len(squares)
+    assert float(found.detach()) == pytest.approx(expected, rel=1e-5)
+    nothing = fedas.alignment_loss(fedas.features(network, given["image"]), given["label"], {})
+    assert float(nothing.detach()) == 0 and nothing.requires_grad
+
+
+# ---- both, in a federation
+
+
+def test_two_rounds_align_keep_the_base_and_leave_heads_at_home(federate, monkeypatch):  # noqa: F811
+    seen = []
+    original = fedas.Alignment._align
+
+    def watched(self, work, old):
+        before = {n: v.clone() for n, v in work.network.state_dict().items()}
+        losses = original(self, work, old)
+        after = work.network.state_dict()
+        changed = {n.split(".")[0] for n in before if not torch.equal(before[n], after[n])}
+        distance = max(float((before[n] - after[n]).abs().max()) for n in before)
+        seen.append((work.context.round, losses["alignment"], changed, distance))
+        return losses
+
+    monkeypatch.setattr(fedas.Alignment, "_align", watched)
+    federation = federate(make_job("fedas"), names=("a", "b")).run().finish()
+    assert [round for round, *_ in seen] == [1, 1]
+    for _, loss, changed, distance in seen:
+        assert loss > 0 and changed == {"encoder", "decoder_global"} and distance < 1
+    records = [r for r in federation.server.records if r["kind"] == "aggregation"]
+    assert all(sum(r["weights"].values()) == pytest.approx(1) for r in records)
+    assert all(min(r["fisher"].values()) > 0 for r in records)
+    assert all(n.startswith(("encoder", "decoder_global")) for n in federation.server.models.shared)
+
+
+def test_a_rate_of_zero_changes_nothing_before_training(federate, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(fedas.Alignment, "_align", lambda *_: pytest.fail("aligned"))
+    federate(make_job("fedas", arguments={"alignment_rate": 0.0}), names=("a",)).run()
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"personal": ["decoder_global"]}, "decoder_global"),
+        ({"personal": []}, "no module"),
+        ({"alignment_rate": -1}, "alignment_rate"),
+        ({"largest_weight": 0}, "largest_weight"),
+        ({"largest_weight": 1.5}, "largest_weight"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        build(**arguments)
