@@ -1,0 +1,139 @@
+"""What is compared, by name; presets against the papers' tables."""
+
+import argparse
+
+import pytest
+import yaml
+
+from shared_components.commands import compare
+from shared_components.comparison.plan import PRESETS, SCALES, Run, Variant, preset_named
+from shared_components.comparison.sites import own_sites, synthetic_sites
+from shared_components.data.sites import frames, load_site
+from shared_components.method import load_method, method_names
+
+
+@pytest.mark.parametrize("name", [*PRESETS, "all"])
+def test_every_preset_names_methods_and_arguments_that_exist(name):
+    for variant in preset_named(name).variants:
+        load_method(variant.method, **variant.arguments)
+
+
+def test_presets_have_the_rows_of_the_papers_tables():
+    rows = {name: [variant.label for variant in preset.variants] for name, preset in PRESETS.items()}
+    assert rows["pfedsis-table1"] == [
+        "Local Train",
+        "FedAvg",
+        "FedSeg",
+        "FedRep*",
+        "pFedLA*",
+        "FedDP*",
+        "PFedSIS*",
+    ]
+    assert rows["pfedsis-table2"][-2:] == ["PFedSIS w/o SGE", "PFedSIS"] and len(rows["pfedsis-table2"]) == 7
+    ticks = {name: [v.ticks for v in PRESETS[f"pfedsis-table{name}"].variants] for name in "34"}
+    assert ticks["3"] == [(0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
+    assert ticks["4"] == [(0,) * 4, (1, 0, 0, 0), (1, 1, 0, 0), (1, 0, 1, 0), (1, 0, 0, 1), (1,) * 4]
+    methods = {variant.method for variant in PRESETS["fl-endovit-aggregation"].variants}
+    assert methods == {
+        "centralised",
+        "fedsam",
+        "fedavg",
+        "fedmedian",
+        "qfedavg",
+        "fedavgm",
+        "krum",
+        "fedadam",
+    }
+    assert [variant.method for variant in preset_named("all").variants] == method_names()
+
+
+def test_an_unknown_preset_is_refused_with_those_there_are():
+    with pytest.raises(ValueError, match=r"'table1' does not exist; there are pfedsis-table1, .*all"):
+        preset_named("table1")
+
+
+def run_of(path, **changes):
+    values = {
+        "variant": Variant("FedAvg", "fedavg"),
+        "seed": 1,
+        "rounds": 2,
+        "training": {},
+        "sites": {"a": str(path)},
+    }
+    return Run(**(values | changes))
+
+
+def test_another_setting_is_another_folder_and_another_place_is_not(tmp_path):
+    one, moved, other = (tmp_path / name for name in ("one.yaml", "moved.yaml", "other.yaml"))
+    one.write_text("a: 1")
+    moved.write_text("a: 1")
+    other.write_text("a: 2")
+    name = run_of(one).name
+    assert name.startswith("fedavg-seed-1-") and run_of(moved).name == name
+    changes = [
+        {"rounds": 3},
+        {"training": {"iterations": 2}},
+        {"variant": Variant("FedAvg", "fedprox", {"mu": 1.0})},
+    ]
+    names = {run_of(one, **change).name for change in [*changes, {"seed": 2}]} | {run_of(other).name, name}
+    assert len(names) == 6
+    assert Run.from_json(run_of(one).to_json()) == run_of(one)
+
+
+def test_wrong_settings_are_refused_before_anything_runs(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("")
+    with pytest.raises(ValueError, match="momentun"):
+        run_of(path, variant=Variant("x", "fedavgm", {"momentun": 1})).check()
+    with pytest.raises(ValueError, match="iteration"):
+        run_of(path, training={"iteration": 1}).check()
+
+
+def test_seeds_are_a_count_or_a_list():
+    assert (
+        list(compare.seeds("3")) == [1, 2, 3]
+        and compare.seeds("7,9") == [7, 9]
+        and compare.seeds("7,") == [7]
+    )
+    for text in ("0", "", "a", "-1", "1,b"):
+        with pytest.raises(ValueError, match="--seeds"):
+            compare.seeds(text)
+
+
+def test_the_command_line_overrides_a_scale(tmp_path):
+    parser = argparse.ArgumentParser()
+    compare.configure(parser)
+    args = parser.parse_args(
+        ["--scale", "quick", "--seeds", "2", "--rounds", "9", "--size", "32x64", "--out", str(tmp_path)]
+    )
+    runs = compare.planned(args, preset_named("pfedsis-table1"))
+    assert len(runs) == 14 and [run.seed for run in runs] == [1] * 7 + [2] * 7
+    assert runs[0].rounds == 9 and runs[0].training["height"] == 32 and runs[0].training["iterations"] == 12
+    assert list(runs[0].sites) == ["site-1", "site-2", "site-3"] and runs[0].held_out.endswith(
+        "held-out/site.yaml"
+    )
+    with pytest.raises(ValueError, match="--size is 'big'"):
+        compare.planned(parser.parse_args(["--size", "big", "--out", str(tmp_path)]), preset_named("all"))
+
+
+def test_synthetic_sites_differ_in_look_and_the_last_is_poor(tmp_path):
+    files, held_out = synthetic_sites(tmp_path, SCALES["quick"])
+    counts = {name: len(frames(load_site(path, name=name), "train")) for name, path in files.items()}
+    assert counts == {"site-1": 8, "site-2": 8, "site-3": 4}
+    texts = {yaml.safe_load(path.read_text())["text"] for path in [*files.values(), held_out]}
+    assert len(texts) == 4
+    before = held_out.stat().st_mtime_ns
+    assert synthetic_sites(tmp_path, SCALES["quick"]) == (files, held_out)
+    assert held_out.stat().st_mtime_ns == before
+
+
+def test_own_sites_may_hold_one_out(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "site.yaml").write_text("")
+    files, held_out = own_sites(tmp_path, "b")
+    assert list(files) == ["a"] and held_out == tmp_path / "b" / "site.yaml"
+    with pytest.raises(ValueError, match=r"no site 'c'; there are a, b"):
+        own_sites(tmp_path, "c")
+    with pytest.raises(ValueError, match=r"holds no <site>/site\.yaml"):
+        own_sites(tmp_path / "a", "")

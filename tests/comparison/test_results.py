@@ -1,0 +1,45 @@
+"""Means, deviations and tests against hand-worked values and scipy."""
+
+import math
+
+import pytest
+from scipy import stats
+
+from shared_components.comparison.results import contest, mean_and_deviation
+
+from .conftest import compared, result
+
+
+def test_average_and_worst_site_of_a_run():
+    one = result("FedAvg", 1, (0.5, 0.25))
+    assert one.average("dice") == 0.375 and one.worst("dice") == 0.25
+    assert one.average("hd95") == 12.5 and one.worst("hd95") == 15.0
+
+
+def test_deviation_is_the_sample_one_and_absent_for_one_seed():
+    assert mean_and_deviation([1.0, 3.0]) == (2.0, pytest.approx(math.sqrt(2)))
+    mean, deviation = mean_and_deviation([1.0, math.nan])
+    assert mean == 1.0 and math.isnan(deviation)
+    assert all(map(math.isnan, mean_and_deviation([])))
+
+
+def test_the_best_two_are_paired_by_seed_and_site(comparison):
+    found = contest(comparison, "dice")
+    assert (found.best, found.second, found.pairs) == ("PFedSIS*", "FedAvg", 4)
+    best, second = [0.8, 0.6, 0.6, 0.6], [0.5, 0.3, 0.7, 0.1]
+    assert found.difference == pytest.approx(0.25)
+    assert found.t_test == pytest.approx(stats.ttest_rel(best, second).pvalue)
+    assert found.wilcoxon == pytest.approx(stats.wilcoxon(best, second).pvalue)
+    differences = [a - b for a, b in zip(best, second, strict=True)]  # and by hand: t = mean / (s / sqrt n)
+    spread = math.sqrt(sum((d - 0.25) ** 2 for d in differences) / 3)
+    assert stats.t.sf(0.25 / (spread / 2), 3) * 2 == pytest.approx(found.t_test)
+
+
+def test_lower_distances_win(comparison):
+    assert contest(comparison, "hd95").best == "PFedSIS*"
+
+
+def test_too_few_pairs_have_no_p_value_and_one_row_no_contest():
+    few = contest(compared(result("A", 1, (0.5, 0.4)), result("B", 1, (0.3, 0.2))), "dice")
+    assert few.pairs == 2 and math.isnan(few.t_test) and math.isnan(few.wilcoxon)
+    assert contest(compared(result("A", 1, (0.5, 0.4))), "dice") is None
