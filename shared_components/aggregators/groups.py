@@ -1,0 +1,54 @@
+"""Average inside groups of sites that know the same class map (FedAvg+Cluster)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from shared_components.aggregators.mean import in_site_order, mean_pieces
+from shared_components.method import Aggregation, Models, Profile, State, Update, site_order
+from shared_components.partition import Partition
+
+PREFIX = "group/"
+
+
+def first_groups(profiles: Sequence[Profile]) -> State:
+    """Number every site's class map in site order, as ``group/<site>``; equal maps have equal numbers."""
+    maps = {profile.site: profile.classes for profile in profiles}
+    numbers: dict[tuple[str, ...], int] = {}
+    for site in site_order(maps):
+        numbers.setdefault(maps[site], len(numbers))
+    return {f"{PREFIX}{site}": torch.tensor(numbers[maps[site]]) for site in site_order(maps)}
+
+
+def groups_of(state: State) -> dict[str, int]:
+    """Return every site's group, in site order."""
+    groups = {n.removeprefix(PREFIX): int(v) for n, v in state.items() if n.startswith(PREFIX)}
+    return {site: groups[site] for site in site_order(groups)}
+
+
+@dataclass(frozen=True)
+class GroupMean:
+    """Average the MIXED pieces by sample count inside each group. The state is every site's group.
+
+    A group of which no site answered keeps its models; an absent site receives its group's mean.
+    """
+
+    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
+        """Return the groups."""
+        return first_groups(profiles)
+
+    def apply(
+        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
+    ) -> Aggregation:
+        """Return every group's mean to its sites."""
+        groups, mixed = groups_of(state), dict(models.mixed)
+        for group in sorted(set(groups.values())):
+            present = [u for u in in_site_order(updates) if groups[u.site] == group]
+            sites = [site for site in mixed if groups[site] == group]
+            if present:
+                mean = mean_pieces(present, mixed[sites[0]])
+                mixed |= {site: dict(mean) for site in sites}
+        return Aggregation(state, Models(models.shared, mixed), {"groups": groups})

@@ -1,0 +1,30 @@
+"""FedAvg+Cluster: FedAvg (McMahan et al., AISTATS 2017) inside each group of sites with the same class map.
+
+The baseline of multi-task federations: MaT-FL (Cai et al.) and FedHCA2 (Lu et al., CVPR 2024) group by task.
+"""
+
+from __future__ import annotations
+
+from shared_components.aggregators.groups import GroupMean
+from shared_components.method import Method, Summary
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role, everything
+
+
+def build() -> Method:
+    """Return FedAvg+Cluster: one model for all sites that know the same classes."""
+    return Method(
+        name="fedavg_cluster",
+        rule=everything(Role.MIXED),
+        objective=segmentation_objective,
+        aggregator=GroupMean(),
+        multi_task=True,
+        label="FedAvg+Cluster",
+        paper="McMahan et al., AISTATS 2017, inside groups of one task",
+        summary=Summary(
+            partition="all MIXED",
+            objective="segmentation",
+            aggregator="mean weighted by samples among sites of the same class map",
+            secure_sums="yes: a weighted sum per group, which hides nothing in groups of one or two sites",
+        ),
+    )
