@@ -1,0 +1,48 @@
+"""MaT-FL: Cai et al., Many-Task Federated Learning: A New Problem Setting and A Simple Baseline, CVPRW 2023.
+
+Sites with tasks of their own share an encoder with those whose encoder changes alike (aggregators/clustering.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shared_components.aggregators.clustering import Clustering
+from shared_components.method import Method, Summary
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role
+from shared_components.rules import modules
+
+ENCODER = ("encoder",)
+
+
+def build(
+    *, shared: Sequence[str] = ENCODER, clusters: int = 2, soft: bool = False, threshold: float = 0.0
+) -> Method:
+    """Return MaT-FL: encoders averaged inside clusters found anew each round.
+
+    Args:
+        shared: Top-level modules that are clustered; of the same shapes at all sites. The rest is LOCAL.
+        clusters: How many clusters are left.
+        soft: Weigh all sites by similarity instead of clustering.
+        threshold: Added to the cosines of ``soft``; the larger, the more alike the weights.
+    """
+    if clusters < 1:
+        raise ValueError(f"mat_fl: clusters is {clusters}; there is at least one")
+    if not 0 <= threshold:
+        raise ValueError(f"mat_fl: threshold is {threshold}; it is not negative")
+    return Method(
+        name="mat_fl",
+        rule=modules(shared, inside=Role.MIXED, outside=Role.LOCAL),
+        objective=segmentation_objective,
+        aggregator=Clustering(clusters, soft, threshold),
+        multi_task=True,
+        label="MaT-FL",
+        paper="Cai et al., CVPR Workshops 2023",
+        summary=Summary(
+            partition="encoder MIXED, decoders and classifiers LOCAL",
+            objective="segmentation",
+            aggregator="mean inside clusters of like changes, found each round",
+            secure_sums="no: sites are compared with each other",
+        ),
+    )
