@@ -1,0 +1,183 @@
+"""FedDP: Wang et al., Feddp: Dual personalization in federated medical image segmentation, IEEE TMI 2023.
+
+Stage 1 keeps the encoder's queries at home. Stage 2, where a job asks for it, freezes all sites' models and lets
+every site fine-tune its own where those disagree.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shared_components.aggregators.mean import in_site_order, mean_pieces, weighted_sum
+from shared_components.method import (
+    Aggregation,
+    Batch,
+    Context,
+    Method,
+    Models,
+    Profile,
+    State,
+    Summary,
+    Term,
+    Update,
+    site_order,
+)
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Partition, Pieces, Role, Rule, Slice
+
+WEIGHTINGS = ("equal", "samples")
+TEACHERS = "teachers"
+
+
+def build(*, weighting: str = "equal", fine_tune_from: int | None = None, strength: float = 1.0) -> Method:
+    """Return FedDP.
+
+    Args:
+        weighting: How sites count in the mean: ``equal`` as released, or by ``samples``.
+        fine_tune_from: Round from which stage 2 runs; every site then receives all sites' whole models. None:
+            stage 1 only, in which queries never leave the site.
+        strength: Weight of the disagreement term of stage 2.
+    """
+    if weighting not in WEIGHTINGS:
+        raise ValueError(f"feddp: weighting {weighting!r} is unknown; use one of {', '.join(WEIGHTINGS)}")
+    if fine_tune_from is not None and fine_tune_from < 1:
+        raise ValueError(
+            f"feddp: fine_tune_from is {fine_tune_from}; stage 2 needs a round of stage 1 before it"
+        )
+    if strength < 0:
+        raise ValueError(f"feddp: strength is {strength}; it must be 0 or more")
+    two_stages = fine_tune_from is not None
+    return Method(
+        name="feddp",
+        rule=queries(Role.LOCAL, Role.GLOBAL) if not two_stages else queries(Role.MIXED, Role.MIXED),
+        objective=Disagreement(strength) if two_stages else segmentation_objective,
+        aggregator=TwoStages(weighting, fine_tune_from),
+        label="FedDP",
+        paper="Wang et al., IEEE TMI 2023",
+        summary=Summary(
+            partition="the encoder's queries LOCAL, the rest GLOBAL (all MIXED with stage 2)",
+            objective="segmentation; in stage 2 also cross-entropy where the sites' models disagree",
+            aggregator="plain mean",
+            secure_sums="yes: the sum is all that stage 1 needs; stage 2 sends whole models to every site",
+        ),
+    )
+
+
+def queries(private: Role, rest: Role) -> Rule:
+    """Return the rule that tells the query embeddings of the encoder's attention from all other tensors."""
+
+    def rule(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+        return (Slice(private if is_query(name) else rest),)
+
+    return rule
+
+
+def is_query(name: str) -> bool:
+    """Say whether a tensor is of a query embedding: ``encoder.<block>.<number>.attn.q.<weight or bias>``."""
+    parts = name.split(".")
+    return parts[0] == "encoder" and parts[-3:-1] == ["attn", "q"]
+
+
+@dataclass(frozen=True)
+class TwoStages:
+    """Stage 1 averages all but the queries; from ``fine_tune_from`` on every site keeps its own model.
+
+    The state of stage 2 is every site's model as it was when stage 1 ended.
+    """
+
+    weighting: str
+    fine_tune_from: int | None
+
+    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
+        """Return the state before the first round: the number of rounds done."""
+        return {} if self.fine_tune_from is None else {"rounds": torch.tensor(0)}
+
+    def apply(
+        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
+    ) -> Aggregation:
+        """Average, or in stage 2 leave every site its own model."""
+        updates = in_site_order(updates)
+        if self.fine_tune_from is None:
+            return Aggregation(state, Models(self._mean(updates, models.shared), models.mixed))
+        done = int(state["rounds"]) + 1
+        mixed = {site: dict(pieces) for site, pieces in models.mixed.items()}
+        for update in updates:
+            mixed[update.site] = dict(update.pieces)
+        if done < self.fine_tune_from:
+            shared = self._mean(updates, {n: v for n, v in updates[0].pieces.items() if not is_query(n)})
+            mixed = {site: {**pieces, **shared} for site, pieces in mixed.items()}
+        frozen = {n: v for n, v in state.items() if n != "rounds"}
+        if done == self.fine_tune_from:
+            sites = enumerate(site_order(mixed))
+            frozen = {f"{number}/{n}": v for number, site in sites for n, v in mixed[site].items()}
+        broadcast = {TEACHERS: dict(frozen)} if frozen else {}
+        return Aggregation(
+            {"rounds": torch.tensor(done), **frozen},
+            Models(models.shared, mixed, broadcast),
+            {"stage": 2 if frozen else 1},
+        )
+
+    def _mean(self, updates: Sequence[Update], names: Mapping[str, object]) -> Pieces:
+        if self.weighting == "samples":
+            return mean_pieces(updates, names)
+        share = 1 / len(updates)
+        return {n: weighted_sum([u.pieces[n] for u in updates], [share] * len(updates)) for n in names}
+
+
+@dataclass
+class Disagreement:
+    """Stage 2: the task's loss, and cross-entropy weighted by how much the frozen models disagree.
+
+    The teachers are built once per round: they are the same for all of its batches.
+    """
+
+    strength: float
+    _round: int = -1
+    _teachers: list[nn.Module] = field(default_factory=list)
+
+    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+        if TEACHERS not in context.broadcast:
+            return segmentation_objective(network, batch, context)
+        if self._round != context.round:
+            self._teachers, self._round = teachers(network, context.broadcast[TEACHERS]), context.round
+        weight = disagreement([teacher(batch["image"]) for teacher in self._teachers])
+        logits = network(batch["image"])
+        loss = F.cross_entropy(logits.float(), batch["label"], reduction="none")
+        return [
+            Term("segmentation", context.segmentation(logits, batch["label"])),
+            Term("disagreement", self.strength * (weight * loss).mean()),
+        ]
+
+
+def teachers(network: nn.Module, pieces: Pieces) -> list[nn.Module]:
+    """Build one frozen network per site from ``<number>/<tensor>``."""
+    numbers = sorted({int(name.partition("/")[0]) for name in pieces})
+    built = []
+    for number in numbers:
+        teacher = copy.deepcopy(network).eval().requires_grad_(False)
+        prefix = f"{number}/"
+        teacher.load_state_dict(
+            {n.removeprefix(prefix): v for n, v in pieces.items() if n.startswith(prefix)}
+        )
+        built.append(teacher)
+    return built
+
+
+def disagreement(logits: Sequence[Tensor]) -> Tensor:
+    """Return the standard deviation over models of the softmax, mean over classes, divided by each image's maximum.
+
+    Args:
+        logits: K tensors (B, C, H, W). The paper has one foreground; the mean over classes is our generalisation.
+
+    Returns:
+        (B, H, W) in [0, 1]; 0 everywhere where all models agree.
+    """
+    probability = torch.stack([value.float().softmax(1) for value in logits])  # (K, B, C, H, W)
+    spread = probability.std(0, correction=0).mean(1)  # (B, H, W)
+    return spread / spread.amax((1, 2), keepdim=True).clamp_min(1e-12)

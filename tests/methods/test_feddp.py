@@ -1,0 +1,126 @@
+"""FedDP: whose queries are whose, both stages, and the disagreement of models worked by hand."""
+
+import math
+
+import pytest
+import torch
+
+from shared_components.bundle_config import build_network, load_bundle
+from shared_components.losses import segmentation_loss
+from shared_components.method import Context, Models, Update, load_method
+from shared_components.methods.feddp import TwoStages, disagreement, is_query
+from shared_components.partition import Partition, Piece, Role, partition_network
+
+from ..federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
+from .toys import names, profiles, tensor
+
+Q, W = "encoder.block1.0.attn.q.weight", "encoder.block1.0.attn.kv.weight"
+BOTH = Partition((Piece(Q, Role.MIXED), Piece(W, Role.MIXED)))
+
+
+def test_the_queries_of_the_encoder_stay_and_nothing_else():
+    """Eight attention blocks of two on four stages, a weight and a bias each."""
+    network = build_network(load_bundle("pvt_fpn").network)
+    local = partition_network(network, load_method("feddp").rule).with_roles(Role.LOCAL)
+    assert len(local) == 16 and all(".attn.q." in name for name in local)
+    assert sum(network.state_dict()[name].numel() for name in local) == 2 * sum(
+        c * c + c for c in (32, 64, 160, 256)
+    )
+    assert not is_query("decoder.attn.q.weight") and not is_query("encoder.attn.query.weight")
+
+
+def test_the_mean_is_plain_or_by_samples():
+    updates = [
+        Update(s, 0, {"w": tensor([v])}, samples=n)
+        for s, v, n in zip(names(3), (1, 2, 6), (1, 1, 2), strict=True)
+    ]
+    models = Models({"w": tensor([0.0])}, {})
+    for weighting, mean in (("equal", 3.0), ("samples", 15 / 4)):
+        result = TwoStages(weighting, None).apply({}, Partition(()), models, updates)
+        assert result.models.shared["w"].tolist() == pytest.approx([mean])
+
+
+def test_no_sites_private_queries_become_the_average_the_first_ones_included(federate):  # noqa: F811
+    federation = federate(make_job("feddp")).run()
+    kept = []
+    for name in names(3):
+        _, tensors, _ = (
+            federation.sites[name]._files(federation.server.job, federation.server.folder.name).load()
+        )
+        kept.append(tensors[f"local/{Q}"])
+    assert not any(
+        Q in pieces for pieces in [federation.server.models.shared, *federation.server.models.mixed.values()]
+    )
+    mean = torch.stack(kept).mean(0)
+    assert all(not torch.allclose(value, mean) for value in kept)
+
+
+def two_stage_updates(step):
+    values = [(1.0, 10.0), (2.0, 20.0), (6.0, 60.0)]
+    return [
+        Update(site, 0, {Q: tensor([q + step]), W: tensor([w + step])}, samples=1)
+        for site, (q, w) in zip(names(3), values, strict=True)
+    ]
+
+
+def test_stage_two_freezes_all_models_and_leaves_every_site_its_own():
+    aggregator = TwoStages("equal", 2)
+    models = Models({}, {site: {Q: tensor([0.0]), W: tensor([0.0])} for site in names(3)})
+    state = aggregator.init(BOTH, models, profiles(3))
+    first = aggregator.apply(state, BOTH, models, two_stage_updates(0))
+    assert [first.models.mixed[s][Q].item() for s in names(3)] == [1, 2, 6]
+    assert [first.models.mixed[s][W].item() for s in names(3)] == [30, 30, 30]
+    assert not first.models.broadcast and first.report == {"stage": 1}
+    second = aggregator.apply(first.state, BOTH, first.models, two_stage_updates(1))
+    assert [second.models.mixed[s][W].item() for s in names(3)] == [11, 21, 61]
+    teachers = second.models.broadcast["teachers"]
+    assert {name: value.item() for name, value in teachers.items()} == {
+        f"{i}/{n}": v for i, (q, w) in enumerate([(2, 11), (3, 21), (7, 61)]) for n, v in ((Q, q), (W, w))
+    }
+    third = aggregator.apply(second.state, BOTH, second.models, two_stage_updates(5))
+    assert third.models.broadcast["teachers"].keys() == teachers.keys()
+    assert all(torch.equal(third.models.broadcast["teachers"][n], v) for n, v in teachers.items())
+    assert [third.models.mixed[s][W].item() for s in names(3)] == [15, 25, 65]
+
+
+def test_disagreement_is_the_deviation_of_probabilities_over_the_images_maximum():
+    """Two models, one image of two pixels: they agree on the first, and are 0.9 against 0.5 on the second."""
+    ways = [[0.8, 0.9], [0.8, 0.5]]
+    logits = [torch.tensor([[[[math.log(p / (1 - p)) for p in way]], [[0.0, 0.0]]]]) for way in ways]
+    torch.testing.assert_close(disagreement(logits), torch.tensor([[[0.0, 1.0]]]))
+    deviation = [abs(0.9 - 0.5) / 2, abs(0.8 - 0.6) / 2]  # of a third pixel whose models are 0.8 and 0.6
+    ways = [[0.9, 0.8], [0.5, 0.6]]
+    logits = [torch.tensor([[[[math.log(p / (1 - p)) for p in way]], [[0.0, 0.0]]]]) for way in ways]
+    torch.testing.assert_close(disagreement(logits)[0, 0, 1].item(), deviation[1] / deviation[0])
+    assert disagreement([logits[0], logits[0]]).abs().max() == 0
+
+
+def test_strength_zero_is_the_task_alone_and_stage_two_weighs_pixels():
+    torch.manual_seed(0)
+    network = build_network(load_bundle("pvt_fpn").network).eval()
+    own = network.state_dict()
+    other = {n: v + 0.1 * torch.randn_like(v) for n, v in own.items()}
+    teachers = {f"0/{n}": v for n, v in own.items()} | {f"1/{n}": v for n, v in other.items()}
+    context = Context(1, segmentation_loss, torch.Generator(), broadcast={"teachers": teachers})
+    batch = {"image": torch.rand(1, 3, 32, 32), "label": torch.randint(0, 4, (1, 32, 32))}
+    off, on = (
+        load_method("feddp", fine_tune_from=1, strength=s).objective(network, batch, context)
+        for s in (0.0, 2.0)
+    )
+    assert off[1].value == 0 and torch.equal(off[0].value, on[0].value) and on[1].value > 0
+
+
+def test_a_run_with_both_stages_ends_and_resumes(federate, tmp_path):  # noqa: F811
+    job = make_job("feddp", rounds=3, arguments={"fine_tune_from": 1})
+    straight = federate(job, folder=tmp_path / "a").run()
+    federate(job, folder=tmp_path / "b").run(until=2)
+    again = federate(job, folder=tmp_path / "b", resume=True).run()
+    a, b = straight.weights(), again.weights()
+    assert all(torch.equal(a[n], b[n]) for n in a)
+    assert [r["stage"] for r in again.server.records if r["kind"] == "aggregation"] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("wrong", [{"weighting": "votes"}, {"fine_tune_from": 0}, {"strength": -1.0}])
+def test_wrong_arguments_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=f"feddp: {next(iter(wrong))}"):
+        load_method("feddp", **wrong)
