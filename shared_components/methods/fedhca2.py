@@ -1,0 +1,272 @@
+"""FedHCA2: Lu et al., Towards Hetero-Client Federated Multi-Task Learning, CVPR 2024 (arXiv 2311.13250).
+
+Encoders take a conflict-averse direction from all sites, decoders what cross-attention finds in the others'
+changes, and learned weights say how much (aggregators/conflict.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.aggregators.conflict import attention, conflict_averse, hyper_step, inner_products
+from shared_components.aggregators.groups import first_groups, groups_of
+from shared_components.aggregators.mean import in_site_order
+from shared_components.aggregators.sensitivity import normalised_entropy
+from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update, site_order
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Partition, Pieces, Role, Slice
+
+ENCODER = ("encoder",)
+DECODERS = ("decoder_global", "decoder_personal")
+
+
+def build(
+    *,
+    encoder: Sequence[str] = ENCODER,
+    decoders: Sequence[str] = DECODERS,
+    conflict: float = 0.4,
+    alpha: float = 0.1,
+    beta: float = 0.1,
+    hyper_rate: float = 0.01,
+    momentum: float = 0.9,
+    weight_decay: float = 1e-4,
+) -> Method:
+    """Return FedHCA2.
+
+    Args:
+        encoder: Top-level modules that take the conflict-averse direction.
+        decoders: Top-level modules that attend to the other sites'. What is in neither stays at the site.
+        conflict: c of CAGrad: how far its direction may lie from the mean change; 0 is the mean.
+        alpha: How much of the direction encoders take at first.
+        beta: How much of the attended changes decoders take at first.
+        hyper_rate: Learning rate of alpha and beta; 0 keeps them.
+        momentum: Of their optimizer.
+        weight_decay: Of their optimizer.
+    """
+    if both := sorted(set(encoder) & set(decoders)):
+        raise ValueError(f"fedhca2: {both[0]} is named in encoder and in decoders; name it once")
+    if not encoder:
+        raise ValueError("fedhca2: encoder names no module; name at least one, such as 'encoder'")
+    for name, value in (("conflict", conflict), ("momentum", momentum)):
+        if not 0 <= value < 1:
+            raise ValueError(f"fedhca2: {name} is {value}; it lies in [0, 1)")
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if not 0 <= value <= 1:
+            raise ValueError(f"fedhca2: {name} is {value}; it lies in [0, 1]")
+    for name, value in (("hyper_rate", hyper_rate), ("weight_decay", weight_decay)):
+        if not value >= 0:
+            raise ValueError(f"fedhca2: {name} is {value}; it is not negative")
+    return Method(
+        name="fedhca2",
+        rule=EncoderAndDecoders(frozenset(encoder), frozenset(decoders)),
+        objective=segmentation_objective,
+        aggregator=HyperWeights(
+            frozenset(encoder), conflict, alpha, beta, rate=hyper_rate, inertia=momentum, decay=weight_decay
+        ),
+        multi_task=True,
+        steps_at_server=True,
+        trained_at_server=("alpha/", "beta/"),
+        label="FedHCA2",
+        paper="Lu et al., CVPR 2024, arXiv 2311.13250",
+        summary=Summary(
+            partition="encoder and decoders MIXED, classifiers LOCAL",
+            objective="segmentation",
+            aggregator="learned shares of a conflict-averse direction (encoder) and of cross-attention between "
+            "changes (decoders)",
+            secure_sums="no: sites' changes are compared with each other",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class EncoderAndDecoders:
+    """Encoder and decoders are MIXED, a decoder's module (weight and bias) being a layer; the rest is LOCAL."""
+
+    encoder: frozenset[str]
+    decoders: frozenset[str]
+
+    def __call__(self, name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+        """Return the whole tensor's role."""
+        top = name.partition(".")[0]
+        if top in self.encoder:
+            return (Slice(Role.MIXED, layer=top),)
+        if top in self.decoders:
+            return (Slice(Role.MIXED, layer=name.rpartition(".")[0]),)
+        return (Slice(Role.LOCAL),)
+
+
+@dataclass(frozen=True)
+class HyperWeights:
+    """The server's step.
+
+    The state holds every site's task (``group/``), alpha and beta with the momentum of their optimizer, and of
+    the last round what they were multiplied with: U (``direction/``) and, of the sites that took part
+    (``moved/``), the attended changes (``attended/``).
+    """
+
+    encoder: frozenset[str]
+    conflict: float
+    alpha: float
+    beta: float
+    rate: float
+    inertia: float
+    decay: float
+
+    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
+        """Return the first alpha per site and beta per site and layer of a decoder."""
+        state = first_groups(profiles)
+        count = len(self._decoder_layers(partition))
+        for site in site_order(profile.site for profile in profiles):
+            state[f"alpha/{site}"] = torch.tensor(self.alpha, dtype=torch.float64)
+            state[f"beta/{site}"] = torch.full((count,), self.beta, dtype=torch.float64)
+            state[f"momentum/alpha/{site}"] = torch.zeros((), dtype=torch.float64)
+            state[f"momentum/beta/{site}"] = torch.zeros(count, dtype=torch.float64)
+        return state
+
+    def apply(
+        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
+    ) -> Aggregation:
+        """Learn alpha and beta from this round's changes, then combine the changes; absent sites keep all."""
+        updates, layers = in_site_order(updates), self._decoder_layers(partition)
+        changes = {u.site: _changes(u.pieces, models.mixed[u.site]) for u in updates}
+        state = self._learned(state, layers, changes)
+        after = {n: v for n, v in state.items() if not n.startswith(("direction/", "attended/", "moved/"))}
+        new, coefficients = self._encoders(after, partition, models, changes)
+        entropy = 0.0
+        for number, names in enumerate(layers.values()):
+            for name in names:
+                entropy += self._attend(after, number, name, models, changes, new)
+        mixed = dict(models.mixed)
+        for update in updates:
+            after[f"moved/{update.site}"] = torch.tensor(1)
+            mixed[update.site] = {
+                name: new[update.site].get(name, value) for name, value in update.pieces.items()
+            }
+        report: dict[str, Any] = {
+            "groups": groups_of(after),
+            "alpha": {site: float(after[f"alpha/{site}"].clamp(0, 1)) for site in changes},
+            "beta": {site: _mean(after[f"beta/{site}"].clamp(0, 1)) for site in changes},
+            "conflict": dict(zip(changes, coefficients.tolist(), strict=True)),
+        }
+        if layers:
+            report["entropy"] = {"attention": entropy / sum(map(len, layers.values()))}
+        return Aggregation(after, Models(models.shared, mixed), report)
+
+    def _decoder_layers(self, partition: Partition) -> dict[str, list[str]]:
+        layers = partition.mixed_layers.items()
+        return {layer: names for layer, names in layers if layer.partition(".")[0] not in self.encoder}
+
+    def _encoder_names(self, partition: Partition) -> list[str]:
+        pieces = partition.with_roles(Role.MIXED).items()
+        return [name for name, piece in pieces if piece.layer.partition(".")[0] in self.encoder]
+
+    def _learned(self, state: State, layers: Mapping[str, list[str]], changes: Mapping[str, Pieces]) -> State:
+        """Go down along the last aggregate's gradient with last - current for its own: towards the training."""
+        state = dict(state)
+        direction = _under(state, "direction/")
+        for site, change in changes.items():
+            if f"moved/{site}" not in state:
+                continue
+            attended = _under(state, f"attended/{site}/")
+            slopes = {
+                "alpha": -_dot(direction, change, direction),
+                "beta": -torch.stack(
+                    [_dot(attended, change, [n for n in names if n in attended]) for names in layers.values()]
+                    or [torch.zeros(0, dtype=torch.float64)]
+                ).reshape(-1),
+            }
+            for kind, slope in slopes.items():
+                state[f"{kind}/{site}"], state[f"momentum/{kind}/{site}"] = hyper_step(
+                    state[f"{kind}/{site}"],
+                    slope,
+                    state[f"momentum/{kind}/{site}"],
+                    rate=self.rate,
+                    decay=self.decay,
+                    inertia=self.inertia,
+                )
+        return state
+
+    def _encoders(
+        self, after: State, partition: Partition, models: Models, changes: Mapping[str, Pieces]
+    ) -> tuple[dict[str, Pieces], Tensor]:
+        """theta_i = last + mean change of the sites with the same task + clamp(alpha_i, 0, 1) U."""
+        groups = groups_of(after)
+        sites = list(changes)
+        names = [n for n in self._encoder_names(partition) if all(n in c for c in changes.values())]
+        coefficients = conflict_averse(inner_products(list(changes.values()), names), self.conflict)
+        new: dict[str, Pieces] = {site: {} for site in sites}
+        for name in names:
+            stacked = torch.stack([changes[site][name] for site in sites])  # (K, ...)
+            direction = torch.tensordot(coefficients, stacked, dims=1)
+            after[f"direction/{name}"] = direction.to(torch.float32)
+            for site in sites:
+                last = models.mixed[site][name]
+                own = [k for k, other in enumerate(sites) if groups[other] == groups[site]]
+                share = after[f"alpha/{site}"].clamp(0, 1)
+                moved = last.to(torch.float64) + stacked[own].mean(0) + share * direction
+                new[site][name] = moved.to(last.dtype)
+        return new, coefficients
+
+    def _attend(
+        self,
+        after: State,
+        number: int,
+        name: str,
+        models: Models,
+        changes: Mapping[str, Pieces],
+        new: Mapping[str, Pieces],
+    ) -> float:
+        """theta_i = last + change_i + clamp(beta_i, 0, 1) sum_j a_ij change_j over sites with such a tensor.
+
+        Returns:
+            The mean over sites of the entropy of a_i, divided by the log of how many sites there are.
+        """
+        shapes: dict[torch.Size, list[str]] = {}
+        for site, change in changes.items():
+            if name in change:
+                shapes.setdefault(change[name].shape, []).append(site)
+        entropy, count = 0.0, 0
+        for sites in shapes.values():
+            shares = attention([changes[site][name] for site in sites])
+            entropy += sum(
+                normalised_entropy(float(torch.special.entr(row).sum()), len(sites)) for row in shares
+            )
+            count += len(sites)
+            stacked = torch.stack([changes[site][name] for site in sites])
+            for site, row in zip(sites, shares, strict=True):
+                attended = torch.tensordot(row, stacked, dims=1)
+                after[f"attended/{site}/{name}"] = attended.to(torch.float32)
+                last = models.mixed[site][name]
+                share = after[f"beta/{site}"][number].clamp(0, 1)
+                moved = last.to(torch.float64) + changes[site][name] + share * attended
+                new[site][name] = moved.to(last.dtype)
+        return entropy / count if count else 1.0
+
+
+def _changes(pieces: Pieces, before: Pieces) -> Pieces:
+    """Return what training changed, in float64; integer tensors have no change."""
+    return {
+        name: value.to(torch.float64) - before[name].to(torch.float64)
+        for name, value in pieces.items()
+        if value.is_floating_point()
+    }
+
+
+def _under(state: State, prefix: str) -> Pieces:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def _dot(a: Pieces, b: Pieces, names: Sequence[str] | Mapping[str, Tensor]) -> Tensor:
+    total = torch.zeros((), dtype=torch.float64)
+    for name in names:
+        total += (a[name].to(torch.float64) * b[name]).sum()
+    return total
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.mean()) if len(values) else 0.0

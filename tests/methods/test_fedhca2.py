@@ -1,0 +1,205 @@
+"""FedHCA2: the golden vector, both rules in plain loops, what alpha and beta learn, two tasks in a federation."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+import yaml
+
+from shared_components.method import Models, Profile, Update, load_method
+from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.partition import Partition, Piece, Role, partition_network
+
+from ..federation.conftest import TINY, Federation, make_job, scenes  # noqa: F401
+from .toys import mixed, names, step, tensor, updates
+
+build = partial(load_method, "fedhca2")
+ENCODER, WEIGHT, BIAS = "encoder.w", "decoder_global.conv.1.weight", "decoder_global.conv.1.bias"
+OTHER = "decoder_global.conv.10.weight"
+TOY = Partition(
+    tuple(Piece(n, Role.MIXED, layer=n.rpartition(".")[0] or n) for n in (ENCODER, WEIGHT, BIAS, OTHER))
+)
+SIZES = {ENCODER: 4, WEIGHT: 3, BIAS: 1, OTHER: 2}
+TASKS = ["parts", "whole", "parts"]
+
+
+def draw(generator, scale=1.0):
+    return {n: scale * torch.randn(k, generator=generator, dtype=torch.float64) for n, k in SIZES.items()}
+
+
+def toy(seed=0, tasks=TASKS, **arguments):
+    """A method's aggregator, its first state, models of the sites' own and one round's updates."""
+    generator = torch.Generator().manual_seed(seed)
+    aggregator, sites = build(**arguments).aggregator, names(len(tasks))
+    models = Models({}, {site: draw(generator) for site in sites})
+    state = aggregator.init(TOY, models, [Profile(s, 9, (t,)) for s, t in zip(sites, tasks, strict=True)])
+    return aggregator, state, models, trained(models, generator)
+
+
+def trained(models, generator):
+    return [
+        Update(site, 0, {n: own[n] + change for n, change in draw(generator).items()})
+        for site, own in models.mixed.items()
+    ]
+
+
+def change(update, models, name):
+    pairs = zip(update.pieces[name].tolist(), models.mixed[update.site][name].tolist(), strict=True)
+    return [a - b for a, b in pairs]
+
+
+def dot(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def attended(own, others):
+    scores = [math.exp(dot(own, other) / math.sqrt(len(own))) for other in others]
+    return [
+        sum(s * other[k] for s, other in zip(scores, others, strict=True)) / sum(scores)
+        for k in range(len(own))
+    ]
+
+
+def test_the_golden_vector_of_cross_attention():
+    deltas = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+    result = step(
+        build().aggregator, mixed([[0.0, 0.0]] * 3), updates(deltas, samples=[1, 5, 2]), role=Role.MIXED
+    )
+    expected = [[1.080222, 0.059889], [0.059889, 1.080222], [1.075174, 1.075174]]
+    for site, values in zip(names(3), expected, strict=True):
+        assert result.models.mixed[site]["w"].tolist() == pytest.approx(values, abs=1e-6)
+
+
+def test_encoder_and_decoders_are_mixed_and_classifiers_stay():
+    partition = partition_network(PvtFpn(out_channels=4), build().rule)
+    tops = {role: {p.tensor.split(".")[0] for p in partition if p.role is role} for role in Role}
+    assert tops[Role.MIXED] == {"encoder", "decoder_global", "decoder_personal"}
+    assert tops[Role.LOCAL] == {"head_global", "head_personal"} and not tops[Role.GLOBAL]
+    layers = partition.mixed_layers
+    assert layers["decoder_global.lateral.0"] == [f"decoder_global.lateral.0.{n}" for n in ("weight", "bias")]
+    assert "encoder" in layers and all(len(names) <= 2 for n, names in layers.items() if n != "encoder")
+
+
+def test_decoders_equal_plain_loops():
+    aggregator, state, models, sent = toy()
+    found = aggregator.apply(state, TOY, models, sent).models.mixed
+    for name in (WEIGHT, BIAS, OTHER):
+        deltas = [change(u, models, name) for u in sent]
+        for update, own in zip(sent, deltas, strict=True):
+            more = attended(own, deltas)
+            last = models.mixed[update.site][name].tolist()
+            expected = [a + b + 0.1 * c for a, b, c in zip(last, own, more, strict=True)]
+            assert found[update.site][name].tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_encoders_equal_plain_loops_with_the_reported_direction():
+    aggregator, state, models, sent = toy()
+    result = aggregator.apply(state, TOY, models, sent)
+    share = list(result.report["conflict"].values())
+    deltas = [change(u, models, ENCODER) for u in sent]
+    direction = [sum(w * d[k] for w, d in zip(share, deltas, strict=True)) for k in range(4)]
+    for i, update in enumerate(sent):
+        same = [deltas[j] for j in range(3) if TASKS[j] == TASKS[i]]
+        last = models.mixed[update.site][ENCODER].tolist()
+        expected = [last[k] + sum(d[k] for d in same) / len(same) + 0.1 * direction[k] for k in range(4)]
+        assert result.models.mixed[update.site][ENCODER].tolist() == pytest.approx(expected, abs=1e-12)
+    assert result.report["groups"] == {"site-1": 0, "site-2": 1, "site-3": 0}
+    assert 0 <= result.report["entropy"]["attention"] <= 1
+
+
+def test_alpha_and_beta_of_zero_keep_what_each_site_trained():
+    aggregator, state, models, sent = toy(tasks=["a", "b", "c"], alpha=0.0, beta=0.0, hyper_rate=0.0)
+    found = aggregator.apply(state, TOY, models, sent).models.mixed
+    for update in sent:
+        for name, value in update.pieces.items():
+            torch.testing.assert_close(found[update.site][name], value, rtol=0, atol=1e-12)
+
+
+def test_alpha_and_beta_learn_as_automatic_differentiation_says():
+    """Second round: backward(last outputs, last - current), SGD with momentum; here on a graph of its own."""
+    aggregator, state, models, sent = toy()
+    first = aggregator.apply(state, TOY, models, sent)
+    again = trained(first.models, torch.Generator().manual_seed(7))
+    second = aggregator.apply(first.state, TOY, first.models, again)
+    for i, update in enumerate(again):
+        alpha = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+        beta = torch.full((2,), 0.1, dtype=torch.float64, requires_grad=True)  # conv.1 and conv.10
+        share = list(first.report["conflict"].values())
+        deltas = {n: [tensor(change(u, models, n)) for u in sent] for n in SIZES}
+        outputs = {
+            ENCODER: alpha.clamp(0, 1) * sum(w * d for w, d in zip(share, deltas[ENCODER], strict=True))
+        }
+        for name, number in ((WEIGHT, 0), (BIAS, 0), (OTHER, 1)):
+            others = [d.tolist() for d in deltas[name]]
+            outputs[name] = beta.clamp(0, 1)[number] * tensor(attended(others[i], others))
+        backwards = {n: -tensor(change(update, first.models, n)) for n in SIZES}
+        torch.autograd.backward([outputs[n] for n in SIZES], [backwards[n] for n in SIZES])
+        torch.optim.SGD([alpha, beta], lr=0.01, momentum=0.9, weight_decay=1e-4).step()
+        assert float(second.state[f"alpha/{update.site}"]) == pytest.approx(float(alpha.detach()), abs=1e-7)
+        assert second.state[f"beta/{update.site}"].tolist() == pytest.approx(beta.tolist(), abs=1e-7)
+
+
+def test_what_helped_gets_a_larger_share_and_the_first_round_teaches_nothing():
+    aggregator, state, models, sent = toy()
+    first = aggregator.apply(state, TOY, models, sent)
+    assert float(first.state["alpha/site-1"]) == 0.1
+    for sign, grows in ((1, True), (-1, False)):
+        moved = [
+            Update(s, 1, {n: v + sign * first.state.get(f"direction/{n}", 0) for n, v in own.items()})
+            for s, own in first.models.mixed.items()
+        ]
+        second = aggregator.apply(first.state, TOY, first.models, moved)
+        assert (float(second.state["alpha/site-1"]) > 0.1) is grows
+
+
+def test_an_absent_site_keeps_its_models_and_weights_and_learns_nothing_from_a_round_without_it():
+    aggregator, state, models, sent = toy()
+    first = aggregator.apply(state, TOY, models, sent[:2])
+    assert first.models.mixed["site-3"] == models.mixed["site-3"]
+    second = aggregator.apply(first.state, TOY, first.models, trained(first.models, torch.Generator()))
+    assert float(second.state["alpha/site-3"]) == 0.1 and float(second.state["alpha/site-1"]) != 0.1
+
+
+def test_tensors_of_other_shapes_are_not_attended_to():
+    models = Models({}, {"site-1": {"w": tensor([0.0, 0.0])}, "site-2": {"w": tensor([0.0, 0.0, 0.0])}})
+    sent = [Update("site-1", 0, {"w": tensor([1.0, 2.0])}), Update("site-2", 0, {"w": tensor([1.0, 0, 0])})]
+    result = step(build().aggregator, models, sent, role=Role.MIXED)
+    assert result.models.mixed["site-1"]["w"].tolist() == pytest.approx([1.1, 2.2])
+    assert result.models.mixed["site-2"]["w"].tolist() == pytest.approx([1.1, 0, 0])
+
+
+def test_two_tasks_exchange_encoders_and_decoders_and_keep_their_classifiers(scenes, tmp_path):  # noqa: F811
+    files = []
+    for number, classes in enumerate(("parts", "shaft_manipulator")):
+        config = yaml.safe_load(scenes[number].read_text())
+        config |= {"root": str(scenes[number].parent / config["root"]), "classes": classes}
+        files.append(tmp_path / f"task-{number}" / "site.yaml")
+        files[-1].parent.mkdir()
+        files[-1].write_text(yaml.safe_dump(config))
+    job = make_job("fedhca2", training={**TINY, "iterations": 1})
+    federation = Federation(job, tmp_path / "runs", files, ("a", "b")).run().finish()
+    records = [r for r in federation.server.records if r["kind"] == "aggregation"]
+    assert records[0]["groups"] == {"a": 0, "b": 1} and records[0]["alpha"] == {"a": 0.1, "b": 0.1}
+    assert records[1]["alpha"] != records[0]["alpha"] and records[1]["beta"] != records[0]["beta"]
+    mixed = federation.server.models.mixed
+    assert not any(name.startswith("head") for name in mixed["a"])
+    assert all(torch.isfinite(value).all() for own in mixed.values() for value in own.values())
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"encoder": []}, "encoder names no module"),
+        ({"decoders": ["encoder"]}, "name it once"),
+        ({"conflict": 1.0}, "conflict"),
+        ({"alpha": 1.5}, "alpha"),
+        ({"beta": -0.1}, "beta"),
+        ({"hyper_rate": -1}, "hyper_rate"),
+        ({"momentum": 1}, "momentum"),
+        ({"weight_decay": -1}, "weight_decay"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        build(**arguments)
