@@ -91,6 +91,18 @@ class PvtFpn(nn.Module):
         shared, _ = self.encode(image)
         return _enlarge(self.head_global(self.decoder_global(shared)))
 
+    def forward_features(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Predict, and return what the classifiers read.
+
+        Args and errors as in `forward_parts`.
+
+        Returns:
+            "pred" of `forward_parts`, and the sum of both decoders' maps, (B, 128, H/4, W/4).
+        """
+        shared, own = self.encode(image)
+        maps = self.decoder_global(shared), self.decoder_personal(own)
+        return _enlarge(self.head_global(maps[0])) + _enlarge(self.head_personal(maps[1])), maps[0] + maps[1]
+
     def encode(self, image: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Return both halves of the four feature maps: the channels of the shared decoder and of the own one."""
         _B, C, H, W = image.shape

@@ -1,0 +1,245 @@
+"""FedSeg: Miao et al., FedSeg: Class-Heterogeneous Federated Learning for Semantic Segmentation, CVPR 2023.
+
+Two parts: a cross-entropy that does not punish a site's classes as background of another batch (BackCE), and a
+contrast of pixels with all sites' class prototypes, which pulls local features towards the common ones.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shared_components.aggregators.mean import WeightedMean, in_site_order
+from shared_components.method import (
+    Aggregation,
+    Batch,
+    Context,
+    Extras,
+    Method,
+    Models,
+    Profile,
+    State,
+    Summary,
+    Term,
+    Update,
+)
+from shared_components.partition import Partition, Pieces, Role, everything, paste
+
+TwoPaths = Any  # a network with forward_features: `networks.pvt_fpn.PvtFpn`
+
+PROTOTYPES = "prototypes"
+IGNORED = 255
+EPSILON = 1e-7
+WIDEST = 4096  # a prototype is a class's mean feature, not a map of the frame
+
+
+def build(
+    *,
+    temperature: float = 0.07,
+    weight: float = 1.0,
+    anchors: int = 4096,
+    prototype_images: int = 16,
+) -> Method:
+    """Return FedSeg.
+
+    Args:
+        temperature: Of the contrast; 0.07 as released.
+        weight: Of the contrast in the loss; 1 as released, 0 leaves BackCE alone.
+        anchors: Pixels of a batch that are contrasted at most, drawn anew each step; 4096 as released.
+        prototype_images: Training frames from which a site takes its class prototypes in each round.
+    """
+    if temperature <= 0:
+        raise ValueError(f"fedseg: temperature is {temperature}; it must be positive")
+    if weight < 0:
+        raise ValueError(f"fedseg: weight is {weight}; it must be 0 or more")
+    if anchors < 1 or prototype_images < 1:
+        raise ValueError(
+            f"fedseg: anchors {anchors} and prototype_images {prototype_images} must be 1 or more"
+        )
+    return Method(
+        name="fedseg",
+        rule=everything(Role.GLOBAL),
+        objective=BackgroundAndContrast(temperature, weight, anchors),
+        aggregator=WithPrototypes(),
+        measure=measure_prototypes,
+        measure_images=prototype_images,
+        extras={PROTOTYPES: check_prototypes},
+        label="FedSeg",
+        paper="Miao et al., CVPR 2023",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="cross-entropy with a background of absent classes; contrast of pixels with all sites' class "
+            "prototypes",
+            aggregator="mean weighted by samples; every site's prototypes to all",
+            secure_sums="no: every site's prototypes are told apart; the weights alone are a sum",
+        ),
+    )
+
+
+def background_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
+    """BackCE: classes absent from the batch together are its background.
+
+    The probabilities of absent classes are summed into one more channel, to which pixels labelled 255 belong.
+    Where no class is absent such pixels are ignored.
+
+    Args:
+        logits: (B, C, H, W).
+        label: (B, H, W) int64, class ids or 255.
+
+    Returns:
+        The mean of -log(p + 1e-7) over the pixels that count; 0 where none does.
+    """
+    classes = logits.shape[1]
+    present = [c for c in range(classes) if bool((label == c).any())]
+    absent = [c for c in range(classes) if c not in present]
+    probability = logits.float().softmax(1)
+    channels = probability[:, present]  # (B, P, H, W)
+    target = torch.full_like(label, IGNORED)
+    for position, c in enumerate(present):
+        target[label == c] = position
+    if absent:
+        channels = torch.cat([channels, probability[:, absent].sum(1, keepdim=True)], 1)
+        target[label == IGNORED] = len(present)
+    if not bool((target != IGNORED).any()):
+        return logits.sum() * 0
+    return F.nll_loss((channels + EPSILON).log(), target, ignore_index=IGNORED)
+
+
+def pixel_contrast(
+    features: Tensor, labels: Tensor, prototypes: Tensor, prototype_labels: Tensor, temperature: float
+) -> Tensor:
+    """Contrast pixels with prototypes: -log of the softmax share of those of the pixel's own class.
+
+    Args:
+        features: (N, D), of length 1.
+        labels: (N,) class ids.
+        prototypes: (M, D), of length 1, several per class: one per site.
+        prototype_labels: (M,) class ids.
+        temperature: Divides the cosines.
+
+    Returns:
+        The mean over the pixels whose class has a prototype; for a class with several, over these, too.
+    """
+    cosines = features @ prototypes.T / temperature  # (N, M)
+    own = labels[:, None] == prototype_labels[None]  # (N, M)
+    shares = cosines.log_softmax(1)
+    counted = own.any(1)
+    if not bool(counted.any()):
+        return features.sum() * 0
+    each = (shares * own).sum(1)[counted] / own.sum(1)[counted]
+    return -each.mean()
+
+
+@dataclass(frozen=True)
+class BackgroundAndContrast:
+    """BackCE, and from the second round on the contrast with the prototypes of all sites."""
+
+    temperature: float
+    weight: float
+    anchors: int
+
+    def __call__(self, network: TwoPaths, batch: Batch, context: Context) -> list[Term]:
+        image, label = batch["image"], batch["label"]
+        if PROTOTYPES not in context.broadcast or self.weight == 0:
+            return [Term("segmentation", background_cross_entropy(network(image), label))]
+        logits, features = network.forward_features(image)
+        pixels, labels = flat_pixels(features, label)
+        if len(pixels) > self.anchors:
+            chosen = torch.randperm(len(pixels), generator=context.generator)[: self.anchors].to(
+                pixels.device
+            )
+            pixels, labels = pixels[chosen], labels[chosen]
+        prototypes, classes = (value.to(pixels.device) for value in gathered(context.broadcast[PROTOTYPES]))
+        contrast = pixel_contrast(pixels, labels, prototypes, classes, self.temperature)
+        return [
+            Term("segmentation", background_cross_entropy(logits, label)),
+            Term("contrast", self.weight * contrast),
+        ]
+
+
+def flat_pixels(features: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (N, D) features of length 1 and their (N,) labels, nearest at the features' size; 255 is left out."""
+    _B, D, H, W = features.shape
+    small = F.interpolate(label[:, None].float(), size=(H, W), mode="nearest")[:, 0].long()  # (B, H, W)
+    pixels = (
+        F.normalize(features.float(), dim=1).permute(0, 2, 3, 1).reshape(-1, D)
+    )  # (B, D, H, W) -> (B*H*W, D)
+    labels = small.reshape(-1)
+    known = labels != IGNORED
+    return pixels[known], labels[known]
+
+
+def measure_prototypes(
+    network: TwoPaths, batches: Iterable[Batch], context: Context, partition: Partition
+) -> Extras:
+    """Return each class's mean feature under the model that was received, and which classes the frames show."""
+    received = copy.deepcopy(network).eval()
+    paste(context.received, partition, received.state_dict())
+    sums, counts = torch.zeros(0), torch.zeros(0)
+    for batch in batches:
+        with torch.no_grad():
+            logits, features = received.forward_features(batch["image"])
+        pixels, labels = flat_pixels(features, batch["label"])
+        if not len(sums):
+            sums, counts = torch.zeros(logits.shape[1], pixels.shape[1]), torch.zeros(logits.shape[1])
+        sums.index_add_(0, labels.cpu(), pixels.cpu())
+        counts += torch.bincount(labels.cpu(), minlength=len(counts))
+    means = F.normalize(sums / counts.clamp_min(1)[:, None], dim=1)
+    return {PROTOTYPES: {"mean": means, "present": (counts > 0).float()}}
+
+
+def check_prototypes(group: Pieces, shared: Pieces) -> None:
+    """Accept one vector of at most 4096 numbers per class, and whether the class is there.
+
+    Raises:
+        ValueError: It is anything else.
+    """
+    if set(group) != {"mean", "present"}:
+        raise ValueError(f"it holds {sorted(group)}; prototypes are 'mean' and 'present'")
+    mean, present = group["mean"], group["present"]
+    if mean.dim() != 2 or present.shape != mean.shape[:1] or mean.shape[1] > WIDEST:
+        raise ValueError(
+            f"mean is {tuple(mean.shape)} and present {tuple(present.shape)}; one row per class is due"
+        )
+    classes = shared["head_global.bias"].shape[0] if "head_global.bias" in shared else mean.shape[0]
+    if len(mean) != classes:
+        raise ValueError(f"it has {len(mean)} prototypes for {classes} classes")
+
+
+def gathered(group: Pieces) -> tuple[Tensor, Tensor]:
+    """Return all sites' prototypes (M, D) and their classes (M,), without absent classes."""
+    numbers = sorted({int(name.partition("/")[0]) for name in group})
+    rows, classes = [], []
+    for number in numbers:
+        there = group[f"{number}/present"] > 0
+        rows.append(group[f"{number}/mean"][there])
+        classes.append(torch.nonzero(there)[:, 0])
+    return torch.cat(rows), torch.cat(classes)
+
+
+@dataclass(frozen=True)
+class WithPrototypes:
+    """FedAvg's mean, and every site's prototypes for all sites' next round."""
+
+    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
+        """Return the empty state."""
+        return {}
+
+    def apply(
+        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
+    ) -> Aggregation:
+        """Return the mean and the prototypes, numbered in the order of the sites."""
+        updates = in_site_order(updates)
+        result = WeightedMean().apply(state, partition, models, updates)
+        sent = {
+            f"{number}/{name}": value
+            for number, update in enumerate(updates)
+            for name, value in update.extras[PROTOTYPES].items()
+        }
+        return Aggregation(state, Models(result.models.shared, models.mixed, {PROTOTYPES: sent}))
