@@ -1,16 +1,19 @@
 """`surgfl compare`: methods beside each other on one set of sites."""
 
 import argparse
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from shared_components.comparison import plan, sites
 from shared_components.comparison.output import as_markdown, write_all
 from shared_components.comparison.results import Comparison, read_results
 from shared_components.comparison.schedule import carry_out_all, side_by_side
-from shared_components.comparison.tables import all_grids
+from shared_components.comparison.tables import added_share, all_grids
 
 HELP = "train several methods on the same sites and write the papers' tables"
 
@@ -26,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sites", type=Path, metavar="DIR", help="folder with <site>/site.yaml; default: synthetic sites"
     )
-    parser.add_argument("--held-out", default="", metavar="SITE", help="the one of --sites that never trains")
+    parser.add_argument(
+        "--held-out", default="", metavar="SITE", help="the one of --sites that never trains, or a site.yaml"
+    )
     parser.add_argument("--out", type=Path, default=Path("comparison"), help="default: %(default)s")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs side by side; default: what fits")
     parser.add_argument("--threads", type=int, default=1, help="of each run; default: %(default)s")
@@ -35,6 +40,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--learning-rate", type=float)
     parser.add_argument("--size", metavar="HxW", help="of the network's input, multiples of 32")
+    parser.add_argument(
+        "--argument",
+        action="append",
+        default=[],
+        metavar="METHOD.KEY=VALUE",
+        help="of a method; may be repeated",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,22 +55,54 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ValueError: an argument cannot be used; nothing was started.
     """
+    began = time.monotonic()
     preset = plan.of_methods(args.methods.split(",")) if args.methods else plan.preset_named(args.preset)
+    preset = plan.with_arguments(preset, arguments(args.argument))
     runs = planned(args, preset)
     for one in runs:
         one.check()
-    jobs = args.jobs or side_by_side(args.threads)
-    print(f"{preset.title}: {len(runs)} runs, {jobs} side by side, in {args.out}/runs", flush=True)
+    root, jobs = args.out / "runs", args.jobs or side_by_side(runs[0])
+    print(f"{preset.title}: {len(runs)} runs, {jobs} side by side, logs in {root}/*/log.txt", flush=True)
     try:
-        reasons = carry_out_all(runs, args.out / "runs", jobs=jobs, say=lambda text: print(text, flush=True))
+        reasons = carry_out_all(runs, root, jobs=jobs, say=lambda text: print(text, flush=True))
     except KeyboardInterrupt:
-        print(f"interrupted; the same command goes on where it stopped (state in {args.out}/runs)")
+        _write(preset, runs, root, {})
+        print(f"interrupted; the same command goes on where it stopped (state in {root})")
         return 130
-    results = read_results(runs, args.out / "runs", reasons)
-    comparison = Comparison(preset.title, preset.layout, preset.tick_names, tuple(runs[0].sites), results)
-    files = write_all(comparison, args.out)
-    print("", as_markdown(all_grids(comparison)[0]), "", *map(str, files), sep="\n")
+    comparison, files = _write(preset, runs, root, reasons)
+    print("", as_markdown(all_grids(comparison)[0]), "", *map(str, files), "", sep="\n")
+    print(_time_taken(comparison, time.monotonic() - began))
     return 1 if reasons else 0
+
+
+def _write(
+    preset: plan.Preset, runs: Sequence[plan.Run], root: Path, reasons: Mapping[str, str]
+) -> tuple[Comparison, list[Path]]:
+    results = read_results(runs, root, reasons)
+    comparison = Comparison(preset.title, preset.layout, preset.tick_names, tuple(runs[0].sites), results)
+    return comparison, write_all(comparison, root.parent)
+
+
+def _time_taken(comparison: Comparison, wall: float) -> str:
+    text = f"{wall:.0f} s now"
+    share = added_share(comparison)
+    return text if share is None else f"{text}; scoring added {100 * share:.0f}% to a run's training"
+
+
+def arguments(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Read ``qfedavg.q=2`` as {"qfedavg": {"q": 2}}.
+
+    Raises:
+        ValueError: It has another form.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        left, equals, value = text.partition("=")
+        method, dot, key = left.partition(".")
+        if not (equals and dot and method and key):
+            raise ValueError(f"--argument is {text!r}; give a method's argument such as qfedavg.q=2")
+        found.setdefault(method, {})[key] = yaml.safe_load(value)
+    return found
 
 
 def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:

@@ -4,28 +4,57 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from operator import methodcaller
 from pathlib import Path
 
-from shared_components.comparison.results import METRICS, Comparison, Result
-from shared_components.comparison.tables import Cell, Grid, all_grids
+from shared_components.comparison.results import METRICS, Comparison, Result, mean_and_deviation
+from shared_components.comparison.tables import Cell, Grid, all_grids, facts
 from shared_components.reporting.charts import Dots, dot_plot
 from shared_components.reporting.report import TEMPLATES, write_atomically
 
 
 def write_all(comparison: Comparison, out: Path) -> list[Path]:
     """Write every form into a folder and return the files."""
-    grids = all_grids(comparison)
+    plain, grouped = all_grids(comparison), all_grids(comparison, grouped=True)
     texts = {
+        "summary.csv": summary_csv(comparison),
         "scores.csv": scores_csv(comparison),
         "costs.csv": costs_csv(comparison),
-        "tables.md": "\n\n".join(as_markdown(grid) for grid in grids) + "\n",
-        "tables.tex": "\n\n".join(as_latex(grid) for grid in grids) + "\n",
-        "index.html": as_page(comparison, grids),
+        "tables.md": "\n\n".join(as_markdown(grid) for grid in plain) + "\n",
+        "tables.tex": _LATEX_HEAD + "\n\n".join(as_latex(grid) for grid in grouped) + "\n",
+        "index.html": as_page(comparison, grouped),
     }
     for name, text in texts.items():
         write_atomically(out / name, text)
     return [out / name for name in texts]
+
+
+def summary_csv(comparison: Comparison) -> str:
+    """Write one line per row, site and metric: mean and sample standard deviation over seeds.
+
+    Sites are also ``average``, ``worst site`` and ``out of federation``; overlaps in [0, 1], distances in pixels.
+    """
+    head = ("label", "method", "site", "metric", "mean", "deviation", "seeds")
+    return _csv(head, [row for label in comparison.labels for row in _summary_rows(comparison, label)])
+
+
+def _summary_rows(comparison: Comparison, label: str) -> Iterator[tuple]:
+    results = comparison.of(label)
+    for metric in METRICS:
+        places: dict[str, Callable[[Result], float]] = {
+            "average": methodcaller("average", metric),
+            **{site: methodcaller("value", metric, site) for site in comparison.sites},
+            "worst site": methodcaller("worst", metric),
+            "out of federation": methodcaller("held_out", metric),
+        }
+        for place, value in places.items():
+            values = [number for result in results if not math.isnan(number := value(result))]
+            if values:
+                mean, deviation = mean_and_deviation(values)
+                spread = "" if math.isnan(deviation) else deviation
+                yield label, results[0].run.variant.method, place, metric, mean, spread, len(values)
 
 
 def scores_csv(comparison: Comparison) -> str:
@@ -99,15 +128,28 @@ def as_latex(grid: Grid) -> str:
     columns = "l" * grid.labels + "r" * (len(grid.head) - grid.labels)
     body = [" & ".join(map(cell, row)) + " \\\\" for row in grid.rows]
     head = " & ".join(map(latex_text, grid.head)) + " \\\\"
-    lines = ["\\begin{table}", f"\\caption{{{latex_text(grid.title)}}}", f"\\begin{{tabular}}{{{columns}}}"]
-    lines += ["\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"]
-    note = [f"\\\\[2pt] \\footnotesize {latex_text(grid.note)}."] if grid.note else []
-    return "\n".join([*lines, *note, "\\end{table}"])
+    lines = ["\\begin{table*}", "\\centering\\footnotesize", f"\\caption{{{latex_text(grid.title)}}}"]
+    lines += [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", *_latex_groups(grid)]
+    lines += [head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"]
+    note = [f"\n\\smallskip {latex_text(grid.note)}."] if grid.note else []
+    return "\n".join([*lines, *note, "\\end{table*}"])
 
 
+def _latex_groups(grid: Grid) -> list[str]:
+    """Write the headings over several columns, each with a rule below it."""
+    cells, rules, first = [""] * grid.labels, [], grid.labels + 1
+    for name, count in grid.groups:
+        cells.append(f"\\multicolumn{{{count}}}{{c}}{{{latex_text(name)}}}")
+        rules.append(f"\\cmidrule(lr){{{first}-{first + count - 1}}}")
+        first += count
+    return [" & ".join(cells) + " \\\\", " ".join(rules)] if grid.groups else []
+
+
+_LATEX_HEAD = "% Needs \\usepackage{booktabs} and UTF-8.\n\n"
 _LATEX = {
     "\\": "\\textbackslash{}", "&": "\\&", "%": "\\%", "$": "\\$", "#": "\\#", "_": "\\_", "{": "\\{", "}": "\\}",
-    "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "✓": "$\\checkmark$", "–": "--",
+    "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "✓": "$\\surd$", "–": "--",
+    "↑": "$\\uparrow$", "↓": "$\\downarrow$",
     "<": "$<$", ">": "$>$",
 }  # fmt: skip
 
@@ -133,6 +175,6 @@ def as_page(comparison: Comparison, grids: Sequence[Grid]) -> str:
     )
     failed = [result for result in comparison.results if result.scores is None]
     return TEMPLATES.get_template("comparison.html.j2").render(
-        title=comparison.title, grids=grids, chart=chart, sites=comparison.sites, failed=failed,
+        title=comparison.title, grids=grids, chart=chart, failed=failed, facts=facts(comparison),
         done=len(comparison.results) - len(failed), runs=len(comparison.results),
     )  # fmt: skip

@@ -6,11 +6,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from shared_components.bundle_config import bundle_for, load_bundle
+from shared_components.bundle_config import Training, bundle_for, load_bundle
+from shared_components.data.sites import frames, load_site
 from shared_components.method import load_method, method_names
 
 
@@ -163,6 +165,21 @@ def of_methods(names: Sequence[str], *, title: str = "Methods") -> Preset:
     return Preset(title, tuple(Variant(load_method(name).label, name) for name in names))
 
 
+def with_arguments(preset: Preset, arguments: Mapping[str, Mapping[str, Any]]) -> Preset:
+    """Return the table with arguments of methods added to every row of that method.
+
+    Raises:
+        ValueError: No row has a method that is named.
+    """
+    if unused := sorted(set(arguments) - {variant.method for variant in preset.variants}):
+        raise ValueError(f"an argument is given for {unused[0]!r}, which is not compared")
+    changed = (
+        replace(variant, arguments={**variant.arguments, **arguments.get(variant.method, {})})
+        for variant in preset.variants
+    )
+    return replace(preset, variants=tuple(changed))
+
+
 @dataclass(frozen=True)
 class Run:
     """One variant with one seed: everything that its numbers depend on, but for the code.
@@ -184,8 +201,8 @@ class Run:
     def name(self) -> str:
         """A folder name that another setting cannot share: label, seed and a digest of all the rest."""
         slug = re.sub(r"[^a-z0-9]+", "-", self.variant.label.lower()).strip("-")
-        values = self.to_json() | {"sites": {n: _contents(p) for n, p in self.sites.items()}}
-        values["held_out"] = _contents(self.held_out) if self.held_out else ""
+        values = self.to_json() | {"sites": {n: fingerprint(p) for n, p in self.sites.items()}}
+        values["held_out"] = fingerprint(self.held_out) if self.held_out else ""
         values["variant"] = {"method": self.variant.method, "arguments": dict(self.variant.arguments)}
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
         return f"{slug[:60]}-seed-{self.seed}-{digest}"
@@ -207,9 +224,13 @@ class Run:
         Raises:
             ValueError: One sentence.
         """
-        job = self.job()
-        load_method(job["method"], **job["arguments"])
-        load_bundle(job["bundle"], job["training"])
+        load_method(self.variant.method, **self.variant.arguments)
+        self.settings()
+
+    def settings(self) -> Training:
+        """Return the bundle's training section with this run's values in it."""
+        training = {**self.training, "seed": self.seed}
+        return load_bundle(bundle_for(self.variant.method), training).training
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -222,6 +243,21 @@ class Run:
         return cls(**{**values, "variant": variant})
 
 
-def _contents(path: str) -> str:
-    """Return what a site.yaml says; where it lies changes no number."""
-    return Path(path).read_text(encoding="utf-8")
+def fingerprint(path: str) -> str:
+    """Return a digest of a site's description and of its files' names and sizes; where they lie does not count.
+
+    Raises:
+        SiteError: The description is wrong, or a video is missing.
+    """
+    return _fingerprint(path, Path(path).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _fingerprint(path: str, changed: int) -> str:
+    site = load_site(Path(path))
+    digest = hashlib.sha256(Path(path).read_bytes())
+    for split in sorted(site.split):
+        for frame in frames(site, split):
+            files = [(file.name, file.stat().st_size) for file in (frame.image, *frame.masks)]
+            digest.update(json.dumps([split, frame.video, frame.index, files]).encode())
+    return digest.hexdigest()

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shared_components.comparison.plan import Run
-from shared_components.comparison.run import SCORES
-from shared_components.comparison.schedule import finished
+from shared_components.comparison.run import SCORES, finished
 from shared_components.reporting.records import NAN, score
 
 METRICS = {"dice": True, "iou": True, "assd": False, "hd95": False}
 """Whether higher is better."""
+FEWEST_PAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Result:
         return score((self.scores or {}).get("held_out") or {}, metric)
 
     def average(self, metric: str) -> float:
-        """Give the mean over the sites."""
+        """Give the mean over the sites; NaN where a site has none."""
         values = [self.value(metric, site) for site in self.run.sites]
         return statistics.mean(values) if values and not any(map(math.isnan, values)) else NAN
 
     def worst(self, metric: str) -> float:
-        """Give the worst site's score."""
+        """Give the worst site's score; NaN where a site has none."""
         values = [self.value(metric, site) for site in self.run.sites]
         if any(map(math.isnan, values)):
             return NAN
@@ -75,7 +75,7 @@ class Comparison:
         return [result for result in self.results if result.run.variant.label == label]
 
 
-def read_results(runs: Sequence[Run], root: Path, reasons: dict[str, str]) -> tuple[Result, ...]:
+def read_results(runs: Sequence[Run], root: Path, reasons: Mapping[str, str]) -> tuple[Result, ...]:
     """Read every run's folder."""
     return tuple(_read(run, root, reasons.get(run.name, "")) for run in runs)
 
@@ -98,15 +98,22 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Contest:
-    """Whether the best two rows differ in one metric, paired by seed and site."""
+    """Whether the best two rows differ in one metric, paired by seed and site.
+
+    Attributes:
+        difference: Mean of the best minus the second.
+        t_test: Two-sided p; NaN where ``untested`` says why there is none.
+        wilcoxon: The same.
+    """
 
     metric: str
     best: str
     second: str
-    difference: float  # mean of best minus second
+    difference: float
     pairs: int
-    t_test: float  # p, two-sided
+    t_test: float
     wilcoxon: float
+    untested: str = ""
 
 
 def contest(comparison: Comparison, metric: str) -> Contest | None:
@@ -122,8 +129,9 @@ def contest(comparison: Comparison, metric: str) -> Contest | None:
     pairs = _pairs(comparison, metric, ranked[0], ranked[1])
     first, second = ([pair[i] for pair in pairs] for i in (0, 1))
     difference = statistics.mean(a - b for a, b in pairs) if pairs else NAN
-    t_test, wilcoxon = _p_values(first, second)
-    return Contest(metric, ranked[0], ranked[1], difference, len(pairs), t_test, wilcoxon)
+    untested = _untested(first, second)
+    p_values = (NAN, NAN) if untested else _p_values(first, second)
+    return Contest(metric, ranked[0], ranked[1], difference, len(pairs), *p_values, untested)
 
 
 def _pairs(comparison: Comparison, metric: str, best: str, second: str) -> list[tuple[float, float]]:
@@ -136,10 +144,18 @@ def _pairs(comparison: Comparison, metric: str, best: str, second: str) -> list[
     return [pair for pair in pairs if not any(map(math.isnan, pair))]
 
 
+def _untested(first: Sequence[float], second: Sequence[float]) -> str:
+    """Say why the pairs cannot be tested; nothing where they can."""
+    if len(first) < FEWEST_PAIRS:
+        return f"fewer than {FEWEST_PAIRS} pairs"
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    if not any(differences):
+        return "no difference"
+    return "all differences equal" if len(set(differences)) == 1 else ""
+
+
 def _p_values(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Return the p of the paired t-test and of Wilcoxon's signed-rank test; NaN with fewer than 3 pairs."""
-    if len(first) < 3 or all(a == b for a, b in zip(first, second, strict=True)):
-        return NAN, NAN
+    """Return the two-sided p of the paired t-test and of Wilcoxon's signed-rank test."""
     from scipy import stats  # late: a run's process does without it
 
     return float(stats.ttest_rel(first, second).pvalue), float(stats.wilcoxon(first, second).pvalue)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components import evaluation
+from shared_components import training as local
 from shared_components.aggregators.mean import weighted_sum
 from shared_components.bundle_config import Bundle, build_network, load_bundle
 from shared_components.checkpoints import load_weights
@@ -31,34 +35,68 @@ REFUSED = 3  # exit status: the method cannot do this, and another attempt would
 TIMED = 10  # forward passes of which the median counts
 
 
+def finished(run: Run, root: Path) -> Path | None:
+    """Return the folder of a run that is done."""
+    done = sorted((root / run.name).glob(f"[0-9]*/{SCORES}"))
+    return done[-1].parent if done else None
+
+
 def carry_out(run: Run, root: Path) -> Path:
     """Train and score, or go on where an interrupted attempt ended; return the folder of the run.
 
-    ``scores.json`` appears when all is done, and the state that only a resume needs is then removed.
+    ``scores.json`` appears when all is done, and what only a resume needs is then removed. Another process
+    that works on the same run is waited for: one whose command was killed ends at its next batch.
 
     Raises:
         FederationError: The method refuses these sites, or the training failed.
     """
+    with _alone(root / run.name):
+        done = finished(run, root)
+        if done is None:
+            done = _train_and_score(run, root)
+        _tidy(done)
+    return done
+
+
+def _train_and_score(run: Run, root: Path) -> Path:
     torch.set_num_threads(run.threads)
     parent, began = os.getppid(), process_start()
     sites = {name: Path(path) for name, path in run.sites.items()}
-    job = Job.from_json(run.job())
     told: list[int] = []
 
     def say(server: ServerRunner) -> None:
         told.append(server.round)
         print(f"{run.name}: round {server.round} of {run.rounds}", flush=True)
 
-    server = run_together(job, sites, root, told=say, stop=lambda: os.getppid() != parent)
+    server = run_together(
+        Job.from_json(run.job()), sites, root, told=say, stop=lambda: os.getppid() != parent
+    )
+    trained = time.perf_counter()
     scores = _score(run, server)
-    training = sum(record["seconds"]["total"] for record in server.records if record["kind"] == "site")
-    # of a run in several attempts the last one's time says nothing
-    added = time.perf_counter() - began - training if len(told) == run.rounds else None
-    seconds = {"training": training, "added": added}
-    for path in server.folder.glob("*/round-*.safetensors"):
-        path.unlink()
+    seconds = {
+        # of a run in several attempts the last one's time says nothing
+        "training": trained - began if len(told) == run.rounds else None,
+        "scoring": time.perf_counter() - trained,
+    }
     write_json(server.folder / SCORES, {"run": run.to_json(), **scores, "seconds": seconds})
     return server.folder
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _tidy(done: Path) -> None:
+    """Remove the state after each round, halves of files, and attempts that ended before their first round."""
+    for path in [*done.glob("*/round-*.safetensors"), *done.glob("*/.*.safetensors.*")]:
+        path.unlink()
+    for other in done.parent.glob("[0-9]*"):
+        if other != done and not (other / SCORES).is_file():
+            shutil.rmtree(other)
 
 
 def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
@@ -78,7 +116,7 @@ def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
 def _network(bundle: Bundle, site: Site, weights: Mapping[str, Tensor]) -> nn.Module:
     network = build_network(bundle.network, out_channels=len(site.classes))
     network.load_state_dict(dict(weights))
-    return network.eval()
+    return network.to(local.device()).eval()
 
 
 def _test(network: nn.Module, site: Site, bundle: Bundle, folder: Path) -> dict[str, Any]:
@@ -108,7 +146,9 @@ def _out_of_federation(run: Run, server: ServerRunner, bundle: Bundle) -> dict[s
 
 def _costs(server: ServerRunner, bundle: Bundle) -> dict[str, Any]:
     rounds = [r for r in server.records if r["kind"] == "site" and "loss" in r]
-    last = load_weights(server.folder / server.sites[0] / "model.safetensors")
+    site = server.sites[0]
+    last = load_weights(server.folder / site / "model.safetensors")
+    network = build_network(bundle.network, out_channels=len(server.profiles[site].classes))
     by_round: dict[int, list[float]] = {}
     for record in rounds:
         by_round.setdefault(record["round"], []).append(record["seconds"]["total"])
@@ -124,22 +164,22 @@ def _costs(server: ServerRunner, bundle: Bundle) -> dict[str, Any]:
         "seconds_round": statistics.mean(statistics.mean(values) for values in by_round.values()),
         "seconds_round_slowest": statistics.mean(max(values) for values in by_round.values()),
         "seconds_aggregation": statistics.mean(aggregations),
-        "ms_frame": _milliseconds(bundle, last),
+        "ms_frame": _milliseconds(network, bundle.training.height, bundle.training.width),
         "memory_mb": max(r.get("memory_mb") or 0 for r in rounds),
     }
 
 
 @torch.no_grad()
-def _milliseconds(bundle: Bundle, weights: Mapping[str, Tensor]) -> float:
+def _milliseconds(network: nn.Module, height: int, width: int) -> float:
     """Time one frame's forward pass at the run's input size."""
-    classes = next(value.shape[0] for name, value in weights.items() if name.endswith("head_global.bias"))
-    network = build_network(bundle.network, out_channels=classes).eval()
-    image = torch.zeros(1, 3, bundle.training.height, bundle.training.width)
-    network(image)
+    where = local.device()
+    network.to(where).eval()
+    image = torch.zeros(1, 3, height, width, device=where)
+    network(image).sum().item()
     times = []
     for _ in range(TIMED):
         began = time.perf_counter()
-        network(image)
+        network(image).sum().item()  # waits for the accelerator
         times.append(time.perf_counter() - began)
     return 1000 * statistics.median(times)
 

@@ -3,49 +3,56 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import torch
+
 from shared_components.comparison.plan import Run
-from shared_components.comparison.run import REFUSED, SCORES
+from shared_components.comparison.run import REFUSED, finished
 from shared_components.federation.store import write_json
 
-GIGABYTES_PER_RUN = 2.0  # at the small sizes; more at the paper's, where a GPU's memory decides
+LIBRARIES_GB = 1.2  # a process that has imported everything, with the models of a few sites
+GB_PER_MEGAPIXEL = 4.0  # of a training batch: 3.6 measured with PFedSIS, 1.8 with FedAvg
 
 
 @dataclass
 class Working:
-    """A run under way."""
+    """A run under way; its log's part before ``start`` is of earlier attempts."""
 
     run: Run
     process: subprocess.Popen
     log: Path
+    start: int
     began: float
     stream: IO[str]
 
 
-def finished(run: Run, root: Path) -> Path | None:
-    """Return the folder of a run that is done."""
-    done = sorted((root / run.name).glob(f"[0-9]*/{SCORES}"))
-    return done[-1].parent if done else None
-
-
-def side_by_side(threads: int) -> int:
-    """Return how many runs fit: by cores, and by the memory that is free."""
+def side_by_side(run: Run) -> int:
+    """Return how many such runs fit: by cores, by the memory that is free, and by the accelerator's."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores // threads, int(_free_gigabytes() / GIGABYTES_PER_RUN)))
+    training = run.settings()
+    batch = GB_PER_MEGAPIXEL * training.batch_size * training.height * training.width / 1e6
+    if not torch.cuda.is_available():
+        return max(1, min(cores // run.threads, int(_free_gigabytes() / (LIBRARIES_GB + batch))))
+    there = torch.cuda.mem_get_info()[0] / 1e9
+    return max(1, min(cores // run.threads, int(_free_gigabytes() / LIBRARIES_GB), int(there / (1 + batch))))
 
 
 def _free_gigabytes() -> float:
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-    except (ValueError, OSError):
-        return GIGABYTES_PER_RUN
+    """Return the memory that can be had without swapping; where the system does not say, enough for one run."""
+    meminfo = Path("/proc/meminfo")
+    for line in meminfo.read_text().splitlines() if meminfo.exists() else []:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024 / 1e9
+    return LIBRARIES_GB
 
 
 def carry_out_all(
@@ -57,64 +64,95 @@ def carry_out_all(
 
     Returns:
         Why, by run name, for those that have no result.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, or a termination signal.
     """
-    todo = [run for run in runs if not finished(run, root)]
-    if len(todo) < len(runs):
-        say(f"{len(runs) - len(todo)} of {len(runs)} runs are done already")
-    waiting = list(todo)
+    waiting = [run for run in runs if not finished(run, root)]
+    if len(waiting) < len(runs):
+        say(f"{len(runs) - len(waiting)} of {len(runs)} runs are done already")
     working: list[Working] = []
     reasons: dict[str, str] = {}
-    try:
-        while waiting or working:
-            while waiting and len(working) < jobs:
-                working.append(_start(waiting.pop(0), root))
-            for one in [w for w in working if w.process.poll() is not None]:
-                working.remove(one)
-                _close(one, root, reasons, say, left=len(waiting) + len(working))
-            time.sleep(0.05)
-    finally:
-        for one in working:
-            one.process.terminate()
-        for one in working:
-            one.process.wait()
-            one.stream.close()
+    pace = _Pace(jobs)
+    with _termination_interrupts():
+        try:
+            while waiting or working:
+                while waiting and len(working) < jobs:
+                    working.append(_start(waiting.pop(0), root))
+                for one in [w for w in working if w.process.poll() is not None]:
+                    working.remove(one)
+                    pace.add(time.monotonic() - one.began)
+                    _close(one, root, reasons, say, pace.left(len(waiting) + len(working)))
+                time.sleep(0.05)
+        finally:
+            _end(working)
     return reasons
+
+
+class _Pace:
+    """Tells how long the rest takes, from the runs so far."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._seconds: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        self._seconds.append(seconds)
+
+    def left(self, count: int) -> str:
+        if not count:
+            return "that was the last"
+        minutes = count * sum(self._seconds) / len(self._seconds) / self._jobs / 60
+        return f"{count} to go, about {max(1, round(minutes))} min"
+
+
+@contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does, so that `kill` ends the runs, too."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end(working: Sequence[Working]) -> None:
+    for one in working:
+        one.process.terminate()
+    for one in working:
+        one.process.wait()
+        one.stream.close()
 
 
 def _start(run: Run, root: Path) -> Working:
     folder = root / run.name
-    write_json(folder / "settings.json", run.to_json())
+    settings = folder / "settings.json"
+    write_json(settings, run.to_json())
     log = folder / "log.txt"
     stream = log.open("a")
     threads = str(run.threads)
-    command = [
-        sys.executable,
-        "-m",
-        "shared_components.comparison.run",
-        str(folder / "settings.json"),
-        str(root),
-    ]
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "shared_components.comparison.run", str(settings), str(root)],
         stdout=stream,
         stderr=subprocess.STDOUT,
         env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
         start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the others
     )
-    return Working(run, process, log, time.monotonic(), stream)
+    return Working(run, process, log, log.stat().st_size, time.monotonic(), stream)
 
 
-def _close(
-    one: Working, root: Path, reasons: dict[str, str], say: Callable[[str], None], *, left: int
-) -> None:
+def _close(one: Working, root: Path, reasons: dict[str, str], say: Callable[[str], None], left: str) -> None:
     one.stream.close()
-    seconds = time.monotonic() - one.began
     what = f"{one.run.variant.label}, seed {one.run.seed}"
     if finished(one.run, root):
-        say(f"{what}: done in {seconds:.0f} s; {left} runs to go")
+        say(f"{what}: done in {time.monotonic() - one.began:.0f} s; {left}")
         return
-    lines = one.log.read_text(errors="replace").strip().splitlines()
-    last = lines[-1] if lines else "it left no message"
+    lines = one.log.read_bytes()[one.start :].decode(errors="replace").strip().splitlines()
+    last = lines[-1] if lines else f"it ended with status {one.process.returncode} and no message"
     refused = one.process.returncode == REFUSED
     reasons[one.run.name] = last.removeprefix("refused: ") if refused else f"{last} ({one.log})"
-    say(f"{what}: {'refused' if refused else 'FAILED'}: {reasons[one.run.name]}")
+    say(f"{what}: {'refused' if refused else 'FAILED'}: {reasons[one.run.name]}; {left}")

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from shared_components.comparison.plan import Scale
 from shared_components.data.synthetic.site import write_site
+from shared_components.federation.messages import folder_name
 
 LOOKS = ("rose", "crimson", "violet")
 HELD_OUT_LOOK = "ivory"
 LAYOUTS = ("endovis2017", "endovis2018", "endovis2017")
 HELD_OUT = "held-out"
+RESERVED = ("server", HELD_OUT)  # folders of a run beside its sites'
 
 
 def synthetic_sites(folder: Path, scale: Scale) -> tuple[dict[str, Path], Path]:
@@ -46,15 +48,32 @@ def synthetic_sites(folder: Path, scale: Scale) -> tuple[dict[str, Path], Path]:
 
 
 def own_sites(folder: Path, held_out: str) -> tuple[dict[str, Path], Path | None]:
-    """Find ``<folder>/<site>/site.yaml``; the one called ``held_out`` takes no part in training.
+    """Find ``<folder>/<site>/site.yaml``; the one that ``held_out`` names takes no part in training.
+
+    Args:
+        folder: The sites' folder.
+        held_out: One of the sites, or the path of a site.yaml elsewhere; empty for none.
 
     Raises:
-        ValueError: There is none, or none of that name.
+        ValueError: There is no site, or none of that name, or a name cannot be a site's.
     """
     files = {path.parent.name: path.resolve() for path in sorted(folder.glob("*/site.yaml"))}
-    if held_out and held_out not in files:
-        raise ValueError(f"{folder}: holds no site {held_out!r}; there are {', '.join(files) or 'none'}")
-    apart = files.pop(held_out) if held_out else None
+    apart = files.pop(held_out, None) or _elsewhere(held_out)
+    if held_out and apart is None:
+        raise ValueError(
+            f"{folder}: holds no site {held_out!r}; there are {', '.join(files) or 'none'}, "
+            "and no site.yaml has that path"
+        )
     if not files:
-        raise ValueError(f"{folder}: holds no <site>/site.yaml; give the folder with one folder per site")
+        raise ValueError(f"{folder}: holds no <site>/site.yaml to train on; give the folder of the sites")
+    for name in files:
+        folder_name("site", name)
+        if name in RESERVED:
+            raise ValueError(f"{folder / name}: a site cannot be called {name!r} here; rename its folder")
     return files, apart
+
+
+def _elsewhere(held_out: str) -> Path | None:
+    path = Path(held_out).expanduser()
+    path = path / "site.yaml" if held_out and path.is_dir() else path
+    return path.resolve() if path.is_file() else None

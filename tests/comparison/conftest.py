@@ -24,7 +24,7 @@ def result(label, seed, dice, *, held_out=None, ticks=(), **costs):
     }
     scores |= {
         "held_out": metrics(held_out) if held_out else None,
-        "seconds": {"training": 100.0, "added": 8.0},
+        "seconds": {"training": 100.0, "scoring": 8.0},
     }
     info = {"commit": "abc", "hardware": "a machine"}
     return Result(run, Path("runs") / f"{label}-{seed}" / "1", scores, info)

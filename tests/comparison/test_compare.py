@@ -1,6 +1,5 @@
 """The command itself: a tiny comparison, killed in the middle and resumed to the same numbers."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -47,7 +46,7 @@ def scores(out):
 
 
 def test_all_forms_are_written_and_every_run_holds_its_origin(straight):
-    for name in ("scores.csv", "costs.csv", "tables.md", "tables.tex", "index.html"):
+    for name in ("summary.csv", "scores.csv", "costs.csv", "tables.md", "tables.tex", "index.html"):
         assert (straight / name).stat().st_size > 200
     folders = list(straight.glob("runs/*/[0-9]*/scores.json"))
     assert len(folders) == 2
@@ -65,20 +64,36 @@ def test_a_second_call_runs_nothing_again(straight, capsys):
     assert sorted(straight.glob("runs/*/*")) == before
 
 
-def test_an_interrupted_comparison_goes_on_to_the_same_numbers(straight, tmp_path):
-    """Ctrl-C once the first round of any run is aggregated; no child is left, the same command ends it."""
-    arguments = [sys.executable, "-m", "shared_components.cli", *command(tmp_path, "local", "fedavg")]
+def start_and_signal(out, number, *methods):
+    """Send a signal to the command once the first round of any run is aggregated."""
+    arguments = [sys.executable, "-m", "shared_components.cli", *command(out, *methods)]
     process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     end = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/*/[0-9]*/server/round-00000.safetensors")):
+    while not list(out.glob("runs/*/[0-9]*/server/round-00000.safetensors")):
         assert process.poll() is None and time.monotonic() < end
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGINT)
-    assert process.wait(30) == 130 and "the same command goes on" in process.stdout.read()
+    process.send_signal(number)
+    return process.wait(30), process.stdout.read()
+
+
+def test_an_interrupted_comparison_goes_on_to_the_same_numbers(straight, tmp_path):
+    """Ctrl-C: no child is left, the tables say what there is, the same command ends it."""
+    status, said = start_and_signal(tmp_path, signal.SIGINT, "local", "fedavg")
+    assert status == 130 and "the same command goes on" in said
     assert not list(tmp_path.glob("runs/*/[0-9]*/scores.json"))
+    assert "FedAvg: not done yet" in (tmp_path / "tables.md").read_text()
     assert main(command(tmp_path, "local", "fedavg")) == 0
     assert scores(tmp_path) == scores(straight)
     assert all(len(list(run.glob("[0-9]*"))) == 1 for run in tmp_path.glob("runs/*"))
+
+
+def test_a_killed_command_is_gone_on_with_at_once(straight, tmp_path):
+    """`kill -9` leaves a child behind, which ends by itself; the next command's child waits for it."""
+    assert start_and_signal(tmp_path, signal.SIGKILL, "fedavg")[0] == -signal.SIGKILL
+    assert main(command(tmp_path, "fedavg")) == 0
+    assert scores(tmp_path) == [line for line in scores(straight) if not line.startswith("Local only")]
+    assert len(list(tmp_path.glob("runs/*/[0-9]*"))) == 1
+    assert not list(tmp_path.glob("runs/*/[0-9]*/*/.*"))
 
 
 def test_a_method_that_refuses_these_sites_is_a_dash_and_the_rest_goes_on(straight, tmp_path, capsys):

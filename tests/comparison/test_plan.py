@@ -1,14 +1,19 @@
 """What is compared, by name; presets against the papers' tables."""
 
 import argparse
+import shutil
+from pathlib import Path
 
+import cv2
 import pytest
 import yaml
 
 from shared_components.commands import compare
-from shared_components.comparison.plan import PRESETS, SCALES, Run, Variant, preset_named
+from shared_components.comparison import schedule
+from shared_components.comparison.plan import PRESETS, SCALES, Run, Variant, preset_named, with_arguments
 from shared_components.comparison.sites import own_sites, synthetic_sites
 from shared_components.data.sites import frames, load_site
+from shared_components.data.synthetic.site import write_site
 from shared_components.method import load_method, method_names
 
 
@@ -52,6 +57,15 @@ def test_an_unknown_preset_is_refused_with_those_there_are():
         preset_named("table1")
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Return the site.yaml of a tiny site."""
+    out = tmp_path_factory.mktemp("sites") / "a"
+    return write_site(
+        out, look="rose", seed=1, videos={"train": 1, "test": 1}, frames_per_video=2, height=64, width=96
+    )
+
+
 def run_of(path, **changes):
     values = {
         "variant": Variant("FedAvg", "fedavg"),
@@ -63,26 +77,68 @@ def run_of(path, **changes):
     return Run(**(values | changes))
 
 
-def test_another_setting_is_another_folder_and_another_place_is_not(tmp_path):
-    one, moved, other = (tmp_path / name for name in ("one.yaml", "moved.yaml", "other.yaml"))
-    one.write_text("a: 1")
-    moved.write_text("a: 1")
-    other.write_text("a: 2")
-    name = run_of(one).name
-    assert name.startswith("fedavg-seed-1-") and run_of(moved).name == name
+def copied(site, folder):
+    return Path(shutil.copytree(site.parent, folder)) / "site.yaml"
+
+
+def test_another_setting_is_another_folder_and_another_place_is_not(site, tmp_path):
+    name = run_of(site).name
+    assert name.startswith("fedavg-seed-1-") and run_of(copied(site, tmp_path / "moved")).name == name
     changes = [
         {"rounds": 3},
         {"training": {"iterations": 2}},
         {"variant": Variant("FedAvg", "fedprox", {"mu": 1.0})},
+        {"held_out": str(site)},
+        {"seed": 2},
+        {"threads": 2},
     ]
-    names = {run_of(one, **change).name for change in [*changes, {"seed": 2}]} | {run_of(other).name, name}
-    assert len(names) == 6
-    assert Run.from_json(run_of(one).to_json()) == run_of(one)
+    assert len({name} | {run_of(site, **change).name for change in changes}) == 7
+    assert Run.from_json(run_of(site).to_json()) == run_of(site)
 
 
-def test_wrong_settings_are_refused_before_anything_runs(tmp_path):
-    path = tmp_path / "a.yaml"
-    path.write_text("")
+def test_other_data_is_another_folder(site, tmp_path):
+    other = copied(site, tmp_path / "other")
+    first = frames(load_site(other), "train")[0].image
+    cv2.imwrite(str(first), cv2.imread(str(first)) // 2)
+    described = copied(site, tmp_path / "described")
+    described.write_text(described.read_text().replace("synthetic:", "a"))
+    assert len({run_of(path).name for path in (site, other, described)}) == 3
+
+
+def test_a_method_has_one_folder_in_all_tables_that_write_it_alike(site):
+    rows = [v for name in PRESETS for v in PRESETS[name].variants if v.label.strip("*") == "FedRep"]
+    assert len(rows) == 2 and len({run_of(site, variant=row).name for row in rows}) == 1
+
+
+def test_arguments_are_added_to_the_rows_of_their_method():
+    preset = with_arguments(
+        PRESETS["pfedsis-table2"], compare.arguments(["pfedsis.seed=7", "pfedsis.ape=no"])
+    )
+    assert [v.arguments for v in preset.variants[-2:]] == [
+        {"sge": False, "seed": 7, "ape": False},
+        {"seed": 7, "ape": False},
+    ]
+    assert preset.variants[0].arguments == {}
+    with pytest.raises(ValueError, match="'krum', which is not compared"):
+        with_arguments(preset, {"krum": {"byzantine": 1}})
+    for text in ("q=2", "qfedavg.q", ".q=2", "qfedavg.=2"):
+        with pytest.raises(ValueError, match="--argument is"):
+            compare.arguments([text])
+
+
+def test_memory_and_cores_limit_what_runs_side_by_side(site, monkeypatch):
+    monkeypatch.setattr(schedule.os, "sched_getaffinity", lambda _: set(range(16)))
+    monkeypatch.setattr(schedule.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(schedule, "_free_gigabytes", lambda: 24.0)
+    assert schedule.side_by_side(run_of(site, training={"height": 64, "width": 96})) == 16
+    assert schedule.side_by_side(run_of(site, training={"height": 64, "width": 96}, threads=4)) == 4
+    assert schedule.side_by_side(run_of(site)) == 2  # 8 x 512 x 640 is 2.6 megapixels
+    monkeypatch.setattr(schedule, "_free_gigabytes", lambda: 0.1)
+    assert schedule.side_by_side(run_of(site)) == 1
+
+
+def test_wrong_settings_are_refused_before_anything_runs():
+    path = "not-read.yaml"
     with pytest.raises(ValueError, match="momentun"):
         run_of(path, variant=Variant("x", "fedavgm", {"momentun": 1})).check()
     with pytest.raises(ValueError, match="iteration"):
@@ -133,7 +189,11 @@ def test_own_sites_may_hold_one_out(tmp_path):
         (tmp_path / name / "site.yaml").write_text("")
     files, held_out = own_sites(tmp_path, "b")
     assert list(files) == ["a"] and held_out == tmp_path / "b" / "site.yaml"
+    assert own_sites(tmp_path, str(tmp_path / "b"))[1] == tmp_path / "b" / "site.yaml"
     with pytest.raises(ValueError, match=r"no site 'c'; there are a, b"):
         own_sites(tmp_path, "c")
     with pytest.raises(ValueError, match=r"holds no <site>/site\.yaml"):
         own_sites(tmp_path / "a", "")
+    (tmp_path / "b").rename(tmp_path / "server")
+    with pytest.raises(ValueError, match="cannot be called 'server'"):
+        own_sites(tmp_path, "")

@@ -35,6 +35,32 @@ def test_the_best_two_are_paired_by_seed_and_site(comparison):
     assert stats.t.sf(0.25 / (spread / 2), 3) * 2 == pytest.approx(found.t_test)
 
 
+def test_by_hand_a_p_value_of_four_pairs():
+    """Differences 1, 2, 3, 4 tenths: t = 2.5 / (1.29099 / 2) = 3.873 on 3 degrees; all ranks one way: 2 / 2^4."""
+    rows = [result("A", s, (0.5 + 0.2 * s - 0.1, 0.5 + 0.2 * s)) for s in (1, 2)]
+    rows += [result("B", s, (0.5, 0.5)) for s in (1, 2)]
+    found = contest(compared(*rows), "dice")
+    t = 3.8729833462
+    p = 1 - 2 / math.pi * (
+        math.atan(t / 3**0.5) + (t / 3**0.5) / (1 + t * t / 3)
+    )  # Student's t with 3 degrees
+    assert found.t_test == pytest.approx(p, rel=1e-6) and found.wilcoxon == 2 / 2**4
+
+
+def test_equal_rows_and_constant_differences_are_not_tested():
+    same = compared(*(result(label, seed, (0.5, 0.4)) for label in "AB" for seed in (1, 2)))
+    assert contest(same, "dice").untested == "no difference"
+    values = {"A": (0.75, 0.5), "B": (0.5, 0.25)}
+    apart = compared(*(result(label, seed, values[label]) for label in "AB" for seed in (1, 2)))
+    assert contest(apart, "dice").untested == "all differences equal"
+
+
+def test_a_seed_that_one_of_the_two_lacks_is_not_paired():
+    rows = [result("A", s, (0.5, 0.4 + 0.1 * s)) for s in (1, 2, 3)]
+    rows += [result("B", s, (0.3, 0.1 * s)) for s in (1, 2)] + [result("B", 3, None)]
+    assert contest(compared(*rows), "dice").pairs == 4
+
+
 def test_lower_distances_win(comparison):
     assert contest(comparison, "hd95").best == "PFedSIS*"
 
@@ -42,4 +68,5 @@ def test_lower_distances_win(comparison):
 def test_too_few_pairs_have_no_p_value_and_one_row_no_contest():
     few = contest(compared(result("A", 1, (0.5, 0.4)), result("B", 1, (0.3, 0.2))), "dice")
     assert few.pairs == 2 and math.isnan(few.t_test) and math.isnan(few.wilcoxon)
+    assert few.untested == "fewer than 3 pairs"
     assert contest(compared(result("A", 1, (0.5, 0.4))), "dice") is None

@@ -3,7 +3,16 @@
 import csv
 import io
 
-from shared_components.comparison.output import as_latex, as_markdown, as_page, latex_text, scores_csv
+import pytest
+
+from shared_components.comparison.output import (
+    as_latex,
+    as_markdown,
+    as_page,
+    latex_text,
+    scores_csv,
+    summary_csv,
+)
 from shared_components.comparison.tables import ablation_grid, all_grids, cost_grid, run_grid, score_grid
 
 from .conftest import compared, result
@@ -23,7 +32,23 @@ def test_scores_are_in_percent_with_deviation_best_and_second(comparison):
     ]
     assert [[cell.mark for cell in row][1:3] for row in grid.rows] == [["second"] * 2, ["best"] * 2, ["", ""]]
     assert grid.rows[0][5].mark == "best"
-    assert "2 seeds" in grid.note and "Krum: too few sites" in grid.note
+    assert "over seeds 1, 2;" in grid.note and grid.note.endswith("; Krum: too few sites")
+
+
+def test_a_row_that_lacks_a_seed_says_so():
+    grid = score_grid(compared(result("A", 1, (0.5, 0.4)), result("A", 2, None)), "dice")
+    assert texts(grid) == [["A", "45.00", "50.00", "40.00", "40.00"]]
+    assert grid.note.endswith("; A: without seed 2 (too few sites)")
+
+
+def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
+    overlaps, distances, edges = all_grids(comparison, grouped=True)[:3]
+    assert overlaps.groups == (("Dice (%) ↑", 3), ("IoU (%) ↑", 3))
+    assert overlaps.head == ("Method", *("Average", "a", "b") * 2)
+    assert texts(overlaps)[1][4] == "32.50 ± 3.54"
+    assert distances.groups == (("ASSD (px) ↓", 3), ("HD95 (px) ↓", 3))
+    assert edges.head == ("Method", *("Worst site", "Out of federation") * 4)
+    assert texts(edges)[0][5:7] == ["8.00 ± 1.41", "7.00 ± 1.41"] and edges.rows[0][5].mark == "second"
 
 
 def test_equal_values_share_a_mark():
@@ -43,7 +68,7 @@ def test_an_ablation_has_ticks_and_the_averages_of_four_metrics():
 
 def test_costs_are_in_thousands_and_megabytes():
     costs = {"ms_frame": 15.2, "parameters_site": 6_791_657, "parameters_server": 34_542, "bytes_up": 27.2e6}
-    costs |= {"bytes_down": 1e6, "seconds_round": 106.0, "seconds_aggregation": 0.25}
+    costs |= {"bytes_down": 1e6, "seconds_round_slowest": 106.0, "seconds_aggregation": 0.25}
     grid = cost_grid(compared(result("PFedSIS", 1, (0.5, 0.5), **costs)))
     assert texts(grid) == [["PFedSIS", "15.20", "6791.657", "34.5", "27.2", "1.0", "106.00", "0.250"]]
 
@@ -51,7 +76,15 @@ def test_costs_are_in_thousands_and_megabytes():
 def test_every_run_is_traced_and_the_added_time_is_told(comparison):
     grid = run_grid(comparison)
     assert texts(grid)[0] == ["FedAvg", "1", "runs/FedAvg-1/1", "abc", "100", "8"]
-    assert texts(grid)[4][2] == "too few sites" and "added 8% to the training; a machine" in grid.note
+    assert texts(grid)[4][2] == "too few sites" and "scoring added 8% to the training; a machine" in grid.note
+
+
+def test_runs_of_several_commits_and_attempts_are_told():
+    one, other = result("A", 1, (0.5, 0.4)), result("B", 1, (0.5, 0.4))
+    other.info["commit"] = "def"
+    other.scores["seconds"]["training"] = None
+    grid = run_grid(compared(one, other))
+    assert "NOT all runs are of one commit" in grid.note and texts(grid)[1][-2:] == ["–", "8"]
 
 
 def test_the_presets_own_table_comes_first():
@@ -60,7 +93,11 @@ def test_the_presets_own_table_comes_first():
         layout: all_grids(compared(*rows, layout=layout, tick_names=()))[0].title
         for layout in ("scores", "costs", "ablation")
     }
-    assert titles == {"scores": "A title: Dice (%), higher is better", "costs": "Cost", "ablation": "A title"}
+    assert titles == {
+        "scores": "A title: Dice (%), higher is better",
+        "costs": "A title",
+        "ablation": "A title",
+    }
 
 
 def test_markdown_marks_the_best_and_escapes_stars(comparison):
@@ -77,10 +114,28 @@ def test_latex_escapes_and_closes_what_it_opens(comparison):
     text = as_latex(score_grid(comparison, "dice"))
     assert "\\textbf{65.00 $\\pm$ 7.07}" in text and "\\underline{40.00 $\\pm$ 0.00}" in text
     assert "Dice (\\%)" in text and "\\begin{tabular}{lrrrrr}" in text
-    for name in ("table", "tabular"):
+    for name in ("table*", "tabular"):
         assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 1
     assert all(line.count("&") == 5 for line in text.splitlines() if line.endswith("\\\\") and "&" in line)
-    assert latex_text("a_b & 50% ✓") == "a\\_b \\& 50\\% $\\checkmark$"
+    assert latex_text("a_b & 50% ✓") == "a\\_b \\& 50\\% $\\surd$"
+
+
+def test_latex_has_headings_over_groups_of_columns(comparison):
+    lines = as_latex(all_grids(comparison, grouped=True)[0]).splitlines()
+    groups = lines.index(
+        r" & \multicolumn{3}{c}{Dice (\%) $\uparrow$} & \multicolumn{3}{c}{IoU (\%) $\uparrow$} \\"
+    )
+    assert lines[groups + 1] == r"\cmidrule(lr){2-4} \cmidrule(lr){5-7}"
+    assert lines[groups + 2] == r"Method & Average & a & b & Average & a & b \\"
+
+
+def test_the_summary_has_mean_and_deviation_of_every_site(comparison):
+    rows = list(csv.DictReader(io.StringIO(summary_csv(comparison))))
+    assert len(rows) == 2 * 4 * 5  # rows with results, metrics, sites with average, worst and held-out one
+    found = {(row["label"], row["site"], row["metric"]): row for row in rows}
+    worst = found["FedAvg", "worst site", "dice"]
+    assert float(worst["mean"]) == pytest.approx(0.2) and worst["seeds"] == "2"
+    assert float(worst["deviation"]) == pytest.approx(0.02**0.5)
 
 
 def test_csv_has_one_line_per_run_site_metric_and_class(comparison):
