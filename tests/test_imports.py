@@ -22,9 +22,10 @@ ALLOWED: dict[str, set[str]] = {
     "bundle_config": set(),
     "checkpoints": set(),
     "rules": {"partition"},
+    "sharpness": {"method"},
     "objectives": {"method", "partition", "losses"},
     "aggregators": {"method", "partition"},
-    "methods": {"method", "partition", "rules", "objectives", "aggregators", "losses"},
+    "methods": {"method", "partition", "rules", "sharpness", "objectives", "aggregators", "losses"},
 }
 # The only parts that may import these.
 ONLY_IN: dict[str, set[str]] = {

@@ -1,0 +1,53 @@
+"""FedSAM, FedASAM and their server's weight averaging: Caldarola et al., Improving Generalization in Federated
+Learning by Seeking Flat Minima, ECCV 2022; FL-EndoViT's Algorithm 1."""
+
+from __future__ import annotations
+
+from shared_components.aggregators.weight_averaging import AveragedMean, delivered
+from shared_components.method import Method, Summary
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role, everything
+from shared_components.sharpness import SharpnessAware
+
+
+def build(
+    *,
+    rho: float = 0.05,
+    adaptive: bool = False,
+    eta: float = 0.01,
+    average_from: int | None = None,
+    average_cycle: int = 1,
+) -> Method:
+    """Return FedSAM, or with ``adaptive`` FedASAM.
+
+    Args:
+        rho: Radius of the ascent; 0 is FedAvg. SAM's paper has 0.05; the released federated code 0.5 with
+            ``adaptive``, for its own networks.
+        adaptive: Let the radius follow the size of each weight (ASAM).
+        eta: Added to |w| in ASAM.
+        average_from: Round from which the server also averages models over rounds (SWA) to deliver that mean
+            at the end; the paper begins at three quarters of the rounds. None: never.
+        average_cycle: Average every so many rounds.
+    """
+    if rho < 0 or eta < 0:
+        raise ValueError(f"fedsam: rho is {rho} and eta {eta}; both must be 0 or more")
+    if average_cycle < 1 or (average_from is not None and average_from < 0):
+        raise ValueError(
+            f"fedsam: average_from is {average_from} and average_cycle {average_cycle}; they are a round and a count"
+        )
+    return Method(
+        name="fedsam",
+        rule=everything(Role.GLOBAL),
+        objective=segmentation_objective,
+        aggregator=AveragedMean(average_from, average_cycle),
+        gradients=SharpnessAware(rho, adaptive, eta),
+        finish=delivered if average_from is not None else None,
+        label="FedASAM" if adaptive else "FedSAM",
+        paper="Caldarola et al., ECCV 2022, arXiv 2203.11834",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="segmentation, gradients at the worst nearby point (two passes a step)",
+            aggregator="mean weighted by samples; on demand averaged over the last rounds (SWA)",
+            secure_sums="yes: the weighted sum is all that the server needs",
+        ),
+    )
