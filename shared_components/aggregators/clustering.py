@@ -111,7 +111,7 @@ class Clustering:
         for update, row in zip(updates, weights.tolist(), strict=True):
             mixed[update.site] = {n: weighted_sum([u.pieces[n] for u in updates], row) for n in names}
         report["mixing"] = {
-            site: dict(zip(sites, row, strict=True))
+            site: {"shared": dict(zip(sites, row, strict=True))}  # site -> layer -> source
             for site, row in zip(sites, weights.tolist(), strict=True)
         }
         return Aggregation(state, Models(models.shared, mixed), report)
