@@ -1,0 +1,66 @@
+"""FedLD: Zeng et al., Tackling Data Heterogeneity in Federated Learning via Loss Decomposition, MICCAI 2024."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from shared_components.aggregators.decomposition import LayerwiseDecomposition
+from shared_components.method import Batch, Context, Method, Summary, Term
+from shared_components.partition import Role, everything
+
+MODES = ("corrected", "as_released")
+
+
+def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, decay: float = 0.99) -> Method:
+    """Return FedLD: a margin that holds predictions back, and a server that follows the sites' common directions.
+
+    Args:
+        mode: ``corrected``: the margin's norm is a mean over pixels. ``as_released``: it is of the whole batch,
+            as for classification, and so grows with the size of the frames.
+        margin: Weight of the margin term; 0.03 as released, 0 is the task alone.
+        keep: Share of the directions that the server keeps; 0.8 as released.
+        decay: Of the history of changes; 0.99 as released.
+    """
+    if mode not in MODES:
+        raise ValueError(f"fedld: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
+    if margin < 0:
+        raise ValueError(f"fedld: margin is {margin}; it must be 0 or more")
+    if not 0 < keep <= 1 or not 0 <= decay <= 1:
+        raise ValueError(f"fedld: keep is {keep} and decay {decay}; they lie in (0, 1] and [0, 1]")
+    return Method(
+        name="fedld",
+        rule=everything(Role.GLOBAL),
+        objective=Margin(margin, whole_batch=mode == "as_released"),
+        aggregator=LayerwiseDecomposition(keep, decay),
+        label="FedLD",
+        paper="Zeng et al., MICCAI 2024",
+        summary=Summary(
+            partition="all GLOBAL",
+            objective="segmentation + log(1 + squared norm of the probabilities)",
+            aggregator="per tensor, the sites' changes rebuilt from their principal directions",
+            secure_sums="no: the decomposition needs every site's change",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The task, and lambda log(1 + ||softmax||^2)."""
+
+    weight: float
+    whole_batch: bool
+
+    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+        logits = network(batch["image"])
+        terms = [Term("segmentation", context.segmentation(logits, batch["label"]))]
+        if self.weight == 0:
+            return terms
+        return [*terms, Term("margin", self.weight * squared_probability(logits, self.whole_batch).log1p())]
+
+
+def squared_probability(logits: Tensor, whole_batch: bool = False) -> Tensor:
+    """Return the squared norm of the probabilities (B, C, H, W): a pixel's mean in [1 / C, 1], or the whole sum."""
+    squares = logits.float().softmax(1).square().sum(1)  # (B, H, W)
+    return squares.sum() if whole_batch else squares.mean()

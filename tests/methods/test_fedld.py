@@ -1,0 +1,121 @@
+"""FedLD's decomposition against numpy's SVD and plain loops, and its margin by hand."""
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+
+from shared_components.aggregators.decomposition import LayerwiseDecomposition, decomposed
+from shared_components.losses import segmentation_loss
+from shared_components.method import Context, Models, Update, load_method
+from shared_components.methods.fedld import squared_probability
+from shared_components.partition import Partition
+
+from .toys import names, partition, shared, step, tensor, updates
+
+
+def by_svd(changes, keep=0.8):
+    """The rule in numpy and loops: left singular vectors of G instead of eigenvectors of G G^T."""
+    G = np.array(changes, dtype=float)
+    m = len(G)
+    left, singular, _ = np.linalg.svd(G, full_matrices=False)
+    count = max(1, int(keep * m))
+    strengths = [s**2 / m for s in singular][:count]
+    total = np.zeros(G.shape[1])
+    for g in G:
+        rebuilt = np.zeros_like(g)
+        for j in range(min(count, len(singular))):
+            w = left[:, j] @ G
+            if sum(1 for other in G if other @ w > 0) * 2 < m:
+                w = -w
+            projection = (g @ w) / (w @ w) * w
+            length = math.sqrt(sum(v * v for v in projection))
+            if length > 1e-9:
+                rebuilt += strengths[j] / sum(strengths) * math.sqrt(g @ g) * projection / length
+        total += rebuilt / m
+    return total.tolist()
+
+
+@pytest.mark.parametrize("sites, size", [(2, 3), (3, 7), (5, 4), (5, 30)])
+def test_the_decomposition_is_the_rule_by_svd(sites, size):
+    generator = torch.Generator().manual_seed(sites * size)
+    changes = torch.randn(sites, size, generator=generator, dtype=torch.float64)
+    assert decomposed(changes).tolist() == pytest.approx(by_svd(changes.tolist()), rel=1e-9, abs=1e-12)
+
+
+def test_identical_sites_move_by_their_common_change():
+    change = tensor([3.0, -4.0])
+    torch.testing.assert_close(decomposed(torch.stack([change] * 4)), change)
+
+
+def test_two_sites_that_agree_in_part_by_hand():
+    """Changes (1, 0) and (1, 2): k = 1; H = [[1, 1], [1, 5]] / 2, its first vector (0.2298, 0.9732)."""
+    vector = [math.sqrt(5) - 2, 1.0]  # of [[1, 1], [1, 5]]: eigenvalue 3 + sqrt 5, x / y = 1 / (2 + sqrt 5)
+    w = [vector[0] * 1 + vector[1] * 1, vector[1] * 2]
+    length = math.hypot(*w)
+    mean = (1 + math.sqrt(5)) / 2
+    expected = [mean * w[0] / length, mean * w[1] / length]
+    assert decomposed(tensor([[1.0, 0.0], [1.0, 2.0]])).tolist() == pytest.approx(expected)
+
+
+def test_sites_that_do_not_move_give_zero_and_not_nan():
+    assert decomposed(torch.zeros(3, 4)).tolist() == [0.0] * 4
+    assert torch.isfinite(decomposed(tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]))).all()
+
+
+def test_the_first_round_is_the_mean_and_later_ones_the_decomposition():
+    values = [[2.0, 2.0], [1.0, 4.0], [4.0, 2.0]]
+    first = step(LayerwiseDecomposition(), shared(), updates(values))
+    assert first.models.shared["w"].tolist() == [2.75, 2.5]
+    start = first.models.shared["w"]
+    second = step(LayerwiseDecomposition(), first.models, updates(values), first.state)
+    moved = by_svd([[v - s for v, s in zip(value, start.tolist(), strict=True)] for value in values])
+    assert second.models.shared["w"].tolist() == pytest.approx(
+        [s + m for s, m in zip(start.tolist(), moved, strict=True)]
+    )
+
+
+def test_order_of_sites_changes_no_bit_and_one_site_keeps_its_own():
+    first = step(LayerwiseDecomposition(), shared(), updates())
+    given = updates([[2.5, 2.5], [1.0, 4.5], [4.0, 2.0], [1.5, 2.0], [9.0, -9.0]])
+    results = [
+        LayerwiseDecomposition().apply(first.state, partition(), first.models, list(order)).models.shared["w"]
+        for order in list(permutations(given))[:30]
+    ]
+    assert all(torch.equal(results[0], other) for other in results)
+    alone = LayerwiseDecomposition().apply(first.state, partition(), first.models, given[:1])
+    assert torch.equal(alone.models.shared["w"], given[0].pieces["w"])
+
+
+def test_counters_are_not_decomposed():
+    models = Models({"steps": torch.tensor([4])}, {})
+    given = [Update(s, 0, {"steps": torch.tensor([n])}) for s, n in zip(names(2), (7, 5), strict=True)]
+    result = LayerwiseDecomposition().apply({}, Partition(()), models, given)
+    assert result.models.shared["steps"].tolist() == [7] and not result.state
+
+
+def test_the_margin_is_a_mean_over_pixels_or_the_whole_batchs_sum():
+    probabilities = [[0.5, 0.3, 0.2], [0.9, 0.05, 0.05]]
+    logits = torch.tensor([[math.log(p) for p in pixel] for pixel in probabilities]).T.reshape(1, 3, 1, 2)
+    squares = [sum(p * p for p in pixel) for pixel in probabilities]
+    assert squared_probability(logits).item() == pytest.approx(sum(squares) / 2)
+    assert squared_probability(logits, whole_batch=True).item() == pytest.approx(sum(squares))
+
+
+def test_margin_zero_is_the_task_alone():
+    network = torch.nn.Conv2d(3, 4, 1)
+    batch = {"image": torch.rand(1, 3, 4, 4), "label": torch.randint(0, 4, (1, 4, 4))}
+    context = Context(0, segmentation_loss, torch.Generator())
+    off, on = (load_method("fedld", margin=m).objective(network, batch, context) for m in (0.0, 0.5))
+    assert [term.name for term in off] == ["segmentation"] and torch.equal(off[0].value, on[0].value)
+    probability = network(batch["image"]).softmax(1)
+    expected = 0.5 * math.log(1 + probability.square().sum(1).mean().item())
+    assert on[1].value.item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "both"}, {"margin": -1.0}, {"keep": 0.0}, {"decay": 2.0}])
+def test_wrong_arguments_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=f"fedld: .*{next(iter(wrong))}"):
+        load_method("fedld", **wrong)
