@@ -1,0 +1,120 @@
+"""CD2-pFed: Shen et al., CD2-pFed: Cyclic Distillation-guided Channel Decoupling for Model Personalization in
+Federated Learning, CVPR 2022."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from shared_components.aggregators.mean import WeightedMean
+from shared_components.method import Batch, Context, Method, Summary, Term
+from shared_components.partition import Role, Rule, Slice
+
+HEADS = ("head_global", "head_personal")
+
+
+def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: int = 10) -> Method:
+    """Return CD2-pFed: of every layer's output channels the last ones are private, the first ones shared.
+
+    Args:
+        personal_share: Share of each layer's output channels that never leaves the site, in [0, 1).
+        strength: Weight of the cyclic distillation once it is ramped up; 0 leaves the decoupling alone.
+        ramp_rounds: Rounds over which that weight grows, as exp(-5 (1 - t / ramp_rounds)^2).
+    """
+    if not 0 <= personal_share < 1:
+        raise ValueError(f"cd2_pfed: personal_share is {personal_share}; it lies in [0, 1)")
+    if strength < 0 or ramp_rounds < 1:
+        raise ValueError(
+            f"cd2_pfed: strength is {strength} and ramp_rounds {ramp_rounds}; 0 and 1 are the least"
+        )
+    return Method(
+        name="cd2_pfed",
+        rule=channels(personal_share),
+        objective=CyclicDistillation(personal_share, strength, ramp_rounds),
+        aggregator=WeightedMean(),
+        label="CD2-pFed",
+        paper="Shen et al., CVPR 2022, arXiv 2204.03880",
+        summary=Summary(
+            partition="last half of every layer's output channels LOCAL, the rest and the classifiers GLOBAL",
+            objective="segmentation; private and shared channels distil each other",
+            aggregator="mean weighted by samples",
+            secure_sums="yes: the weighted sum is all that the server needs",
+        ),
+    )
+
+
+def shared_rows(name: str, tensor: Tensor, share: float) -> int:
+    """Return how many first rows (output channels) of a tensor are shared; a classifier's rows are classes: all."""
+    rows = tensor.shape[0] if tensor.dim() else 0
+    return rows if name.partition(".")[0] in HEADS else rows - int(share * rows)
+
+
+def channels(share: float) -> Rule:
+    """Return the rule that cuts every tensor of the network, but for the classifiers, along its output channels."""
+
+    def rule(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+        rows = tensor.shape[0] if tensor.dim() else 0
+        cut_at = shared_rows(name, tensor, share)
+        if cut_at == rows:
+            return (Slice(Role.GLOBAL),)
+        return (Slice(Role.GLOBAL, 0, cut_at), Slice(Role.LOCAL, cut_at, rows))
+
+    return rule
+
+
+@dataclass(frozen=True)
+class CyclicDistillation:
+    """The task on the whole network; each half's prediction is also drawn to the other's."""
+
+    share: float
+    strength: float
+    ramp_rounds: int
+
+    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+        image = batch["image"]
+        terms = [Term("segmentation", context.segmentation(network(image), batch["label"]))]
+        weight = self.strength * ramp(context.round, self.ramp_rounds)
+        if weight == 0 or self.share == 0:
+            return terms
+        common, private = (self._part(network, image, private=p) for p in (False, True))
+        return [*terms, Term("distillation", weight * mutual_divergence(common, private))]
+
+    def _part(self, network: nn.Module, image: Tensor, *, private: bool) -> Tensor:
+        """Predict with the shared or the private output channels alone; the others' weights are zero."""
+        weights: dict[str, Tensor] = {}
+        for name, parameter in network.named_parameters():
+            cut_at, rows = shared_rows(name, parameter, self.share), parameter.shape[0]
+            if cut_at == rows:
+                weights[name] = parameter
+                continue
+            mask = parameter.new_zeros(rows, *(1,) * (parameter.dim() - 1))
+            mask[cut_at:] = float(private)
+            mask[:cut_at] = float(not private)
+            weights[name] = parameter * mask
+        return functional_call(network, weights, (image,))
+
+
+def ramp(round: int, rounds: int) -> float:
+    """Return the weight of the distillation in a round from 0: exp(-5 (1 - t)^2), t growing to 1."""
+    return math.exp(-5 * (1 - min(round / rounds, 1.0)) ** 2)
+
+
+def mutual_divergence(one: Tensor, other: Tensor) -> Tensor:
+    """Return the mean of both Kullback-Leibler divergences per pixel, each towards the other's fixed prediction.
+
+    Args:
+        one: Logits (B, C, H, W).
+        other: Logits of the same shape.
+    """
+    logs = [value.float().log_softmax(1) for value in (one, other)]
+
+    def towards(student: Tensor, teacher: Tensor) -> Tensor:
+        divergence = F.kl_div(student, teacher.detach(), log_target=True, reduction="none")
+        return divergence.sum(1).mean()
+
+    return (towards(logs[0], logs[1]) + towards(logs[1], logs[0])) / 2

@@ -1,0 +1,87 @@
+"""Ditto: Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021, Algorithm 1."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from shared_components.aggregators.mean import WeightedMean
+from shared_components.method import Batch, Context, LocalWork, Losses, Method, State, Summary, Term
+from shared_components.objectives import segmentation_objective
+from shared_components.partition import Role, everything, paste
+
+PERSONAL = "personal/"
+
+
+def build(*, strength: float = 0.1) -> Method:
+    """Return Ditto: FedAvg's common model, and at every site a model of its own that is held near to it.
+
+    Args:
+        strength: The paper's lambda: 0 is local training of the personal model, large values FedAvg.
+    """
+    if strength < 0:
+        raise ValueError(f"ditto: strength is {strength}; it must be 0 or more")
+    return Method(
+        name="ditto",
+        rule=everything(Role.GLOBAL),
+        objective=segmentation_objective,
+        aggregator=WeightedMean(),
+        local_update=TwoModels(NearReceived(strength)),
+        deploy=personal_model,
+        label="Ditto",
+        paper="Li et al., ICML 2021, arXiv 2012.04221",
+        summary=Summary(
+            partition="all GLOBAL; a second model never leaves the site",
+            objective="segmentation; the second model also lambda/2 its squared distance to what was received",
+            aggregator="mean weighted by samples",
+            secure_sums="yes: the weighted sum is all that the server needs",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class NearReceived:
+    """h_k(v; w_t) = F_k(v) + lambda/2 ||v - w_t||^2."""
+
+    strength: float
+
+    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+        terms = segmentation_objective(network, batch, context)
+        if self.strength == 0:
+            return terms
+        distances = [
+            (parameter - context.received[name].to(parameter)).square().sum()
+            for name, parameter in network.named_parameters()
+        ]
+        return [*terms, Term("distance", 0.5 * self.strength * torch.stack(distances).sum())]
+
+
+@dataclass(frozen=True)
+class TwoModels:
+    """Train the common model as FedAvg does, then the site's own one, each with its own optimizer."""
+
+    objective: NearReceived
+
+    def __call__(self, work: LocalWork) -> Losses:
+        own = copy.deepcopy(work.network)
+        if kept := personal_state(work.context.memory):
+            own.load_state_dict(kept)
+        else:
+            paste(work.context.received, work.partition, own.state_dict())
+        losses = work.train()
+        mine = work.train(self.objective, network=own, key="personal")
+        work.context.memory.update({PERSONAL + name: value for name, value in own.state_dict().items()})
+        return losses | {f"personal_{name}": value for name, value in mine.items()}
+
+
+def personal_state(memory: State) -> State:
+    """Return the site's own model; empty before its first round."""
+    return {name.removeprefix(PERSONAL): v for name, v in memory.items() if name.startswith(PERSONAL)}
+
+
+def personal_model(state: State, memory: State) -> State:
+    """Let the site use its own model as soon as it has one."""
+    return personal_state(memory) or state

@@ -1,0 +1,118 @@
+"""CD2-pFed: which channels are whose, the sub-models, and the distillation by hand."""
+
+import math
+
+import pytest
+import torch
+
+from shared_components.bundle_config import build_network, load_bundle
+from shared_components.losses import segmentation_loss
+from shared_components.method import Context, load_method
+from shared_components.methods.cd2_pfed import CyclicDistillation, mutual_divergence, ramp
+from shared_components.partition import Role, partition_network
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return build_network(load_bundle("pvt_fpn").network).eval()
+
+
+def context(round=100):
+    return Context(round, segmentation_loss, torch.Generator())
+
+
+BATCH = {"image": torch.rand(1, 3, 32, 32), "label": torch.randint(0, 4, (1, 32, 32))}
+
+
+def test_the_last_half_of_every_layers_output_channels_stays(network):
+    partition = partition_network(network, load_method("cd2_pfed").rule)
+    shared = partition.with_roles(Role.GLOBAL)
+    local = partition.with_roles(Role.LOCAL)
+    for name, tensor in network.state_dict().items():
+        rows = tensor.shape[0]
+        if name.startswith(("head_global", "head_personal")):
+            assert name in shared
+        else:
+            assert f"{name}[0:{rows - rows // 2}]" in shared and f"{name}[{rows - rows // 2}:{rows}]" in local
+
+
+def test_share_zero_is_fedavg(network):
+    method = load_method("cd2_pfed", personal_share=0.0)
+    assert partition_network(network, method.rule).roles == {Role.GLOBAL}
+    assert [term.name for term in method.objective(network, BATCH, context())] == ["segmentation"]
+
+
+def test_strength_zero_leaves_the_task_alone(network):
+    objective = load_method("cd2_pfed", strength=0.0).objective
+    terms = objective(network, BATCH, context())
+    plain = load_method("fedavg").objective(network, BATCH, context())
+    assert len(terms) == 1 and torch.equal(terms[0].value, plain[0].value)
+
+
+class TwoChannels(torch.nn.Module):
+    """Two 1x1 layers without biases, small enough to do by hand; the second one is the classifier."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Conv2d(1, 2, 1, bias=False)
+        self.head_global = torch.nn.Conv2d(2, 2, 1, bias=False)
+        with torch.no_grad():
+            self.body.weight.copy_(torch.tensor([3.0, 5.0]).reshape(2, 1, 1, 1))
+            self.head_global.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]).reshape(2, 2, 1, 1))
+
+    def forward(self, image):
+        return self.head_global(self.body(image))
+
+
+def test_a_sub_model_has_the_other_channels_at_zero_and_its_gradient_reaches_its_own_alone():
+    network = TwoChannels()
+    objective = CyclicDistillation(0.5, 1.0, 1)
+    image = torch.ones(1, 1, 1, 1)
+    shared = objective._part(network, image, private=False)
+    private = objective._part(network, image, private=True)
+    assert shared.flatten().tolist() == [3.0, 0.0] and private.flatten().tolist() == [0.0, 5.0]
+    (gradient,) = torch.autograd.grad(private.sum(), network.body.weight)
+    assert gradient.flatten().tolist() == [0.0, 1.0]
+
+
+def test_the_divergence_is_the_mean_of_both_ways_over_pixels():
+    one, other = [[0.7, 0.3], [0.5, 0.5]], [[0.4, 0.6], [0.5, 0.5]]
+    logits = [
+        torch.tensor([[math.log(p) for p in pixel] for pixel in pixels]).T.reshape(1, 2, 1, 2)
+        for pixels in (one, other)
+    ]
+
+    def divergence(p, q):
+        return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
+
+    pixels = [(divergence(p, q) + divergence(q, p)) / 2 for p, q in zip(one, other, strict=True)]
+    assert mutual_divergence(*logits).item() == pytest.approx(sum(pixels) / 2, rel=1e-5)
+    assert mutual_divergence(logits[0], logits[0]) == 0
+
+
+def test_each_half_learns_from_the_others_fixed_prediction():
+    one = torch.randn(1, 3, 2, 2, requires_grad=True)
+    other = torch.randn(1, 3, 2, 2, requires_grad=True)
+    mutual_divergence(one, other).backward()
+    expected = (one.detach().softmax(1) - other.detach().softmax(1)) / 4 / 2  # of 4 pixels; of two terms
+    torch.testing.assert_close(one.grad, expected)
+    torch.testing.assert_close(other.grad, -expected)
+
+
+def test_the_weight_ramps_up_and_stays():
+    assert ramp(0, 10) == pytest.approx(math.exp(-5)) and ramp(5, 10) == pytest.approx(math.exp(-1.25))
+    assert ramp(10, 10) == ramp(99, 10) == 1
+
+
+def test_the_term_is_there_with_its_weight(network):
+    terms = load_method("cd2_pfed", ramp_rounds=10).objective(network, BATCH, context(round=5))
+    full = load_method("cd2_pfed", ramp_rounds=10).objective(network, BATCH, context(round=10))
+    assert terms[1].name == "distillation" and full[1].value > 0
+    torch.testing.assert_close(terms[1].value, full[1].value * math.exp(-1.25))
+
+
+@pytest.mark.parametrize("wrong", [{"personal_share": 1.0}, {"strength": -1.0}, {"ramp_rounds": 0}])
+def test_wrong_arguments_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=f"cd2_pfed: .*{next(iter(wrong))}"):
+        load_method("cd2_pfed", **wrong)
