@@ -1,0 +1,237 @@
+"""Methods that differ from FedAvg by a rule or a term: local, centralised, FedProx, FedPer, FedRep, FedBN."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from shared_components import training as local_training
+from shared_components.aggregators.first_site import FirstSite
+from shared_components.bundle_config import build_network, load_bundle
+from shared_components.losses import segmentation_loss
+from shared_components.method import Aggregation, Context, Models, Update, load_method
+from shared_components.methods.fedprox import Proximal
+from shared_components.partition import Partition, Role, cut, partition_network
+from shared_components.rules import HEAD
+
+from ..federation.conftest import TINY, federate, make_job, scenes  # noqa: F401 (fixtures)
+from .toys import names, profiles, tensor
+
+BATCH = {"image": torch.rand(2, 3, 32, 32), "label": torch.randint(0, 4, (2, 32, 32))}
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    return build_network(load_bundle("pvt_fpn").network)
+
+
+def context(**known):
+    return Context(0, segmentation_loss, torch.Generator().manual_seed(0), **known)
+
+
+# ---- references
+
+
+def test_local_training_sends_no_weights_and_ends_where_each_site_would_alone(federate, tmp_path):  # noqa: F811
+    together = federate(make_job("local"), folder=tmp_path / "a").run().finish()
+    assert all(not pieces for pieces in together.weights().values()) and not together.weights()
+    replies = together.ask("round", together.server.round_messages())
+    assert all(not reply.tensors for reply in replies.values())
+    alone = federate(make_job("fedavg"), folder=tmp_path / "b", names=["site-1"]).run().finish()
+    files = [f.server.folder / "site-1" / "model.safetensors" for f in (together, alone)]
+    ours, theirs = map(load_file, files)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(federate):  # noqa: F811
+    federation = federate(make_job("centralised")).run()
+    records = [r for r in federation.server.records if r["kind"] == "site" and r["round"] == 0]
+    assert [bool(record["loss"]) for record in records] == [True, False, False]
+    header = federation.server.round_messages()["site-1"].header
+    runner = federation.sites["site-1"]
+    site = runner._find_site(federation.server.job, 0)
+    bench = runner._workbench(federation.server.job, site)
+    pool = runner._training_frames(bench, federation.server.job, header)
+    assert {frame.site for frame in pool.frames} == {"site-1", "site-2", "site-3"} and len(pool) == 12
+    weights = federation.weights()
+    shared = {n.partition("/")[2]: v for n, v in weights.items() if n.startswith("site-1/")}
+    assert all(torch.equal(v, weights[f"site-3/{n}"]) for n, v in shared.items())
+
+
+def test_centralised_training_of_one_site_is_fedavg_of_one_site(federate, tmp_path):  # noqa: F811
+    runs = [
+        federate(make_job(m), folder=tmp_path / m, names=["site-1"]).run().weights()
+        for m in ("centralised", "fedavg")
+    ]
+    assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[1])
+
+
+@pytest.mark.parametrize("budget, steps", [("steps", 2), ("epochs", 6)])
+def test_the_budget_is_one_sites_steps_or_all_sites(federate, budget, steps):  # noqa: F811
+    federation = federate(make_job("centralised", rounds=1, arguments={"budget": budget})).run()
+    runner = federation.sites["site-1"]
+    _, tensors, _ = runner._files(federation.server.job, federation.server.folder.name).load()
+    assert float(tensors["optimizer:/0/step"]) == steps
+
+
+def test_the_first_site_must_answer():
+    models = Models({"w": tensor([0.0])}, {site: {} for site in names(2)})
+    given = [Update(site, 0, {"w": tensor([float(i)])}) for i, site in enumerate(names(2), start=1)]
+    aggregator = FirstSite()
+    result = aggregator.apply(
+        aggregator.init(Partition(()), models, profiles(2)), Partition(()), models, given[::-1]
+    )
+    assert isinstance(result, Aggregation) and result.models.shared["w"].item() == 1.0
+    with pytest.raises(ValueError, match="site-1 trains for all sites"):
+        aggregator.apply({}, Partition(()), models, given[1:])
+
+
+# ---- FedProx
+
+
+class Point(nn.Module):
+    """Logits are one constant per class."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Parameter(torch.tensor([1.0, -2.0]))
+        self.b = nn.Parameter(torch.tensor([3.0]))
+
+    def forward(self, image):
+        return (self.a + 0 * self.b)[None, :, None, None].expand(len(image), 2, *image.shape[2:])
+
+
+POINT = {"image": torch.zeros(1, 3, 2, 2), "label": torch.ones(1, 2, 2, dtype=torch.long)}
+RECEIVED = {"a": torch.tensor([0.0, 2.0]), "b": torch.tensor([0.5])}
+
+
+def test_the_proximal_term_is_half_mu_times_the_squared_distance_over_all_tensors():
+    network = Point()
+    terms = Proximal(0.2)(network, POINT, context(received=RECEIVED))
+    assert terms[1].value.item() == pytest.approx(0.1 * (1 + 16 + 6.25))
+    terms[1].value.backward()
+    assert network.a.grad.tolist() == pytest.approx([0.2, -0.8]) and network.b.grad.item() == pytest.approx(
+        0.5
+    )
+
+
+def test_at_the_received_weights_and_with_mu_zero_it_is_fedavg(network):
+    received = {n: v.detach().clone() for n, v in network.named_parameters()}
+    at_start = load_method("fedprox").objective(network.eval(), BATCH, context(received=received))
+    assert at_start[1].value == 0
+    off = load_method("fedprox", mu=0.0).objective(network, BATCH, context())
+    plain = load_method("fedavg").objective(network, BATCH, context())
+    assert [t.name for t in off] == [t.name for t in plain] and torch.equal(off[0].value, plain[0].value)
+
+
+def test_mu_zero_trains_fedavgs_bits_and_mu_holds_sites_back(federate, tmp_path):  # noqa: F811
+    def change(method, **arguments):
+        job = make_job(method, rounds=1, training={**TINY, "iterations": 3}, arguments=arguments)
+        federation = federate(job, folder=tmp_path / f"{method}{arguments}")
+        federation.enrol()
+        before = federation.server.models.shared
+        replies = federation.round()
+        return replies["site-1"].pieces, before
+
+    plain, before = change("fedavg")
+    zero, _ = change("fedprox", mu=0.0)
+    held, _ = change("fedprox", mu=1000.0)
+    assert all(torch.equal(plain[name], zero[name]) for name in plain)
+    moved = [sum(float((p[n] - before[n]).square().sum()) for n in before) for p in (plain, held)]
+    assert moved[1] < moved[0]
+
+
+def test_the_released_term_is_reported_and_pulls_nothing():
+    terms = load_method("fedprox", mu=0.2, mode="as_released").objective(
+        Point(), POINT, context(received=RECEIVED)
+    )
+    assert terms[1].value.item() > 0 and not terms[1].value.requires_grad
+
+
+# ---- heads and norms
+
+
+def test_fedper_keeps_the_last_decoder_and_the_classifiers(network):
+    partition = partition_network(network, load_method("fedper").rule)
+    for name, piece in ((p.tensor, p) for p in partition):
+        assert (piece.role is Role.LOCAL) == (name.partition(".")[0] in HEAD)
+    assert partition.roles == {Role.LOCAL, Role.GLOBAL}
+
+
+@pytest.mark.parametrize("phase", ["head", "body"])
+def test_fedreps_frozen_half_does_not_move_by_a_bit_even_with_momentum_and_decay(network, phase):
+    """Both halves train first, so that AdamW has momentum for all; then steps of one phase only."""
+    method, plain = load_method("fedrep"), load_method("fedavg")
+    partition = partition_network(network, method.rule)
+    settings = load_bundle("pvt_fpn", {**TINY, "weight_decay": 0.5}).training
+    optimizer = local_training.make_optimizer(network, settings)
+    known = context(iterations=4)
+    local_training.local_iterations(network, optimizer, plain, [BATCH], known, partition)
+    before = {n: v.clone() for n, v in network.state_dict().items()}
+    steps = [float(optimizer.state[p]["step"]) for p in network.parameters()]
+    assert set(steps) == {1.0}
+    network.train()
+    for iteration in (0, 1) if phase == "head" else (2, 3):
+        known.iteration = iteration
+        losses = local_training.train_step(network, optimizer, method, BATCH, known, partition)
+        assert set(losses) == {phase}
+    trained, frozen = (Role.LOCAL, Role.GLOBAL) if phase == "head" else (Role.GLOBAL, Role.LOCAL)
+    after, start = network.state_dict(), before
+    same = {
+        r: [torch.equal(v, cut(start, partition, r)[n]) for n, v in cut(after, partition, r).items()]
+        for r in Role
+    }
+    assert all(same[frozen]) and not any(same[trained])
+    by_name = dict(network.named_parameters())
+    counted = {p.tensor: float(optimizer.state[by_name[p.tensor]]["step"]) for p in partition}
+    assert all(counted[p.tensor] == (1.0 if p.role is frozen else 3.0) for p in partition)
+
+
+def test_fedrep_counts_its_phases_within_a_round(federate):  # noqa: F811
+    job = make_job("fedrep", rounds=1, training={**TINY, "iterations": 4}, arguments={"head_share": 0.25})
+    federation = federate(job, names=["site-1"]).run()
+    losses = [r["loss"] for r in federation.server.records if r["kind"] == "site"]
+    assert set(losses[0]) == {"head", "body"}
+    _, tensors, _ = federation.sites["site-1"]._files(job, federation.server.folder.name).load()
+    steps = sorted({float(v) for n, v in tensors.items() if n.endswith("/step")})
+    assert steps == [1.0, 3.0]
+
+
+def test_fedbn_keeps_exactly_the_normalisation_layers_by_type(network):
+    partition = partition_network(network, load_method("fedbn").rule)
+    expected = {
+        f"{name}.{parameter}"
+        for name, module in network.named_modules()
+        if isinstance(module, (nn.LayerNorm, nn.GroupNorm))
+        for parameter in ("weight", "bias")
+    }
+    assert set(partition.with_roles(Role.LOCAL)) == expected and len(expected) > 50
+    layers_only = partition_network(network, load_method("fedbn", norms=["layer"]).rule).with_roles(
+        Role.LOCAL
+    )
+    assert 0 < len(layers_only) < len(expected)
+
+
+def test_fedbn_keeps_running_statistics_and_is_not_misled_by_names():
+    network = nn.ModuleDict({"bn": nn.Linear(1, 1), "plain": nn.BatchNorm2d(2)})
+    local = set(partition_network(network, load_method("fedbn", norms=["batch"]).rule).with_roles(Role.LOCAL))
+    kinds = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    assert local == {f"plain.{kind}" for kind in kinds}
+
+
+@pytest.mark.parametrize(
+    "method, wrong, word",
+    [
+        ("centralised", {"budget": "money"}, "budget"),
+        ("fedprox", {"mu": -0.1}, "mu"),
+        ("fedprox", {"mode": "both"}, "mode"),
+        ("fedper", {"personal": []}, "no module"),
+        ("fedrep", {"head_share": 1.0}, "head_share"),
+        ("fedbn", {"norms": ["instance"]}, "instance"),
+        ("fedbn", {"norms": []}, "norms"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(method, wrong, word):
+    with pytest.raises(ValueError, match=word):
+        load_method(method, **wrong)
