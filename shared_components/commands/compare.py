@@ -61,26 +61,34 @@ def run(args: argparse.Namespace) -> int:
     runs = planned(args, preset)
     for one in runs:
         one.check()
-    root, jobs = args.out / "runs", args.jobs or side_by_side(runs[0])
+    alone = preset.layout == "costs"  # times are what it is about
+    root, jobs = args.out / "runs", args.jobs or (1 if alone else side_by_side(runs[0]))
     print(f"{preset.title}: {len(runs)} runs, {jobs} side by side, logs in {root}/*/log.txt", flush=True)
     try:
         reasons = carry_out_all(runs, root, jobs=jobs, say=lambda text: print(text, flush=True))
     except KeyboardInterrupt:
-        _write(preset, runs, root, {})
+        _write(args, preset, runs, {})
         print(f"interrupted; the same command goes on where it stopped (state in {root})")
         return 130
-    comparison, files = _write(preset, runs, root, reasons)
+    comparison, files = _write(args, preset, runs, reasons)
     print("", as_markdown(all_grids(comparison)[0]), "", *map(str, files), "", sep="\n")
     print(_time_taken(comparison, time.monotonic() - began))
     return 1 if reasons else 0
 
 
 def _write(
-    preset: plan.Preset, runs: Sequence[plan.Run], root: Path, reasons: Mapping[str, str]
+    args: argparse.Namespace, preset: plan.Preset, runs: Sequence[plan.Run], reasons: Mapping[str, str]
 ) -> tuple[Comparison, list[Path]]:
-    results = read_results(runs, root, reasons)
-    comparison = Comparison(preset.title, preset.layout, preset.tick_names, tuple(runs[0].sites), results)
-    return comparison, write_all(comparison, root.parent)
+    results = read_results(runs, args.out / "runs", reasons)
+    comparison = Comparison(
+        preset.title,
+        preset.layout,
+        preset.tick_names,
+        tuple(runs[0].sites),
+        results,
+        plan.SCALES[args.scale].remark,
+    )
+    return comparison, write_all(comparison, args.out)
 
 
 def _time_taken(comparison: Comparison, wall: float) -> str:

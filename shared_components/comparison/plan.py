@@ -38,7 +38,10 @@ class Preset:
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of the runs and of the synthetic sites (videos for train, validation and test per site)."""
+    """Sizes of the runs and of the synthetic sites (videos for train, validation and test per site).
+
+    ``remark`` stands below the tables.
+    """
 
     rounds: int
     training: Mapping[str, Any]
@@ -46,13 +49,19 @@ class Scale:
     height: int
     width: int
     videos: tuple[tuple[int, int, int], ...] = ((2, 1, 2), (2, 1, 2), (1, 1, 2))
+    remark: str = ""
 
 
 _SMALL = {"height": 64, "width": 96, "learning_rate": 1e-3}
 
 SCALES = {
     "quick": Scale(
-        3, {**_SMALL, "batch_size": 2, "iterations": 12}, frames_per_video=4, height=96, width=128
+        3,
+        {**_SMALL, "batch_size": 2, "iterations": 12},
+        frames_per_video=4,
+        height=96,
+        width=128,
+        remark="a check that everything works, too short to tell methods apart",
     ),
     "small": Scale(
         6, {**_SMALL, "batch_size": 4, "iterations": 20}, frames_per_video=6, height=192, width=256

@@ -57,13 +57,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All results, by variant in the order of the table, then by seed."""
+    """All results, by variant in the order of the table, then by seed; ``remark`` stands below the tables."""
 
     title: str
     layout: str
     tick_names: tuple[str, ...]
     sites: tuple[str, ...]
     results: tuple[Result, ...]
+    remark: str = ""
 
     @property
     def labels(self) -> list[str]:

@@ -143,7 +143,7 @@ def cost_grid(comparison: Comparison) -> Grid:
     note = (
         "means over seeds; MB of one site; a site's seconds include the validation of the model it received; "
         "parameters at the server are those it trains itself, for all sites together; times of a machine that "
-        "may have worked on other runs at the same time"
+        "may have worked on other runs at the same time (--jobs 1 avoids that)"
     )
     title = comparison.title if comparison.layout == "costs" else "Cost"
     return _grid(title, comparison, columns, note)
@@ -227,6 +227,7 @@ def _score_note(comparison: Comparison) -> str:
     )
     text += f"; rounds: {known['rounds']}, {known['size']}; every site's best model on validation, "
     text += "scored on its test videos at the original resolution"
+    text += f"; {comparison.remark}" if comparison.remark else ""
     failed: dict[str, list[int]] = {}
     for result in comparison.results:
         if result.scores is None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from shared_components.comparison.output import (
     scores_csv,
     summary_csv,
 )
+from shared_components.comparison.plan import SCALES
 from shared_components.comparison.tables import ablation_grid, all_grids, cost_grid, run_grid, score_grid
 
 from .conftest import compared, result
@@ -33,6 +35,12 @@ def test_scores_are_in_percent_with_deviation_best_and_second(comparison):
     assert [[cell.mark for cell in row][1:3] for row in grid.rows] == [["second"] * 2, ["best"] * 2, ["", ""]]
     assert grid.rows[0][5].mark == "best"
     assert "over seeds 1, 2;" in grid.note and grid.note.endswith("; Krum: too few sites")
+
+
+def test_a_scale_too_short_to_tell_methods_apart_says_so(comparison):
+    short = replace(comparison, remark="a check")
+    assert "original resolution; a check; Krum" in score_grid(short, "dice").note
+    assert SCALES["quick"].remark and not SCALES["small"].remark
 
 
 def test_a_row_that_lacks_a_seed_says_so():
