@@ -68,12 +68,12 @@ def start_and_signal(out, number, *methods):
     """Send a signal to the command once the first round of any run is aggregated."""
     arguments = [sys.executable, "-m", "shared_components.cli", *command(out, *methods)]
     process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while not list(out.glob("runs/*/[0-9]*/server/round-00000.safetensors")):
         assert process.poll() is None and time.monotonic() < end
         time.sleep(0.01)
     process.send_signal(number)
-    return process.wait(30), process.stdout.read()
+    return process.wait(120), process.stdout.read()
 
 
 def test_an_interrupted_comparison_goes_on_to_the_same_numbers(straight, tmp_path):
