@@ -79,6 +79,14 @@ class Aggregator(Protocol):
         ...
 
 
+class StatelessStart:
+    """The ``init`` of an aggregator that begins with nothing."""
+
+    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
+        """Return the empty state."""
+        return {}
+
+
 @dataclass
 class Context:
     """What an objective may know besides the batch."""

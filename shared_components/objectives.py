@@ -8,12 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.method import Batch, Context, Term
-from shared_components.partition import Partition, Piece, Role
+from shared_components.partition import Partition, Piece, Pieces, Role
 
 
 def segmentation_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
     """Return the task's loss alone; it reaches every parameter."""
     return [Term("segmentation", context.segmentation(network(batch["image"]), batch["label"]))]
+
+
+def squared_distance(network: nn.Module, received: Pieces) -> Tensor:
+    """Return ||w - w_t||^2 between a network and whole tensors that were received, over what is trained."""
+    distances = [
+        (parameter - received[name].to(parameter)).square().sum()
+        for name, parameter in network.named_parameters()
+    ]
+    return torch.stack(distances).sum()
 
 
 def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partition) -> None:

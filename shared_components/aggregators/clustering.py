@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shared_components.aggregators.blocks import stacked_blocks
 from shared_components.aggregators.mean import in_site_order, weighted_sum
-from shared_components.method import Aggregation, Models, Profile, State, Update
+from shared_components.method import Aggregation, Models, State, StatelessStart, Update
 from shared_components.partition import Partition, Pieces
 
 SAME = 1e-12  # squared length, relative to the soup's, below which a site has no direction
@@ -86,7 +86,7 @@ def hard_weights(clusters: Sequence[int]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Clustering:
+class Clustering(StatelessStart):
     """Average the MIXED pieces of all sites by who is like whom; there is no state.
 
     Every site counts once. An absent site keeps its model.
@@ -95,10 +95,6 @@ class Clustering:
     clusters: int = 2
     soft: bool = False
     threshold: float = 0.0
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the empty state."""
-        return {}
 
     def apply(
         self, state: State, partition: Partition, models: Models, updates: Sequence[Update]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shared_components.aggregators.mean import in_site_order, mean_pieces
-from shared_components.method import Aggregation, Models, Profile, State, Update
+from shared_components.method import Aggregation, Models, State, StatelessStart, Update
 from shared_components.partition import Partition
 
 TINY = 1e-12
@@ -53,7 +53,7 @@ def decomposed(changes: Tensor, *, keep: float = 0.8) -> Tensor:
 
 
 @dataclass(frozen=True)
-class LayerwiseDecomposition:
+class LayerwiseDecomposition(StatelessStart):
     """The mean in the first round, then every tensor moves by its decomposed change.
 
     The state is the history of changes, decayed by ``decay``: a tensor that has never moved is averaged.
@@ -61,10 +61,6 @@ class LayerwiseDecomposition:
 
     keep: float = 0.8
     decay: float = 0.99
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return an empty history."""
-        return {}
 
     def apply(
         self, state: State, partition: Partition, models: Models, updates: Sequence[Update]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from shared_components.aggregators.blocks import squared_distance
 from shared_components.aggregators.mean import in_site_order, weighted_sum
-from shared_components.method import Aggregation, Models, Profile, State, Update
+from shared_components.method import Aggregation, Models, State, StatelessStart, Update
 from shared_components.partition import Partition
 
 FLOOR = 1e-10  # of a loss, so that F^(q-1) stays finite; the released code adds it
@@ -41,16 +41,12 @@ def fair_weights(
 
 
 @dataclass(frozen=True)
-class FairMean:
+class FairMean(StatelessStart):
     """The server's step of q-FedAvg. There is no state; updates carry F_k as the extra ``loss``."""
 
     q: float
     lipschitz: float
     released: bool = False
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the empty state."""
-        return {}
 
     def apply(
         self, state: State, partition: Partition, models: Models, updates: Sequence[Update]

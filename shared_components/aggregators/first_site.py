@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared_components.method import Aggregation, Models, Profile, State, Update, site_order
+from shared_components.method import Aggregation, Models, State, StatelessStart, Update, site_order
 from shared_components.partition import Partition
 
 
 @dataclass(frozen=True)
-class FirstSite:
+class FirstSite(StatelessStart):
     """Send the first site's pieces to everybody. The state is empty."""
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the empty state."""
-        return {}
 
     def apply(
         self, state: State, partition: Partition, models: Models, updates: Sequence[Update]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from shared_components.aggregators.mean import in_site_order, weighted_sum
-from shared_components.method import Aggregation, Batch, Models, Profile, State, Update
+from shared_components.method import Aggregation, Batch, Models, State, StatelessStart, Update
 from shared_components.partition import Partition
 
 GROUP = "fisher"  # the extra in which a site sends its trace
@@ -57,14 +57,10 @@ def fisher_weights(traces: Sequence[float], largest: float = 1.0) -> list[float]
 
 
 @dataclass(frozen=True)
-class FisherMean:
+class FisherMean(StatelessStart):
     """Average the GLOBAL pieces with weights in proportion to the sites' traces; there is no state."""
 
     largest: float = 1.0
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the empty state."""
-        return {}
 
     def apply(
         self, state: State, partition: Partition, models: Models, updates: Sequence[Update]

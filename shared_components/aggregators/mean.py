@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shared_components.method import Aggregation, Models, Profile, State, Update, site_order
+from shared_components.method import Aggregation, Models, State, StatelessStart, Update, site_order
 from shared_components.partition import Partition, Pieces
 
 
@@ -46,12 +46,8 @@ def mean_pieces(updates: Sequence[Update], names: Mapping[str, object]) -> Piece
 
 
 @dataclass(frozen=True)
-class WeightedMean:
+class WeightedMean(StatelessStart):
     """Average the GLOBAL pieces by sample count; there is no state."""
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the empty state."""
-        return {}
 
     def apply(
         self, state: State, partition: Partition, models: Models, updates: Sequence[Update]

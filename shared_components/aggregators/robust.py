@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shared_components.aggregators.blocks import BLOCK, in_blocks, stacked_blocks
 from shared_components.aggregators.mean import in_site_order, weighted_sum
-from shared_components.method import Aggregation, Models, Profile, State, Update
+from shared_components.method import Aggregation, Models, State, StatelessStart, Update
 from shared_components.partition import Partition
 
 NEIGHBOURS = {"n-f-2": 2, "n-f-1": 1}  # what is taken from n - f
@@ -96,7 +96,7 @@ def krum_scores(distances: Sequence[Sequence[float]], nearest: int) -> list[floa
 
 
 @dataclass(frozen=True)
-class TrimmedMean:
+class TrimmedMean(StatelessStart):
     """Combine the GLOBAL pieces coordinate by coordinate; without ``trim`` by the median. There is no state."""
 
     trim: int | None = None
@@ -105,10 +105,6 @@ class TrimmedMean:
     def min_sites(self) -> int:
         """The fewest sites it works with; a median of two would be their mean."""
         return 3 if self.trim is None else 2 * self.trim + 1
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the empty state."""
-        return {}
 
     def apply(
         self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
@@ -128,7 +124,7 @@ class TrimmedMean:
 
 
 @dataclass(frozen=True)
-class Krum:
+class Krum(StatelessStart):
     """Return the model of the site nearest to its neighbours, or the mean of several such. There is no state.
 
     Attributes:
@@ -145,10 +141,6 @@ class Krum:
     def min_sites(self) -> int:
         """The fewest sites it works with."""
         return max(2 * self.faults + 3, (self.keep or 1) + self.faults)
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the empty state."""
-        return {}
 
     def apply(
         self, state: State, partition: Partition, models: Models, updates: Sequence[Update]

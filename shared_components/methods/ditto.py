@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
 from shared_components.method import Batch, Context, LocalWork, Losses, Method, State, Summary, Term
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import segmentation_objective, squared_distance
 from shared_components.partition import Role, everything, paste
 
 PERSONAL = "personal/"
@@ -52,11 +51,8 @@ class NearReceived:
         terms = segmentation_objective(network, batch, context)
         if self.strength == 0:
             return terms
-        distances = [
-            (parameter - context.received[name].to(parameter)).square().sum()
-            for name, parameter in network.named_parameters()
-        ]
-        return [*terms, Term("distance", 0.5 * self.strength * torch.stack(distances).sum())]
+        distance = squared_distance(network, context.received)
+        return [*terms, Term("distance", 0.5 * self.strength * distance)]
 
 
 @dataclass(frozen=True)

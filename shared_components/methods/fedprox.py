@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
 from shared_components.method import Batch, Context, Method, Summary, Term
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import segmentation_objective, squared_distance
 from shared_components.partition import Role, everything
 
 MODES = ("corrected", "as_released")
@@ -54,9 +53,5 @@ class Proximal:
         terms = segmentation_objective(network, batch, context)
         if self.mu == 0:
             return terms
-        distances = [
-            (parameter - context.received[name].to(parameter)).square().sum()
-            for name, parameter in network.named_parameters()
-        ]
-        term = 0.5 * self.mu * torch.stack(distances).sum()
+        term = 0.5 * self.mu * squared_distance(network, context.received)
         return [*terms, Term("proximal", term.detach() if self.inert else term)]

@@ -23,8 +23,8 @@ from shared_components.method import (
     Extras,
     Method,
     Models,
-    Profile,
     State,
+    StatelessStart,
     Summary,
     Term,
     Update,
@@ -224,12 +224,8 @@ def gathered(group: Pieces) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class WithPrototypes:
+class WithPrototypes(StatelessStart):
     """FedAvg's mean, and every site's prototypes for all sites' next round."""
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the empty state."""
-        return {}
 
     def apply(
         self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
