@@ -14,6 +14,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from shared_components.data.synthetic.site import write_site
 from shared_components.method import load_method
 
 from .simulator import CLIENT, JOBS, SCENES, SERVER, Simulator, edit, tiny_job
@@ -144,10 +145,36 @@ def sites_of(job):
     return [f"hospital-{letter}" for letter in "abcdef"[: max(2, load_method(job).min_sites)]]
 
 
+def sites_with_different_tasks(folder, names):
+    """Describe one scene for several sites, by turns with one and with another class map."""
+    scene = folder / "scene"
+    write_site(
+        scene,
+        look="rose",
+        seed=1,
+        videos={"train": 1, "validation": 1},
+        frames_per_video=4,
+        height=64,
+        width=96,
+    )
+    config = yaml.safe_load((scene / "site.yaml").read_text())
+    for number, name in enumerate(names):
+        classes = ("parts", "shaft_manipulator")[number % 2]
+        own = {**config, "root": str(scene / config["root"]), "classes": classes}
+        (folder / name).mkdir()
+        (folder / name / "site.yaml").write_text(yaml.safe_dump(own))
+    return folder
+
+
 def launch(job, folder):
+    """Run a job; where a method takes sites of several tasks, the sites have several."""
     sites = sites_of(job)
     options = ("-c", ",".join(sites), "-t", str(len(sites)))
-    with Simulator(tiny_job(folder, job), folder / f"{job}-ws", *options) as simulator:
+    variables = {}
+    if load_method(job).multi_task:
+        tasks = folder / f"{job}-sites"
+        variables["SURGFL_SITE_CONFIG"] = str(sites_with_different_tasks(tasks, sites))
+    with Simulator(tiny_job(folder, job), folder / f"{job}-ws", *options, **variables) as simulator:
         simulator.code = simulator.wait(400)
     return simulator
 
@@ -172,7 +199,8 @@ def test_every_job_runs_two_rounds(job_name, launches):
     assert simulator.last_line.startswith(f"surgfl: {job_name} finished 2 rounds; report ")
     sites = sites_of(job_name)
     assert {(r["site"], r["round"]) for r in records(simulator)} == {(s, r) for s in sites for r in (0, 1, 2)}
-    assert all((simulator.run / site / "model.safetensors").is_file() for site in sites)
+    heads = [len(load_file(simulator.run / site / "model.safetensors")["head_global.bias"]) for site in sites]
+    assert heads == ([4, 3] if load_method(job_name).multi_task else [4] * len(sites))
     assert not records(simulator, "aggregation")[1]["rejected"]
 
 
