@@ -19,8 +19,8 @@ from shared_components.method import Context, Losses
 class SharpnessAware:
     """The `gradients` of a method: those at theta + epsilon instead of at theta.
 
-    Both passes see the same batch and the same dropout masks: the second starts from the random state of the
-    first, so that they differ by the weights alone.
+    Both passes see the same batch, the same dropout masks and the same draws of the context's generator: the
+    second starts from the random state of the first, so that they differ by the weights alone.
 
     Attributes:
         rho: Radius; 0 is the plain gradient.
@@ -36,7 +36,7 @@ class SharpnessAware:
         """Set every parameter's gradient and return the losses at theta."""
         if self.rho == 0:
             return backward()
-        random = RandomState(network)
+        random = RandomState(network, context.generator)
         losses = backward()
         trained = {n: p for n, p in network.named_parameters() if p.grad is not None}
         before = {name: parameter.detach().clone() for name, parameter in trained.items()}
@@ -49,7 +49,7 @@ class SharpnessAware:
         with torch.no_grad():
             for name, parameter in trained.items():
                 parameter.add_(moves[name])
-        after = RandomState(network)
+        after = RandomState(network, context.generator)
         random.restore()
         try:
             backward()
@@ -66,8 +66,9 @@ def ascent(
 ) -> dict[str, Tensor]:
     """Return epsilon of SAM, rho g / ||g||, or with ``eta`` of ASAM, rho t^2 g / ||t g||, t = |w| + eta.
 
-    As in the released code t is of weights alone; biases and the scales of normalisation layers, which have one
-    dimension, keep t = 1. The norm is over all parameters together. Zero gradients move nothing.
+    t is of tensors of two or more dimensions alone; biases and the scales of normalisation layers keep t = 1 (the
+    released code scales whatever is called "weight", those scales too). The norm is over all parameters together.
+    Zero gradients move nothing.
     """
     scales = {
         name: value.abs() + eta if eta is not None and value.dim() > 1 else torch.ones_like(value)
@@ -79,9 +80,10 @@ def ascent(
 
 
 class RandomState:
-    """torch's random state on the CPU and, where a network lies on one, its accelerator."""
+    """The state of torch's random numbers, of its accelerator's where a network lies on one, and of a generator."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, generator: torch.Generator) -> None:
+        self._generator, self._drawn = generator, generator.get_state()
         where = next(network.parameters()).device
         self._devices = [where] if where.type == "cuda" else []
         self._cpu = torch.get_rng_state()
@@ -89,6 +91,7 @@ class RandomState:
 
     def restore(self) -> None:
         """Go back to it."""
+        self._generator.set_state(self._drawn)
         torch.set_rng_state(self._cpu)
         for device, state in zip(self._devices, self._cuda, strict=True):
             torch.cuda.set_rng_state(state, device)

@@ -48,21 +48,31 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
     )
 
 
-def shared_rows(name: str, tensor: Tensor, share: float) -> int:
-    """Return how many first rows (output channels) of a tensor are shared; a classifier's rows are classes: all."""
+def spans(name: str, tensor: Tensor, share: float) -> list[tuple[Role, int, int]]:
+    """Return whose the rows (output channels) of a tensor are, in order: of each part the first ones are shared.
+
+    A classifier's rows are classes: all shared. Keys and values are one tensor and two parts; cut as one, all
+    keys would be shared and all values private, and neither sub-model could attend.
+    """
     rows = tensor.shape[0] if tensor.dim() else 0
-    return rows if name.partition(".")[0] in HEADS else rows - int(share * rows)
+    if name.partition(".")[0] in HEADS:
+        return [(Role.GLOBAL, 0, rows)]
+    width = rows // 2 if ".attn.kv." in name else rows
+    found = []
+    for start in range(0, rows, max(width, 1)):
+        middle = start + width - int(share * width)
+        found += [(Role.GLOBAL, start, middle), (Role.LOCAL, middle, start + width)]
+    return [span for span in found if span[1] < span[2]]
 
 
 def channels(share: float) -> Rule:
     """Return the rule that cuts every tensor of the network, but for the classifiers, along its output channels."""
 
     def rule(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
-        rows = tensor.shape[0] if tensor.dim() else 0
-        cut_at = shared_rows(name, tensor, share)
-        if cut_at == rows:
+        found = spans(name, tensor, share)
+        if all(role is Role.GLOBAL for role, _, _ in found):
             return (Slice(Role.GLOBAL),)
-        return (Slice(Role.GLOBAL, 0, cut_at), Slice(Role.LOCAL, cut_at, rows))
+        return [Slice(*span) for span in found]
 
     return rule
 
@@ -88,13 +98,13 @@ class CyclicDistillation:
         """Predict with the shared or the private output channels alone; the others' weights are zero."""
         weights: dict[str, Tensor] = {}
         for name, parameter in network.named_parameters():
-            cut_at, rows = shared_rows(name, parameter, self.share), parameter.shape[0]
-            if cut_at == rows:
+            found = spans(name, parameter, self.share)
+            if all(role is Role.GLOBAL for role, _, _ in found):
                 weights[name] = parameter
                 continue
-            mask = parameter.new_zeros(rows, *(1,) * (parameter.dim() - 1))
-            mask[cut_at:] = float(private)
-            mask[:cut_at] = float(not private)
+            mask = parameter.new_zeros(parameter.shape[0], *(1,) * (parameter.dim() - 1))
+            for role, start, stop in found:
+                mask[start:stop] = float((role is Role.LOCAL) == private)
             weights[name] = parameter * mask
         return functional_call(network, weights, (image,))
 

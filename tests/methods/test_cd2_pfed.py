@@ -1,5 +1,6 @@
 """CD2-pFed: which channels are whose, the sub-models, and the distillation by hand."""
 
+import copy
 import math
 
 import pytest
@@ -33,6 +34,10 @@ def test_the_last_half_of_every_layers_output_channels_stays(network):
         rows = tensor.shape[0]
         if name.startswith(("head_global", "head_personal")):
             assert name in shared
+        elif ".attn.kv." in name:  # keys and values, each in halves
+            for start in (0, rows // 2):
+                stops = start + rows // 4, start + rows // 2
+                assert f"{name}[{start}:{stops[0]}]" in shared and f"{name}[{stops[0]}:{stops[1]}]" in local
         else:
             assert f"{name}[0:{rows - rows // 2}]" in shared and f"{name}[{rows - rows // 2}:{rows}]" in local
 
@@ -74,6 +79,21 @@ def test_a_sub_model_has_the_other_channels_at_zero_and_its_gradient_reaches_its
     assert shared.flatten().tolist() == [3.0, 0.0] and private.flatten().tolist() == [0.0, 5.0]
     (gradient,) = torch.autograd.grad(private.sum(), network.body.weight)
     assert gradient.flatten().tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_either_sub_model_still_attends(network, private):
+    """What attention gives depends on the place: neither all values nor all keys are zero."""
+    network, seen = copy.deepcopy(network), {}
+    for name, module in network.named_modules():
+        if name.endswith(".attn"):
+            for linear in (module.q, module.kv):
+                torch.nn.init.normal_(linear.weight)
+            module.register_forward_hook(
+                lambda m, i, o, name=name: seen.update({name: o.detach().flatten(1, 2)})
+            )
+    CyclicDistillation(0.5, 1.0, 1)._part(network, torch.rand(1, 3, 64, 64), private=private)
+    assert len(seen) == 8 and all(float(value.std(1).max()) > 0 for value in seen.values())
 
 
 def test_the_divergence_is_the_mean_of_both_ways_over_pixels():
