@@ -263,7 +263,7 @@ def _under(state: State, prefix: str) -> Pieces:
 
 def _dot(a: Pieces, b: Pieces, names: Sequence[str] | Mapping[str, Tensor]) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
-    for name in names:
+    for name in sorted(names):  # a state that was loaded has another order
         total += (a[name].to(torch.float64) * b[name]).sum()
     return total
 
