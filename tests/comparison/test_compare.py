@@ -67,7 +67,14 @@ def test_a_second_call_runs_nothing_again(straight, capsys):
 def start_and_signal(out, number, *methods):
     """Send a signal to the command once the first round of any run is aggregated."""
     arguments = [sys.executable, "-m", "shared_components.cli", *command(out, *methods)]
-    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        arguments,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        # a shell that runs the tests in the background lets them, and what they start, ignore Ctrl-C
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     end = time.monotonic() + 300
     while not list(out.glob("runs/*/[0-9]*/server/round-00000.safetensors")):
         assert process.poll() is None and time.monotonic() < end
