@@ -180,9 +180,10 @@ def launch(job, folder):
 
 
 @pytest.fixture(scope="module")
-def launches(request, folder):
+def launches(request, tmp_path_factory):
     """Return a future per chosen job: all are launched, a few at a time, when the first is asked for."""
     chosen = [item.callspec.params["job_name"] for item in request.session.items if every_job(item)]
+    folder = tmp_path_factory.mktemp("every-job")
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         yield {name: pool.submit(launch, name, folder) for name in dict.fromkeys(chosen)}
         pool.shutdown(cancel_futures=True)
