@@ -145,6 +145,11 @@ def _sample_beta(count: int, generator: torch.Generator) -> Tensor:
     return accepted[:count]
 
 
+def shrink_label(label: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
+    """Return class ids (B, H, W) at a feature map's size, (B, h, w) int64, by nearest neighbour."""
+    return F.interpolate(label[:, None].float(), size=tuple(size), mode="nearest")[:, 0].long()
+
+
 def _one_hot(label: Tensor, classes: int) -> Tensor:
     """Return (B, C, H, W) float32 for label (B, H, W); int64 one-hots would take eight times the memory."""
     ids = torch.arange(classes, device=label.device)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from shared_components.method import Batch, Context, Term
-from shared_components.partition import Partition, Piece, Pieces, Role
+from shared_components.partition import Partition, Piece, Pieces, Role, paste
 
 
 def segmentation_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
@@ -23,6 +24,13 @@ def squared_distance(network: nn.Module, received: Pieces) -> Tensor:
         for name, parameter in network.named_parameters()
     ]
     return torch.stack(distances).sum()
+
+
+def as_received(network: nn.Module, context: Context, partition: Partition) -> nn.Module:
+    """Return a copy of a site's network with the weights that the round began with, dropout off."""
+    received = copy.deepcopy(network).eval()
+    paste(context.received, partition, received.state_dict())
+    return received
 
 
 def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partition) -> None:

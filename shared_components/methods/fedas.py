@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shared_components.aggregators.fisher import GROUP, FisherMean, fisher_trace
+from shared_components.losses import shrink_label
 from shared_components.method import (
     Batch,
     Context,
@@ -160,6 +161,6 @@ def by_class(found: Tensor, label: Tensor) -> dict[int, Tensor]:
     Returns:
         (pixels, F) of each class that occurs.
     """
-    small = F.interpolate(label[:, None].float(), size=found.shape[2:], mode="nearest")[:, 0].long()
+    small = shrink_label(label, found.shape[2:])
     vectors = found.movedim(1, -1)  # (B, h, w, F)
     return {int(number): vectors[small == number] for number in small.unique()}

@@ -6,7 +6,6 @@ contrast of pixels with all sites' class prototypes, which pulls local features 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shared_components.aggregators.mean import WeightedMean, in_site_order
+from shared_components.losses import shrink_label
 from shared_components.method import (
     Aggregation,
     Batch,
@@ -29,7 +29,8 @@ from shared_components.method import (
     Term,
     Update,
 )
-from shared_components.partition import Partition, Pieces, Role, everything, paste
+from shared_components.objectives import as_received
+from shared_components.partition import Partition, Pieces, Role, everything
 
 TwoPaths = Any  # a network with forward_features: `networks.pvt_fpn.PvtFpn`
 
@@ -166,7 +167,7 @@ class BackgroundAndContrast:
 def flat_pixels(features: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
     """Return (N, D) features of length 1 and their (N,) labels, nearest at the features' size; 255 is left out."""
     _B, D, H, W = features.shape
-    small = F.interpolate(label[:, None].float(), size=(H, W), mode="nearest")[:, 0].long()  # (B, H, W)
+    small = shrink_label(label, (H, W))
     pixels = (
         F.normalize(features.float(), dim=1).permute(0, 2, 3, 1).reshape(-1, D)
     )  # (B, D, H, W) -> (B*H*W, D)
@@ -179,8 +180,7 @@ def measure_prototypes(
     network: TwoPaths, batches: Iterable[Batch], context: Context, partition: Partition
 ) -> Extras:
     """Return each class's mean feature under the model that was received, and which classes the frames show."""
-    received = copy.deepcopy(network).eval()
-    paste(context.received, partition, received.state_dict())
+    received: TwoPaths = as_received(network, context, partition)
     sums, counts = torch.zeros(0), torch.zeros(0)
     for batch in batches:
         with torch.no_grad():

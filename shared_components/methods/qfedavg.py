@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 
 import torch
 from torch import nn
 
 from shared_components.aggregators.fairness import FairMean
-from shared_components.method import Batch, Context, Extras, Method, Summary, scalar
-from shared_components.objectives import segmentation_objective
-from shared_components.partition import Partition, Role, everything, paste
-
-MODES = ("corrected", "as_released")
+from shared_components.method import Batch, Context, Extras, Method, Summary, check_mode, scalar
+from shared_components.objectives import as_received, segmentation_objective
+from shared_components.partition import Partition, Role, everything
 
 
 def build(
@@ -31,8 +28,7 @@ def build(
         learning_rate: 1 / L; a larger one shortens the step less.
         loss_images: Training frames in F_k, the loss of what a site received; None: all of them.
     """
-    if mode not in MODES:
-        raise ValueError(f"qfedavg: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
+    check_mode("qfedavg", mode)
     if not q >= 0:
         raise ValueError(f"qfedavg: q is {q}; it is 0 or more")
     if not learning_rate > 0:
@@ -64,8 +60,7 @@ def received_loss(
     network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition
 ) -> Extras:
     """Return F_k: the mean over frames of the loss at the weights the round began with."""
-    before = copy.deepcopy(network).eval()
-    paste(context.received, partition, before.state_dict())
+    before = as_received(network, context, partition)
     total, count = torch.zeros((), dtype=torch.float64), 0
     for batch in batches:
         loss = context.segmentation(before(batch["image"]), batch["label"])
