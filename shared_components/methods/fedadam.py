@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from shared_components.aggregators.server_optimizers import ServerAdam
-from shared_components.method import Method, Summary
+from shared_components.method import Method, Summary, check_mode
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role, everything
-
-MODES = ("corrected", "as_released")
 
 
 def build(
@@ -27,8 +25,7 @@ def build(
         beta_2: Decay of the second moment.
         tau: Added to the root of the second moment; the larger, the less adaptive.
     """
-    if mode not in MODES:
-        raise ValueError(f"fedadam: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
+    check_mode("fedadam", mode)
     for name, beta in (("beta_1", beta_1), ("beta_2", beta_2)):
         if not 0 <= beta < 1:
             raise ValueError(f"fedadam: {name} is {beta}; it lies in [0, 1)")

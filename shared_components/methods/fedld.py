@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shared_components.aggregators.decomposition import LayerwiseDecomposition
-from shared_components.method import Batch, Context, Method, Summary, Term
+from shared_components.method import Batch, Context, Method, Summary, Term, check_mode
 from shared_components.partition import Role, everything
-
-MODES = ("corrected", "as_released")
 
 
 def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, decay: float = 0.99) -> Method:
@@ -23,8 +21,7 @@ def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, d
         keep: Share of the directions that the server keeps; 0.8 as released.
         decay: Of the history of changes; 0.99 as released.
     """
-    if mode not in MODES:
-        raise ValueError(f"fedld: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
+    check_mode("fedld", mode)
     if margin < 0:
         raise ValueError(f"fedld: margin is {margin}; it must be 0 or more")
     if not 0 < keep <= 1 or not 0 <= decay <= 1:

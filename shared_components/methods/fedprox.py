@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.method import Batch, Context, Method, Summary, Term
+from shared_components.method import Batch, Context, Method, Summary, Term, check_mode
 from shared_components.objectives import segmentation_objective, squared_distance
 from shared_components.partition import Role, everything
-
-MODES = ("corrected", "as_released")
 
 
 def build(*, mu: float = 0.01, mode: str = "corrected") -> Method:
@@ -24,8 +22,7 @@ def build(*, mu: float = 0.01, mode: str = "corrected") -> Method:
     """
     if mu < 0:
         raise ValueError(f"fedprox: mu is {mu}; it must be 0 or more")
-    if mode not in MODES:
-        raise ValueError(f"fedprox: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
+    check_mode("fedprox", mode)
     return Method(
         name="fedprox",
         rule=everything(Role.GLOBAL),

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shared_components.aggregators import hypernetwork as hn
-from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update
+from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update, check_mode
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Partition, Role, Slice
-
-MODES = ("corrected", "as_released")
 
 
 def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int = 0) -> Method:
@@ -27,8 +25,7 @@ def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int
         hypernetwork_rate: Learning rate of the hypernetworks.
         seed: Of the hypernetworks' first weights.
     """
-    if mode not in MODES:
-        raise ValueError(f"pfedla: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
+    check_mode("pfedla", mode)
     if not hypernetwork_rate >= 0:
         raise ValueError(f"pfedla: hypernetwork_rate is {hypernetwork_rate}; it is not negative")
     return Method(

@@ -30,6 +30,7 @@ from shared_components.method import (
     Summary,
     Term,
     Update,
+    check_mode,
     like_shared,
 )
 from shared_components.objectives import segmentation_objective
@@ -37,7 +38,6 @@ from shared_components.partition import Partition, Pieces, Role, Slice, cut
 
 TwoPaths = Any  # a network with encode, decode, forward_parts and forward_global: `networks.pvt_fpn.PvtFpn`
 
-MODES = ("corrected", "as_released")
 PERSONAL_PARTS = ("decoder", "q", "k", "v")
 
 
@@ -106,8 +106,7 @@ def build(
 
 
 def _check(mode: str, personal: Sequence[str], ape: bool, share: float) -> None:
-    if mode not in MODES:
-        raise ValueError(f"pfedsis: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
+    check_mode("pfedsis", mode)
     if unknown := set(personal) - set(PERSONAL_PARTS):
         raise ValueError(f"pfedsis: personal names {sorted(unknown)}; it takes {', '.join(PERSONAL_PARTS)}")
     if ape and "decoder" not in personal:
