@@ -1,6 +1,6 @@
 """FedSeg: Miao et al., FedSeg: Class-Heterogeneous Federated Learning for Semantic Segmentation, CVPR 2023.
 
-Two parts: a cross-entropy that does not punish a site's classes as background of another batch (BackCE), and a
+Two parts: a cross-entropy in which whatever a batch does not show may hide in its background (BackCE), and a
 contrast of pixels with all sites' class prototypes, which pulls local features towards the common ones.
 """
 
@@ -35,6 +35,7 @@ from shared_components.partition import Partition, Pieces, Role, everything
 TwoPaths = Any  # a network with forward_features: `networks.pvt_fpn.PvtFpn`
 
 PROTOTYPES = "prototypes"
+BACKGROUND = 0  # the class of every class map that holds what a site has not labelled
 IGNORED = 255
 EPSILON = 1e-7
 WIDEST = 4096  # a prototype is a class's mean feature, not a map of the frame
@@ -52,7 +53,8 @@ def build(
     Args:
         temperature: Of the contrast; 0.07 as released.
         weight: Of the contrast in the loss; 1 as released, 0 leaves BackCE alone.
-        anchors: Pixels of a batch that are contrasted at most, drawn anew each step; 4096 as released.
+        anchors: Pixels of a batch that are contrasted, the same number at most of each class, drawn anew each
+            step; 4096 as released.
         prototype_images: Training frames from which a site takes its class prototypes in each round.
     """
     if temperature <= 0:
@@ -84,10 +86,11 @@ def build(
 
 
 def background_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
-    """BackCE: classes absent from the batch together are its background.
+    """BackCE: the background of a batch is class 0 together with all classes that the batch does not show.
 
-    The probabilities of absent classes are summed into one more channel, to which pixels labelled 255 belong.
-    Where no class is absent such pixels are ignored.
+    A pixel labelled background is scored against the sum of their probabilities, so that it is not held against a
+    class that another site labels and this batch counts as background. Pixels labelled 255 belong to it, too, where
+    a class is absent, and are ignored otherwise.
 
     Args:
         logits: (B, C, H, W).
@@ -96,26 +99,24 @@ def background_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     Returns:
         The mean of -log(p + 1e-7) over the pixels that count; 0 where none does.
     """
-    classes = logits.shape[1]
-    present = [c for c in range(classes) if bool((label == c).any())]
-    absent = [c for c in range(classes) if c not in present]
+    absent = [c for c in range(logits.shape[1]) if not bool((label == c).any())]
     probability = logits.float().softmax(1)
-    channels = probability[:, present]  # (B, P, H, W)
-    target = torch.full_like(label, IGNORED)
-    for position, c in enumerate(present):
-        target[label == c] = position
+    background = probability[:, sorted({BACKGROUND, *absent})].sum(1, keepdim=True)  # (B, 1, H, W)
+    channels = torch.cat([background, probability[:, BACKGROUND + 1 :]], 1)  # absent classes: labels nowhere
     if absent:
-        channels = torch.cat([channels, probability[:, absent].sum(1, keepdim=True)], 1)
-        target[label == IGNORED] = len(present)
-    if not bool((target != IGNORED).any()):
+        label = torch.where(label == IGNORED, BACKGROUND, label)
+    if not bool((label != IGNORED).any()):
         return logits.sum() * 0
-    return F.nll_loss((channels + EPSILON).log(), target, ignore_index=IGNORED)
+    return F.nll_loss((channels + EPSILON).log(), label, ignore_index=IGNORED)
 
 
 def pixel_contrast(
     features: Tensor, labels: Tensor, prototypes: Tensor, prototype_labels: Tensor, temperature: float
 ) -> Tensor:
-    """Contrast pixels with prototypes: -log of the softmax share of those of the pixel's own class.
+    """Contrast pixels with prototypes: each of a pixel's own class against all those of other classes.
+
+    The share of a prototype is e^s / (e^s + sum of e^n over the prototypes n of other classes); further prototypes
+    of the pixel's class do not stand in its denominator, or sites that agree would compete with each other.
 
     Args:
         features: (N, D), of length 1.
@@ -125,16 +126,44 @@ def pixel_contrast(
         temperature: Divides the cosines.
 
     Returns:
-        The mean over the pixels whose class has a prototype; for a class with several, over these, too.
+        The mean of -log of the shares over the pixels whose class has a prototype; for a class with several, over
+        these, too. Near 0 where features and prototypes are perfect, however many sites there are.
     """
     cosines = features @ prototypes.T / temperature  # (N, M)
     own = labels[:, None] == prototype_labels[None]  # (N, M)
-    shares = cosines.log_softmax(1)
     counted = own.any(1)
     if not bool(counted.any()):
         return features.sum() * 0
-    each = (shares * own).sum(1)[counted] / own.sum(1)[counted]
-    return -each.mean()
+    others = cosines.masked_fill(own, -torch.inf).logsumexp(1, keepdim=True)  # (N, 1)
+    losses = F.softplus(others - cosines)  # -log of the shares
+    each = (losses * own).sum(1)[counted] / own.sum(1)[counted]
+    return each.mean()
+
+
+def balanced_anchors(
+    labels: Tensor, prototype_labels: Tensor, anchors: int, generator: torch.Generator
+) -> Tensor:
+    """Draw pixels to contrast, as many of a rare class as of a frequent one, where it has them.
+
+    Args:
+        labels: (N,) class ids.
+        prototype_labels: (M,) class ids; pixels of other classes are not drawn.
+        anchors: How many pixels in all; each class that is there has an equal share, rounded down, at least one.
+        generator: On the CPU; not used for a class with no more pixels than its share.
+
+    Returns:
+        Indices into ``labels``, class after class.
+    """
+    classes = [c for c in labels.unique().tolist() if bool((prototype_labels == c).any())]
+    chosen = [torch.zeros(0, dtype=torch.long, device=labels.device)]
+    for c in classes:
+        found = torch.nonzero(labels == c)[:, 0]
+        share = max(1, anchors // len(classes))
+        if len(found) > share:
+            drawn = torch.randperm(len(found), generator=generator)[:share]
+            found = found[drawn.to(found.device)]
+        chosen.append(found)
+    return torch.cat(chosen)
 
 
 @dataclass(frozen=True)
@@ -151,13 +180,9 @@ class BackgroundAndContrast:
             return [Term("segmentation", background_cross_entropy(network(image), label))]
         logits, features = network.forward_features(image)
         pixels, labels = flat_pixels(features, label)
-        if len(pixels) > self.anchors:
-            chosen = torch.randperm(len(pixels), generator=context.generator)[: self.anchors].to(
-                pixels.device
-            )
-            pixels, labels = pixels[chosen], labels[chosen]
         prototypes, classes = (value.to(pixels.device) for value in gathered(context.broadcast[PROTOTYPES]))
-        contrast = pixel_contrast(pixels, labels, prototypes, classes, self.temperature)
+        chosen = balanced_anchors(labels, classes, self.anchors, context.generator)
+        contrast = pixel_contrast(pixels[chosen], labels[chosen], prototypes, classes, self.temperature)
         return [
             Term("segmentation", background_cross_entropy(logits, label)),
             Term("contrast", self.weight * contrast),

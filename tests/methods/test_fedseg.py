@@ -12,6 +12,7 @@ from shared_components.method import Context, Models, Update, load_method
 from shared_components.methods.fedseg import (
     WithPrototypes,
     background_cross_entropy,
+    balanced_anchors,
     check_prototypes,
     flat_pixels,
     gathered,
@@ -36,15 +37,16 @@ def scalar_back_ce(logits, label):
                 truth = int(label[b, y, x])
                 if truth == 255 and len(present) == C:
                     continue
-                chosen = (
-                    sum(shares[c] for c in range(C) if c not in present) if truth == 255 else shares[truth]
-                )
+                background = shares[0] + sum(shares[c] for c in range(1, C) if c not in present)
+                chosen = background if truth in (0, 255) else shares[truth]
                 total -= math.log(chosen + 1e-7)
                 count += 1
     return total / count
 
 
-@pytest.mark.parametrize("classes", [(0, 1, 2, 3), (0, 2), (0, 2, 255), (0, 1, 2, 3, 255)])
+@pytest.mark.parametrize(
+    "classes", [(0, 1, 2, 3), (0, 2), (2,), (1, 2, 3), (0, 2, 255), (1, 2, 3, 255), (0, 1, 2, 3, 255)]
+)
 def test_back_ce_is_the_definition_pixel_by_pixel(classes):
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(2, 4, 3, 4, generator=generator)
@@ -64,16 +66,52 @@ def test_back_ce_with_all_classes_is_cross_entropy_and_without_any_label_is_zero
     assert background_cross_entropy(logits, only_ignored).item() == pytest.approx(0, abs=1e-5)
 
 
-def test_the_contrast_is_the_share_of_the_pixels_own_prototypes():
+def test_absent_classes_are_folded_into_the_background_without_any_label_255():
+    """Logits drawn at deviation 2, labels 0 and 1 of four classes in turn."""
+    torch.manual_seed(0)
+    logits, label = 2 * torch.randn(2, 4, 5, 5), (torch.arange(50) % 2).view(2, 5, 5)
+    plain = torch.nn.functional.cross_entropy(logits, label)
+    assert plain.item() == pytest.approx(2.4785, abs=1e-4)
+    assert background_cross_entropy(logits, label).item() == pytest.approx(1.4834, abs=1e-4)
+
+
+def test_a_pixel_of_the_background_is_scored_by_all_that_the_batch_does_not_show():
+    """Two pixels, probabilities (0.1, 0.2, 0.3, 0.4): background 0.1 + 0.3 + 0.4, class 1 keeps its 0.2."""
+    logits = torch.tensor([0.1, 0.2, 0.3, 0.4]).log().view(1, 4, 1, 1).expand(1, 4, 1, 2)
+    found = background_cross_entropy(logits, torch.tensor([[[0, 1]]]))
+    assert found.item() == pytest.approx(-(math.log(0.8) + math.log(0.2)) / 2, rel=1e-5)
+
+
+def test_the_background_does_not_push_an_absent_class_down():
+    """Without fold the gradient of a background pixel would press classes 2 and 3."""
+    logits = torch.zeros(1, 4, 1, 2, requires_grad=True)
+    background_cross_entropy(logits, torch.tensor([[[0, 1]]])).backward()
+    at_background = logits.grad[0, :, 0, 0]
+    assert at_background[1] > 0 and (at_background[[0, 2, 3]] < 0).all()
+
+
+def test_the_contrast_leaves_a_pixels_other_prototypes_out_of_the_denominator():
     """One pixel of class 1; prototypes of class 0 (cosine 0), and of class 1 at two sites (cosines 1 and 0.6)."""
     features = torch.tensor([[1.0, 0.0]])
     prototypes = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]])
     found = pixel_contrast(features, torch.tensor([1]), prototypes, torch.tensor([0, 1, 1]), 0.5)
-    exponentials = [math.exp(c / 0.5) for c in (0.0, 1.0, 0.6)]
-    expected = (
-        -(math.log(exponentials[1] / sum(exponentials)) + math.log(exponentials[2] / sum(exponentials))) / 2
-    )
+    other, first, second = (math.exp(c / 0.5) for c in (0.0, 1.0, 0.6))
+    expected = -(math.log(first / (first + other)) + math.log(second / (second + other))) / 2
     assert found.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_perfect_features_of_four_sites_have_no_contrast_left():
+    """Three orthogonal classes: log(1 + 8 exp(-1 / 0.07)) is 5e-6; with all positives below it is log 4."""
+    prototypes, classes = torch.eye(3).repeat(4, 1), torch.arange(3).repeat(4)
+    found = pixel_contrast(torch.eye(3), torch.arange(3), prototypes, classes, 0.07)
+    assert found.item() == pytest.approx(math.log1p(8 * math.exp(-1 / 0.07)), abs=1e-7) and found < 6e-6
+
+
+def test_without_other_classes_the_contrast_is_zero_and_its_gradient_finite():
+    features = torch.tensor([[0.6, 0.8]], requires_grad=True)
+    found = pixel_contrast(features, torch.tensor([0]), torch.eye(2), torch.tensor([0, 0]), 0.07)
+    found.backward()
+    assert found == 0 and features.grad.tolist() == [[0.0, 0.0]]
 
 
 def test_pixels_whose_class_has_no_prototype_do_not_count():
@@ -82,6 +120,32 @@ def test_pixels_whose_class_has_no_prototype_do_not_count():
     alone = pixel_contrast(torch.eye(2)[:1], torch.tensor([0]), prototypes, classes, 1.0)
     assert torch.equal(both, alone)
     assert pixel_contrast(torch.eye(2), torch.tensor([3, 3]), prototypes, classes, 1.0) == 0
+
+
+def anchors(labels, prototype_labels, count, seed=0):
+    labels, prototype_labels = torch.tensor(labels), torch.tensor(prototype_labels)
+    return balanced_anchors(labels, prototype_labels, count, torch.Generator().manual_seed(seed))
+
+
+def test_anchors_are_balanced_and_a_class_with_too_few_pixels_gives_all_of_them():
+    """60 pixels of class 0, 30 of class 1, 2 of class 2; 30 anchors are 10 of a class."""
+    labels = [0] * 60 + [1] * 30 + [2] * 2
+    chosen = anchors(labels, [0, 1, 2], 30)
+    assert torch.tensor(labels)[chosen].bincount().tolist() == [10, 10, 2]
+    assert len(chosen.unique()) == len(chosen)
+
+
+def test_anchors_of_a_class_without_a_prototype_are_not_drawn_and_leave_their_share_to_the_others():
+    chosen = anchors([0] * 9 + [1] * 9 + [3] * 9, [0, 1, 1], 8)
+    assert sorted(chosen // 9) == [0] * 4 + [1] * 4
+    assert len(anchors([3, 3], [0, 1], 8)) == 0
+
+
+def test_anchors_are_at_least_one_of_each_class_and_drawn_by_the_generator():
+    labels = [0] * 50 + [1] * 50
+    assert sorted(anchors(labels, [0, 1], 1) // 50) == [0, 1]
+    same, again, other = (anchors(labels, [0, 1], 20, seed) for seed in (1, 1, 2))
+    assert torch.equal(same, again) and not torch.equal(same, other)
 
 
 @pytest.fixture(scope="module")
