@@ -40,8 +40,8 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
 
     Args:
         weighting: How sites count in the mean: ``equal`` as released, or by ``samples``.
-        fine_tune_from: Round from which stage 2 runs; every site then receives all sites' whole models. None:
-            stage 1 only, in which queries never leave the site.
+        fine_tune_from: Round, from 0, from which stage 2 runs, and so the number of rounds that average; every
+            site then receives all sites' whole models. None: stage 1 only, in which queries never leave the site.
         strength: Weight of the disagreement term of stage 2.
     """
     if weighting not in WEIGHTINGS:
@@ -86,9 +86,9 @@ def is_query(name: str) -> bool:
 
 @dataclass(frozen=True)
 class TwoStages:
-    """Stage 1 averages all but the queries; from ``fine_tune_from`` on every site keeps its own model.
+    """Stage 1 averages all but the queries, ``fine_tune_from`` times; then every site keeps its own model.
 
-    The state of stage 2 is every site's model as it was when stage 1 ended.
+    The state of stage 2 is every site's model as the last average left it.
     """
 
     weighting: str
@@ -109,7 +109,8 @@ class TwoStages:
         mixed = {site: dict(pieces) for site, pieces in models.mixed.items()}
         for update in updates:
             mixed[update.site] = dict(update.pieces)
-        if done < self.fine_tune_from:
+        averages = done <= self.fine_tune_from
+        if averages:
             shared = self._mean(updates, {n: v for n, v in updates[0].pieces.items() if not is_query(n)})
             mixed = {site: {**pieces, **shared} for site, pieces in mixed.items()}
         frozen = {n: v for n, v in state.items() if n != "rounds"}
@@ -120,7 +121,7 @@ class TwoStages:
         return Aggregation(
             {"rounds": torch.tensor(done), **frozen},
             Models(models.shared, mixed, broadcast),
-            {"stage": 2 if frozen else 1},
+            {"stage": 1 if averages else 2},
         )
 
     def _mean(self, updates: Sequence[Update], names: Mapping[str, object]) -> Pieces:

@@ -63,7 +63,7 @@ def two_stage_updates(step):
     ]
 
 
-def test_stage_two_freezes_all_models_and_leaves_every_site_its_own():
+def test_stage_two_freezes_all_models_as_averaged_once_more_and_leaves_every_site_its_own():
     aggregator = TwoStages("equal", 2)
     models = Models({}, {site: {Q: tensor([0.0]), W: tensor([0.0])} for site in names(3)})
     state = aggregator.init(BOTH, models, profiles(3))
@@ -72,15 +72,31 @@ def test_stage_two_freezes_all_models_and_leaves_every_site_its_own():
     assert [first.models.mixed[s][W].item() for s in names(3)] == [30, 30, 30]
     assert not first.models.broadcast and first.report == {"stage": 1}
     second = aggregator.apply(first.state, BOTH, first.models, two_stage_updates(1))
-    assert [second.models.mixed[s][W].item() for s in names(3)] == [11, 21, 61]
+    assert [second.models.mixed[s][W].item() for s in names(3)] == [31, 31, 31]
+    assert second.report == {"stage": 1}
     teachers = second.models.broadcast["teachers"]
     assert {name: value.item() for name, value in teachers.items()} == {
-        f"{i}/{n}": v for i, (q, w) in enumerate([(2, 11), (3, 21), (7, 61)]) for n, v in ((Q, q), (W, w))
+        f"{i}/{n}": v for i, (q, w) in enumerate([(2, 31), (3, 31), (7, 31)]) for n, v in ((Q, q), (W, w))
     }
     third = aggregator.apply(second.state, BOTH, second.models, two_stage_updates(5))
     assert third.models.broadcast["teachers"].keys() == teachers.keys()
     assert all(torch.equal(third.models.broadcast["teachers"][n], v) for n, v in teachers.items())
     assert [third.models.mixed[s][W].item() for s in names(3)] == [15, 25, 65]
+    assert third.report == {"stage": 2}
+
+
+def test_fine_tuning_from_round_one_averages_once_before():
+    """An absent site starts stage 2 from the average with its own queries, too."""
+    aggregator = TwoStages("equal", 1)
+    models = Models({}, {site: {Q: tensor([0.5]), W: tensor([0.0])} for site in names(4)})
+    state = aggregator.init(BOTH, models, profiles(4))
+    first = aggregator.apply(state, BOTH, models, two_stage_updates(0))
+    assert [first.models.mixed[s][W].item() for s in names(4)] == [30] * 4
+    assert [first.models.mixed[s][Q].item() for s in names(4)] == [1, 2, 6, 0.5]
+    teachers = first.models.broadcast["teachers"]
+    assert [teachers[f"{i}/{W}"].item() for i in range(4)] == [30] * 4
+    second = aggregator.apply(first.state, BOTH, first.models, two_stage_updates(1))
+    assert [second.models.mixed[s][W].item() for s in names(4)] == [11, 21, 61, 30]
 
 
 def test_disagreement_is_the_deviation_of_probabilities_over_the_images_maximum():
@@ -117,7 +133,7 @@ def test_a_run_with_both_stages_ends_and_resumes(federate, tmp_path):  # noqa: F
     again = federate(job, folder=tmp_path / "b", resume=True).run()
     a, b = straight.weights(), again.weights()
     assert all(torch.equal(a[n], b[n]) for n in a)
-    assert [r["stage"] for r in again.server.records if r["kind"] == "aggregation"] == [2, 2, 2]
+    assert [r["stage"] for r in again.server.records if r["kind"] == "aggregation"] == [1, 2, 2]
 
 
 @pytest.mark.parametrize("wrong", [{"weighting": "votes"}, {"fine_tune_from": 0}, {"strength": -1.0}])
