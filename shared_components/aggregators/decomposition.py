@@ -25,8 +25,9 @@ def decomposed(changes: Tensor, *, keep: float = 0.8) -> Tensor:
 
     With G = changes, H = G G^T / m and its eigenvectors e_j: w_j = G^T e_j, turned so that most sites have a
     positive product with it; site k becomes sum over j of s_j / (sum of s) ||g_k|| p_kj / ||p_kj||, where
-    p_kj is the projection of g_k on w_j; the result is the mean over the sites. Only signs and lengths of
-    projections count, so that directions of equal singular values are the only ambiguity.
+    p_kj is the projection of g_k on w_j; the result is the mean over the sites. The sum of s is over all m
+    singular values, those of directions that are left out included: what is left out shortens the step. Only signs
+    and lengths of projections count, so that directions of equal singular values are the only ambiguity.
 
     Args:
         changes: (m, d), one row per site, in site order.
@@ -38,8 +39,9 @@ def decomposed(changes: Tensor, *, keep: float = 0.8) -> Tensor:
     G = changes.to(torch.float64)
     m = len(G)
     values, vectors = torch.linalg.eigh(G @ G.T / m)  # ascending
+    shares = values.clamp_min(0) / values.clamp_min(0).sum().clamp_min(TINY)  # of all m, as released
     count = max(1, int(keep * m))
-    values, vectors = values.flip(0)[:count].clamp_min(0), vectors.flip(1)[:, :count]  # (k,), (m, k)
+    shares, vectors = shares.flip(0)[:count], vectors.flip(1)[:, :count]  # (k,), (m, k)
     directions = vectors.T @ G  # (k, d)
     products = G @ directions.T  # (m, k)
     turn = torch.where((products > 0).sum(0) * 2 < m, -1.0, 1.0).to(torch.float64)
@@ -47,7 +49,6 @@ def decomposed(changes: Tensor, *, keep: float = 0.8) -> Tensor:
     units = directions * (turn / lengths.clamp_min(TINY))[:, None]
     # a projection on w_j divided by its length is +-w_j / ||w_j||; where it is zero there is none
     signs = torch.sign(products * turn) * (lengths > TINY) * (products.abs() > TINY * lengths)
-    shares = values / values.sum().clamp_min(TINY)
     weights = (G.norm(dim=1)[:, None] * signs * shares).mean(0)  # (k,)
     return weights @ units
 

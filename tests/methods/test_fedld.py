@@ -22,7 +22,7 @@ def by_svd(changes, keep=0.8):
     m = len(G)
     left, singular, _ = np.linalg.svd(G, full_matrices=False)
     count = max(1, int(keep * m))
-    strengths = [s**2 / m for s in singular][:count]
+    strengths = [s**2 / m for s in singular]
     total = np.zeros(G.shape[1])
     for g in G:
         rebuilt = np.zeros_like(g)
@@ -56,8 +56,19 @@ def test_two_sites_that_agree_in_part_by_hand():
     w = [vector[0] * 1 + vector[1] * 1, vector[1] * 2]
     length = math.hypot(*w)
     mean = (1 + math.sqrt(5)) / 2
-    expected = [mean * w[0] / length, mean * w[1] / length]
+    kept = (3 + math.sqrt(5)) / 6  # of the eigenvalues 3 +- sqrt 5 the first
+    expected = [kept * mean * w[0] / length, kept * mean * w[1] / length]
     assert decomposed(tensor([[1.0, 0.0], [1.0, 2.0]])).tolist() == pytest.approx(expected)
+
+
+def test_what_is_left_out_shortens_the_step_by_its_share_of_the_singular_values():
+    """Orthogonal changes of squared lengths 5, 4, 3: of 12, two kept directions have 5 and 4; each site one of them.
+
+    Dividing by the kept values alone would make the step 12 / 9 = 1.33 times longer.
+    """
+    lengths = [math.sqrt(5), 2.0, math.sqrt(3)]
+    expected = [5 / 12 * lengths[0] / 3, 4 / 12 * lengths[1] / 3, 0.0]
+    assert decomposed(torch.diag(tensor(lengths))).tolist() == pytest.approx(expected)
 
 
 def test_sites_that_do_not_move_give_zero_and_not_nan():
