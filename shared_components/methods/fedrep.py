@@ -9,6 +9,7 @@ from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
 from shared_components.method import Batch, Context, Method, Summary, Term
+from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role
 from shared_components.rules import HEAD, modules
 
@@ -18,8 +19,9 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
 
     Args:
         personal: Top-level modules of the network that are the head.
-        head_share: Share of a round's steps that train the head; the released code has 10 of 11 epochs, which
-            leaves the body little where a round is a fixed number of steps.
+        head_share: Share of a round's steps that train the head, each phase having one step at least; the
+            released code has 10 of 11 epochs, which leaves the body little where a round is a fixed number of
+            steps. A round of a single step trains both together, as FedPer does.
     """
     if not 0 < head_share < 1:
         raise ValueError(f"fedrep: head_share is {head_share}; it lies between 0 and 1, without them")
@@ -46,7 +48,14 @@ class TwoPhases:
     head_share: float
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+        if context.iterations == 1:
+            return segmentation_objective(network, batch, context)
         # parameters that no term reaches have no gradient, and the optimizer leaves them wholly alone
-        head = context.iteration < round(self.head_share * context.iterations)
+        head = context.iteration < head_steps(self.head_share, context.iterations)
         loss = context.segmentation(network(batch["image"]), batch["label"])
         return [Term("head" if head else "body", loss, Role.LOCAL if head else Role.GLOBAL)]
+
+
+def head_steps(share: float, iterations: int) -> int:
+    """Return how many of a round's steps (two or more) train the head: one at least, and all but one at most."""
+    return min(max(round(share * iterations), 1), iterations - 1)
