@@ -236,19 +236,6 @@ class Method:
     summary: Summary = Summary()
 
 
-MODES = ("corrected", "as_released")
-
-
-def check_mode(method: str, mode: str) -> None:
-    """Refuse a mode that no method has.
-
-    Raises:
-        ValueError: It is neither ``corrected`` nor ``as_released``.
-    """
-    if mode not in MODES:
-        raise ValueError(f"{method}: mode {mode!r} is unknown; use one of {', '.join(MODES)}")
-
-
 def like_shared(group: Pieces, shared: Pieces) -> None:
     """Accept a group that has one tensor of the same shape for every shared piece.
 

@@ -14,6 +14,7 @@ METHODS = f"{PACKAGE}.methods"
 # What each part may import of ours besides itself, from the bottom up.
 ALLOWED: dict[str, set[str]] = {
     "partition": set(),
+    "arguments": set(),
     "method": {"partition", "methods"},  # load_method lists the folder; nothing at module level
     "losses": set(),
     "metrics": set(),
@@ -25,7 +26,16 @@ ALLOWED: dict[str, set[str]] = {
     "sharpness": {"method"},
     "objectives": {"method", "partition", "losses"},
     "aggregators": {"method", "partition"},
-    "methods": {"method", "partition", "rules", "sharpness", "objectives", "aggregators", "losses"},
+    "methods": {
+        "arguments",
+        "method",
+        "partition",
+        "rules",
+        "sharpness",
+        "objectives",
+        "aggregators",
+        "losses",
+    },
 }
 # The only parts that may import these.
 ONLY_IN: dict[str, set[str]] = {

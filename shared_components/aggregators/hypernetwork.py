@@ -21,6 +21,7 @@ from shared_components.partition import Pieces
 
 WIDTH = 100
 HIDDEN = 3
+LARGEST_SEED = 2**32 - 1  # times a million it still fits the 64 bits of a generator's seed
 
 
 def first_state(

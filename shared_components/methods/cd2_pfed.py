@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from shared_components.aggregators.mean import WeightedMean
+from shared_components.arguments import between
 from shared_components.method import Batch, Context, Method, Summary, Term
 from shared_components.partition import Role, Rule, Slice
 
@@ -26,12 +27,9 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
         strength: Weight of the cyclic distillation once it is ramped up; 0 leaves the decoupling alone.
         ramp_rounds: Rounds over which that weight grows, as exp(-5 (1 - t / ramp_rounds)^2).
     """
-    if not 0 <= personal_share < 1:
-        raise ValueError(f"cd2_pfed: personal_share is {personal_share}; it lies in [0, 1)")
-    if strength < 0 or ramp_rounds < 1:
-        raise ValueError(
-            f"cd2_pfed: strength is {strength} and ramp_rounds {ramp_rounds}; 0 and 1 are the least"
-        )
+    between("cd2_pfed", "personal_share", personal_share, 0, 1, ends="[)")
+    between("cd2_pfed", "strength", strength, 0)
+    between("cd2_pfed", "ramp_rounds", ramp_rounds, 1, whole=True)
     return Method(
         name="cd2_pfed",
         rule=channels(personal_share),

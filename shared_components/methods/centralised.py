@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared_components.aggregators.first_site import FirstSite
+from shared_components.arguments import one_of
 from shared_components.method import LocalUpdate, LocalWork, Losses, Method, Summary
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role, everything
@@ -17,8 +18,7 @@ def build(*, budget: str = "steps") -> Method:
         budget: ``steps``: as many optimizer steps as one site takes in a federation. ``epochs``: as many as
             all sites take together, so that every frame is seen as often as in a federation.
     """
-    if budget not in BUDGETS:
-        raise ValueError(f"centralised: budget {budget!r} is unknown; use one of {', '.join(BUDGETS)}")
+    one_of("centralised", "budget", budget, BUDGETS)
     return Method(
         name="centralised",
         rule=everything(Role.GLOBAL),

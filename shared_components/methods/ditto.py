@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
+from shared_components.arguments import between
 from shared_components.method import Batch, Context, LocalWork, Losses, Method, State, Summary, Term
 from shared_components.objectives import segmentation_objective, squared_distance
 from shared_components.partition import Role, everything, paste
@@ -21,8 +22,7 @@ def build(*, strength: float = 0.1) -> Method:
     Args:
         strength: The paper's lambda: 0 is local training of the personal model, large values FedAvg.
     """
-    if strength < 0:
-        raise ValueError(f"ditto: strength is {strength}; it must be 0 or more")
+    between("ditto", "strength", strength, 0)
     return Method(
         name="ditto",
         rule=everything(Role.GLOBAL),

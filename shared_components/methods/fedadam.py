@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shared_components.aggregators.server_optimizers import ServerAdam
-from shared_components.method import Method, Summary, check_mode
+from shared_components.arguments import between, check_mode
+from shared_components.method import Method, Summary
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role, everything
 
@@ -26,12 +27,10 @@ def build(
         tau: Added to the root of the second moment; the larger, the less adaptive.
     """
     check_mode("fedadam", mode)
-    for name, beta in (("beta_1", beta_1), ("beta_2", beta_2)):
-        if not 0 <= beta < 1:
-            raise ValueError(f"fedadam: {name} is {beta}; it lies in [0, 1)")
-    for name, value in (("learning_rate", learning_rate), ("tau", tau)):
-        if not value > 0:
-            raise ValueError(f"fedadam: {name} is {value}; it is positive")
+    between("fedadam", "learning_rate", learning_rate, 0, ends="(]")
+    between("fedadam", "beta_1", beta_1, 0, 1, ends="[)")
+    between("fedadam", "beta_2", beta_2, 0, 1, ends="[)")
+    between("fedadam", "tau", tau, 0, ends="(]")
     return Method(
         name="fedadam",
         rule=everything(Role.GLOBAL),

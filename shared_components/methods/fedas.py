@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shared_components.aggregators.fisher import GROUP, FisherMean, fisher_trace
+from shared_components.arguments import between, list_of_names
 from shared_components.losses import shrink_label
 from shared_components.method import (
     Batch,
@@ -46,14 +47,13 @@ def build(
         alignment_rate: Learning rate of the alignment, plain SGD; 0 trains from the received base as it is.
         largest_weight: No site weighs more than this at the server; 1 as published.
     """
+    list_of_names("fedas", "personal", personal)
+    between("fedas", "alignment_rate", alignment_rate, 0)
+    between("fedas", "largest_weight", largest_weight, 0, 1, ends="(]")
     if chosen := sorted(set(personal) & set(ALIGNED)):
         raise ValueError(
             f"fedas: personal names {chosen[0]}, whose features are aligned; it must be shared with all sites"
         )
-    if not alignment_rate >= 0:
-        raise ValueError(f"fedas: alignment_rate is {alignment_rate}; it is not negative")
-    if not 0 < largest_weight <= 1:
-        raise ValueError(f"fedas: largest_weight is {largest_weight}; it lies in (0, 1]")
     return Method(
         name="fedas",
         rule=modules(personal),

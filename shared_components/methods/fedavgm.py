@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared_components.aggregators.server_optimizers import ServerMomentum
+from shared_components.arguments import between
 from shared_components.method import Method, Summary
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role, everything
@@ -15,10 +16,8 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:
         momentum: beta; 0 with a learning rate of 1 is FedAvg, bit for bit.
         learning_rate: Of the server.
     """
-    if not 0 <= momentum < 1:
-        raise ValueError(f"fedavgm: momentum is {momentum}; it lies in [0, 1)")
-    if not learning_rate > 0:
-        raise ValueError(f"fedavgm: learning_rate is {learning_rate}; it is positive")
+    between("fedavgm", "momentum", momentum, 0, 1, ends="[)")
+    between("fedavgm", "learning_rate", learning_rate, 0, ends="(]")
     return Method(
         name="fedavgm",
         rule=everything(Role.GLOBAL),

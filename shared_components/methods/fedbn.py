@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from shared_components.aggregators.mean import WeightedMean
+from shared_components.arguments import list_of_names
 from shared_components.method import Method, Summary
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role, Slice
@@ -27,6 +28,7 @@ def build(*, norms: Sequence[str] = tuple(NORMS)) -> Method:
     Args:
         norms: Kinds of layers that are LOCAL, running statistics included.
     """
+    list_of_names("fedbn", "norms", norms)
     if unknown := sorted(set(norms) - set(NORMS)):
         raise ValueError(f"fedbn: norms name {', '.join(unknown)}; there are {', '.join(NORMS)}")
     if not norms:

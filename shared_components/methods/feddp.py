@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shared_components.aggregators.mean import in_site_order, mean_pieces, weighted_sum
+from shared_components.arguments import between, one_of
 from shared_components.method import (
     Aggregation,
     Batch,
@@ -44,14 +45,9 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
             site then receives all sites' whole models. None: stage 1 only, in which queries never leave the site.
         strength: Weight of the disagreement term of stage 2.
     """
-    if weighting not in WEIGHTINGS:
-        raise ValueError(f"feddp: weighting {weighting!r} is unknown; use one of {', '.join(WEIGHTINGS)}")
-    if fine_tune_from is not None and fine_tune_from < 1:
-        raise ValueError(
-            f"feddp: fine_tune_from is {fine_tune_from}; stage 2 needs a round of stage 1 before it"
-        )
-    if strength < 0:
-        raise ValueError(f"feddp: strength is {strength}; it must be 0 or more")
+    one_of("feddp", "weighting", weighting, WEIGHTINGS)
+    between("feddp", "fine_tune_from", fine_tune_from, 1, whole=True, null="stage 1 only")
+    between("feddp", "strength", strength, 0)
     two_stages = fine_tune_from is not None
     return Method(
         name="feddp",

@@ -17,6 +17,7 @@ from shared_components.aggregators.conflict import attention, conflict_averse, h
 from shared_components.aggregators.groups import first_groups, groups_of
 from shared_components.aggregators.mean import in_site_order
 from shared_components.aggregators.sensitivity import normalised_entropy
+from shared_components.arguments import between, list_of_names
 from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update, site_order
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Partition, Pieces, Role, Slice
@@ -48,19 +49,18 @@ def build(
         momentum: Of their optimizer.
         weight_decay: Of their optimizer.
     """
+    for name, value in (("encoder", encoder), ("decoders", decoders)):
+        list_of_names("fedhca2", name, value)
+    for name, number in (("conflict", conflict), ("momentum", momentum)):
+        between("fedhca2", name, number, 0, 1, ends="[)")
+    for name, number in (("alpha", alpha), ("beta", beta)):
+        between("fedhca2", name, number, 0, 1)
+    for name, number in (("hyper_rate", hyper_rate), ("weight_decay", weight_decay)):
+        between("fedhca2", name, number, 0)
     if both := sorted(set(encoder) & set(decoders)):
         raise ValueError(f"fedhca2: {both[0]} is named in encoder and in decoders; name it once")
     if not encoder:
         raise ValueError("fedhca2: encoder names no module; name at least one, such as 'encoder'")
-    for name, value in (("conflict", conflict), ("momentum", momentum)):
-        if not 0 <= value < 1:
-            raise ValueError(f"fedhca2: {name} is {value}; it lies in [0, 1)")
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"fedhca2: {name} is {value}; it lies in [0, 1]")
-    for name, value in (("hyper_rate", hyper_rate), ("weight_decay", weight_decay)):
-        if not value >= 0:
-            raise ValueError(f"fedhca2: {name} is {value}; it is not negative")
     return Method(
         name="fedhca2",
         rule=EncoderAndDecoders(frozenset(encoder), frozenset(decoders)),

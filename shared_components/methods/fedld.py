@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shared_components.aggregators.decomposition import LayerwiseDecomposition
-from shared_components.method import Batch, Context, Method, Summary, Term, check_mode
+from shared_components.arguments import between, check_mode
+from shared_components.method import Batch, Context, Method, Summary, Term
 from shared_components.partition import Role, everything
 
 
@@ -22,10 +23,9 @@ def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, d
         decay: Of the history of changes; 0.99 as released.
     """
     check_mode("fedld", mode)
-    if margin < 0:
-        raise ValueError(f"fedld: margin is {margin}; it must be 0 or more")
-    if not 0 < keep <= 1 or not 0 <= decay <= 1:
-        raise ValueError(f"fedld: keep is {keep} and decay {decay}; they lie in (0, 1] and [0, 1]")
+    between("fedld", "margin", margin, 0)
+    between("fedld", "keep", keep, 0, 1, ends="(]")
+    between("fedld", "decay", decay, 0, 1)
     return Method(
         name="fedld",
         rule=everything(Role.GLOBAL),

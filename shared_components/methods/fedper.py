@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shared_components.aggregators.mean import WeightedMean
+from shared_components.arguments import list_of_names
 from shared_components.method import Method, Summary
 from shared_components.objectives import segmentation_objective
 from shared_components.rules import HEAD, modules
@@ -16,6 +17,7 @@ def build(*, personal: Sequence[str] = HEAD) -> Method:
     Args:
         personal: Top-level modules of the network that never leave the site.
     """
+    list_of_names("fedper", "personal", personal)
     return Method(
         name="fedper",
         rule=modules(personal),

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.method import Batch, Context, Method, Summary, Term, check_mode
+from shared_components.arguments import between, check_mode
+from shared_components.method import Batch, Context, Method, Summary, Term
 from shared_components.objectives import segmentation_objective, squared_distance
 from shared_components.partition import Role, everything
 
@@ -20,8 +21,7 @@ def build(*, mu: float = 0.01, mode: str = "corrected") -> Method:
         mode: ``corrected``, or ``as_released``: the term is reported and has no gradient, as in the baseline
             of SurgFed's released code.
     """
-    if mu < 0:
-        raise ValueError(f"fedprox: mu is {mu}; it must be 0 or more")
+    between("fedprox", "mu", mu, 0)
     check_mode("fedprox", mode)
     return Method(
         name="fedprox",

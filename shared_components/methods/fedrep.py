@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
+from shared_components.arguments import between, list_of_names
 from shared_components.method import Batch, Context, Method, Summary, Term
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role
@@ -23,8 +24,8 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
             released code has 10 of 11 epochs, which leaves the body little where a round is a fixed number of
             steps. A round of a single step trains both together, as FedPer does.
     """
-    if not 0 < head_share < 1:
-        raise ValueError(f"fedrep: head_share is {head_share}; it lies between 0 and 1, without them")
+    list_of_names("fedrep", "personal", personal)
+    between("fedrep", "head_share", head_share, 0, 1, ends="()")
     return Method(
         name="fedrep",
         rule=modules(personal),

@@ -4,6 +4,7 @@ Learning by Seeking Flat Minima, ECCV 2022; FL-EndoViT's Algorithm 1."""
 from __future__ import annotations
 
 from shared_components.aggregators.weight_averaging import AveragedMean, delivered
+from shared_components.arguments import between, true_or_false
 from shared_components.method import Method, Summary
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role, everything
@@ -29,12 +30,11 @@ def build(
             at the end; the paper begins at three quarters of the rounds. None: never.
         average_cycle: Average every so many rounds.
     """
-    if rho < 0 or eta < 0:
-        raise ValueError(f"fedsam: rho is {rho} and eta {eta}; both must be 0 or more")
-    if average_cycle < 1 or (average_from is not None and average_from < 0):
-        raise ValueError(
-            f"fedsam: average_from is {average_from} and average_cycle {average_cycle}; they are a round and a count"
-        )
+    between("fedsam", "rho", rho, 0)
+    true_or_false("fedsam", "adaptive", adaptive)
+    between("fedsam", "eta", eta, 0)
+    between("fedsam", "average_from", average_from, 0, whole=True, null="never")
+    between("fedsam", "average_cycle", average_cycle, 1, whole=True)
     return Method(
         name="fedsam",
         rule=everything(Role.GLOBAL),

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shared_components.aggregators.mean import WeightedMean, in_site_order
+from shared_components.arguments import between
 from shared_components.losses import shrink_label
 from shared_components.method import (
     Aggregation,
@@ -57,14 +58,10 @@ def build(
             step; 4096 as released.
         prototype_images: Training frames from which a site takes its class prototypes in each round.
     """
-    if temperature <= 0:
-        raise ValueError(f"fedseg: temperature is {temperature}; it must be positive")
-    if weight < 0:
-        raise ValueError(f"fedseg: weight is {weight}; it must be 0 or more")
-    if anchors < 1 or prototype_images < 1:
-        raise ValueError(
-            f"fedseg: anchors {anchors} and prototype_images {prototype_images} must be 1 or more"
-        )
+    between("fedseg", "temperature", temperature, 0, ends="(]")
+    between("fedseg", "weight", weight, 0)
+    between("fedseg", "anchors", anchors, 1, whole=True)
+    between("fedseg", "prototype_images", prototype_images, 1, whole=True)
     return Method(
         name="fedseg",
         rule=everything(Role.GLOBAL),

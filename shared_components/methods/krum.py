@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared_components.aggregators.robust import NEIGHBOURS, Krum
+from shared_components.arguments import between, one_of
 from shared_components.method import Method, Summary
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role, everything
@@ -15,10 +16,8 @@ def build(*, faults: int = 0, neighbours: str = "n-f-2") -> Method:
         faults: f, the number of broken or hostile sites it shall bear; it takes n >= 2f + 3 sites.
         neighbours: How many neighbours count: ``n-f-2`` of the paper, or ``n-f-1`` as ByzFL has it.
     """
-    if not isinstance(faults, int) or faults < 0:
-        raise ValueError(f"krum: faults is {faults}; it is a number of sites: 0, 1, 2 ...")
-    if neighbours not in NEIGHBOURS:
-        raise ValueError(f"krum: neighbours {neighbours!r} is unknown; use one of {', '.join(NEIGHBOURS)}")
+    between("krum", "faults", faults, 0, whole=True)
+    one_of("krum", "neighbours", neighbours, NEIGHBOURS)
     aggregator = Krum(faults, neighbours=neighbours)
     return Method(
         name="krum",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shared_components.aggregators.clustering import Clustering
+from shared_components.arguments import between, list_of_names, true_or_false
 from shared_components.method import Method, Summary
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role
@@ -27,10 +28,10 @@ def build(
         soft: Weigh all sites by similarity instead of clustering.
         threshold: Added to the cosines of ``soft``; the larger, the more alike the weights.
     """
-    if clusters < 1:
-        raise ValueError(f"mat_fl: clusters is {clusters}; there is at least one")
-    if not 0 <= threshold:
-        raise ValueError(f"mat_fl: threshold is {threshold}; it is not negative")
+    list_of_names("mat_fl", "shared", shared)
+    between("mat_fl", "clusters", clusters, 1, whole=True)
+    true_or_false("mat_fl", "soft", soft)
+    between("mat_fl", "threshold", threshold, 0)
     return Method(
         name="mat_fl",
         rule=modules(shared, inside=Role.MIXED, outside=Role.LOCAL),

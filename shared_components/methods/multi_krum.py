@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared_components.aggregators.robust import NEIGHBOURS, Krum
+from shared_components.arguments import between, one_of
 from shared_components.method import Method, Summary
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role, everything
@@ -16,16 +17,9 @@ def build(*, faults: int = 0, keep: int | None = None, neighbours: str = "n-f-2"
         keep: m, how many sites are averaged, at most n - f; 1 is Krum, None is n - f.
         neighbours: How many neighbours count: ``n-f-2`` of the paper, or ``n-f-1`` as ByzFL has it.
     """
-    if not isinstance(faults, int) or faults < 0:
-        raise ValueError(f"multi_krum: faults is {faults}; it is a number of sites: 0, 1, 2 ...")
-    if keep is not None and (not isinstance(keep, int) or keep < 1):
-        raise ValueError(
-            f"multi_krum: keep is {keep}; it is a number of sites: 1, 2, 3 ..., or null for n - f"
-        )
-    if neighbours not in NEIGHBOURS:
-        raise ValueError(
-            f"multi_krum: neighbours {neighbours!r} is unknown; use one of {', '.join(NEIGHBOURS)}"
-        )
+    between("multi_krum", "faults", faults, 0, whole=True)
+    between("multi_krum", "keep", keep, 1, whole=True, null="n - f")
+    one_of("multi_krum", "neighbours", neighbours, NEIGHBOURS)
     aggregator = Krum(faults, keep, neighbours)
     return Method(
         name="multi_krum",

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shared_components.aggregators import hypernetwork as hn
-from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update, check_mode
+from shared_components.arguments import between, check_mode
+from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Partition, Role, Slice
 
@@ -26,8 +27,8 @@ def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int
         seed: Of the hypernetworks' first weights.
     """
     check_mode("pfedla", mode)
-    if not hypernetwork_rate >= 0:
-        raise ValueError(f"pfedla: hypernetwork_rate is {hypernetwork_rate}; it is not negative")
+    between("pfedla", "hypernetwork_rate", hypernetwork_rate, 0)
+    between("pfedla", "seed", seed, 0, hn.LARGEST_SEED, whole=True)
     return Method(
         name="pfedla",
         rule=by_layer,

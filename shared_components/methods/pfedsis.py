@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from shared_components.aggregators import hypernetwork as hn
 from shared_components.aggregators.mean import in_site_order, mean_pieces
-from shared_components.aggregators.sensitivity import similarity_entropy, similarity_mean
+from shared_components.aggregators.sensitivity import SCALES, similarity_entropy, similarity_mean
+from shared_components.arguments import between, check_mode, list_of_names, one_of, true_or_false
 from shared_components.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
 from shared_components.method import (
     Aggregation,
@@ -30,7 +31,6 @@ from shared_components.method import (
     Summary,
     Term,
     Update,
-    check_mode,
     like_shared,
 )
 from shared_components.objectives import segmentation_objective
@@ -39,6 +39,12 @@ from shared_components.partition import Partition, Pieces, Role, Slice, cut
 TwoPaths = Any  # a network with encode, decode, forward_parts and forward_global: `networks.pvt_fpn.PvtFpn`
 
 PERSONAL_PARTS = ("decoder", "q", "k", "v")
+SUMMARY = Summary(
+    partition="half of the q, k, v rows, one of two decoders and its heads MIXED; the rest GLOBAL",
+    objective="segmentation; appearance regulation, reaching MIXED; cross-style consistency, reaching GLOBAL",
+    aggregator="one hypernetwork per site for MIXED; softmax of sensitivities for GLOBAL",
+    secure_sums="no: the hypernetworks need every site's MIXED pieces; the GLOBAL part is a ratio of two sums",
+)
 
 
 def build(
@@ -70,7 +76,12 @@ def build(
         hypernetwork_rate: Learning rate of Eqs. (8) and (9).
         seed: Of the hypernetworks' first weights.
     """
-    _check(mode, personal, ape, cross_style_share)
+    check_mode("pfedsis", mode)
+    _check_parts(personal, head_aligned=head_aligned, ape=ape, sge=sge)
+    _check_sensitivities(sensitivity_images, sensitivity_scale, sensitivity_temperature)
+    between("pfedsis", "cross_style_share", cross_style_share, 0, 1, ends="(]")
+    between("pfedsis", "hypernetwork_rate", hypernetwork_rate, 0)
+    between("pfedsis", "seed", seed, 0, hn.LARGEST_SEED, whole=True)
     released = mode == "as_released"
     return Method(
         name="pfedsis",
@@ -94,27 +105,26 @@ def build(
         trained_at_server=("hypernetwork/",) if ape else (),
         label="PFedSIS",
         paper="Xu et al., IEEE TBME 2025, doi 10.1109/TBME.2025.3526667",
-        summary=Summary(
-            partition="half of the q, k, v rows, one of two decoders and its heads MIXED; the rest GLOBAL",
-            objective="segmentation; appearance regulation, reaching MIXED; cross-style consistency, reaching "
-            "GLOBAL",
-            aggregator="one hypernetwork per site for MIXED; softmax of sensitivities for GLOBAL",
-            secure_sums="no: the hypernetworks need every site's MIXED pieces; the GLOBAL part is a ratio of two "
-            "sums",
-        ),
+        summary=SUMMARY,
     )
 
 
-def _check(mode: str, personal: Sequence[str], ape: bool, share: float) -> None:
-    check_mode("pfedsis", mode)
+def _check_parts(personal: Sequence[str], *, head_aligned: bool, ape: bool, sge: bool) -> None:
+    for name, switch in (("head_aligned", head_aligned), ("ape", ape), ("sge", sge)):
+        true_or_false("pfedsis", name, switch)
+    list_of_names("pfedsis", "personal", personal)
     if unknown := set(personal) - set(PERSONAL_PARTS):
         raise ValueError(f"pfedsis: personal names {sorted(unknown)}; it takes {', '.join(PERSONAL_PARTS)}")
     if ape and "decoder" not in personal:
         raise ValueError(
             "pfedsis: ape needs the personal decoder that its appearance head reads; add 'decoder'"
         )
-    if not 0 < share <= 1:
-        raise ValueError(f"pfedsis: cross_style_share is {share}; it lies in (0, 1]")
+
+
+def _check_sensitivities(images: int, scale: str, temperature: float) -> None:
+    between("pfedsis", "sensitivity_images", images, 1, whole=True)
+    one_of("pfedsis", "sensitivity_scale", scale, SCALES)
+    between("pfedsis", "sensitivity_temperature", temperature, 0, ends="(]")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from shared_components.aggregators.fairness import FairMean
-from shared_components.method import Batch, Context, Extras, Method, Summary, check_mode, scalar
+from shared_components.arguments import between, check_mode
+from shared_components.method import Batch, Context, Extras, Method, Summary, scalar
 from shared_components.objectives import as_received, segmentation_objective
 from shared_components.partition import Partition, Role, everything
 
@@ -29,12 +30,9 @@ def build(
         loss_images: Training frames in F_k, the loss of what a site received; None: all of them.
     """
     check_mode("qfedavg", mode)
-    if not q >= 0:
-        raise ValueError(f"qfedavg: q is {q}; it is 0 or more")
-    if not learning_rate > 0:
-        raise ValueError(f"qfedavg: learning_rate is {learning_rate}; it is positive, 1 / L")
-    if loss_images is not None and loss_images < 1:
-        raise ValueError(f"qfedavg: loss_images is {loss_images}; it is 1 or more, or null for all frames")
+    between("qfedavg", "q", q, 0)
+    between("qfedavg", "learning_rate", learning_rate, 0, ends="(]")
+    between("qfedavg", "loss_images", loss_images, 1, whole=True, null="all frames")
     return Method(
         name="qfedavg",
         rule=everything(Role.GLOBAL),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared_components.aggregators.robust import TrimmedMean
+from shared_components.arguments import between
 from shared_components.method import Method, Summary
 from shared_components.objectives import segmentation_objective
 from shared_components.partition import Role, everything
@@ -14,8 +15,7 @@ def build(*, trim: int = 1) -> Method:
     Args:
         trim: Sites cut at each end; 0 is the mean that counts every site once.
     """
-    if not isinstance(trim, int) or trim < 0:
-        raise ValueError(f"trimmed_mean: trim is {trim}; it is a number of sites: 0, 1, 2 ...")
+    between("trimmed_mean", "trim", trim, 0, whole=True)
     aggregator = TrimmedMean(trim)
     return Method(
         name="trimmed_mean",

@@ -1,0 +1,94 @@
+"""Refuse a wrong argument of a method when it is built: before the first round, by method, name and value."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from typing import Literal
+
+MODES = ("corrected", "as_released")
+
+
+def between(
+    method: str,
+    name: str,
+    value: object,
+    low: float,
+    high: float = math.inf,
+    *,
+    ends: Literal["[]", "[)", "(]", "()"] = "[]",
+    whole: bool = False,
+    null: str | None = None,
+) -> None:
+    """Refuse what is no number of a range; NaN, infinity, truth values and text never are.
+
+    Args:
+        method: The method's name.
+        name: The argument's.
+        value: What was given for it.
+        low: The least value.
+        high: The largest value; infinity: there is none.
+        ends: Whether the range holds ``low`` and ``high`` themselves, as intervals are written.
+        whole: Take whole numbers alone: 4, and not 4.0.
+        null: What None stands for; left out: None is refused.
+
+    Raises:
+        ValueError: It is no such number.
+    """
+    if value is None and null is not None:
+        return
+    kinds = int if whole else (int, float)
+    if isinstance(value, kinds) and not isinstance(value, bool) and _inside(value, low, high, ends):
+        return
+    least = f"{'at least' if ends[0] == '[' else 'above'} {low}"
+    most = f" and {'at most' if ends[1] == ']' else 'below'} {high}" if math.isfinite(high) else ""
+    other = f", or null for {null}" if null else ""
+    raise ValueError(f"{method}: {name} is {value!r}; it is a {'whole ' * whole}number, {least}{most}{other}")
+
+
+def _inside(value: float, low: float, high: float, ends: str) -> bool:
+    if not abs(value) <= sys.float_info.max:  # NaN, infinity, and an int that no float holds
+        return False
+    from_low = value >= low if ends[0] == "[" else value > low
+    to_high = value <= high if ends[1] == "]" else value < high
+    return from_low and to_high
+
+
+def true_or_false(method: str, name: str, value: object) -> None:
+    """Refuse what is no truth value: the text "false" would count as true.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{method}: {name} is {value!r}; it is true or false, without quotation marks")
+
+
+def list_of_names(method: str, name: str, value: object) -> None:
+    """Refuse what is no list of texts: a single text would count as the list of its letters.
+
+    Raises:
+        ValueError: It is anything else.
+    """
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"{method}: {name} is {value!r}; it is a list of names, such as [encoder]")
+
+
+def one_of(method: str, name: str, value: object, choices: Iterable[str]) -> None:
+    """Refuse what is not among the choices.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    if value not in (known := list(choices)):
+        raise ValueError(f"{method}: {name} {value!r} is unknown; use one of {', '.join(known)}")
+
+
+def check_mode(method: str, mode: object) -> None:
+    """Refuse a mode that no method has.
+
+    Raises:
+        ValueError: It is neither ``corrected`` nor ``as_released``.
+    """
+    one_of(method, "mode", mode, MODES)
