@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from shared_components.bundle_config import Training
-from shared_components.data.dataset import FrameDataset
-from shared_components.data.sites import Frame, Site, read_image, read_mask
+from shared_components.data.dataset import SampleDataset
+from shared_components.data.sites import Sample, Site, read_sample
 from shared_components.data.transforms import resize_image
 from shared_components.inference import enlarge, network_input
 from shared_components.metrics import frame_scores, region_scores, summarise
@@ -23,7 +23,7 @@ from shared_components.training import predict
 OVERLAYS = 3  # pictures a site keeps of its own frames
 
 
-def quick(network: nn.Module, dataset: FrameDataset, site: Site, *, batch_size: int = 8) -> dict[str, Any]:
+def quick(network: nn.Module, dataset: SampleDataset, site: Site, *, batch_size: int = 8) -> dict[str, Any]:
     """Score Dice and IoU at the network's input size; distances wait for :func:`thorough`.
 
     Returns:
@@ -42,20 +42,21 @@ def quick(network: nn.Module, dataset: FrameDataset, site: Site, *, batch_size: 
 
 
 def predictions(
-    network: nn.Module, site_frames: Sequence[Frame], settings: Training
-) -> Iterator[tuple[Frame, np.ndarray, np.ndarray, np.ndarray]]:
+    network: nn.Module, site_frames: Sequence[Sample], settings: Training
+) -> Iterator[tuple[Sample, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield (frame, image, truth, prediction) one frame at a time; the last two at the mask's own resolution."""
     where = next(network.parameters()).device
     network.eval()
     for frame in site_frames:
-        image, truth = read_image(frame), read_mask(frame)
+        item = read_sample(frame)
+        image, truth = item.images[-1], item.targets["label"]
         with torch.no_grad():
             logits = network(network_input(image, settings.height, settings.width).to(where))
         yield frame, image, truth, enlarge(logits, truth.shape)
 
 
 def thorough(
-    network: nn.Module, chosen: Sequence[Frame], site: Site, split: str, settings: Training, folder: Path
+    network: nn.Module, chosen: Sequence[Sample], site: Site, split: str, settings: Training, folder: Path
 ) -> dict[str, Any]:
     """Score Dice, IoU, ASSD and HD95 at the original resolution, and leave overlays in ``folder/overlays``."""
     from shared_components.reporting.overlays import triptych

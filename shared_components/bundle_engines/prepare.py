@@ -23,8 +23,8 @@ from shared_components.checkpoints import (
     load_metadata,
     load_weights,
 )
-from shared_components.data.check import readable_frames
-from shared_components.data.dataset import FrameDataset
+from shared_components.data.check import readable_samples
+from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
 from shared_components.networks.pvt_fpn import PvtFpn
@@ -105,14 +105,14 @@ def input_size(checkpoint: str | Path | None, height: int, width: int) -> tuple[
     return int(notes.get("height", height)), int(notes.get("width", width))
 
 
-def readable_dataset(site: Site, split: str, settings: Training) -> FrameDataset:
+def readable_dataset(site: Site, split: str, settings: Training) -> SampleDataset:
     """Return a split's frames at the network's size, without those that the site's quarantine sets aside.
 
     Raises:
         SiteError: the split is empty, or has more unreadable files than the site allows.
     """
-    kept, _ = readable_frames(site, split)
-    return FrameDataset(kept, height=settings.height, width=settings.width, site=site)
+    kept, _ = readable_samples(site, split)
+    return SampleDataset(kept, height=settings.height, width=settings.width, site=site)
 
 
 def network_for(definition: PvtFpn, site: Site, *, seed: int, encoder_weights: str | None = None) -> PvtFpn:

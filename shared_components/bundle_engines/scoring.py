@@ -21,9 +21,9 @@ from monai.engines import Workflow
 
 from shared_components.bundle_config import Training
 from shared_components.bundle_engines.prepare import ConfigError
-from shared_components.data.check import readable_frames
-from shared_components.data.dataset import FrameDataset
-from shared_components.data.sites import Frame, Site, SiteError, read_pair
+from shared_components.data.check import readable_samples
+from shared_components.data.dataset import SampleDataset
+from shared_components.data.sites import Sample, Site, SiteError, read_sample
 from shared_components.inference import enlarge, network_input
 from shared_components.metrics import (
     DISTANCE_METRICS,
@@ -53,7 +53,7 @@ DEFINITIONS = {
 class ValidationBatches:
     """A dataset in order, in batches {"image": float32 (B, 3, H, W), "label": uint8 (B, H, W)}."""
 
-    def __init__(self, dataset: FrameDataset, *, batch_size: int = 8) -> None:
+    def __init__(self, dataset: SampleDataset, *, batch_size: int = 8) -> None:
         self.dataset = dataset
         self.batch_size = batch_size
 
@@ -107,17 +107,17 @@ class NativeFrames:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for frame in self._frames():
-            image, truth = read_pair(frame)
-            small = network_input(image, self.settings.height, self.settings.width)
-            yield {"image": small, "truth": truth, "frame": frame}
+            item = read_sample(frame)
+            small = network_input(item.images[-1], self.settings.height, self.settings.width)
+            yield {"image": small, "truth": item.targets["label"], "frame": frame}
 
-    def _frames(self) -> list[Frame]:
+    def _frames(self) -> list[Sample]:
         if self.split not in self.site.split:
             raise SiteError(
                 f"{self.site.path}: site {self.site.name} has no split {self.split!r}; "
                 f"use one of {', '.join(self.site.split)}"
             )
-        return readable_frames(self.site, self.split)[0]
+        return readable_samples(self.site, self.split)[0]
 
 
 class ScoreWriter:
@@ -142,7 +142,7 @@ class ScoreWriter:
         self._folder = Path(output_dir)
         self._checkpoint = Path(checkpoint)
         self._policy = empty_policy
-        self._scores: list[tuple[Frame, FrameScores]] = []
+        self._scores: list[tuple[Sample, FrameScores]] = []
 
     def attach(self, engine: Workflow) -> None:
         """Follow an evaluator whose batches come from `NativeFrames`; attach before what prints the metrics."""
@@ -175,7 +175,7 @@ class ScoreWriter:
         engine.state.metrics.update({metric: mean for metric, mean in means.items() if mean is not None})
 
 
-def _table(scored: Sequence[tuple[Frame, FrameScores]], names: Sequence[str]) -> str:
+def _table(scored: Sequence[tuple[Sample, FrameScores]], names: Sequence[str]) -> str:
     """One row per frame and class; a value that is not counted is left empty."""
     metrics = REGION_METRICS + DISTANCE_METRICS
     text = io.StringIO()

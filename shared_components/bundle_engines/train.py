@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from shared_components.bundle_config import Training
 from shared_components.checkpoints import save_weights
-from shared_components.data.dataset import FrameDataset, batches, style_statistics
+from shared_components.data.dataset import SampleDataset, batches, style_statistics
 from shared_components.data.sites import Site
 from shared_components.method import Batch, Context, Method
 from shared_components.partition import partition_network
@@ -33,7 +33,7 @@ class Rounds:
         rank: number of this process where several train together; each draws its own batches.
     """
 
-    def __init__(self, dataset: FrameDataset, settings: Training, method: Method, *, rank: int = 0) -> None:
+    def __init__(self, dataset: SampleDataset, settings: Training, method: Method, *, rank: int = 0) -> None:
         self.dataset = dataset
         self.settings = settings
         self._context: Context | None = None
@@ -140,7 +140,7 @@ class WeightSaver:
         save_weights(self._path, self._network.state_dict(), notes)
 
 
-def _own_style(dataset: FrameDataset) -> tuple[Tensor, Tensor]:
+def _own_style(dataset: SampleDataset) -> tuple[Tensor, Tensor]:
     """A style memory of one site: means (1, 3) and deviations (1, 3)."""
     mean, deviation = style_statistics(dataset)
     return mean[None], deviation[None]

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from shared_components.data.check import Problem, check_site
-from shared_components.data.sites import Site, SiteError, frames, load_site
+from shared_components.data.sites import Site, SiteError, load_site, samples
 
 HELP = "read every file of the sites and list what must be put right"
 
@@ -53,12 +53,12 @@ def _check(path: Path, *, full: bool) -> bool:
 
 def _row(site: Site, split: str, problems: list[Problem]) -> str:
     videos = len({part.video for part in site.split.get(split, ())})
-    aside = len({problem.frame for problem in problems if problem.quarantined})
+    aside = len({problem.sample for problem in problems if problem.quarantined})
     return f"  {split:<12}{videos:>8}{_count(site, split):>8}{len(problems):>10}{aside:>11}"
 
 
 def _count(site: Site, split: str) -> int:
     try:
-        return len(frames(site, split))
+        return len(samples(site, split))
     except SiteError:
         return 0  # already among the problems

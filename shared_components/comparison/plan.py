@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.bundle_config import Training, bundle_for, load_bundle
-from shared_components.data.sites import frames, load_site
+from shared_components.data.sites import load_site, samples
 from shared_components.method import load_method, method_names
 
 
@@ -266,7 +266,8 @@ def _fingerprint(path: str, changed: int) -> str:
     site = load_site(Path(path))
     digest = hashlib.sha256(Path(path).read_bytes())
     for split in sorted(site.split):
-        for frame in frames(site, split):
-            files = [(file.name, file.stat().st_size) for file in (frame.image, *frame.masks)]
-            digest.update(json.dumps([split, frame.video, frame.index, files]).encode())
+        for sample in samples(site, split):
+            paths = [*sample.images, *(path for paths in sample.targets.values() for path in paths)]
+            files = [(path.name, path.stat().st_size) for path in paths]
+            digest.update(json.dumps([split, sample.video, sample.index, files]).encode())
     return digest.hexdigest()

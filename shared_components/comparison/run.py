@@ -23,7 +23,7 @@ from shared_components.aggregators.mean import weighted_sum
 from shared_components.bundle_config import Bundle, build_network, load_bundle
 from shared_components.checkpoints import load_weights
 from shared_components.comparison.plan import Run
-from shared_components.data.sites import Site, frames, load_site
+from shared_components.data.sites import Site, load_site, samples
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.site import process_start
@@ -120,7 +120,7 @@ def _network(bundle: Bundle, site: Site, weights: Mapping[str, Tensor]) -> nn.Mo
 
 
 def _test(network: nn.Module, site: Site, bundle: Bundle, folder: Path) -> dict[str, Any]:
-    return evaluation.thorough(network, frames(site, "test"), site, "test", bundle.training, folder)
+    return evaluation.thorough(network, samples(site, "test"), site, "test", bundle.training, folder)
 
 
 def _out_of_federation(run: Run, server: ServerRunner, bundle: Bundle) -> dict[str, Any] | None:

@@ -11,7 +11,16 @@ from typing import TypeVar
 
 from shared_components.data.files import MISSING, DataError, refuse_other_size
 from shared_components.data.readers import find_reader
-from shared_components.data.sites import Frame, Site, SiteError, frames, list_frames
+from shared_components.data.sites import (
+    LABELLED,
+    Asks,
+    Sample,
+    Site,
+    SiteError,
+    list_samples,
+    samples,
+    target_noun,
+)
 
 T = TypeVar("T")
 _THREADS = 4  # decoding releases Python's lock
@@ -21,8 +30,8 @@ _THREADS = 4  # decoding releases Python's lock
 class Problem:
     """One file that must be put right; `str` gives the sentence.
 
-    `frame` is the frame that cannot be used, or None where a whole split is concerned. `quarantined` says
-    that the site's `quarantine` allows to set this frame aside.
+    `sample` is the sample that cannot be used, or None where a whole split is concerned. `quarantined` says
+    that the site's `quarantine` allows to set this sample aside.
     """
 
     file: Path
@@ -30,7 +39,7 @@ class Problem:
     what_to_do: str
     site: str
     split: str
-    frame: Frame | None = None
+    sample: Sample | None = None
     quarantined: bool = False
 
     def __str__(self) -> str:
@@ -38,48 +47,59 @@ class Problem:
         return f"site {self.site}: {self.file}: {self.what}; {self.what_to_do}{aside}"
 
 
-def check_site(site: Site, *, full: bool = True, required: Sequence[str] = ("train",)) -> list[Problem]:
+def check_site(
+    site: Site,
+    asks: Asks = LABELLED,
+    *,
+    full: bool = True,
+    required: Sequence[str] = ("train",),
+) -> list[Problem]:
     """List all that is wrong with a site's data: missing, unreadable, mis-sized and mislabelled files.
 
     Bad data never raise. A site may start when every problem is `quarantined` or there is none.
 
     Args:
+        asks: what the site's task asks of a sample; files of other targets are not looked at.
         full: read every file; False only looks whether each is there.
         required: splits that must have frames, whether `site.yaml` lists them or not.
     """
     splits = list(dict.fromkeys([*site.split, *required]))
-    return [problem for split in splits for problem in _check_split(site, split, full)]
+    return [problem for split in splits for problem in _check_split(site, split, asks, full)]
 
 
-def readable_frames(
-    site: Site, split: str, *, problems: Iterable[Problem] | None = None
-) -> tuple[list[Frame], list[Frame]]:
-    """Part a split's frames in those that can be used and those that are set aside.
+def readable_samples(
+    site: Site,
+    split: str,
+    asks: Asks = LABELLED,
+    *,
+    problems: Iterable[Problem] | None = None,
+) -> tuple[list[Sample], list[Sample]]:
+    """Part a split's samples in those that can be used and those that are set aside.
 
     Args:
         problems: what `check_site` found; without it every file of the split is read here.
 
     Returns:
-        The readable frames in their order, and the quarantined ones.
+        The readable samples in their order, and the quarantined ones.
 
     Raises:
         SiteError: the split has no frames, or more of them are bad than the site's `quarantine` allows.
     """
-    listed = frames(site, split)
-    found = _check_split(site, split, True) if problems is None else list(problems)
-    bad = {problem.frame: problem for problem in found if problem.split == split and problem.frame}
+    listed = samples(site, split, asks)
+    found = _check_split(site, split, asks, True) if problems is None else list(problems)
+    bad = {problem.sample: problem for problem in found if problem.split == split and problem.sample}
     for problem in bad.values():
         if not problem.quarantined:
             raise SiteError(
                 f"{problem} ({len(bad)} of {len(listed)} frames of split {split!r} cannot be used, the "
                 f"quarantine allows a share of {site.quarantine}; 'surgfl check-data' lists them)"
             )
-    return [frame for frame in listed if frame not in bad], [frame for frame in listed if frame in bad]
+    return [sample for sample in listed if sample not in bad], [sample for sample in listed if sample in bad]
 
 
-def _check_split(site: Site, split: str, full: bool) -> list[Problem]:
+def _check_split(site: Site, split: str, asks: Asks, full: bool) -> list[Problem]:
     try:
-        listed = list_frames(site, split)
+        listed = list_samples(site, split, asks)
     except DataError as error:
         return [_problem(error, site, split)]
     check = _unreadable if full else _missing
@@ -88,8 +108,8 @@ def _check_split(site: Site, split: str, full: bool) -> list[Problem]:
     bad = sum(map(bool, errors))
     quarantined = bad / len(listed) <= site.quarantine
     return [
-        replace(_problem(error, site, split), frame=frame, quarantined=quarantined)
-        for frame, found in zip(listed, errors, strict=True)
+        replace(_problem(error, site, split), sample=sample, quarantined=quarantined)
+        for sample, found in zip(listed, errors, strict=True)
         for error in found
     ]
 
@@ -98,20 +118,23 @@ def _problem(error: DataError, site: Site, split: str) -> Problem:
     return Problem(error.file, error.what, error.what_to_do, site.name, split)
 
 
-def _missing(frame: Frame) -> list[DataError]:
-    return [DataError(path, *MISSING) for path in (frame.image, *frame.masks) if not path.is_file()]
+def _missing(sample: Sample) -> list[DataError]:
+    files = [*sample.images, *(path for paths in sample.targets.values() for path in paths)]
+    return [DataError(path, *MISSING) for path in files if not path.is_file()]
 
 
-def _unreadable(frame: Frame) -> list[DataError]:
-    """Read one frame's image and each of its masks; list what is wrong with each."""
-    reader = find_reader(frame.dataset)
-    image, errors = _attempt(partial(reader.read_image, frame.image))
-    for path in frame.masks:
-        mask, error = _attempt(partial(reader.read_mask, (path,)))
-        if image is not None and mask is not None and not reader.native_masks(frame.video):
-            same_size = partial(refuse_other_size, image, mask, image_path=frame.image, mask_path=path)
-            error = _attempt(same_size)[1]
-        errors += error
+def _unreadable(sample: Sample) -> list[DataError]:
+    """Read one sample's images and each file of its targets; list what is wrong with each."""
+    reader, path = find_reader(sample.dataset), sample.images[-1]
+    image, errors = _attempt(partial(reader.read_image, path))
+    for name, files in sample.targets.items():
+        for file in files:
+            target, error = _attempt(partial(reader.read_target, name, (file,)))
+            if image is not None and target is not None and not reader.native_targets(sample.video):
+                size, image_size = target.shape[:2], image.shape[:2]
+                same = partial(refuse_other_size, target_noun(name), size, file)
+                error = _attempt(partial(same, image_size=image_size, image_path=path))[1]
+            errors += error
     return errors
 
 

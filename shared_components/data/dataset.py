@@ -1,20 +1,23 @@
-"""Serve a site's frames to a network: resized, cached, shuffled, augmented, reproducible."""
+"""Serve a site's samples to a network: resized, cached, shuffled, augmented, reproducible."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import cv2
 import numpy as np
 import torch
 
-from shared_components.data.sites import Frame, Site, SiteError, read_pair
+from shared_components.data.files import Size
+from shared_components.data.sites import Sample, Site, SiteError, read_image, read_targets
 from shared_components.data.transforms import (
     augment,
     resize_image,
-    resize_mask,
+    resize_target,
     sample_augmentation,
+    stacked,
     to_tensors,
 )
 
@@ -29,66 +32,100 @@ class Geometry:
     width: int
 
 
-class FrameDataset(Sequence[dict[str, torch.Tensor]]):
-    """A list of frames at the network's size.
+class SampleDataset(Sequence[dict[str, torch.Tensor]]):
+    """A list of samples at the network's size.
 
-    Item `i` is {"image": uint8 (3, H, W) RGB, "label": uint8 (H, W) canonical ids}. Frames are read when
-    first asked for and kept, resized, until the cache is full; those that do not fit are read each time.
+    Item `i` is {"image": uint8 (3, H, W) RGB, or (T, 3, H, W) for clips, and each target: (H, W)}, such as
+    "label": uint8 canonical ids. Images and targets are read when first asked for and kept, resized, until
+    the cache is full; those that do not fit are read each time. An image that several clips show is kept once.
     """
 
     def __init__(
-        self, frames: Sequence[Frame], *, height: int, width: int, site: Site, cache_bytes: int = CACHE_BYTES
+        self,
+        samples: Sequence[Sample],
+        *,
+        height: int,
+        width: int,
+        site: Site,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self.frames = tuple(frames)
+        self.samples = tuple(samples)
         self.geometry = Geometry(height, width)
         self.site = site
         self._room = cache_bytes
-        self._cache: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._images: dict[Path, _Image] = {}
+        self._targets: dict[int, dict[str, np.ndarray]] = {}
 
     def __len__(self) -> int:
-        return len(self.frames)
+        return len(self.samples)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:  # type: ignore[override]  # no slices
-        image, label = to_tensors(*self.arrays(index))
-        return {"image": image, "label": label}
+        return to_tensors(*self.arrays(index))
 
-    def arrays(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return frame `index` as uint8 (H, W, 3) RGB and uint8 (H, W) ids; do not write to them.
+    def arrays(self, index: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return sample `index` as uint8 (T, H, W, 3) RGB and its targets (H, W) by name; do not write to them.
 
         Raises:
             SiteError: a file is missing or is not what it should be.
         """
-        index = range(len(self.frames))[index]
-        if index not in self._cache:
-            pair = self._read(index)
-            size = pair[0].nbytes + pair[1].nbytes
-            if size > self._room:
-                return pair
-            self._room -= size
-            self._cache[index] = pair
-        return self._cache[index]
+        index = range(len(self.samples))[index]
+        sample = self.samples[index]
+        found = {path: self._image(sample, path) for path in dict.fromkeys(sample.images)}
+        images = stacked([found[path].pixels for path in sample.images])
+        return images, self._targets_of(index, found[sample.images[-1]].native)
 
-    def _read(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        image, mask = read_pair(self.frames[index])
+    def _image(self, sample: Sample, path: Path) -> _Image:
+        if path in self._images:
+            return self._images[path]
+        image = read_image(sample, path)
+        pixels = resize_image(image, self.geometry.height, self.geometry.width)
+        found = _Image(pixels, image.shape[:2])
+        if self._fits(pixels.nbytes):
+            self._images[path] = found
+        return found
+
+    def _targets_of(self, index: int, native: Size) -> dict[str, np.ndarray]:
+        if index in self._targets:
+            return self._targets[index]
         height, width = self.geometry.height, self.geometry.width
-        return resize_image(image, height, width), resize_mask(mask, height, width)
+        read = read_targets(self.samples[index], native)
+        targets = {name: resize_target(target, height, width) for name, target in read.items()}
+        if self._fits(sum(target.nbytes for target in targets.values())):
+            self._targets[index] = targets
+        return targets
+
+    def _fits(self, size: int) -> bool:
+        """Take this many bytes of the cache's room, if it has them."""
+        if size > self._room:
+            return False
+        self._room -= size
+        return True
+
+
+@dataclass(frozen=True)
+class _Image:
+    """An image at the network's size, and the size it was read in."""
+
+    pixels: np.ndarray
+    native: Size
 
 
 def batches(
-    dataset: FrameDataset, *, batch_size: int, iterations: int, generator: torch.Generator, augment: bool
+    dataset: SampleDataset, *, batch_size: int, iterations: int, generator: torch.Generator, augment: bool
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield training batches without end of epoch: a new shuffle follows on the last one.
 
-    Every frame is drawn once before any is drawn again, also across batches. All chance comes from
+    Every sample is drawn once before any is drawn again, also across batches. All chance comes from
     `generator`, in the order of use, so the stream is a pure function of the dataset and of the generator's
     state: equal seeds give bit-equal batches in another process.
 
     Args:
         iterations: number of batches.
-        augment: flip and scale-crop every frame (`shared_components.data.transforms`).
+        augment: flip and scale-crop every sample (`shared_components.data.transforms`).
 
     Yields:
-        {"image": float32 (B, 3, H, W) in [0, 1], "label": int64 (B, H, W)}.
+        {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, H, W): ids
+        such as "label" as int64, numbers such as "depth" as float32}.
 
     Raises:
         SiteError: the dataset is empty.
@@ -96,15 +133,13 @@ def batches(
     _refuse_empty(dataset)
     order = _shuffled_forever(len(dataset), generator)
     for _ in range(iterations):
-        pairs = [_draw(dataset, next(order), generator, augment) for _ in range(batch_size)]
-        images, labels = zip(*pairs, strict=True)
-        yield {"image": torch.stack(images).float() / 255, "label": torch.stack(labels).long()}
+        yield _collated([_draw(dataset, next(order), generator, augment) for _ in range(batch_size)])
 
 
 def once(
-    dataset: FrameDataset, *, batch_size: int, count: int | None = None, generator: torch.Generator
+    dataset: SampleDataset, *, batch_size: int, count: int | None = None, generator: torch.Generator
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield frames in batches, unaugmented, each frame once: all in order, or `count` drawn by `generator`.
+    """Yield samples in batches, unaugmented, each once: all in order, or `count` drawn by `generator`.
 
     The last batch may be smaller. The form is that of `batches`.
 
@@ -116,15 +151,13 @@ def once(
     if count is not None and count < len(dataset):
         chosen = torch.randperm(len(dataset), generator=generator)[:count].tolist()
     for start in range(0, len(chosen), batch_size):
-        items = [dataset[index] for index in chosen[start : start + batch_size]]
-        images, labels = ([item[key] for item in items] for key in ("image", "label"))
-        yield {"image": torch.stack(images).float() / 255, "label": torch.stack(labels).long()}
+        yield _collated([dataset[index] for index in chosen[start : start + batch_size]])
 
 
-def style_statistics(dataset: FrameDataset) -> tuple[torch.Tensor, torch.Tensor]:
+def style_statistics(dataset: SampleDataset) -> tuple[torch.Tensor, torch.Tensor]:
     """Measure a site's style: the mean over its frames of each channel's mean and standard deviation.
 
-    Taken over whole resized frames without augmentation, with the population's standard deviation (PFedSIS,
+    Taken over whole resized current frames without augmentation, with the population's standard deviation (PFedSIS,
     step 1 of its overview; the released code measures augmented, zero-padded batches).
 
     Returns:
@@ -134,13 +167,13 @@ def style_statistics(dataset: FrameDataset) -> tuple[torch.Tensor, torch.Tensor]
         SiteError: the dataset is empty.
     """
     _refuse_empty(dataset)
-    statistics = [cv2.meanStdDev(dataset.arrays(index)[0]) for index in range(len(dataset))]
+    statistics = [cv2.meanStdDev(dataset.arrays(index)[0][-1]) for index in range(len(dataset))]
     # (N, 2, 3, 1) float64 -> (2, 3)
     mean, std = torch.from_numpy(np.array(statistics)).squeeze(-1).mean(dim=0) / 255
     return mean.float(), std.float()
 
 
-def _refuse_empty(dataset: FrameDataset) -> None:
+def _refuse_empty(dataset: SampleDataset) -> None:
     if not len(dataset):
         site = dataset.site
         raise SiteError(f"site {site.name}: has no frames to learn from; list videos in {site.path}")
@@ -152,10 +185,20 @@ def _shuffled_forever(length: int, generator: torch.Generator) -> Iterator[int]:
 
 
 def _draw(
-    dataset: FrameDataset, index: int, generator: torch.Generator, augmented: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    image, label = dataset.arrays(index)
+    dataset: SampleDataset, index: int, generator: torch.Generator, augmented: bool
+) -> dict[str, torch.Tensor]:
+    images, targets = dataset.arrays(index)
     if augmented:
         augmentation = sample_augmentation(generator, width=dataset.geometry.width)
-        image, label = augment(image, label, augmentation)
-    return to_tensors(image, label)
+        images, targets = augment(images, targets, augmentation)
+    return to_tensors(images, targets)
+
+
+def _collated(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Stack samples to a batch of the types that networks and losses take."""
+    batch = {name: torch.stack([item[name] for item in items]) for name in items[0]}
+    targets = {name: value for name, value in batch.items() if name != "image"}
+    return {
+        "image": batch["image"].float() / 255,
+        **{name: value if value.is_floating_point() else value.long() for name, value in targets.items()},
+    }

@@ -12,6 +12,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+Size = tuple[int, int]  # height, width
+
 _UNKNOWN = 255
 # The last marker of a complete file; decoders return the top half of a cut file without complaint.
 _ENDINGS = {b"\x89PNG": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
@@ -93,12 +95,17 @@ def map_ids(label: np.ndarray, table: Mapping[int, int], *, path: Path, allowed:
     return canonical
 
 
-def refuse_other_size(image: np.ndarray, mask: np.ndarray, *, image_path: Path, mask_path: Path) -> None:
-    """Raise a DataError that names the mask if it is not of its image's height and width."""
-    (H, W), (mask_H, mask_W) = image.shape[:2], mask.shape[:2]
-    if (H, W) != (mask_H, mask_W):
-        what = f"mask is {mask_W}x{mask_H} but its image {image_path} is {W}x{H}"
-        raise DataError(mask_path, what, "export the mask at the size of its image")
+def refuse_other_size(what: str, size: Size, path: Path, *, image_size: Size, image_path: Path) -> None:
+    """Raise a DataError that names the file if it is not of its image's height and width.
+
+    Args:
+        what: "mask", "depth", ...: what the file is, for the error.
+        size: (H, W) of the file at `path`.
+    """
+    if size != image_size:
+        (H, W), (image_H, image_W) = size, image_size
+        sizes = f"{what} is {W}x{H} but its image {image_path} is {image_W}x{image_H}"
+        raise DataError(path, sizes, f"export the {what} at the size of its image")
 
 
 def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, Path]:

@@ -8,7 +8,10 @@
       train: [instrument_dataset_1, instrument_dataset_2]
       validation: [instrument_dataset_3]
       test: [instrument_dataset_4]
+    task: segmentation               # default: the first task of the bundle
     frame_interval: 1                # take every n-th labelled frame
+    history: true                    # may a clip show frames before its own? false: it repeats its own
+    rate: 2.0                        # frame numbers per second; default: the dataset's own
     text: "da Vinci, porcine"        # description
     publish: [style]                 # what the site shares beyond weights; [] refuses
     quarantine: 0.0                  # share of unreadable frames it may set aside, 0 to 0.2
@@ -21,6 +24,7 @@ A key or value that is not understood is an error, never a default.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import combinations
@@ -34,10 +38,20 @@ from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader, reader_names
 
 SPLITS = ("train", "validation", "test")
-PUBLISHABLE = ("style", "text")
+PUBLISHABLE = ("style", "text", "model")
 MAX_QUARANTINE = 0.2
 _REQUIRED = ("dataset", "root", "split")
-_OPTIONAL = ("name", "classes", "frame_interval", "text", "publish", "quarantine")
+_OPTIONAL = (
+    "name",
+    "classes",
+    "task",
+    "frame_interval",
+    "history",
+    "rate",
+    "text",
+    "publish",
+    "quarantine",
+)
 
 
 class SiteError(ValueError):
@@ -64,14 +78,24 @@ class VideoRange:
 
 @dataclass(frozen=True)
 class Site:
-    """What a `site.yaml` says, checked."""
+    """What a `site.yaml` says, checked.
+
+    Attributes:
+        class_map: of its labels, empty where the dataset has none.
+        task: kind of task, empty for the first one of the bundle.
+        history: whether a clip may show the frames before its own.
+        rate: frame numbers per second of video; None where it is not known.
+    """
 
     name: str
     dataset: str
     root: Path
     class_map: str
     split: dict[str, tuple[VideoRange, ...]]
+    task: str
     frame_interval: int
+    history: bool
+    rate: float | None
     text: str
     publish: tuple[str, ...]
     quarantine: float
@@ -79,8 +103,8 @@ class Site:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes by canonical id, background first."""
-        return CLASS_MAPS[self.class_map]
+        """Names of the classes by canonical id, background first; none where the dataset has no labels."""
+        return CLASS_MAPS[self.class_map] if self.class_map else ()
 
 
 def load_site(path: Path | str, *, name: str | None = None) -> Site:
@@ -109,7 +133,10 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
         root=root,
         class_map=_class_map(path, config.get("classes"), dataset),
         split=_split(path, config["split"], dataset, root),
+        task=_text(path, config, "task"),
         frame_interval=_frame_interval(path, config.get("frame_interval", 1)),
+        history=_history(path, config.get("history", True)),
+        rate=_rate(path, config["rate"]) if "rate" in config else find_reader(dataset).RATE,
         text=_text(path, config, "text"),
         publish=_publish(path, config.get("publish", ["style"])),
         quarantine=_quarantine(path, config.get("quarantine", 0.0)),
@@ -175,6 +202,8 @@ def _root(path: Path, value: Any) -> Path:
 
 def _class_map(path: Path, value: Any, dataset: str) -> str:
     own = find_reader(dataset).CLASS_MAP
+    if value is not None and not own:
+        raise SiteError(f"{path}: 'classes' is {value!r}, but {dataset} has no label masks; leave it out")
     wanted = own if value is None else _one_of(path, "class map", value, CLASS_MAPS)
     if wanted != own and (own, wanted) not in MERGES:
         raise SiteError(
@@ -188,6 +217,19 @@ def _frame_interval(path: Path, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise SiteError(f"{path}: 'frame_interval' is {value!r}; write a whole number of 1 or more")
     return value
+
+
+def _history(path: Path, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise SiteError(f"{path}: 'history' is {value!r}; write true or false")
+    return value
+
+
+def _rate(path: Path, value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf:
+        raise SiteError(f"{path}: 'rate' is {value!r}; write the frame numbers per second, such as 25")
+    return float(value)
 
 
 def _publish(path: Path, value: Any) -> tuple[str, ...]:

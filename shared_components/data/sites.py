@@ -1,116 +1,183 @@
-"""List and read the labelled frames of a site."""
+"""List and read the samples of a site: images and, by name, what is to be learnt about them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from shared_components.data.classes import merge_classes
-from shared_components.data.files import DataError, refuse_other_size
-from shared_components.data.readers import find_reader
+from shared_components.data.files import DataError, Size, refuse_other_size
+from shared_components.data.readers import Listing, find_reader, reader_names
 from shared_components.data.site_file import SPLITS, Site, SiteError, VideoRange, load_site
 
 __all__ = [
+    "LABELLED",
     "SPLITS",
-    "Frame",
+    "Asks",
+    "Item",
+    "Sample",
     "Site",
     "SiteError",
     "VideoRange",
-    "frames",
     "load_site",
     "read_image",
-    "read_mask",
-    "read_pair",
+    "read_sample",
+    "read_targets",
+    "samples",
 ]
 
 
 @dataclass(frozen=True)
-class Frame:
-    """One labelled frame on disk.
+class Asks:
+    """What a task asks of each sample.
 
-    `index` is the number in the file's name. `masks` holds one file, or one per instrument.
+    Attributes:
+        targets: names of its targets; none: every image is a sample, and no other file is needed.
+        frames: images of a sample, T; `interval`: seconds between them.
+    """
+
+    targets: tuple[str, ...] = ("label",)
+    frames: int = 1
+    interval: float = 0.0
+
+
+LABELLED = Asks()
+"""One frame and its label."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample on disk: the current frame, those before it, and the files of each target.
+
+    `index` is the number in the current frame's file name. `images` are T files, oldest first, the last of
+    them the current frame. A target has one file, or one per instrument.
     """
 
     site: str
     video: str
     index: int
-    image: Path
-    masks: tuple[Path, ...]
+    images: tuple[Path, ...]
+    targets: Mapping[str, tuple[Path, ...]] = field(hash=False)
     dataset: str
     class_map: str
 
 
-def frames(site: Site, split: str) -> list[Frame]:
-    """List a split's frames: videos as listed in `site.yaml`, each in time order.
+@dataclass(frozen=True)
+class Item:
+    """A sample that was read, at its native size.
+
+    `images` is uint8 (T, H, W, 3) RGB. Of the targets, "label" is uint8 (H, W), ids of the site's class map;
+    a target may have another size than its images only where the dataset has it so (PFedSIS's test folder).
+    `name` is the video and the frame's number, fit for a file name.
+    """
+
+    images: np.ndarray
+    targets: Mapping[str, np.ndarray]
+    name: str
+
+
+def samples(site: Site, split: str, asks: Asks = LABELLED) -> list[Sample]:
+    """List a split's samples: videos as listed in `site.yaml`, each in time order.
 
     Raises:
-        SiteError: the split has no frames, or a video has fewer than its range asks for.
+        SiteError: the split has no frames, a video has fewer than its range asks for, or the dataset has not
+            what is asked for.
     """
     with _at(site.name):
-        return list_frames(site, split)
+        return list_samples(site, split, asks)
 
 
-def read_image(frame: Frame) -> np.ndarray:
-    """Read a frame as uint8 (H, W, 3) RGB.
+def read_sample(sample: Sample) -> Item:
+    """Read a sample's images and targets, and check that they belong together.
+
+    Raises:
+        SiteError: a file is missing, unreadable, of another size than its image, or holds an id or colour
+            that the dataset does not have.
+    """
+    image = read_image(sample, sample.images[-1])
+    targets = read_targets(sample, image.shape[:2])
+    return Item(image[None], targets, f"{sample.video.replace('/', '_')}-{sample.index}")
+
+
+def read_image(sample: Sample, path: Path) -> np.ndarray:
+    """Read one image of a sample as uint8 (H, W, 3) RGB.
 
     Raises:
         SiteError: the file is missing or unreadable.
     """
-    with _at(frame.site):
-        return find_reader(frame.dataset).read_image(frame.image)
+    with _at(sample.site):
+        return find_reader(sample.dataset).read_image(path)
 
 
-def read_mask(frame: Frame) -> np.ndarray:
-    """Read a frame's mask as uint8 (H, W), canonical ids of the frame's class map.
-
-    Raises:
-        SiteError: a file is missing, unreadable or holds an id or colour that the dataset does not have.
-    """
-    reader = find_reader(frame.dataset)
-    with _at(frame.site):
-        return merge_classes(reader.read_mask(frame.masks), reader.CLASS_MAP, frame.class_map)
-
-
-def read_pair(frame: Frame) -> tuple[np.ndarray, np.ndarray]:
-    """Read a frame and its mask, and check that they belong together.
-
-    Returns:
-        uint8 (H, W, 3) RGB, and uint8 (H, W) canonical ids of the same size; of another size only where the
-        dataset keeps masks at the native size (PFedSIS's test folder).
+def read_targets(sample: Sample, image_size: Size) -> dict[str, np.ndarray]:
+    """Read a sample's targets by name, see `Item`.
 
     Raises:
-        SiteError: as `read_image` and `read_mask`, or the sizes differ.
+        SiteError: as `read_sample`.
     """
-    image, mask = read_image(frame), read_mask(frame)
-    if not find_reader(frame.dataset).native_masks(frame.video):
-        with _at(frame.site):
-            refuse_other_size(image, mask, image_path=frame.image, mask_path=frame.masks[0])
-    return image, mask
+    with _at(sample.site):
+        return {name: _read_target(sample, name, image_size) for name in sample.targets}
 
 
-def list_frames(site: Site, split: str) -> list[Frame]:
-    """As `frames`, but raise the `DataError` itself."""
-    listed = [frame for part in site.split.get(split, ()) for frame in _frames_of(site, split, part)]
+def list_samples(site: Site, split: str, asks: Asks) -> list[Sample]:
+    """As `samples`, but raise the `DataError` itself."""
+    _refuse_unknown_targets(site, asks)
+    listed = [sample for part in site.split.get(split, ()) for sample in _samples_of(site, split, part, asks)]
     if not listed:
         raise DataError(site.path, f"split {split!r} has no frames", "list its videos under 'split'")
     return listed
 
 
-def _frames_of(site: Site, split: str, part: VideoRange) -> list[Frame]:
+def target_noun(name: str) -> str:
+    """Return what a target's file is called in a sentence."""
+    return "mask" if name == "label" else name
+
+
+def _read_target(sample: Sample, name: str, image_size: Size) -> np.ndarray:
+    reader, files = find_reader(sample.dataset), sample.targets[name]
+    target = reader.read_target(name, files)
+    if not reader.native_targets(sample.video):
+        size, noun = target.shape[:2], target_noun(name)
+        refuse_other_size(noun, size, files[0], image_size=image_size, image_path=sample.images[-1])
+    return merge_classes(target, reader.CLASS_MAP, sample.class_map) if name == "label" else target
+
+
+def _refuse_unknown_targets(site: Site, asks: Asks) -> None:
+    for name in set(asks.targets) - set(find_reader(site.dataset).TARGETS):
+        having = [dataset for dataset in reader_names() if name in find_reader(dataset).TARGETS]
+        raise DataError(
+            site.path,
+            f"{site.dataset} has no {target_noun(name)}",
+            f"datasets with {target_noun(name)}: {', '.join(having) or 'none'}",
+        )
+
+
+def _samples_of(site: Site, split: str, part: VideoRange, asks: Asks) -> list[Sample]:
     reader = find_reader(site.dataset)
     if part.video not in reader.videos(site.root):
         raise DataError(site.root, f"holds no video {part.video!r}", "put it back or correct 'split'")
-    listing = reader.frames(site.root, part.video)
+    listing = _listing(site, part.video, asks)
     if part.stop is not None and part.stop > len(listing):
         what = f"split {split!r} asks for frames {part.start} to {part.stop} of {part.video}, which has"
         raise DataError(site.path, f"{what} {len(listing)}", "correct the range or complete the video")
     return [
-        Frame(site.name, part.video, index, image, masks, site.dataset, site.class_map)
-        for index, image, masks in listing[part.start : part.stop : site.frame_interval]
+        Sample(site.name, part.video, number, (image,), targets, site.dataset, site.class_map)
+        for number, image, targets in listing[part.start : part.stop : site.frame_interval]
+    ]
+
+
+def _listing(site: Site, video: str, asks: Asks) -> Listing:
+    """List the frames that have the targets asked for; all images where none is."""
+    reader = find_reader(site.dataset)
+    if not asks.targets:
+        return [(number, image, {}) for number, image in sorted(reader.images(site.root, video).items())]
+    return [
+        (number, image, {name: files[name] for name in asks.targets})
+        for number, image, files in reader.frames(site.root, video)
     ]
 
 

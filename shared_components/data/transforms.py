@@ -1,4 +1,4 @@
-"""Resize and augment a frame and its mask together, as pure functions.
+"""Resize and augment the frames of a sample and its targets together, as pure functions.
 
 An augmentation is sampled first, from an explicit generator, and applied afterwards: the same numbers give
 the same pixels in every process, and what was drawn does not depend on what the pixels hold.
@@ -6,6 +6,7 @@ the same pixels in every process, and what was drawn does not depend on what the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -38,18 +39,18 @@ def resize_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
     return cv2.resize(image, (width, height), interpolation=method)
 
 
-def resize_mask(mask: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Resize uint8 ids (H, W) to (height, width) by the nearest pixel's centre.
+def resize_target(target: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Resize ids or depth (H, W) to (height, width) by the nearest pixel's centre: no value is made up.
 
-    OpenCV's plain nearest takes the pixel's corner, which moves a mask against its image.
+    OpenCV's plain nearest takes the pixel's corner, which moves a target against its image.
     """
-    if mask.shape == (height, width):
-        return mask
-    return cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
+    if target.shape == (height, width):
+        return target
+    return cv2.resize(target, (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
 
 
 def sample_augmentation(generator: torch.Generator, *, width: int) -> Augmentation:
-    """Draw one frame's augmentation, as the released PFedSIS does.
+    """Draw one sample's augmentation, as the released PFedSIS does.
 
     Each flip with probability 0.5; a whole new width, uniform from half to twice `width`; a uniform crop.
 
@@ -62,33 +63,60 @@ def sample_augmentation(generator: torch.Generator, *, width: int) -> Augmentati
     return Augmentation(flip_horizontal < 0.5, flip_vertical < 0.5, new_width, left, top)
 
 
-def augment(image: np.ndarray, mask: np.ndarray, augmentation: Augmentation) -> tuple[np.ndarray, np.ndarray]:
-    """Flip, scale and crop a frame and its mask alike, keeping their size.
+def augment(
+    images: np.ndarray, targets: Mapping[str, np.ndarray], augmentation: Augmentation
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Flip, scale and crop all frames and targets of a sample alike, keeping their size.
 
     A frame that becomes smaller is padded with zeros at the right and the bottom, as in the released PFedSIS.
 
     Args:
-        image: uint8 (H, W, 3).
-        mask: uint8 (H, W).
+        images: uint8 (T, H, W, 3).
+        targets: each (H, W).
     """
-    H, W = mask.shape
-    width = augmentation.width
-    height = int(H * width / W + 0.5)
+    _, H, W, _ = images.shape
+    height = int(H * augmentation.width / W + 0.5)
+    frames = [_place(image, augmentation, height, resize_image) for image in images]
+    moved = {name: _place(target, augmentation, height, resize_target) for name, target in targets.items()}
+    return stacked(frames), moved
+
+
+def stacked(frames: Sequence[np.ndarray]) -> np.ndarray:
+    """Turn T frames (H, W, 3) into (T, H, W, 3), without a copy where there is one frame."""
+    return frames[0][None] if len(frames) == 1 else np.stack(frames)
+
+
+def to_tensors(images: np.ndarray, targets: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """Turn a sample's arrays into tensors of their own memory, by name.
+
+    Args:
+        images: uint8 (T, H, W, 3).
+        targets: each (H, W).
+
+    Returns:
+        "image": uint8 (3, H, W), or (T, 3, H, W) where there are several frames; and the targets.
+    """
+    channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2))  # (T, H, W, 3) -> (T, 3, H, W)
+    image = torch.from_numpy(channels_first)
+    own = {name: torch.from_numpy(target.copy()) for name, target in targets.items()}
+    return {"image": image[0] if len(image) == 1 else image, **own}
+
+
+def _place(
+    array: np.ndarray,
+    augmentation: Augmentation,
+    height: int,
+    resize: Callable[[np.ndarray, int, int], np.ndarray],
+) -> np.ndarray:
+    """Flip one array (H, W, ...), scale it to `height` and the augmentation's width, and crop it to (H, W)."""
+    H, W = array.shape[:2]
     flips = (
         slice(None, None, -1 if augmentation.flip_vertical else 1),
         slice(None, None, -1 if augmentation.flip_horizontal else 1),
     )
-    scaled_image = resize_image(np.ascontiguousarray(image[flips]), height, width)
-    scaled_mask = resize_mask(np.ascontiguousarray(mask[flips]), height, width)
-    top, left = _offset(augmentation.top, height - H), _offset(augmentation.left, width - W)
-    window = (slice(top, top + H), slice(left, left + W))
-    return _pad(scaled_image[window], H, W), _pad(scaled_mask[window], H, W)
-
-
-def to_tensors(image: np.ndarray, mask: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """Turn uint8 (H, W, 3) and (H, W) arrays into uint8 (3, H, W) and (H, W) tensors of their own memory."""
-    channels_first = np.ascontiguousarray(image.transpose(2, 0, 1))  # (H, W, 3) -> (3, H, W)
-    return torch.from_numpy(channels_first), torch.from_numpy(mask.copy())
+    scaled = resize(np.ascontiguousarray(array[flips]), height, augmentation.width)
+    top, left = _offset(augmentation.top, height - H), _offset(augmentation.left, augmentation.width - W)
+    return _pad(scaled[top : top + H, left : left + W], H, W)
 
 
 def _offset(share: float, room: int) -> int:

@@ -18,8 +18,8 @@ from shared_components import evaluation
 from shared_components import training as local
 from shared_components.bundle_config import Bundle, build_network, load_bundle
 from shared_components.checkpoints import load_encoder, save_weights
-from shared_components.data.dataset import FrameDataset, style_statistics
-from shared_components.data.sites import Frame, Site, SiteError, frames
+from shared_components.data.dataset import SampleDataset, style_statistics
+from shared_components.data.sites import Sample, Site, SiteError, samples
 from shared_components.federation.messages import Job, Message, SiteRefusal, folder_name
 from shared_components.federation.progress import write_scalars
 from shared_components.federation.store import RoundFiles, write_json
@@ -131,7 +131,7 @@ class SiteRunner:
         pieces = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED)
         return Message(header_out, {"pieces": pieces} if header["send_initial"] and pieces else {})
 
-    def _style(self, bench: Workbench, dataset: FrameDataset) -> list[list[float]] | None:
+    def _style(self, bench: Workbench, dataset: SampleDataset) -> list[list[float]] | None:
         if "style" not in bench.method.shares:
             return None
         if "style" not in bench.site.publish:
@@ -210,7 +210,7 @@ class SiteRunner:
             self._keep_best(bench, job, header, metrics, kept.best)
             self._save_model(bench, job, files.folder / "model.safetensors", header["round"], metrics)
             final = evaluation.thorough(
-                bench.network, validation.frames, bench.site, "validation", settings, files.folder
+                bench.network, validation.samples, bench.site, "validation", settings, files.folder
             )
         write_json(files.folder / "final.json", final)
         clock.mark("validating")
@@ -228,24 +228,24 @@ class SiteRunner:
             site, bundle, method, network.to(local.device()), partition_network(network, method.rule)
         )
 
-    def _dataset(self, bench: Workbench, job: Job, run: str, split: str) -> FrameDataset:
+    def _dataset(self, bench: Workbench, job: Job, run: str, split: str) -> SampleDataset:
         return _sized(bench, self._frames(bench.site, job, run, split))
 
-    def _training_frames(self, bench: Workbench, job: Job, header: Mapping[str, Any]) -> FrameDataset:
+    def _training_frames(self, bench: Workbench, job: Job, header: Mapping[str, Any]) -> SampleDataset:
         """Return the site's own training frames; where a method pools data, all sites' for the first one."""
         if not (bench.method.pooled and header["index"] == 0):
             return self._dataset(bench, job, header["run"], "train")
-        pool: list[Frame] = []
+        pool: list[Sample] = []
         for number, name in enumerate(header["pool"]):
             site = self._find_site(job, number)
             pool += self._frames(site, job, header["run"], "train", name=name)
         return _sized(bench, pool)
 
-    def _frames(self, site: Site, job: Job, run: str, split: str, *, name: str = "") -> list[Frame]:
+    def _frames(self, site: Site, job: Job, run: str, split: str, *, name: str = "") -> list[Sample]:
         """List a split without the frames that were set aside at enrolment."""
         path = self._files(job, run, name).folder / ASIDE
         aside = {tuple(item) for item in json.loads(path.read_text())}
-        return [f for f in frames(site, split) if (f.video, f.index) not in aside]
+        return [f for f in samples(site, split) if (f.video, f.index) not in aside]
 
     def _files(self, job: Job, run: str, name: str = "") -> RoundFiles:
         folder = self._folder / job.name / folder_name("run", run)
@@ -304,9 +304,9 @@ def _deployed(bench: Workbench, memory: State) -> Iterator[None]:
     bench.network.load_state_dict(own)
 
 
-def _sized(bench: Workbench, chosen: list[Frame]) -> FrameDataset:
+def _sized(bench: Workbench, chosen: list[Sample]) -> SampleDataset:
     settings = bench.bundle.training
-    return FrameDataset(chosen, height=settings.height, width=settings.width, site=bench.site)
+    return SampleDataset(chosen, height=settings.height, width=settings.width, site=bench.site)
 
 
 class _Clock:
@@ -342,7 +342,7 @@ def _check_data(site: Site) -> list[list]:
         raise SiteRefusal(f"{fatal[0]}{more}")
     for problem in problems:
         logger.warning("%s", problem)
-    return [[p.frame.video, p.frame.index] for p in problems if p.frame is not None]
+    return [[p.sample.video, p.sample.index] for p in problems if p.sample is not None]
 
 
 def _styles(values: list | None) -> tuple[Tensor, Tensor] | None:

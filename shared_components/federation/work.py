@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from shared_components import training as local
 from shared_components.bundle_config import Training
-from shared_components.data.dataset import FrameDataset, batches, once
+from shared_components.data.dataset import SampleDataset, batches, once
 from shared_components.method import Batch, Context, Extras, Losses, Method, Objective, State
 from shared_components.partition import Partition
 
@@ -30,7 +30,7 @@ class LocalRound:
     partition: Partition
     context: Context
     method: Method
-    dataset: FrameDataset
+    dataset: SampleDataset
     settings: Training
     kept: Mapping[str, Tensor] = field(default_factory=dict)
     stop: Callable[[], None] = lambda: None

@@ -10,7 +10,7 @@ import torch
 
 from shared_components.bundle_config import build_network, load_bundle
 from shared_components.checkpoints import save_weights
-from shared_components.data.sites import frames, load_site, read_pair
+from shared_components.data.sites import load_site, read_sample, samples
 from shared_components.inference import enlarge, network_input
 from shared_components.metrics import frame_scores, summarise
 
@@ -43,8 +43,9 @@ def test_the_numbers_are_those_of_the_metrics_at_the_masks_resolution(evaluate, 
     torch.manual_seed(1)
     network = build_network(load_bundle("pfedsis").network).eval()
     scores = []
-    for frame in frames(load_site(site_config), "test"):
-        image, truth = read_pair(frame)
+    for frame in samples(load_site(site_config), "test"):
+        item = read_sample(frame)
+        image, truth = item.images[-1], item.targets["label"]
         with torch.no_grad():
             prediction = enlarge(network(network_input(image, 64, 96)), truth.shape)
         assert truth.shape == (128, 192)

@@ -12,7 +12,7 @@ from shared_components.commands import compare
 from shared_components.comparison import schedule
 from shared_components.comparison.plan import PRESETS, SCALES, Run, Variant, preset_named, with_arguments
 from shared_components.comparison.sites import own_sites, synthetic_sites
-from shared_components.data.sites import frames, load_site
+from shared_components.data.sites import load_site, samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.method import load_method, method_names
 
@@ -98,7 +98,7 @@ def test_another_setting_is_another_folder_and_another_place_is_not(site, tmp_pa
 
 def test_other_data_is_another_folder(site, tmp_path):
     other = copied(site, tmp_path / "other")
-    first = frames(load_site(other), "train")[0].image
+    first = samples(load_site(other), "train")[0].images[-1]
     cv2.imwrite(str(first), cv2.imread(str(first)) // 2)
     described = copied(site, tmp_path / "described")
     described.write_text(described.read_text().replace("synthetic:", "a"))
@@ -174,7 +174,7 @@ def test_the_command_line_overrides_a_scale(tmp_path):
 
 def test_synthetic_sites_differ_in_look_and_the_last_is_poor(tmp_path):
     files, held_out = synthetic_sites(tmp_path, SCALES["quick"])
-    counts = {name: len(frames(load_site(path, name=name), "train")) for name, path in files.items()}
+    counts = {name: len(samples(load_site(path, name=name), "train")) for name, path in files.items()}
     assert counts == {"site-1": 8, "site-2": 8, "site-3": 4}
     texts = {yaml.safe_load(path.read_text())["text"] for path in [*files.values(), held_out]}
     assert len(texts) == 4

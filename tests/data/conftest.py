@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,11 @@ def write(path: Path, array: np.ndarray) -> None:
     if array.ndim == 3:
         array = cv2.cvtColor(array, cv2.COLOR_RGBA2BGRA if array.shape[2] == 4 else cv2.COLOR_RGB2BGR)
     assert cv2.imwrite(str(path), array)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and all in it."""
+    shutil.rmtree(folder)
 
 
 def write_endovis2017(root: Path, videos: int, frames: int) -> list[str]:

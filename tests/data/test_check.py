@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from shared_components.commands import check_data, unpack_sar_rarp50
-from shared_components.data.check import check_site, readable_frames
+from shared_components.data.check import check_site, readable_samples
 from shared_components.data.readers import reader_names
-from shared_components.data.sites import Frame, SiteError, frames, load_site
+from shared_components.data.sites import Sample, SiteError, load_site, samples
 
 
 def remove(path: Path, layouts) -> None:
@@ -39,8 +39,8 @@ def run(*paths: Path) -> int:
     return check_data.run(parser.parse_args([str(path) for path in paths]))
 
 
-def train_frame(path: Path) -> Frame:
-    return frames(load_site(path), "train")[1]
+def train_frame(path: Path) -> Sample:
+    return samples(load_site(path), "train")[1]
 
 
 @pytest.mark.parametrize("dataset", reader_names())
@@ -69,12 +69,12 @@ def test_every_bad_file_is_reported_once_by_site_and_file(
 ):
     path = make_site(dataset)
     frame = train_frame(path)
-    file = frame.masks[0] if of_mask else frame.image
+    file = frame.targets["label"][0] if of_mask else frame.images[-1]
     spoil(file, layouts)
 
     (problem,) = check_site(load_site(path))
 
-    assert (problem.file, problem.site, problem.split, problem.frame) == (file, "hospital-a", "train", frame)
+    assert (problem.file, problem.site, problem.split, problem.sample) == (file, "hospital-a", "train", frame)
     assert not problem.quarantined
     assert str(problem).startswith(f"site hospital-a: {file}: ")
     assert re.search(what, problem.what)
@@ -85,22 +85,25 @@ def test_every_bad_file_is_reported_once_by_site_and_file(
 def test_all_bad_files_of_a_frame_are_listed(make_site, layouts):
     path = make_site()
     frame = train_frame(path)
-    frame.image.unlink()
-    for mask in frame.masks:
+    frame.images[-1].unlink()
+    for mask in frame.targets["label"]:
         mislabel(mask, layouts)
 
-    assert [problem.file for problem in check_site(load_site(path))] == [frame.image, *frame.masks]
+    assert [problem.file for problem in check_site(load_site(path))] == [
+        *frame.images,
+        *frame.targets["label"],
+    ]
 
 
 def test_a_quick_check_only_looks_whether_files_are_there(make_site, layouts):
     path = make_site()
-    listed = frames(load_site(path), "train")
-    mislabel(listed[0].masks[0], layouts)
-    listed[1].image.unlink()
+    listed = samples(load_site(path), "train")
+    mislabel(listed[0].targets["label"][0], layouts)
+    listed[1].images[-1].unlink()
 
     (problem,) = check_site(load_site(path), full=False)
 
-    assert problem.file == listed[1].image
+    assert problem.file == listed[1].images[-1]
 
 
 @pytest.mark.parametrize("split", [{}, {"train": []}, {"test": ["instrument_dataset_1"]}])
@@ -164,10 +167,10 @@ def test_a_folder_without_sites_is_reported(tmp_path, capsys):
 def test_bad_frames_within_the_quarantine_are_set_aside(make_site, capsys):
     path = make_site(frames=10, quarantine=0.1)
     site, bad = load_site(path), train_frame(path)
-    bad.image.unlink()
+    bad.images[-1].unlink()
 
     (problem,) = check_site(site)
-    kept, aside = readable_frames(site, "train")
+    kept, aside = readable_samples(site, "train")
 
     assert problem.quarantined
     assert (len(kept), aside) == (9, [bad])
@@ -178,21 +181,21 @@ def test_bad_frames_within_the_quarantine_are_set_aside(make_site, capsys):
 def test_more_bad_frames_than_the_quarantine_allows_are_refused(make_site):
     path = make_site(frames=10, quarantine=0.1)
     site = load_site(path)
-    for frame in frames(site, "train")[:2]:
-        frame.image.unlink()
+    for frame in samples(site, "train")[:2]:
+        frame.images[-1].unlink()
 
     with pytest.raises(SiteError, match=r"site hospital-a: .*frame000\.png: file is missing.*2 of 10 frames"):
-        readable_frames(site, "train")
+        readable_samples(site, "train")
 
 
 def test_what_was_found_before_is_not_read_again(make_site):
     path = make_site(frames=10, quarantine=0.1)
     site, bad = load_site(path), train_frame(path)
-    bad.image.unlink()
+    bad.images[-1].unlink()
     problems = check_site(site)
-    frames(site, "train")[5].image.write_bytes(b"")
+    samples(site, "train")[5].images[-1].write_bytes(b"")
 
-    kept, aside = readable_frames(site, "train", problems=problems)
+    kept, aside = readable_samples(site, "train", problems=problems)
 
     assert (len(kept), aside) == (9, [bad])
 
@@ -200,7 +203,7 @@ def test_what_was_found_before_is_not_read_again(make_site):
 def test_all_frames_are_readable_where_nothing_is_wrong(make_site):
     site = load_site(make_site())
 
-    assert readable_frames(site, "train") == (frames(site, "train"), [])
+    assert readable_samples(site, "train") == (samples(site, "train"), [])
 
 
 def test_the_unpack_command_refuses_a_folder_without_videos(tmp_path, capsys):
@@ -219,4 +222,4 @@ def test_real_endovis2015_surgery_has_no_problem(real_data, tmp_path):
     site = load_site(path)
 
     assert check_site(site) == []
-    assert (len(frames(site, "train")), len(frames(site, "test"))) == (30, 10)
+    assert (len(samples(site, "train")), len(samples(site, "test"))) == (30, 10)

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.data.dataset import FrameDataset, batches, style_statistics
-from shared_components.data.sites import SiteError, frames, load_site
+from shared_components.data.dataset import SampleDataset, batches, style_statistics
+from shared_components.data.sites import SiteError, load_site, samples
 
 STREAM = """
 import hashlib, sys, torch
-from shared_components.data.dataset import FrameDataset, batches
-from shared_components.data.sites import frames, load_site
+from shared_components.data.dataset import SampleDataset, batches
+from shared_components.data.sites import load_site, samples
 site = load_site(sys.argv[1])
-dataset = FrameDataset(frames(site, "train"), height=32, width=64, site=site)
+dataset = SampleDataset(samples(site, "train"), height=32, width=64, site=site)
 generator = torch.Generator().manual_seed(5)
 digest = hashlib.sha256()
 for batch in batches(dataset, batch_size=3, iterations=4, generator=generator, augment=True):
@@ -27,9 +27,9 @@ print(digest.hexdigest(), *sorted({"monai", "PIL", "scipy", "pandas"} & set(sys.
 """
 
 
-def dataset_of(path, *, split="train", height=64, width=80, **options) -> FrameDataset:
+def dataset_of(path, *, split="train", height=64, width=80, **options) -> SampleDataset:
     site = load_site(path)
-    return FrameDataset(frames(site, split), height=height, width=width, site=site, **options)
+    return SampleDataset(samples(site, split), height=height, width=width, site=site, **options)
 
 
 def draw(dataset, *, seed=0, batch_size=2, iterations=3, augment=False) -> list[dict[str, torch.Tensor]]:
@@ -138,8 +138,8 @@ def test_frames_are_kept_until_the_cache_is_full(make_site):
     path = make_site()
     dataset = dataset_of(path, cache_bytes=64 * 80 * 4 * 2)
     kept = [dataset[index]["image"] for index in range(4)][:2]
-    for frame in dataset.frames[:2]:
-        frame.image.unlink()
+    for frame in dataset.samples[:2]:
+        frame.images[-1].unlink()
 
     assert torch.equal(dataset[0]["image"], kept[0])
     assert torch.equal(dataset[1]["image"], kept[1])
@@ -173,7 +173,7 @@ def test_style_is_the_mean_over_frames_of_channel_means_and_deviations(make_site
 
 def test_an_empty_dataset_is_refused(make_site):
     site = load_site(make_site())
-    empty = FrameDataset([], height=32, width=32, site=site)
+    empty = SampleDataset([], height=32, width=32, site=site)
 
     with pytest.raises(SiteError, match="site hospital-a: has no frames"):
         style_statistics(empty)

@@ -36,9 +36,9 @@ def test_every_layout_gives_canonical_ids_pixel_by_pixel(dataset, tmp_path, layo
     for video in names:
         listing = reader.frames(tmp_path, video)
         assert len(listing) == 4
-        for index, (_, image, masks) in enumerate(listing):
-            mask = reader.read_mask(masks)
-            if reader.native_masks(video):
+        for index, (_, image, files) in enumerate(listing):
+            mask = reader.read_target("label", files["label"])
+            if reader.native_targets(video):
                 mask = mask[::2, ::2]
             np.testing.assert_array_equal(mask, parts_of(dataset, layouts.canonical_mask(index)))
             np.testing.assert_array_equal(reader.read_image(image), layouts.frame_image(index))
@@ -48,7 +48,7 @@ def test_every_reader_names_a_class_map_that_holds_its_ids(dataset, tmp_path, la
     reader = find_reader(dataset)
     video = layouts.WRITERS[dataset](tmp_path, 1, 1)[0]
 
-    mask = reader.read_mask(reader.frames(tmp_path, video)[0][2])
+    mask = reader.read_target("label", reader.frames(tmp_path, video)[0][2]["label"])
 
     assert set(np.unique(mask)) == set(range(len(CLASS_MAPS[reader.CLASS_MAP])))
 
@@ -57,7 +57,7 @@ def test_a_frame_without_mask_is_listed_with_the_name_its_mask_should_have(datas
     reader = find_reader(dataset)
     video = layouts.WRITERS[dataset](tmp_path, 1, 4)[0]
     missing = reader.frames(tmp_path, video)[1][2]
-    missing[0].unlink()
+    missing["label"][0].unlink()
 
     listing = reader.frames(tmp_path, video)
 
@@ -96,7 +96,7 @@ def test_endovis2017_crops_challenge_frames_to_the_camera_picture(tmp_path, layo
     reader = find_reader("endovis2017")
 
     cropped = reader.read_image(tmp_path / "frame000.png")
-    parts = reader.read_mask((tmp_path / "Left_labels/frame000.png",))
+    parts = reader.read_target("label", (tmp_path / "Left_labels/frame000.png",))
 
     assert cropped.shape == (1024, 1280, 3)
     assert parts.shape == (1024, 1280)
@@ -109,7 +109,7 @@ def test_endovis2017_gives_overlaps_to_the_part_nearest_the_tip(tmp_path, layout
     layouts.write(tmp_path / "a.png", np.array([[10, 40, 20]], dtype=np.uint8))
     layouts.write(tmp_path / "b.png", np.array([[30, 20, 10]], dtype=np.uint8))
 
-    parts = find_reader("endovis2017").read_mask((tmp_path / "a.png", tmp_path / "b.png"))
+    parts = find_reader("endovis2017").read_target("label", (tmp_path / "a.png", tmp_path / "b.png"))
 
     assert parts.tolist() == [[3, 2, 2]]
 
@@ -120,9 +120,9 @@ def test_endovis2017_reads_the_cropped_layout_of_ternaus(tmp_path, layouts):
     layouts.write(folder / "parts_masks/frame000.png", layouts.canonical_mask(0) * 85)
     reader = find_reader("endovis2017")
 
-    ((_, image, masks),) = reader.frames(tmp_path, "instrument_dataset_1")
+    ((_, image, files),) = reader.frames(tmp_path, "instrument_dataset_1")
 
-    np.testing.assert_array_equal(reader.read_mask(masks), layouts.canonical_mask(0))
+    np.testing.assert_array_equal(reader.read_target("label", files["label"]), layouts.canonical_mask(0))
     assert reader.read_image(image).shape == (layouts.H, layouts.W, 3)
 
 
@@ -131,7 +131,9 @@ def test_endovis2018_puts_wrist_before_clasper_and_tissue_to_background(tmp_path
     colours = [(0, 255, 0), (0, 255, 255), (125, 255, 12), (255, 55, 0), (12, 255, 141)]
     layouts.write(tmp_path / "frame000.png", np.array([colours], dtype=np.uint8))
 
-    assert find_reader("endovis2018").read_mask((tmp_path / "frame000.png",)).tolist() == [[1, 3, 2, 0, 0]]
+    assert find_reader("endovis2018").read_target("label", (tmp_path / "frame000.png",)).tolist() == [
+        [1, 3, 2, 0, 0]
+    ]
 
 
 def test_endovis2018_refuses_an_unknown_colour_by_file_and_colour(tmp_path, layouts):
@@ -141,13 +143,13 @@ def test_endovis2018_refuses_an_unknown_colour_by_file_and_colour(tmp_path, layo
     with pytest.raises(
         DataError, match=r"frame007\.png: holds the unknown colour \(1, 2, 3\) at row 0, column 1"
     ):
-        find_reader("endovis2018").read_mask((tmp_path / "frame007.png",))
+        find_reader("endovis2018").read_target("label", (tmp_path / "frame007.png",))
 
 
 def test_sar_rarp50_puts_everything_but_the_tool_to_background(tmp_path, layouts):
     layouts.write(tmp_path / "000000000.png", np.arange(10, dtype=np.uint8)[None])
 
-    parts = find_reader("sar_rarp50").read_mask((tmp_path / "000000000.png",))
+    parts = find_reader("sar_rarp50").read_target("label", (tmp_path / "000000000.png",))
 
     assert parts.tolist() == [[0, 3, 2, 1, 0, 0, 0, 0, 0, 0]]
 
@@ -225,7 +227,7 @@ def test_an_unknown_id_is_refused_by_file_id_and_what_is_allowed(dataset, bad_id
     layouts.write(path, np.array([[0, bad_id]], dtype=np.uint8))
 
     with pytest.raises(DataError) as error:
-        find_reader(dataset).read_mask((path,))
+        find_reader(dataset).read_target("label", (path,))
 
     message = str(error.value)
     assert message.startswith(f"{path}: mask holds unknown ids [{bad_id}]; ")
@@ -240,7 +242,7 @@ def test_real_endovis2015_has_40_frames_per_surgery_of_three_classes(real_data):
     for video in reader.videos(root):
         listing = reader.frames(root, video)
         assert [number for number, _, _ in listing] == list(range(1, 41))
-        masks = [reader.read_mask(masks) for _, _, masks in listing]
+        masks = [reader.read_target("label", files["label"]) for _, _, files in listing]
         assert set(np.unique(masks)) == {0, 1, 2}
         assert {reader.read_image(image).shape for _, image, _ in listing} == {(480, 640, 3)}
 
@@ -251,7 +253,7 @@ def test_real_endovis2017_masks_map_to_the_published_part_ids(real_data):
 
     assert len(paths) == 6
     for path in paths:
-        parts = reader.read_mask((path,))
+        parts = reader.read_target("label", (path,))
         published = cv2.imread(str(path.parents[1] / "masks_parts_ids" / path.name), cv2.IMREAD_UNCHANGED)
         np.testing.assert_array_equal(parts, published[28:1052, 320:1600])
         assert set(np.unique(parts)) == {0, 1, 2, 3}
@@ -265,5 +267,6 @@ def test_real_endovis2017_instruments_merge_to_the_published_mask(real_data):
     instruments = tuple(folder / "intel_per_instrument" / f"{side}_frame.png" for side in ("left", "right"))
 
     np.testing.assert_array_equal(
-        reader.read_mask(instruments), reader.read_mask((folder / "masks/intel_frame.png",))
+        reader.read_target("label", instruments),
+        reader.read_target("label", (folder / "masks/intel_frame.png",)),
     )

@@ -1,4 +1,4 @@
-"""A site's frames are listed in time order and read with the site's name in every error."""
+"""A site's samples are listed in time order and read with the site's name in every error."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shared_components.data.readers import reader_names
-from shared_components.data.sites import SiteError, frames, load_site, read_image, read_mask, read_pair
+from shared_components.data.sites import Asks, SiteError, load_site, read_sample, samples
 
 
 @pytest.mark.parametrize("dataset", reader_names())
@@ -14,18 +14,20 @@ def test_every_layout_is_listed_and_read_through_its_site(dataset, make_site, la
     site = load_site(make_site(dataset))
 
     for split in ("train", "validation", "test"):
-        listed = frames(site, split)
+        listed = samples(site, split)
         assert len(listed) == 4
         for index, frame in enumerate(listed):
             assert frame.site == "hospital-a"
-            np.testing.assert_array_equal(read_image(frame), layouts.frame_image(index))
-            assert int(read_mask(frame).max()) == len(site.classes) - 1
+            item = read_sample(frame)
+            np.testing.assert_array_equal(item.images, layouts.frame_image(index)[None])
+            assert int(item.targets["label"].max()) == len(site.classes) - 1
+            assert item.name == f"{frame.video.replace('/', '_')}-{frame.index}"
 
 
 def test_frames_are_in_time_order_and_videos_as_listed(make_site):
     site = load_site(make_site("sar_rarp50", split={"train": ["video_3", "video_1"]}))
 
-    assert [(frame.video, frame.index) for frame in frames(site, "train")] == [
+    assert [(frame.video, frame.index) for frame in samples(site, "train")] == [
         *(("video_3", 60 * index) for index in range(4)),
         *(("video_1", 60 * index) for index in range(4)),
     ]
@@ -35,15 +37,15 @@ def test_a_range_takes_a_stretch_of_time_and_the_interval_thins_it(make_site):
     split = {"train": [{"OP1": [1, 6]}], "validation": [{"OP1": [6, 8]}]}
     site = load_site(make_site("endovis2015_rigid", frames=8, split=split, frame_interval=2))
 
-    assert [frame.index for frame in frames(site, "train")] == [2, 4, 6]
-    assert [frame.index for frame in frames(site, "validation")] == [7]
+    assert [frame.index for frame in samples(site, "train")] == [2, 4, 6]
+    assert [frame.index for frame in samples(site, "validation")] == [7]
 
 
 def test_a_range_beyond_the_videos_end_is_refused(make_site):
     site = load_site(make_site("endovis2015_rigid", split={"train": [{"OP1": [0, 5]}]}))
 
     with pytest.raises(SiteError, match="split 'train' asks for frames 0 to 5 of OP1, which has 4; correct"):
-        frames(site, "train")
+        samples(site, "train")
 
 
 @pytest.mark.parametrize("split", [{}, {"train": []}])
@@ -51,7 +53,7 @@ def test_an_empty_split_is_refused_by_site_and_file(split, make_site):
     path = make_site(split=split)
 
     with pytest.raises(SiteError) as error:
-        frames(load_site(path), "train")
+        samples(load_site(path), "train")
 
     assert str(error.value) == (
         f"site hospital-a: {path}: split 'train' has no frames; list its videos under 'split'"
@@ -61,20 +63,21 @@ def test_an_empty_split_is_refused_by_site_and_file(split, make_site):
 def test_parts_are_merged_where_the_site_asks_for_fewer_classes(make_site, layouts):
     site = load_site(make_site(classes="shaft_manipulator"))
 
-    mask = read_mask(frames(site, "train")[0])
+    mask = read_sample(samples(site, "train")[0]).targets["label"]
 
     np.testing.assert_array_equal(mask, np.minimum(layouts.canonical_mask(0), 2))
 
 
 def test_a_mask_of_another_size_is_refused_by_both_files(make_site, layouts):
-    frame = frames(load_site(make_site("sar_rarp50")), "train")[2]
-    layouts.write(frame.masks[0], np.zeros((layouts.H, 2), dtype=np.uint8))
+    frame = samples(load_site(make_site("sar_rarp50")), "train")[2]
+    file = frame.targets["label"][0]
+    layouts.write(file, np.zeros((layouts.H, 2), dtype=np.uint8))
 
     with pytest.raises(SiteError) as error:
-        read_pair(frame)
+        read_sample(frame)
 
     assert str(error.value) == (
-        f"site hospital-a: {frame.masks[0]}: mask is 2x64 but its image {frame.image} is 80x64; "
+        f"site hospital-a: {file}: mask is 2x64 but its image {frame.images[0]} is 80x64; "
         "export the mask at the size of its image"
     )
 
@@ -82,21 +85,62 @@ def test_a_mask_of_another_size_is_refused_by_both_files(make_site, layouts):
 def test_masks_of_native_size_are_allowed_in_the_test_folder_of_pfedsis_only(make_site, layouts):
     site = load_site(make_site("pfedsis_npy"))
 
-    image, mask = read_pair(frames(site, "test")[0])
-    assert (image.shape, mask.shape) == ((64, 80, 3), (128, 160))
+    item = read_sample(samples(site, "test")[0])
+    mask = item.targets["label"]
+    assert (item.images.shape, mask.shape) == ((1, 64, 80, 3), (128, 160))
 
-    frame = frames(site, "train")[0]
-    layouts.write(frame.masks[0], mask)
+    frame = samples(site, "train")[0]
+    layouts.write(frame.targets["label"][0], mask)
     with pytest.raises(SiteError, match="mask is 160x128"):
-        read_pair(frame)
+        read_sample(frame)
 
 
 @pytest.mark.parametrize("dataset", reader_names())
 def test_a_missing_image_is_refused_by_site_and_file(dataset, make_site):
-    frame = frames(load_site(make_site(dataset)), "train")[0]
-    frame.image.unlink()
+    frame = samples(load_site(make_site(dataset)), "train")[0]
+    frame.images[0].unlink()
 
     with pytest.raises(SiteError) as error:
-        read_image(frame)
+        read_sample(frame)
 
-    assert str(error.value).startswith(f"site hospital-a: {frame.image}: file is missing; ")
+    assert str(error.value).startswith(f"site hospital-a: {frame.images[0]}: file is missing; ")
+
+
+@pytest.mark.parametrize("dataset", reader_names())
+def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dataset, make_site, layouts):
+    site = load_site(make_site(dataset))
+    listed = samples(site, "train")
+    for file in {file for sample in listed for files in sample.targets.values() for file in files}:
+        file.unlink()
+    for folder in (*site.root.rglob("ground_truth"), *site.root.rglob("Masks*"), *site.root.rglob("mask")):
+        layouts.remove_folder(folder)
+
+    unlabelled = samples(load_site(site.path), "train", Asks(targets=()))
+
+    twice = 2 if dataset == "sar_rarp50" else 1  # whose images are at 10 Hz
+    assert [sample.images for sample in unlabelled][::twice] == [sample.images for sample in listed]
+    assert len(unlabelled) == 4 * twice
+    item = read_sample(unlabelled[0])
+    np.testing.assert_array_equal(item.images, layouts.frame_image(0)[None])
+    assert item.targets == {}
+
+
+def test_the_cropped_layout_of_ternaus_needs_no_masks_without_targets(tmp_path, layouts):
+    layouts.write(tmp_path / "data/instrument_dataset_1/images/frame003.png", layouts.frame_image(3))
+    split = "{train: [instrument_dataset_1]}"
+    (tmp_path / "site.yaml").write_text(f"dataset: endovis2017\nroot: data\nsplit: {split}\n")
+
+    (sample,) = samples(load_site(tmp_path), "train", Asks(targets=()))
+
+    assert (sample.index, sample.targets) == (3, {})
+
+
+def test_a_target_that_the_dataset_has_not_is_refused_by_one_sentence(make_site):
+    path = make_site()
+
+    with pytest.raises(SiteError) as error:
+        samples(load_site(path), "train", Asks(targets=("weather",)))
+
+    assert str(error.value) == (
+        f"site hospital-a: {path}: endovis2017 has no weather; datasets with weather: none"
+    )

@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from shared_components.commands import render
-from shared_components.data.sites import frames as frames_of
-from shared_components.data.sites import load_site, read_image, read_mask
+from shared_components.data.sites import load_site, read_sample, samples
 from shared_components.data.synthetic import carving
 from shared_components.data.synthetic.instruments import KINDS, tool
 from shared_components.data.synthetic.layouts import LAYOUTS
@@ -192,10 +191,11 @@ def test_a_site_reads_back_exactly_through_the_shared_readers(tmp_path, layout):
     site = load_site(small_site(tmp_path / "site", layout, look="violet"))
     assert site.dataset == layout
     video = render_video("violet", video_seed(5, 1), frames=5, rate=LAYOUTS[layout].rate, **SMALL)
-    for stored, rendered in zip(frames_of(site, "train"), video, strict=True):
-        assert np.array_equal(read_image(stored), rendered.image)
-        assert np.array_equal(read_mask(stored), rendered.parts)
-    assert len(frames_of(site, "validation")) == len(frames_of(site, "test")) == 5
+    for stored, rendered in zip(samples(site, "train"), video, strict=True):
+        item = read_sample(stored)
+        assert np.array_equal(item.images, rendered.image[None])
+        assert np.array_equal(item.targets["label"], rendered.parts)
+    assert len(samples(site, "validation")) == len(samples(site, "test")) == 5
 
 
 def test_endovis2017_masks_lie_per_instrument_and_add_up(tmp_path):

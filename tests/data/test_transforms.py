@@ -1,4 +1,4 @@
-"""A frame and its mask move together, and only as they were told to."""
+"""The frames of a sample and its targets move together, and only as they were told to."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from shared_components.data.transforms import (
     Augmentation,
     augment,
     resize_image,
-    resize_mask,
+    resize_target,
     sample_augmentation,
     to_tensors,
 )
 
 UNCHANGED = Augmentation(flip_horizontal=False, flip_vertical=False, width=4, left=0.0, top=0.0)
+
+
+def moved(image: np.ndarray, mask: np.ndarray, augmentation: Augmentation) -> tuple[np.ndarray, np.ndarray]:
+    """Augment one frame and its mask."""
+    images, targets = augment(image[None], {"label": mask}, augmentation)
+    return images[0], targets["label"]
 
 
 def frame_that_shows_its_mask() -> tuple[np.ndarray, np.ndarray]:
@@ -31,7 +37,7 @@ def with_(**changes: object) -> Augmentation:
 def test_the_same_width_without_flips_is_identity():
     image, mask = frame_that_shows_its_mask()
 
-    new_image, new_mask = augment(image, mask, UNCHANGED)
+    new_image, new_mask = moved(image, mask, UNCHANGED)
 
     np.testing.assert_array_equal(new_image, image)
     np.testing.assert_array_equal(new_mask, mask)
@@ -51,13 +57,13 @@ def test_the_same_width_without_flips_is_identity():
 def test_a_mask_is_flipped_scaled_and_cropped_as_told(augmentation, expected):
     image, mask = frame_that_shows_its_mask()
 
-    assert augment(image, mask, augmentation)[1].tolist() == expected
+    assert moved(image, mask, augmentation)[1].tolist() == expected
 
 
 def test_flips_move_the_image_with_its_mask():
     image, mask = frame_that_shows_its_mask()
 
-    new_image, new_mask = augment(image, mask, with_(flip_horizontal=True, flip_vertical=True))
+    new_image, new_mask = moved(image, mask, with_(flip_horizontal=True, flip_vertical=True))
 
     np.testing.assert_array_equal(new_image[:, :, 1], new_mask * 10)
 
@@ -65,7 +71,7 @@ def test_flips_move_the_image_with_its_mask():
 def test_a_smaller_frame_is_padded_with_zeros_at_the_right_and_the_bottom():
     image, mask = np.full((2, 4, 3), 9, dtype=np.uint8), np.full((2, 4), 3, dtype=np.uint8)
 
-    new_image, new_mask = augment(image, mask, with_(width=2, left=0.9, top=0.9))
+    new_image, new_mask = moved(image, mask, with_(width=2, left=0.9, top=0.9))
 
     assert new_mask.tolist() == [[3, 3, 0, 0], [0, 0, 0, 0]]
     assert new_image[:, :, 0].tolist() == [[9, 9, 0, 0], [0, 0, 0, 0]]
@@ -94,7 +100,7 @@ def test_labels_stay_labels_and_keep_to_their_image_under_every_augmentation(lay
     generator = torch.Generator().manual_seed(0)
 
     for _ in range(100):
-        new_image, new_mask = augment(image, mask, sample_augmentation(generator, width=80))
+        new_image, new_mask = moved(image, mask, sample_augmentation(generator, width=80))
         assert (new_image.shape, new_mask.shape) == (image.shape, mask.shape)
         assert new_mask.dtype == np.uint8
         assert set(np.unique(new_mask)) <= {0, 1, 2, 3}
@@ -106,7 +112,7 @@ def test_labels_stay_labels_and_keep_to_their_image_under_every_augmentation(lay
 def test_a_mask_is_resized_by_the_centre_of_the_pixel():
     mask = np.array([[0, 1, 2, 3, 4, 5]], dtype=np.uint8).repeat(6, axis=0)
 
-    assert resize_mask(mask, 6, 2)[0].tolist() == [1, 4]
+    assert resize_target(mask, 6, 2)[0].tolist() == [1, 4]
 
 
 def test_an_image_is_averaged_where_it_shrinks():
@@ -125,15 +131,40 @@ def test_a_frame_of_the_right_size_is_not_touched():
     image, mask = frame_that_shows_its_mask()
 
     assert resize_image(image, 2, 4) is image
-    assert resize_mask(mask, 2, 4) is mask
+    assert resize_target(mask, 2, 4) is mask
 
 
 def test_tensors_are_channels_first_and_share_no_memory():
     image, mask = frame_that_shows_its_mask()
 
-    image_tensor, mask_tensor = to_tensors(image, mask)
+    tensors = to_tensors(image[None], {"label": mask})
+    image_tensor, mask_tensor = tensors["image"], tensors["label"]
     image[:], mask[:] = 255, 255
 
     assert image_tensor.shape == (3, 2, 4)
     assert image_tensor[2].tolist() == [[0, 10, 20, 30], [40, 50, 60, 70]]
     assert mask_tensor.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_all_frames_of_a_clip_and_all_targets_move_alike():
+    image, mask = frame_that_shows_its_mask()
+    clip = np.stack([image, image + 1, image + 2])
+    depth = mask.astype(np.float32) + 0.25
+    augmentation = with_(width=8, left=0.4, flip_horizontal=True)
+
+    images, targets = augment(clip, {"label": mask, "depth": depth}, augmentation)
+
+    alone, label = moved(image, mask, augmentation)
+    for number, frame in enumerate(images):
+        np.testing.assert_array_equal(frame, alone + number)
+    np.testing.assert_array_equal(targets["label"], label)
+    np.testing.assert_array_equal(targets["depth"], label + np.float32(0.25))  # no depth is made up
+    assert targets["depth"].dtype == np.float32
+
+
+def test_a_clip_keeps_its_frames_as_tensors():
+    image, _ = frame_that_shows_its_mask()
+
+    tensors = to_tensors(np.stack([image, image + 1]), {})
+
+    assert tensors["image"].shape == (2, 3, 2, 4) and list(tensors) == ["image"]

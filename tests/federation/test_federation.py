@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 
 from shared_components import training as local
 from shared_components.bundle_config import build_network, load_bundle
-from shared_components.data.dataset import FrameDataset, batches
-from shared_components.data.sites import frames, load_site
+from shared_components.data.dataset import SampleDataset, batches
+from shared_components.data.sites import load_site, samples
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError
@@ -56,7 +56,7 @@ def test_one_site_alone_is_local_training(federate, scenes):
     network = build_network(load_bundle("pvt_fpn").network)
     method = load_method("fedavg")
     partition, optimizer = partition_network(network, method.rule), local.make_optimizer(network, settings)
-    data = FrameDataset(frames(site, "train"), height=32, width=64, site=site)
+    data = SampleDataset(samples(site, "train"), height=32, width=64, site=site)
     network.train()
     for round in range(2):
         context = local.make_context(settings, round=round, site=0)
@@ -146,7 +146,7 @@ def test_a_quarantined_frame_is_set_aside_to_the_end(tmp_path):
         width=96,
     )
     path.write_text(path.read_text() + "\nquarantine: 0.2\n")
-    frames(load_site(path), "validation")[2].image.write_bytes(b"not a picture")
+    samples(load_site(path), "validation")[2].images[-1].write_bytes(b"not a picture")
     federation = (
         Federation(make_job("fedavg", rounds=1), tmp_path / "runs", [path], ("site-1",)).run().finish()
     )

@@ -53,7 +53,7 @@ def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(f
     site = runner._find_site(federation.server.job, 0)
     bench = runner._workbench(federation.server.job, site)
     pool = runner._training_frames(bench, federation.server.job, header)
-    assert {frame.site for frame in pool.frames} == {"site-1", "site-2", "site-3"} and len(pool) == 12
+    assert {frame.site for frame in pool.samples} == {"site-1", "site-2", "site-3"} and len(pool) == 12
     weights = federation.weights()
     shared = {n.partition("/")[2]: v for n, v in weights.items() if n.startswith("site-1/")}
     assert all(torch.equal(v, weights[f"site-3/{n}"]) for n, v in shared.items())

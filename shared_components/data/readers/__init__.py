@@ -8,37 +8,50 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
 import numpy as np
 
-Listing = list[tuple[int, Path, tuple[Path, ...]]]
+Targets = Mapping[str, tuple[Path, ...]]
+"""The files of each target of one frame, by the target's name."""
+
+Listing = list[tuple[int, Path, Targets]]
 
 
 class Reader(Protocol):
     """What the module of a dataset offers."""
 
+    TARGETS: tuple[str, ...]
+    """What the dataset can give beside its images: "label" (a mask of canonical ids), "depth"."""
+
     CLASS_MAP: str
-    """Name of the class map (`shared_components.data.classes`) that `read_mask` returns."""
+    """Name of the class map (`shared_components.data.classes`) of its "label"; empty where it has none."""
+
+    RATE: float | None
+    """Frame numbers per second of video; None where no fixed rate is known."""
 
     def videos(self, root: Path) -> list[str]:
         """List the names of the videos under a root, in natural order."""
 
     def frames(self, root: Path, video: str) -> Listing:
-        """List (number, image, masks) in time order, for every frame with an image or a mask.
+        """List (number, image, files by target) in time order, for every frame that has or misses a target.
 
         The files need not all exist: a missing one is listed under the name it should have.
         """
 
-    def native_masks(self, video: str) -> bool:
-        """Say whether the masks of a video may have another size than its images."""
+    def images(self, root: Path, video: str) -> dict[int, Path]:
+        """List every image on disk by its number, with targets or without; needs no targets' files."""
+
+    def native_targets(self, video: str) -> bool:
+        """Say whether the targets of a video may have another size than its images."""
 
     def read_image(self, path: Path) -> np.ndarray:
         """Read one frame as uint8 (H, W, 3) RGB, cropped as the dataset asks."""
 
-    def read_mask(self, masks: tuple[Path, ...]) -> np.ndarray:
-        """Read one frame's mask as uint8 (H, W) canonical ids, cropped alike."""
+    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
+        """Read one frame's target, cropped alike: "label" as uint8 (H, W) canonical ids."""
 
 
 def reader_names() -> list[str]:

@@ -4,7 +4,8 @@
     root/OPn/Masks/img_01_class.png                   (or Masks_class/)
 
 Masks hold 0 background, 160 shaft, 70 manipulator (wrist and claspers in one). The *_instrument.png files
-beside them tell instruments apart and are not read. The official rule is to leave one surgery out.
+beside them tell instruments apart and are not read. The official rule is to leave one surgery out. The frames
+were picked one by one from the surgeries; how far apart they lie in time is not known.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import numpy as np
 from shared_components.data.files import by_number, map_ids, read_ids, read_rgb, video_folders
 from shared_components.data.readers import Listing
 
+TARGETS = ("label",)
 CLASS_MAP = "shaft_manipulator"
+RATE = None
 _PARTS = {0: 0, 160: 1, 70: 2}
 _ALLOWED = "EndoVis 2015 rigid classes are 0, 160 shaft, 70 manipulator"
 
@@ -28,19 +31,23 @@ def videos(root: Path) -> list[str]:
 def frames(root: Path, video: str) -> Listing:
     folder = _folders(root)[video]
     mask_folder = folder / "Masks_class" if (folder / "Masks_class").is_dir() else folder / "Masks"
-    images = by_number(folder / "Raw", "*_raw.png", "*_raw.jpg")
+    found = images(root, video)
     masks = by_number(mask_folder, "*_class.png")
     return [
         (
             number,
-            images.get(number, folder / "Raw" / f"img_{number:02d}_raw.png"),
-            (masks.get(number, mask_folder / f"img_{number:02d}_class.png"),),
+            found.get(number, folder / "Raw" / f"img_{number:02d}_raw.png"),
+            {"label": (masks.get(number, mask_folder / f"img_{number:02d}_class.png"),)},
         )
-        for number in sorted(images.keys() | masks.keys())
+        for number in sorted(found.keys() | masks.keys())
     ]
 
 
-def native_masks(video: str) -> bool:
+def images(root: Path, video: str) -> dict[int, Path]:
+    return by_number(_folders(root)[video] / "Raw", "*_raw.png", "*_raw.jpg")
+
+
+def native_targets(video: str) -> bool:
     return False
 
 
@@ -48,8 +55,8 @@ def read_image(path: Path) -> np.ndarray:
     return read_rgb(path)
 
 
-def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
-    (path,) = masks
+def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
+    (path,) = files
     return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
 
 

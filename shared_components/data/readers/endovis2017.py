@@ -5,7 +5,7 @@
 
 One mask folder per instrument; folders with 'Other' in the name (not robotic) are left out. Values: 10 shaft,
 20 wrist, 30 claspers, 40 other. Frames and masks of 1920x1080 are cropped to the camera picture, 1280x1024
-at (320, 28), as the challenge says.
+at (320, 28), as the challenge says. Two frames a second, all labelled.
 
 Where instruments overlap the part nearest the tip wins (clasper over wrist over shaft): no file says which
 instrument is in front, and this rule is independent of the order of the folders.
@@ -23,7 +23,9 @@ import numpy as np
 from shared_components.data.files import DataError, by_number, map_ids, read_ids, read_rgb, video_folders
 from shared_components.data.readers import Listing
 
+TARGETS = ("label",)
 CLASS_MAP = "parts"
+RATE = 2.0
 _PARTS = {0: 0, 10: 1, 20: 2, 30: 3, 40: 0}
 _ALLOWED = "EndoVis 2017 parts are 0, 10 shaft, 20 wrist, 30 clasper, 40 other"
 _CROPPED_PARTS = {0: 0, 85: 1, 170: 2, 255: 3}
@@ -38,27 +40,34 @@ def videos(root: Path) -> list[str]:
 
 def frames(root: Path, video: str) -> Listing:
     folder = _folders(root)[video]
-    if (folder / "parts_masks").is_dir():
-        image_folder, mask_folders = folder / "images", [folder / "parts_masks"]
+    image_folder = _image_folder(folder)
+    if image_folder.name == "images":
+        mask_folders = [folder / "parts_masks"]
     else:
-        image_folder, mask_folders = folder / "left_frames", _instrument_folders(folder / "ground_truth")
-    images = by_number(image_folder, "*.png", "*.jpg")
+        mask_folders = _instrument_folders(folder / "ground_truth")
+    found = images(root, video)
     masks = [by_number(mask_folder, "*.png") for mask_folder in mask_folders]
-    numbers = sorted(set(images).union(*masks))
+    numbers = sorted(set(found).union(*masks))
     return [
         (
             number,
-            images.get(number, image_folder / f"frame{number:03d}.png"),
-            tuple(
-                files.get(number, mask_folder / f"frame{number:03d}.png")
-                for mask_folder, files in zip(mask_folders, masks, strict=True)
-            ),
+            found.get(number, image_folder / f"frame{number:03d}.png"),
+            {
+                "label": tuple(
+                    files.get(number, mask_folder / f"frame{number:03d}.png")
+                    for mask_folder, files in zip(mask_folders, masks, strict=True)
+                )
+            },
         )
         for number in numbers
     ]
 
 
-def native_masks(video: str) -> bool:
+def images(root: Path, video: str) -> dict[int, Path]:
+    return by_number(_image_folder(_folders(root)[video]), "*.png", "*.jpg")
+
+
+def native_targets(video: str) -> bool:
     return False
 
 
@@ -66,11 +75,11 @@ def read_image(path: Path) -> np.ndarray:
     return _crop(read_rgb(path))
 
 
-def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
-    parts = [_crop(_read_parts(path)) for path in masks]
-    for path, part in zip(masks, parts, strict=True):
+def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
+    parts = [_crop(_read_parts(path)) for path in files]
+    for path, part in zip(files, parts, strict=True):
         if part.shape != parts[0].shape:
-            sizes = f"has shape {part.shape} but {masks[0]} has {parts[0].shape}"
+            sizes = f"has shape {part.shape} but {files[0]} has {parts[0].shape}"
             raise DataError(path, sizes, "export both at the size of the frame")
     return np.maximum.reduce(parts)
 
@@ -86,9 +95,12 @@ def _crop(array: np.ndarray) -> np.ndarray:
 
 
 def _folders(root: Path) -> dict[str, Path]:
-    return video_folders(
-        root, lambda path: (path / "left_frames").is_dir() or (path / "parts_masks").is_dir()
-    )
+    return video_folders(root, lambda path: _image_folder(path).is_dir())
+
+
+def _image_folder(folder: Path) -> Path:
+    cropped = (folder / "parts_masks").is_dir() or not (folder / "left_frames").is_dir()
+    return folder / ("images" if cropped else "left_frames")
 
 
 def _instrument_folders(ground_truth: Path) -> list[Path]:

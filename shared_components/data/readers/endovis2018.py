@@ -4,7 +4,7 @@
     root[/miccai_challenge_release_N]/seq_N/labels/frame000.png         RGB, sometimes RGBA, colour-coded
 
 The official order is shaft 1, clasper 2, wrist 3; the canonical one shaft 1, wrist 2, clasper 3. Tissue,
-threads, clamps, needles, suction and probes are background here.
+threads, clamps, needles, suction and probes are background here. Two frames a second, all labelled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy as np
 from shared_components.data.files import DataError, by_number, read_colours, read_rgb, video_folders
 from shared_components.data.readers import Listing
 
+TARGETS = ("label",)
 CLASS_MAP = "parts"
+RATE = 2.0
 _COLOURS: dict[tuple[int, int, int], int] = {
     (0, 0, 0): 0,  # background tissue
     (0, 255, 0): 1,  # instrument shaft
@@ -40,19 +42,23 @@ def videos(root: Path) -> list[str]:
 
 def frames(root: Path, video: str) -> Listing:
     folder = _folders(root)[video]
-    images = by_number(folder / "left_frames", "*.png")
+    found = images(root, video)
     labels = by_number(folder / "labels", "*.png")
     return [
         (
             number,
-            images.get(number, folder / "left_frames" / f"frame{number:03d}.png"),
-            (labels.get(number, folder / "labels" / f"frame{number:03d}.png"),),
+            found.get(number, folder / "left_frames" / f"frame{number:03d}.png"),
+            {"label": (labels.get(number, folder / "labels" / f"frame{number:03d}.png"),)},
         )
-        for number in sorted(images.keys() | labels.keys())
+        for number in sorted(found.keys() | labels.keys())
     ]
 
 
-def native_masks(video: str) -> bool:
+def images(root: Path, video: str) -> dict[int, Path]:
+    return by_number(_folders(root)[video] / "left_frames", "*.png")
+
+
+def native_targets(video: str) -> bool:
     return False
 
 
@@ -60,8 +66,8 @@ def read_image(path: Path) -> np.ndarray:
     return read_rgb(path)
 
 
-def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
-    (path,) = masks
+def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
+    (path,) = files
     colours = read_colours(path)
     canonical = np.zeros(colours.shape[:2], dtype=np.uint8)
     known = np.zeros_like(canonical)

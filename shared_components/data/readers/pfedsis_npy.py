@@ -4,9 +4,9 @@
     root/{train,test}/image/video3frame012.npy    uint8 (512, 640, 3) RGB
     root/{train,test}/mask/video3frame012.npy     uint8 (H, W), in test at the frame's native size
 
-The folder is part of a video's name: train/video3, test/video9. Site 3 numbers frames by nine digits in steps
-of 60. The ids are taken to be canonical (1 shaft, 2 wrist, 3 clasper), the order in which the paper names the
-parts; the packing itself does not state them.
+The folder is part of a video's name: train/video3, test/video9. Sites 1 and 2 number two frames a second, site
+3 sixty, by nine digits in steps of 60; all frames are labelled. The ids are taken to be canonical (1 shaft,
+2 wrist, 3 clasper), the order in which the paper names the parts; the packing itself does not state them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import numpy as np
 from shared_components.data.files import DataError, map_ids, natural_order, read_npy
 from shared_components.data.readers import Listing
 
+TARGETS = ("label",)
 CLASS_MAP = "parts"
+RATE = None
 _PARTS = {0: 0, 1: 1, 2: 2, 3: 3}
 _ALLOWED = "PFedSIS masks hold 0, 1 shaft, 2 wrist, 3 clasper"
 _FOLDERS = ("train", "test")
@@ -30,20 +32,26 @@ def videos(root: Path) -> list[str]:
     return [
         f"{folder}/{video}"
         for folder in _FOLDERS
-        for video in sorted({name[1] for name in _names(root / folder)}, key=natural_order)
+        for video in sorted({name[1] for name in _names(root / folder, "image", "mask")}, key=natural_order)
     ]
 
 
 def frames(root: Path, video: str) -> Listing:
     folder, name = video.split("/")
-    found = {int(match[2]): f"{match[0]}.npy" for match in _names(root / folder) if match[1] == name}
+    found = _numbered(_names(root / folder, "image", "mask"), name)
     return [
-        (number, root / folder / "image" / file, (root / folder / "mask" / file,))
+        (number, root / folder / "image" / file, {"label": (root / folder / "mask" / file,)})
         for number, file in sorted(found.items())
     ]
 
 
-def native_masks(video: str) -> bool:
+def images(root: Path, video: str) -> dict[int, Path]:
+    folder, name = video.split("/")
+    found = _numbered(_names(root / folder, "image"), name)
+    return {number: root / folder / "image" / file for number, file in sorted(found.items())}
+
+
+def native_targets(video: str) -> bool:
     return video.startswith("test/")
 
 
@@ -54,15 +62,19 @@ def read_image(path: Path) -> np.ndarray:
     return image
 
 
-def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
-    (path,) = masks
+def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
+    (path,) = files
     mask = read_npy(path)
     if mask.ndim != 2:
         raise DataError(path, f"has shape {mask.shape}", "write the mask as (H, W)")
     return map_ids(mask, _PARTS, path=path, allowed=_ALLOWED)
 
 
-def _names(folder: Path) -> list[re.Match[str]]:
-    """Match the names of all images and masks of a folder, without their endings."""
-    files = {path.stem for kind in ("image", "mask") for path in (folder / kind).glob("*.npy")}
+def _numbered(names: list[re.Match[str]], video: str) -> dict[int, str]:
+    return {int(match[2]): f"{match[0]}.npy" for match in names if match[1] == video}
+
+
+def _names(folder: Path, *kinds: str) -> list[re.Match[str]]:
+    """Match the names of all files of these kinds in a folder, without their endings."""
+    files = {path.stem for kind in kinds for path in (folder / kind).glob("*.npy")}
     return [match for match in map(_NAME.fullmatch, sorted(files)) if match]

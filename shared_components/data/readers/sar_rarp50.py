@@ -18,10 +18,12 @@ import numpy as np
 from shared_components.data.files import DataError, by_number, map_ids, read_ids, read_rgb, video_folders
 from shared_components.data.readers import Listing
 
+TARGETS = ("label",)
 CLASS_MAP = "parts"
+RATE = 60.0
 _PARTS = {0: 0, 1: 3, 2: 2, 3: 1, **dict.fromkeys(range(4, 10), 0)}
 _ALLOWED = "SAR-RARP50 ids are 0 to 9 (1 clasper, 2 wrist, 3 shaft)"
-_LABEL_STEP = 60  # 1 Hz at 60 frames per second
+_LABEL_STEP = 60  # 1 Hz at RATE
 
 
 def videos(root: Path) -> list[str]:
@@ -30,17 +32,27 @@ def videos(root: Path) -> list[str]:
 
 def frames(root: Path, video: str) -> Listing:
     folder = _folders(root)[video]
-    images = by_number(folder / "rgb", "*.png")
-    if not images:
-        raise DataError(folder, "has no frames in rgb/", f"run 'surgfl unpack-sar-rarp50 {root}' once")
+    found = images(root, video)
     masks = by_number(folder / "segmentation", "*.png")
     return [
-        (number, folder / "rgb" / f"{number:09d}.png", (folder / "segmentation" / f"{number:09d}.png",))
-        for number in sorted(masks.keys() | _unlabelled(images, masks))
+        (
+            number,
+            folder / "rgb" / f"{number:09d}.png",
+            {"label": (folder / "segmentation" / f"{number:09d}.png",)},
+        )
+        for number in sorted(masks.keys() | _unlabelled(found, masks))
     ]
 
 
-def native_masks(video: str) -> bool:
+def images(root: Path, video: str) -> dict[int, Path]:
+    folder = _folders(root)[video]
+    found = by_number(folder / "rgb", "*.png")
+    if not found:
+        raise DataError(folder, "has no frames in rgb/", f"run 'surgfl unpack-sar-rarp50 {root}' once")
+    return found
+
+
+def native_targets(video: str) -> bool:
     return False
 
 
@@ -48,8 +60,8 @@ def read_image(path: Path) -> np.ndarray:
     return read_rgb(path)
 
 
-def read_mask(masks: tuple[Path, ...]) -> np.ndarray:
-    (path,) = masks
+def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
+    (path,) = files
     return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
 
 
