@@ -1,6 +1,5 @@
 """Weights on disk: safetensors written atomically; `.pt` and `.pth` files read without running their code."""
 
-import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+
+from shared_components.atomic import atomically
 
 SHOWN = 3
 """Keys of each kind that an error names; a checkpoint of another network differs in hundreds."""
@@ -27,15 +28,9 @@ def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str,
         state: tensors by name, on any device.
         metadata: short strings kept in the file's header, such as the method and the round.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-    try:
+    with atomically(path) as beside:
         save_file(tensors, beside, metadata=dict(metadata or {}))
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -155,5 +150,5 @@ def export_pt(checkpoint: Path, path: Path) -> None:
         CheckpointError: as `load_weights`.
     """
     state = load_weights(checkpoint)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    torch.save(state, path)
+    with atomically(path) as beside:
+        torch.save(state, beside)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,8 @@ from typing import Any
 import torch
 
 from shared_components import __version__
-from shared_components.bundle_config import load_bundle
 from shared_components.federation.messages import Job
+from shared_components.machine import hardware
 
 
 def provenance(job: Job) -> dict[str, Any]:
@@ -20,7 +18,7 @@ def provenance(job: Job) -> dict[str, Any]:
     return {
         "commit": commit(),
         "version": __version__,
-        "seed": load_bundle(job.bundle, job.training).training.seed,
+        "seed": job.open_bundle().training.seed,
         "hardware": hardware(),
         "torch": torch.__version__,
     }
@@ -37,16 +35,3 @@ def commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return found.stdout.strip()
-
-
-def hardware() -> str:
-    """Return processor, cores usable by this process and accelerators in one line."""
-    name = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.exists() else []:
-        if line.startswith("model name"):
-            name = line.partition(":")[2].strip()
-            break
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cards = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return ", ".join([name, f"{cores} cores", *cards])
