@@ -1,7 +1,7 @@
 """Read what a federation needs of a bundle, without evaluating anything.
 
-A MONAI bundle is code: its `$` expressions and `_target_` entries run Python. A federation reads two plain
-sections of `train.yaml`, `network_def` and `training`, with a safe YAML loader, and builds only networks of
+A MONAI bundle is code: its `$` expressions and `_target_` entries run Python. A federation reads three plain
+sections of `train.yaml`, `network_def`, `tasks` and `training`, with a safe YAML loader, and builds only networks of
 `shared_components.networks`. (It also spares every simulator task MONAI's import of five seconds.)
 """
 
@@ -30,7 +30,7 @@ class Training:
     learning_rate: float = 5e-4
     weight_decay: float = 0.01
     seed: int = 2022
-    segmentation_loss: Mapping[str, float] = field(default_factory=dict)
+    fixed: tuple = ()
     rounds: int = 200  # of a bundle that trains alone; a federation's job says its own number
 
 
@@ -41,6 +41,8 @@ class Bundle:
     name: str
     network: Mapping[str, Any]
     training: Training
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"segmentation": {}})
+    """The kinds of task that the network can learn and their numbers; the first one is a site's default."""
 
 
 def bundles_folder() -> Path:
@@ -54,24 +56,48 @@ def bundle_for(method: str) -> str:
     return method if own.is_file() else "pvt_fpn"
 
 
-def load_bundle(name: str, overrides: Mapping[str, Any] | None = None) -> Bundle:
+def load_bundle(
+    name: str,
+    overrides: Mapping[str, Any] | None = None,
+    tasks: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Bundle:
     """Read the plain sections of a bundle.
 
     Args:
         name: A folder of `bundles/`. Never a path: a job must not choose files on a hospital's disk.
         overrides: Values that replace entries of `training`.
+        tasks: By kind of task, values that replace entries of its numbers.
 
     Raises:
-        ValueError: No such bundle, a `$` expression in a plain section, or an unknown key.
+        ValueError: No such bundle, a `$` expression in a plain section, or an unknown key or kind of task.
     """
     known = sorted(p.name for p in bundles_folder().iterdir() if (p / "configs" / "train.yaml").is_file())
     if name not in known:
         raise ValueError(f"bundle {name!r} does not exist; there are {', '.join(known)}")
     path = bundles_folder() / name / "configs" / "train.yaml"
     document = yaml.safe_load(path.read_text())
-    sections = {key: document.get(key) or {} for key in ("network_def", "training")}
+    sections = {key: document.get(key) or {} for key in ("network_def", "tasks", "training")}
     _refuse_expressions(sections, f"{path}")
-    return Bundle(name, sections["network_def"], training_from({**sections["training"], **(overrides or {})}))
+    training = training_from({**sections["training"], **(overrides or {})})
+    return Bundle(name, sections["network_def"], training, tasks_from(sections["tasks"], tasks or {}))
+
+
+def tasks_from(
+    section: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Read the section `tasks`: kinds and their numbers; without one a bundle learns segmentation.
+
+    Raises:
+        ValueError: An override is of a kind that the bundle does not learn, or is no mapping.
+    """
+    found = {kind: dict(numbers or {}) for kind, numbers in (section or {"segmentation": {}}).items()}
+    for kind, numbers in overrides.items():
+        if kind not in found:
+            raise ValueError(f"tasks: the bundle does not learn {kind!r}; it learns {', '.join(found)}")
+        if not isinstance(numbers, Mapping):
+            raise ValueError(f"tasks: {kind} is {numbers!r}; write its numbers as 'name: value'")
+        found[kind] |= numbers
+    return found
 
 
 def training_from(values: Mapping[str, Any]) -> Training:

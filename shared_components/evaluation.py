@@ -1,79 +1,168 @@
-"""Score a network on a site's frames: quickly during the rounds, thoroughly at the end."""
+"""Score a network on a site's samples, whatever the task: quickly during the rounds, thoroughly at the end.
+
+One way of scoring (`Scorer`) serves federations, bundles and the comparison.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from shared_components.bundle_config import Training
 from shared_components.data.dataset import SampleDataset
-from shared_components.data.sites import Sample, Site, read_sample
+from shared_components.data.sites import Item, Sample, read_sample
 from shared_components.data.transforms import resize_image
-from shared_components.inference import enlarge, network_input
-from shared_components.metrics import frame_scores, region_scores, summarise
-from shared_components.training import predict
+from shared_components.task import Batch, Scores, Task
 
-OVERLAYS = 3  # pictures a site keeps of its own frames
+PICTURES = 3  # that a site keeps of its own samples
+BATCH = 8
 
 
-def quick(network: nn.Module, dataset: SampleDataset, site: Site, *, batch_size: int = 8) -> dict[str, Any]:
-    """Score Dice and IoU at the network's input size; distances wait for :func:`thorough`.
+class Scorer:
+    """Collects a split's scores.
+
+    Args:
+        task: What is scored.
+        quick: Leave out what takes long.
+        pictures: Where pictures are written; None for none.
+        chosen: Numbers of the samples that are drawn, counted from 0.
+    """
+
+    def __init__(
+        self, task: Task, *, quick: bool, pictures: Path | None = None, chosen: Iterable[int] = ()
+    ) -> None:
+        self.task = task
+        self.items: list[str] = []  # names of what was scored
+        self.scores: list[Any] = []
+        self._quick = quick
+        self._pictures = pictures
+        self._chosen = frozenset(chosen)
+        self._generator = torch.Generator().manual_seed(0)  # hides the same patches for every model
+
+    def draw(self, batch: Batch) -> Batch:
+        """Add what the task leaves to chance, the same for every model."""
+        return self.task.draw(batch, self._generator)
+
+    def add(self, outputs: Tensor, batch: Batch, items: Sequence[Item]) -> None:
+        """Score a batch's outputs; ``items`` are its samples at the size that counts."""
+        sizes = [_size_of(item) for item in items]
+        for answer, item in zip(self.task.answers(outputs, batch, sizes), items, strict=True):
+            if self._pictures is not None and len(self.scores) in self._chosen:
+                write_picture(self._pictures / f"{item.name}.png", self.task.picture(answer, item))
+            self.scores.append(self.task.score(answer, item, quick=self._quick))
+            self.items.append(item.name)
+
+    def summary(self) -> Scores:
+        """Return the numbers of a record, as JSON holds them."""
+        return plain(self.task.summarise(self.scores))
+
+
+def quick(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
+    """Score at the network's input size, without what takes long.
 
     Returns:
-        ``{"dice": {class: value, "mean": value}, "iou": ..., "frames": n}``; None where nothing was to be scored.
+        ``{metric: {output: value, "mean": value}, ..., "frames": n}``; None where nothing was to be scored.
     """
-    where = next(network.parameters()).device
-    predictions, truths = [], []
-    for start in range(0, len(dataset), batch_size):
-        items = [dataset[i] for i in range(start, min(start + batch_size, len(dataset)))]
-        image = torch.stack([item["image"] for item in items]).to(where).float() / 255
-        predictions.append(predict(network, image).cpu())
-        truths.append(torch.stack([item["label"] for item in items]))
-    names = site.classes[1:]
-    scores = region_scores(torch.cat(predictions), torch.cat(truths), classes=range(1, len(names) + 1))
-    return plain(summarise(scores, names))
-
-
-def predictions(
-    network: nn.Module, site_frames: Sequence[Sample], settings: Training
-) -> Iterator[tuple[Sample, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield (frame, image, truth, prediction) one frame at a time; the last two at the mask's own resolution."""
-    where = next(network.parameters()).device
-    network.eval()
-    for frame in site_frames:
-        item = read_sample(frame)
-        image, truth = item.images[-1], item.targets["label"]
-        with torch.no_grad():
-            logits = network(network_input(image, settings.height, settings.width).to(where))
-        yield frame, image, truth, enlarge(logits, truth.shape)
+    scorer = Scorer(task, quick=True)
+    _run(network, scorer, _at_network_size(dataset))
+    return scorer.summary()
 
 
 def thorough(
-    network: nn.Module, chosen: Sequence[Sample], site: Site, split: str, settings: Training, folder: Path
-) -> dict[str, Any]:
-    """Score Dice, IoU, ASSD and HD95 at the original resolution, and leave overlays in ``folder/overlays``."""
-    from shared_components.reporting.overlays import triptych
+    network: nn.Module,
+    task: Task,
+    chosen: Sequence[Sample],
+    *,
+    size: tuple[int, int],
+    split: str,
+    pictures: Path | None = None,
+) -> Scores:
+    """Score by every metric at the labels' own size, a sample at a time, and draw some of the samples.
 
-    shown = {round(i * (len(chosen) - 1) / max(OVERLAYS - 1, 1)) for i in range(OVERLAYS)}
-    scores = []
-    for number, (frame, image, truth, prediction) in enumerate(predictions(network, chosen, settings)):
-        scores.append(frame_scores(prediction, truth, classes=range(1, len(site.classes))))
-        if number in shown:
-            image = resize_image(
-                image, *truth.shape
-            )  # the PFedSIS pack keeps test masks at their native size
-            picture = triptych(image, truth, prediction, site.classes)
-            path = folder / "overlays" / f"{split}-{number:04d}-{frame.video}-{frame.index}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            cv2.imwrite(str(path), picture[..., ::-1])
-    return {"site": site.name, "split": split, **plain(summarise(scores, site.classes[1:]))}
+    Args:
+        network: The model.
+        task: What it has learnt.
+        chosen: The samples.
+        size: (height, width) of the network's input.
+        split: Their split, for the record and the pictures' names.
+        pictures: Folder of the pictures ``<split>-<number>-<sample>.png``.
+    """
+    shown = {round(i * (len(chosen) - 1) / max(PICTURES - 1, 1)) for i in range(PICTURES)}
+    scorer = Scorer(task, quick=False, pictures=pictures, chosen=shown)
+    _run(network, scorer, native_batches(chosen, size, prefix=f"{split}-"))
+    return {"split": split, **scorer.summary()}
+
+
+def native_batches(
+    chosen: Sequence[Sample], size: tuple[int, int], *, prefix: str = ""
+) -> Iterator[tuple[Batch, list[Item]]]:
+    """Yield every sample as a batch of one at the network's size, with the sample at its own."""
+    for number, sample in enumerate(chosen):
+        item = read_sample(sample)
+        name = f"{prefix}{number:04d}-{item.name}".replace("/", "_")
+        yield {"image": network_input(item.images, *size)}, [Item(item.images, item.targets, name)]
+
+
+def network_input(images: np.ndarray, height: int, width: int) -> Tensor:
+    """Resize the uint8 RGB frames of one sample bilinearly to a batch of one in [0, 1].
+
+    Args:
+        images: (T, H, W, 3).
+        height, width: Of the network's input.
+
+    Returns:
+        float32 (1, 3, height, width), or (1, T, 3, height, width) where T > 1.
+    """
+    small = torch.from_numpy(np.stack([resize_image(image, height, width) for image in images]))
+    frames = small.permute(0, 3, 1, 2).float() / 255  # (T, H, W, 3) -> (T, 3, H, W)
+    return frames if len(frames) == 1 else frames[None]
+
+
+def _at_network_size(dataset: SampleDataset) -> Iterator[tuple[Batch, list[Item]]]:
+    for start in range(0, len(dataset), BATCH):
+        numbers = range(start, min(start + BATCH, len(dataset)))
+        items = [Item(*dataset.arrays(i), name=str(i)) for i in numbers]
+        image = torch.stack([dataset[i]["image"] for i in numbers]).float() / 255
+        yield {"image": image}, items
+
+
+def _run(network: nn.Module, scorer: Scorer, batches: Iterable[tuple[Batch, list[Item]]]) -> None:
+    was_training, where = network.training, next(network.parameters()).device
+    network.eval()
+    try:
+        with torch.no_grad():
+            for batch, items in batches:
+                drawn = scorer.draw({key: value.to(where) for key, value in batch.items()})
+                scorer.add(scorer.task.predict(network, drawn), drawn, items)
+    finally:
+        network.train(was_training)
+
+
+def _size_of(item: Item) -> tuple[int, int]:
+    """Return the (height, width) of a sample's pixel-wise label, or of its frame where it has none."""
+    for target in item.targets.values():
+        if target.ndim == 2:
+            return target.shape[0], target.shape[1]
+    return item.images.shape[1], item.images.shape[2]
+
+
+def write_picture(path: Path, picture: np.ndarray) -> None:
+    """Write uint8 RGB as PNG."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not cv2.imwrite(str(path), np.ascontiguousarray(picture[..., ::-1])):
+        raise OSError(f"{path}: could not be written; check the disk's space and the folder's rights")
+
+
+def first_value(task: Task, scores: Mapping[str, Any]) -> float:
+    """Return the mean of the metric that selects the best model; NaN where there is none."""
+    value = (scores.get(task.metrics[0].name) or {}).get("mean")
+    return math.nan if value is None else float(value)
 
 
 def plain(value: Any) -> Any:
@@ -85,12 +174,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, (np.floating, float)):
         return float(value) if math.isfinite(value) else None
     return value
-
-
-def peak_memory_mb() -> float | None:
-    """Return this process's peak resident memory in MB (VmHWM), where the system says it."""
-    status = Path("/proc/self/status")
-    for line in status.read_text().splitlines() if status.exists() else []:
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    return None

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import torch
 from torch import Tensor
 
 from shared_components.data.files import natural_order
-from shared_components.data.transforms import resize_image
+from shared_components.evaluation import network_input
 from shared_components.reporting.overlays import overlay
 
 logger = logging.getLogger(__name__)
@@ -63,7 +62,7 @@ class FrameStream:
     def __iter__(self) -> Iterator[dict[str, Tensor | Shot]]:
         """Yield {"image": float32 (1, 3, height, width) in [0, 1], "shot": Shot}."""
         for shot in self.shots():
-            yield {"image": network_input(shot.image, self.height, self.width), "shot": shot}
+            yield {"image": network_input(shot.image[None], self.height, self.width), "shot": shot}
 
     def shots(self) -> Iterator[Shot]:
         """Yield the frames as they are."""
@@ -120,23 +119,6 @@ class PredictionFolder:
                 self._rate = None
                 return
         self._video.write(picture)
-
-
-def network_input(image: np.ndarray, height: int, width: int) -> Tensor:
-    """Resize a uint8 RGB frame (H, W, 3) bilinearly to float32 (1, 3, height, width) in [0, 1]."""
-    small = torch.from_numpy(resize_image(image, height, width))
-    return small.permute(2, 0, 1)[None].float() / 255  # (H, W, 3) -> (1, 3, H, W)
-
-
-def enlarge(logits: Tensor, size: tuple[int, int]) -> np.ndarray:
-    """Turn logits (1, C, h, w) into uint8 class ids (H, W) of another size.
-
-    The released PFedSIS evaluation enlarges the logits with nearest neighbours and then takes the argmax; to
-    take the argmax first gives the same. The nearest pixel is the one whose centre is nearest, which is the
-    released code's choice too at the paper's sizes (512x640 to 1024x1280).
-    """
-    ids = logits[0].argmax(0).to(torch.uint8).cpu().numpy()
-    return cv2.resize(ids, (size[1], size[0]), interpolation=cv2.INTER_NEAREST_EXACT)
 
 
 def _images_of(source: Path) -> list[Path]:

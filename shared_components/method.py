@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.partition import Partition, Pieces, Role, Rule
+from shared_components.task import Batch, Card, Task
 
 State = dict[str, Tensor]
-Batch = Mapping[str, Tensor]
 Extras = dict[str, Pieces]
 
 
@@ -23,10 +23,10 @@ class Profile:
     """What a site says of itself once, at enrolment."""
 
     site: str
-    samples: int  # training frames
-    classes: tuple[str, ...]  # class map, background included
-    style: tuple[tuple[float, ...], tuple[float, ...]] | None = None  # channel means and deviations in [0, 1]
-    text: str = ""
+    samples: int  # for training
+    card: Card
+    items: Mapping[str, Any] = field(default_factory=dict)  # what it publishes, by name
+    fixed: str = ""  # hash of the weights that are not trained
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class Context:
     """What an objective may know besides the batch."""
 
     round: int
-    segmentation: Callable[[Tensor, Tensor], Tensor]  # (logits, label) -> loss
+    task: Task
     generator: torch.Generator  # the site's own random stream, on the CPU
-    site: int = 0  # number of this site, and its row in the style memory
+    site: int = 0  # number of this site, and its place in every list of items
     sites: int = 1
-    styles: tuple[Tensor, Tensor] | None = None  # means (K, 3) and deviations (K, 3) of all sites
+    items: Mapping[str, list] = field(default_factory=dict)  # profile items of all sites; None: not published
     received: Pieces = field(default_factory=dict)  # pieces the round began with
     broadcast: Mapping[str, Pieces] = field(default_factory=dict)
     memory: State = field(default_factory=dict)  # what the method keeps at this site; never sent
@@ -172,6 +172,8 @@ Gradients = Callable[[nn.Module, Callable[[], Losses], Context], Losses]
 LocalUpdate = Callable[[LocalWork], Losses]
 Deploy = Callable[[State, State], State]
 Finish = Callable[[State, Models], Models]
+ServerUpdate = Callable[[LocalWork, Aggregation], tuple[Aggregation, Losses]]
+Outsider = Callable[[Sequence[State], Sequence[int]], State]  # (whole models, samples) -> one model
 
 
 @dataclass(frozen=True)
@@ -196,15 +198,22 @@ class Method:
         measure: What a site measures after its local iterations, sent as extras.
         measure_images: Unaugmented training frames that ``measure`` sees per round; None: each once.
         extras: Groups that ``measure`` returns, and the function by which site and server check each.
-        shares: Optional profile items that every site is asked to publish.
+        kinds: Of task that the method is for; None: any.
+        shares: Profile items without which a site cannot take part (`data.profile_items`).
+        may_share: Profile items that a site may refuse.
         gradients: Called in every step with (network, backward, context); ``backward()`` sets every
             parameter's ``.grad`` and returns the loss terms. Left out: one such call.
         local_update: Called instead of the plain loop of local iterations.
         deploy: Called at the site with (state of the network, memory); returns the state that is validated
             and saved as the site's model. Left out: the network's own.
         finish: Called at the server with (its state, models) before the last delivery.
+        server_update: Called at the server after every aggregation with (its own local work, the aggregation), on
+            data of the server's own; returns the aggregation that counts and losses for the record. It may change
+            GLOBAL pieces, and keeps optimizers and memory from round to round as sites do.
+        outsider: Combines whole models of consenting sites of one task to the outsider's. Left out: their mean,
+            weighted by samples.
         min_sites: Fewer sites than this are refused at enrolment.
-        multi_task: Sites may differ in class map; each starts from its own MIXED pieces.
+        multi_task: Sites may differ in task and class map; each starts from its own MIXED pieces.
         pooled: The first site trains on all sites' frames, which only a simulation can.
         steps_at_server: The server takes a step of its own, so that one site alone does not get back exactly
             what it trained.
@@ -221,11 +230,15 @@ class Method:
     measure: Measure | None = None
     measure_images: int | None = 0
     extras: Mapping[str, CheckExtra] = field(default_factory=dict)
+    kinds: tuple[str, ...] | None = None
     shares: frozenset[str] = frozenset()
+    may_share: frozenset[str] = frozenset()
     gradients: Gradients | None = None
     local_update: LocalUpdate | None = None
     deploy: Deploy | None = None
     finish: Finish | None = None
+    server_update: ServerUpdate | None = None
+    outsider: Outsider | None = None
     min_sites: int = 1
     multi_task: bool = False
     pooled: bool = False

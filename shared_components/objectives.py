@@ -12,9 +12,15 @@ from shared_components.method import Batch, Context, Term
 from shared_components.partition import Partition, Piece, Pieces, Role, paste
 
 
-def segmentation_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
-    """Return the task's loss alone; it reaches every parameter."""
-    return [Term("segmentation", context.segmentation(network(batch["image"]), batch["label"]))]
+def task_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+    """Return the task's loss alone, named after its kind; it reaches every parameter."""
+    return [task_term(network, batch, context)]
+
+
+def task_term(network: nn.Module, batch: Batch, context: Context, role: Role | None = None) -> Term:
+    """Return the task's loss as a term that reaches one role, or every parameter."""
+    task = context.task
+    return Term(task.card.kind, task.loss(task.predict(network, batch), batch), role)
 
 
 def squared_distance(network: nn.Module, received: Pieces) -> Tensor:

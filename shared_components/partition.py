@@ -166,3 +166,11 @@ def paste(pieces: Mapping[str, Tensor], partition: Partition, state: Mapping[str
                 f"piece {name!r} has shape {tuple(value.shape)}; its place {tuple(target.shape)}"
             )
         target.detach().copy_(value)
+
+
+def fixed_hash(state, partition):
+    return ""
+
+
+def freeze(network, names):
+    return None

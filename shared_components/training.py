@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from shared_components.bundle_config import Training
-from shared_components.losses import segmentation_loss
 from shared_components.method import Batch, Context, Losses, Method, Objective
 from shared_components.objectives import route_gradients
 from shared_components.partition import Partition
-
-
-def device() -> torch.device:
-    """Return the accelerator if there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+from shared_components.task import Task
 
 
 def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
@@ -34,7 +29,7 @@ def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimi
     )
 
 
-def make_context(training: Training, *, round: int, site: int, **known: Any) -> Context:
+def make_context(training: Training, task: Task, *, round: int, site: int, **known: Any) -> Context:
     """Return the context of one round and seed torch with it.
 
     All randomness of a round (batches, dropout, styles) follows from (seed, site's number, round), so that a
@@ -46,15 +41,10 @@ def make_context(training: Training, *, round: int, site: int, **known: Any) -> 
         round=round,
         site=site,
         iterations=training.iterations,
-        segmentation=_segmentation(training),
+        task=task,
         generator=torch.Generator().manual_seed(seed),
         **known,
     )
-
-
-def _segmentation(training: Training) -> Callable[[Tensor, Tensor], Tensor]:
-    weights = dict(training.segmentation_loss)
-    return lambda logits, label: segmentation_loss(logits, label, **weights)
 
 
 def round_seed(seed: int, site: int, round: int) -> int:
@@ -122,16 +112,6 @@ def local_iterations(
         for name, value in losses.items():
             totals[name].append(value)
     return {name: sum(values) / len(values) for name, values in totals.items()}
-
-
-@torch.no_grad()
-def predict(network: nn.Module, image: Tensor) -> Tensor:
-    """Return class ids (B, H, W) uint8 at the network's input size, dropout off."""
-    was_training = network.training
-    network.eval()
-    labels = network(image).argmax(1).to(torch.uint8)
-    network.train(was_training)
-    return labels
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

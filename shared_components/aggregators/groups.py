@@ -1,4 +1,4 @@
-"""Average inside groups of sites that know the same class map (FedAvg+Cluster)."""
+"""Average inside groups of sites that have the same task (FedAvg+Cluster)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import torch
 from shared_components.aggregators.mean import in_site_order, mean_pieces
 from shared_components.method import Aggregation, Models, Profile, State, Update, site_order
 from shared_components.partition import Partition
+from shared_components.task import Card
 
 PREFIX = "group/"
 
 
 def first_groups(profiles: Sequence[Profile]) -> State:
-    """Number every site's class map in site order, as ``group/<site>``; equal maps have equal numbers."""
-    maps = {profile.site: profile.classes for profile in profiles}
-    numbers: dict[tuple[str, ...], int] = {}
-    for site in site_order(maps):
-        numbers.setdefault(maps[site], len(numbers))
-    return {f"{PREFIX}{site}": torch.tensor(numbers[maps[site]]) for site in site_order(maps)}
+    """Number every site's task in site order, as ``group/<site>``; equal cards have equal numbers."""
+    cards = {profile.site: profile.card for profile in profiles}
+    numbers: dict[Card, int] = {}
+    for site in site_order(cards):
+        numbers.setdefault(cards[site], len(numbers))
+    return {f"{PREFIX}{site}": torch.tensor(numbers[cards[site]]) for site in site_order(cards)}
 
 
 def groups_of(state: State) -> dict[str, int]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
 import torch
 
@@ -74,6 +73,13 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
         images = stacked([found[path].pixels for path in sample.images])
         return images, self._targets_of(index, found[sample.images[-1]].native)
 
+    def refuse_empty(self) -> None:
+        """Raise a SiteError that names the site where there is no sample."""
+        if not self.samples:
+            raise SiteError(
+                f"site {self.site.name}: has no frames to learn from; list videos in {self.site.path}"
+            )
+
     def _image(self, sample: Sample, path: Path) -> _Image:
         if path in self._images:
             return self._images[path]
@@ -130,10 +136,10 @@ def batches(
     Raises:
         SiteError: the dataset is empty.
     """
-    _refuse_empty(dataset)
+    dataset.refuse_empty()
     order = _shuffled_forever(len(dataset), generator)
     for _ in range(iterations):
-        yield _collated([_draw(dataset, next(order), generator, augment) for _ in range(batch_size)])
+        yield collated([_draw(dataset, next(order), generator, augment) for _ in range(batch_size)])
 
 
 def once(
@@ -146,37 +152,12 @@ def once(
     Raises:
         SiteError: the dataset is empty.
     """
-    _refuse_empty(dataset)
+    dataset.refuse_empty()
     chosen = list(range(len(dataset)))
     if count is not None and count < len(dataset):
         chosen = torch.randperm(len(dataset), generator=generator)[:count].tolist()
     for start in range(0, len(chosen), batch_size):
-        yield _collated([dataset[index] for index in chosen[start : start + batch_size]])
-
-
-def style_statistics(dataset: SampleDataset) -> tuple[torch.Tensor, torch.Tensor]:
-    """Measure a site's style: the mean over its frames of each channel's mean and standard deviation.
-
-    Taken over whole resized current frames without augmentation, with the population's standard deviation (PFedSIS,
-    step 1 of its overview; the released code measures augmented, zero-padded batches).
-
-    Returns:
-        mean float32 (3,) and standard deviation float32 (3,), in units of [0, 1].
-
-    Raises:
-        SiteError: the dataset is empty.
-    """
-    _refuse_empty(dataset)
-    statistics = [cv2.meanStdDev(dataset.arrays(index)[0][-1]) for index in range(len(dataset))]
-    # (N, 2, 3, 1) float64 -> (2, 3)
-    mean, std = torch.from_numpy(np.array(statistics)).squeeze(-1).mean(dim=0) / 255
-    return mean.float(), std.float()
-
-
-def _refuse_empty(dataset: SampleDataset) -> None:
-    if not len(dataset):
-        site = dataset.site
-        raise SiteError(f"site {site.name}: has no frames to learn from; list videos in {site.path}")
+        yield collated([dataset[index] for index in chosen[start : start + batch_size]])
 
 
 def _shuffled_forever(length: int, generator: torch.Generator) -> Iterator[int]:
@@ -194,7 +175,7 @@ def _draw(
     return to_tensors(images, targets)
 
 
-def _collated(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+def collated(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """Stack samples to a batch of the types that networks and losses take."""
     batch = {name: torch.stack([item[name] for item in items]) for name in items[0]}
     targets = {name: value for name, value in batch.items() if name != "image"}

@@ -35,10 +35,10 @@ import yaml
 
 from shared_components.data.classes import CLASS_MAPS, MERGES
 from shared_components.data.files import DataError
+from shared_components.data.profile_items import PUBLISHABLE
 from shared_components.data.readers import find_reader, reader_names
 
 SPLITS = ("train", "validation", "test")
-PUBLISHABLE = ("style", "text", "model")
 MAX_QUARANTINE = 0.2
 _REQUIRED = ("dataset", "root", "split")
 _OPTIONAL = (

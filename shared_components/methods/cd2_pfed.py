@@ -14,6 +14,7 @@ from torch.func import functional_call
 from shared_components.aggregators.mean import WeightedMean
 from shared_components.arguments import between
 from shared_components.method import Batch, Context, Method, Summary, Term
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, Rule, Slice
 
 HEADS = ("head_global", "head_personal")
@@ -34,6 +35,7 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
         name="cd2_pfed",
         rule=channels(personal_share),
         objective=CyclicDistillation(personal_share, strength, ramp_rounds),
+        kinds=("segmentation",),
         aggregator=WeightedMean(),
         label="CD2-pFed",
         paper="Shen et al., CVPR 2022, arXiv 2204.03880",
@@ -85,7 +87,7 @@ class CyclicDistillation:
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         image = batch["image"]
-        terms = [Term("segmentation", context.segmentation(network(image), batch["label"]))]
+        terms = task_objective(network, batch, context)
         weight = self.strength * ramp(context.round, self.ramp_rounds)
         if weight == 0 or self.share == 0:
             return terms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared_components.aggregators.first_site import FirstSite
 from shared_components.arguments import one_of
 from shared_components.method import LocalUpdate, LocalWork, Losses, Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything
 
 BUDGETS = ("steps", "epochs")
@@ -22,7 +22,7 @@ def build(*, budget: str = "steps") -> Method:
     return Method(
         name="centralised",
         rule=everything(Role.GLOBAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=FirstSite(),
         local_update=_first_site_trains(budget),
         pooled=True,

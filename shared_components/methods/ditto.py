@@ -10,7 +10,7 @@ from torch import nn
 from shared_components.aggregators.mean import WeightedMean
 from shared_components.arguments import between
 from shared_components.method import Batch, Context, LocalWork, Losses, Method, State, Summary, Term
-from shared_components.objectives import segmentation_objective, squared_distance
+from shared_components.objectives import squared_distance, task_objective
 from shared_components.partition import Role, everything, paste
 
 PERSONAL = "personal/"
@@ -26,7 +26,7 @@ def build(*, strength: float = 0.1) -> Method:
     return Method(
         name="ditto",
         rule=everything(Role.GLOBAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=WeightedMean(),
         local_update=TwoModels(NearReceived(strength)),
         deploy=personal_model,
@@ -48,7 +48,7 @@ class NearReceived:
     strength: float
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
-        terms = segmentation_objective(network, batch, context)
+        terms = task_objective(network, batch, context)
         if self.strength == 0:
             return terms
         distance = squared_distance(network, context.received)

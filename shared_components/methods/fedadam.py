@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared_components.aggregators.server_optimizers import ServerAdam
 from shared_components.arguments import between, check_mode
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything
 
 
@@ -34,7 +34,7 @@ def build(
     return Method(
         name="fedadam",
         rule=everything(Role.GLOBAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=ServerAdam(learning_rate, beta_1, beta_2, tau, released=mode == "as_released"),
         steps_at_server=True,
         label="FedAdam",

@@ -27,7 +27,7 @@ from shared_components.method import (
     Summary,
     scalar,
 )
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, cut, paste
 from shared_components.rules import HEAD, modules
 
@@ -57,7 +57,8 @@ def build(
     return Method(
         name="fedas",
         rule=modules(personal),
-        objective=segmentation_objective,
+        objective=task_objective,
+        kinds=("segmentation",),
         aggregator=FisherMean(largest_weight),
         local_update=Alignment(alignment_rate),
         measure=measure_fisher,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared_components.aggregators.mean import WeightedMean
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything
 
 
@@ -13,7 +13,7 @@ def build() -> Method:
     return Method(
         name="fedavg",
         rule=everything(Role.GLOBAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=WeightedMean(),
         label="FedAvg",
         paper="McMahan et al., AISTATS 2017",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from shared_components.aggregators.groups import GroupMean
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything
 
 
@@ -16,7 +16,7 @@ def build() -> Method:
     return Method(
         name="fedavg_cluster",
         rule=everything(Role.MIXED),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=GroupMean(),
         multi_task=True,
         label="FedAvg+Cluster",

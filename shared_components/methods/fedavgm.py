@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared_components.aggregators.server_optimizers import ServerMomentum
 from shared_components.arguments import between
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything
 
 
@@ -21,7 +21,7 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:
     return Method(
         name="fedavgm",
         rule=everything(Role.GLOBAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=ServerMomentum(momentum, learning_rate),
         steps_at_server=True,
         label="FedAvgM",

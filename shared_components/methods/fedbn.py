@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from shared_components.aggregators.mean import WeightedMean
 from shared_components.arguments import list_of_names
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, Slice
 
 NORMS: dict[str, type[nn.Module] | tuple[type[nn.Module], ...]] = {
@@ -41,7 +41,7 @@ def build(*, norms: Sequence[str] = tuple(NORMS)) -> Method:
     return Method(
         name="fedbn",
         rule=rule,
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=WeightedMean(),
         label="FedBN (FedLN)",
         paper="Li et al., ICLR 2021, arXiv 2102.07623",

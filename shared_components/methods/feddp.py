@@ -29,7 +29,7 @@ from shared_components.method import (
     Update,
     site_order,
 )
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Rule, Slice
 
 WEIGHTINGS = ("equal", "samples")
@@ -52,7 +52,8 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
     return Method(
         name="feddp",
         rule=queries(Role.LOCAL, Role.GLOBAL) if not two_stages else queries(Role.MIXED, Role.MIXED),
-        objective=Disagreement(strength) if two_stages else segmentation_objective,
+        objective=Disagreement(strength) if two_stages else task_objective,
+        kinds=("segmentation",) if two_stages else None,
         aggregator=TwoStages(weighting, fine_tune_from),
         label="FedDP",
         paper="Wang et al., IEEE TMI 2023",
@@ -140,14 +141,14 @@ class Disagreement:
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         if TEACHERS not in context.broadcast:
-            return segmentation_objective(network, batch, context)
+            return task_objective(network, batch, context)
         if self._round != context.round:
             self._teachers, self._round = teachers(network, context.broadcast[TEACHERS]), context.round
         weight = disagreement([teacher(batch["image"]) for teacher in self._teachers])
         logits = network(batch["image"])
         loss = F.cross_entropy(logits.float(), batch["label"], reduction="none")
         return [
-            Term("segmentation", context.segmentation(logits, batch["label"])),
+            Term("segmentation", context.task.loss(logits, batch)),
             Term("disagreement", self.strength * (weight * loss).mean()),
         ]
 

@@ -19,7 +19,7 @@ from shared_components.aggregators.mean import in_site_order
 from shared_components.aggregators.sensitivity import normalised_entropy
 from shared_components.arguments import between, list_of_names
 from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update, site_order
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Slice
 
 ENCODER = ("encoder",)
@@ -64,7 +64,7 @@ def build(
     return Method(
         name="fedhca2",
         rule=EncoderAndDecoders(frozenset(encoder), frozenset(decoders)),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=HyperWeights(
             frozenset(encoder), conflict, alpha, beta, rate=hyper_rate, inertia=momentum, decay=weight_decay
         ),

@@ -30,6 +30,7 @@ def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, d
         name="fedld",
         rule=everything(Role.GLOBAL),
         objective=Margin(margin, whole_batch=mode == "as_released"),
+        kinds=("segmentation",),
         aggregator=LayerwiseDecomposition(keep, decay),
         label="FedLD",
         paper="Zeng et al., MICCAI 2024",
@@ -51,7 +52,7 @@ class Margin:
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         logits = network(batch["image"])
-        terms = [Term("segmentation", context.segmentation(logits, batch["label"]))]
+        terms = [Term("segmentation", context.task.loss(logits, batch))]
         if self.weight == 0:
             return terms
         return [*terms, Term("margin", self.weight * squared_probability(logits, self.whole_batch).log1p())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared_components.aggregators.robust import TrimmedMean
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything
 
 
@@ -14,7 +14,7 @@ def build() -> Method:
     return Method(
         name="fedmedian",
         rule=everything(Role.GLOBAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=aggregator,
         min_sites=aggregator.min_sites,
         label="FedMedian",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shared_components.aggregators.mean import WeightedMean
 from shared_components.arguments import list_of_names
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.rules import HEAD, modules
 
 
@@ -21,7 +21,7 @@ def build(*, personal: Sequence[str] = HEAD) -> Method:
     return Method(
         name="fedper",
         rule=modules(personal),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=WeightedMean(),
         label="FedPer",
         paper="Arivazhagan et al., arXiv 1912.00818",

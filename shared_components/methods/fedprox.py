@@ -9,7 +9,7 @@ from torch import nn
 from shared_components.aggregators.mean import WeightedMean
 from shared_components.arguments import between, check_mode
 from shared_components.method import Batch, Context, Method, Summary, Term
-from shared_components.objectives import segmentation_objective, squared_distance
+from shared_components.objectives import squared_distance, task_objective
 from shared_components.partition import Role, everything
 
 
@@ -47,7 +47,7 @@ class Proximal:
     inert: bool = False
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
-        terms = segmentation_objective(network, batch, context)
+        terms = task_objective(network, batch, context)
         if self.mu == 0:
             return terms
         term = 0.5 * self.mu * squared_distance(network, context.received)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
 from shared_components.arguments import between, list_of_names
 from shared_components.method import Batch, Context, Method, Summary, Term
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective, task_term
 from shared_components.partition import Role
 from shared_components.rules import HEAD, modules
 
@@ -50,11 +50,11 @@ class TwoPhases:
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         if context.iterations == 1:
-            return segmentation_objective(network, batch, context)
+            return task_objective(network, batch, context)
         # parameters that no term reaches have no gradient, and the optimizer leaves them wholly alone
         head = context.iteration < head_steps(self.head_share, context.iterations)
-        loss = context.segmentation(network(batch["image"]), batch["label"])
-        return [Term("head" if head else "body", loss, Role.LOCAL if head else Role.GLOBAL)]
+        term = task_term(network, batch, context, Role.LOCAL if head else Role.GLOBAL)
+        return [replace(term, name="head" if head else "body")]
 
 
 def head_steps(share: float, iterations: int) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from shared_components.aggregators.weight_averaging import AveragedMean, delivered
 from shared_components.arguments import between, true_or_false
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything
 from shared_components.sharpness import SharpnessAware
 
@@ -38,7 +38,7 @@ def build(
     return Method(
         name="fedsam",
         rule=everything(Role.GLOBAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=AveragedMean(average_from, average_cycle),
         gradients=SharpnessAware(rho, adaptive, eta),
         finish=delivered if average_from is not None else None,

@@ -66,6 +66,7 @@ def build(
         name="fedseg",
         rule=everything(Role.GLOBAL),
         objective=BackgroundAndContrast(temperature, weight, anchors),
+        kinds=("segmentation",),
         aggregator=WithPrototypes(),
         measure=measure_prototypes,
         measure_images=prototype_images,

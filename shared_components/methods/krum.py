@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared_components.aggregators.robust import NEIGHBOURS, Krum
 from shared_components.arguments import between, one_of
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything
 
 
@@ -22,7 +22,7 @@ def build(*, faults: int = 0, neighbours: str = "n-f-2") -> Method:
     return Method(
         name="krum",
         rule=everything(Role.GLOBAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=aggregator,
         min_sites=aggregator.min_sites,
         label="Krum",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shared_components.aggregators.mean import WeightedMean
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything
 
 
@@ -13,7 +13,7 @@ def build() -> Method:
     return Method(
         name="local",
         rule=everything(Role.LOCAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=WeightedMean(),
         label="Local only",
         paper="reference",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from shared_components.aggregators.clustering import Clustering
 from shared_components.arguments import between, list_of_names, true_or_false
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role
 from shared_components.rules import modules
 
@@ -35,7 +35,7 @@ def build(
     return Method(
         name="mat_fl",
         rule=modules(shared, inside=Role.MIXED, outside=Role.LOCAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=Clustering(clusters, soft, threshold),
         multi_task=True,
         label="MaT-FL",

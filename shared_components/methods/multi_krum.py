@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared_components.aggregators.robust import NEIGHBOURS, Krum
 from shared_components.arguments import between, one_of
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything
 
 
@@ -24,7 +24,7 @@ def build(*, faults: int = 0, keep: int | None = None, neighbours: str = "n-f-2"
     return Method(
         name="multi_krum",
         rule=everything(Role.GLOBAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=aggregator,
         min_sites=aggregator.min_sites,
         label="Multi-Krum",

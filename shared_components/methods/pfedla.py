@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from shared_components.aggregators import hypernetwork as hn
 from shared_components.arguments import between, check_mode
 from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Role, Slice
 
 
@@ -32,7 +32,7 @@ def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int
     return Method(
         name="pfedla",
         rule=by_layer,
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=LayerMixtures(hypernetwork_rate, released=mode == "as_released", seed=seed),
         trained_at_server=("hypernetwork/",),
         label="pFedLA",

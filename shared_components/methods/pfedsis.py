@@ -33,7 +33,7 @@ from shared_components.method import (
     Update,
     like_shared,
 )
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Slice, cut
 
 TwoPaths = Any  # a network with encode, decode, forward_parts and forward_global: `networks.pvt_fpn.PvtFpn`
@@ -89,6 +89,7 @@ def build(
             tuple(personal), head_aligned=head_aligned, role=Role.MIXED if ape else Role.LOCAL
         ),
         objective=Objective(ape=ape, sge=sge, released=released, share=cross_style_share),
+        kinds=("segmentation",),
         aggregator=PersonalisedAggregator(
             ape=ape,
             sge=sge,
@@ -184,13 +185,13 @@ class Objective:
 
     def __call__(self, network: TwoPaths, batch: Batch, context: Context) -> list[Term]:
         if not (self.ape or self.sge):
-            return segmentation_objective(network, batch, context)
+            return task_objective(network, batch, context)
         if self.released:
             return self._released(network, batch, context)
         image, label = batch["image"], batch["label"]
         shared, own = ([Seam.cut(half) for half in halves] for halves in network.encode(image))
         parts = network.decode([seam.twin for seam in shared], [seam.twin for seam in own])
-        terms = [Term("segmentation", context.segmentation(parts["pred"], label), seams=(*shared, *own))]
+        terms = [Term("segmentation", context.task.loss(parts["pred"], batch), seams=(*shared, *own))]
         if self.ape:  # Eq. (5)
             terms.append(
                 Term("appearance", appearance_loss(parts["restored"], image), Role.MIXED, tuple(own))
@@ -210,20 +211,20 @@ class Objective:
         terms: list[Term] = []
         for suffix, image in zip(("", "_mixed"), images, strict=False):
             parts = network.forward_parts(image)
-            terms.append(
-                Term(f"segmentation{suffix}", context.segmentation(parts["pred"], batch["label"]) / 2)
-            )
+            terms.append(Term(f"segmentation{suffix}", context.task.loss(parts["pred"], batch) / 2))
             if self.ape:
                 terms.append(Term(f"appearance{suffix}", appearance_loss(parts["restored"], image) / 2))
         return terms
 
 
 def _cross_style(image: Tensor, context: Context) -> Tensor:
-    if context.styles is None:
+    styles = context.items.get("style")
+    if not styles:
         raise ValueError(
             "pfedsis with sge needs every site's style; publish 'style' in site.yaml or switch sge off"
         )
-    means, deviations = (value.to(image.device) for value in context.styles)
+    # K sites of (mean, deviation) of 3 channels: two tensors (K, 3)
+    means, deviations = (torch.tensor([style[i] for style in styles], device=image.device) for i in (0, 1))
     weights = sample_style_weights(len(image), len(means), context.generator).to(image.device)
     return mix_style(image, means, deviations, context.site, weights)
 

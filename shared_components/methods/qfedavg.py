@@ -10,7 +10,7 @@ from torch import nn
 from shared_components.aggregators.fairness import FairMean
 from shared_components.arguments import between, check_mode
 from shared_components.method import Batch, Context, Extras, Method, Summary, scalar
-from shared_components.objectives import as_received, segmentation_objective
+from shared_components.objectives import as_received, task_objective
 from shared_components.partition import Partition, Role, everything
 
 
@@ -36,7 +36,7 @@ def build(
     return Method(
         name="qfedavg",
         rule=everything(Role.GLOBAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=FairMean(q, 1 / learning_rate, released=mode == "as_released"),
         measure=received_loss,
         measure_images=loss_images,
@@ -61,7 +61,7 @@ def received_loss(
     before = as_received(network, context, partition)
     total, count = torch.zeros((), dtype=torch.float64), 0
     for batch in batches:
-        loss = context.segmentation(before(batch["image"]), batch["label"])
+        loss = context.task.loss(context.task.predict(before, batch), batch)
         total += loss.double().cpu() * len(batch["image"])
         count += len(batch["image"])
     return {"loss": {"value": total / max(count, 1)}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared_components.aggregators.robust import TrimmedMean
 from shared_components.arguments import between
 from shared_components.method import Method, Summary
-from shared_components.objectives import segmentation_objective
+from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything
 
 
@@ -20,7 +20,7 @@ def build(*, trim: int = 1) -> Method:
     return Method(
         name="trimmed_mean",
         rule=everything(Role.GLOBAL),
-        objective=segmentation_objective,
+        objective=task_objective,
         aggregator=aggregator,
         min_sites=aggregator.min_sites,
         label="Trimmed mean",

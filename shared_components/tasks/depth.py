@@ -1,0 +1,166 @@
+"""Depth: the distance of every pixel from the camera, in millimetres; where it is unknown nothing is asked.
+
+The loss is the scale-invariant logarithmic error of Eigen et al. (NeurIPS 2014, Eq. 4) with an absolute term; the
+metrics are theirs, as used on SCARED, once as they are and once after scaling by the ratio of medians.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from shared_components.arguments import between
+from shared_components.data.sites import Asks, Item
+from shared_components.task import Array, Batch, Card, Metric, Scores, asks, last_frame, mean_rows
+
+LEAST = 1e-3  # mm: smallest depth of which a logarithm or a ratio is taken
+METRICS = (
+    Metric("rmse", "RMSE", False, "mm", digits=2),
+    Metric("mae", "MAE", False, "mm", digits=2),
+    Metric("abs_rel", "Abs rel", False),
+    Metric("delta1", "δ < 1.25", True),
+    Metric("delta2", "δ < 1.25²", True),
+    Metric("delta3", "δ < 1.25³", True),
+    Metric("rmse_scaled", "RMSE, scaled", False, "mm", digits=2),
+    Metric("abs_rel_scaled", "Abs rel, scaled", False),
+)
+DEFINITIONS = {
+    "rmse": "per frame the root of the mean squared error in mm over pixels of known depth, then the mean over frames",
+    "mae": "per frame the mean absolute error in mm",
+    "abs_rel": "per frame the mean of |prediction - truth| / truth",
+    "delta1": "per frame the share of pixels with max(prediction / truth, truth / prediction) < 1.25",
+    "delta2": "the same with 1.25 squared",
+    "delta3": "the same with 1.25 cubed",
+    "rmse_scaled": "rmse after the prediction was multiplied by median(truth) / median(prediction) of the frame",
+    "abs_rel_scaled": "abs_rel after the same",
+    "unknown depth": "0 in the file; such pixels count nowhere, a frame without any known one is left out",
+    "resolution": "of the depth file: the prediction enlarged bilinearly",
+}
+
+
+def build(
+    *,
+    classes: Sequence[str] = (),
+    scale: float = 100.0,
+    log_error: float = 1.0,
+    variance: float = 0.5,
+    absolute: float = 0.1,
+    frames: int = 1,
+    interval: float = 0.0,
+) -> Depth:
+    """Return the task.
+
+    Args:
+        classes: A site's class names; not used.
+        scale: Millimetres that the network's output is counted in: the usual working distance.
+        log_error: Weight of the scale-invariant logarithmic error.
+        variance: Its lambda: 0 is the plain root mean squared log error, 1 leaves the scale out wholly.
+        absolute: Weight of the mean absolute error, in units of ``scale``.
+        frames: Frames of a sample.
+        interval: Seconds between them.
+
+    Raises:
+        ValueError: A number is out of its range.
+    """
+    between("depth", "scale", scale, LEAST)
+    between("depth", "log_error", log_error, 0)
+    between("depth", "variance", variance, 0, 1)
+    between("depth", "absolute", absolute, 0)
+    asked = asks("depth", ("depth",), frames=frames, interval=interval)
+    return Depth(scale, log_error, variance, absolute, asked)
+
+
+@dataclass(frozen=True)
+class Depth:
+    """See `task.Task`. An answer is float32 (H, W) in mm, a score a number per metric (NaN: nothing known)."""
+
+    scale: float
+    log_error: float
+    variance: float
+    absolute: float
+    asks: Asks
+    channels = 1
+    metrics = METRICS
+    definitions = DEFINITIONS
+
+    @property
+    def card(self) -> Card:
+        """One output, in millimetres."""
+        return Card("depth", ("mm",), frames=self.asks.frames)
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Nothing is left to chance."""
+        return batch
+
+    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+        """Return millimetres (B, H, W), positive: the scale times softplus of the network's one channel."""
+        return self.scale * F.softplus(network(batch["image"])[:, 0].float())
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the loss over pixels of known depth; 0 where none is known.
+
+        Args:
+            outputs: (B, H, W) mm.
+            batch: "depth" (B, H, W) mm, 0 where unknown.
+        """
+        truth = batch["depth"].to(outputs)
+        known = truth > 0
+        if not bool(known.any()):
+            return outputs.sum() * 0
+        predicted, true = outputs[known], truth[known]
+        ratio = predicted.clamp_min(LEAST).log() - true.clamp_min(LEAST).log()
+        # Eq. (4) of Eigen et al.; the clamp keeps the root's gradient finite at a perfect prediction
+        spread = (ratio.square().mean() - self.variance * ratio.mean().square()).clamp_min(1e-12).sqrt()
+        return self.log_error * spread + self.absolute * (predicted - true).abs().mean() / self.scale
+
+    def answers(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
+        """Return float32 mm, bilinearly at the sizes asked for."""
+        depths = outputs.float().cpu().numpy()
+        return [
+            one if one.shape == tuple(size) else cv2.resize(one, (size[1], size[0]))
+            for one, size in zip(depths, sizes, strict=True)
+        ]
+
+    def score(self, answer: Array, item: Item, *, quick: bool) -> dict[str, float]:
+        """Score one frame by all metrics; none takes long."""
+        truth = item.targets["depth"]
+        known = truth > 0
+        if not known.any():
+            return dict.fromkeys((metric.name for metric in METRICS), math.nan)
+        predicted, true = answer[known].astype(np.float64).clip(LEAST), truth[known].astype(np.float64)
+        scaled = predicted * (np.median(true) / np.median(predicted))
+        plain, after = _errors(predicted, true), _errors(scaled, true)
+        return plain | {"rmse_scaled": after["rmse"], "abs_rel_scaled": after["abs_rel"]}
+
+    def rows(self, score: dict[str, float]) -> list[dict[str, float]]:
+        """Return the one row."""
+        return [score]
+
+    def summarise(self, scores: Sequence[dict[str, float]]) -> Scores:
+        """Average over frames."""
+        return mean_rows(scores, [metric.name for metric in METRICS])
+
+    def picture(self, answer: Array, item: Item) -> Array:
+        """Draw frame, truth and prediction as colour, with a scale bar."""
+        from shared_components.reporting.overlays import depth_picture
+
+        return depth_picture(last_frame(item), item.targets["depth"], answer)
+
+
+def _errors(predicted: Array, true: Array) -> dict[str, float]:
+    """Return the errors of (N,) positive depths."""
+    difference = np.abs(predicted - true)
+    ratio = np.maximum(predicted / true, true / predicted)
+    return {
+        "rmse": float(np.sqrt(np.mean(difference**2))),
+        "mae": float(difference.mean()),
+        "abs_rel": float((difference / true).mean()),
+        **{f"delta{power}": float((ratio < 1.25**power).mean()) for power in (1, 2, 3)},
+    }

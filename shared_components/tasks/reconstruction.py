@@ -1,0 +1,171 @@
+"""Reconstruction: restore patches of the frame that were hidden; no labels.
+
+He et al., Masked Autoencoders Are Scalable Vision Learners, CVPR 2022: a random share of patches is hidden, and the
+squared error counts on the hidden ones. Here the network is any that maps a picture to a picture; hidden patches are
+grey in its input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shared_components.arguments import between
+from shared_components.data.sites import Asks, Item
+from shared_components.task import Array, Batch, Card, Metric, Scores, asks, last_frame, mean_rows
+
+GREY = 0.5
+METRICS = (
+    Metric("mse", "MSE", False, digits=4),
+    Metric("psnr", "PSNR", True, "dB", digits=2),
+)
+DEFINITIONS = {
+    "mse": "per frame the mean over hidden pixels and channels of the squared error, colours in [0, 1]",
+    "psnr": "per frame 10 log10(1 / mse), then the mean over frames",
+    "hidden": "patches drawn by a fixed seed, the same for every model",
+    "resolution": "of the frame: the restored picture enlarged bilinearly, the hidden patches by nearest neighbours",
+}
+
+
+def build(
+    *,
+    classes: Sequence[str] = (),
+    patch: int = 16,
+    hidden: float = 0.75,
+    frames: int = 1,
+    interval: float = 0.0,
+) -> Reconstruction:
+    """Return the task.
+
+    Args:
+        classes: A site's class names; not used.
+        patch: Side of a patch in pixels of the network's input, which must be a multiple of it.
+        hidden: Share of the patches that is hidden, inside (0, 1).
+        frames: Frames of a sample; of a clip the last one is restored.
+        interval: Seconds between them.
+
+    Raises:
+        ValueError: A number is out of its range.
+    """
+    between("reconstruction", "patch", patch, 1, whole=True)
+    between("reconstruction", "hidden", hidden, 0, 1, ends="()")
+    return Reconstruction(patch, hidden, asks("reconstruction", (), frames=frames, interval=interval))
+
+
+@dataclass(frozen=True, eq=False)
+class Restored:
+    """A prediction: float32 picture (H, W, 3) in [0, 1], and bool (H, W), True where pixels were hidden."""
+
+    image: Array
+    hidden: Array
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """See `task.Task`. An answer is `Restored`, a score a number per metric."""
+
+    patch: int
+    hidden: float
+    asks: Asks
+    channels = 3
+    metrics = METRICS
+    definitions = DEFINITIONS
+
+    @property
+    def card(self) -> Card:
+        """No outputs are named."""
+        return Card("reconstruction", frames=self.asks.frames)
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Add "hidden", bool (B, H, W): in every sample the same number of patches.
+
+        Raises:
+            ValueError: The frame is no whole number of patches.
+        """
+        image = batch["image"]
+        B, (H, W) = len(image), image.shape[-2:]
+        if H % self.patch or W % self.patch:
+            raise ValueError(
+                f"reconstruction: frames of {H}x{W} are no whole number of patches of {self.patch}; change the size "
+                "in 'training' or 'patch'"
+            )
+        rows, columns = H // self.patch, W // self.patch
+        count = min(max(round(self.hidden * rows * columns), 1), rows * columns)
+        chosen = torch.zeros(B, rows * columns, dtype=torch.bool)
+        for one in chosen:
+            one[torch.randperm(rows * columns, generator=generator)[:count]] = True
+        # (B, rows * columns) -> (B, H, W)
+        grid = chosen.view(B, rows, columns)
+        whole = grid.repeat_interleave(self.patch, 1).repeat_interleave(self.patch, 2)
+        return {**batch, "hidden": whole.to(image.device)}
+
+    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+        """Return the restored picture (B, 3, H, W); the network sees grey where patches are hidden."""
+        image, hidden = batch["image"], batch["hidden"]
+        if image.dim() == 5:  # a clip: (B, T, 3, H, W), of which the last frame is restored
+            image = torch.cat([image[:, :-1], self._masked(image[:, -1], hidden)[:, None]], 1)
+            return network(image)
+        return network(self._masked(image, hidden))
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the mean squared error over hidden pixels."""
+        error = (outputs.float() - _current(batch["image"])).square().mean(1)  # (B, H, W)
+        return error[batch["hidden"]].mean()
+
+    def answers(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Restored]:
+        """Return restored pictures, bilinearly at the sizes asked for."""
+        pictures = outputs.float().clamp(0, 1).permute(0, 2, 3, 1).cpu().numpy()
+        hidden = batch["hidden"].cpu().numpy().astype(np.uint8)
+        return [
+            Restored(
+                _resized(picture, size, cv2.INTER_LINEAR), _resized(mask, size, cv2.INTER_NEAREST_EXACT) > 0
+            )
+            for picture, mask, size in zip(pictures, hidden, sizes, strict=True)
+        ]
+
+    def score(self, answer: Restored, item: Item, *, quick: bool) -> dict[str, float]:
+        """Score one frame on its hidden pixels."""
+        true = last_frame(item)[answer.hidden].astype(np.float64) / 255
+        mse = float(np.mean((answer.image[answer.hidden] - true) ** 2))
+        return {"mse": mse, "psnr": 10 * math.log10(1 / max(mse, 1e-12))}
+
+    def rows(self, score: dict[str, float]) -> list[dict[str, float]]:
+        """Return the one row."""
+        return [score]
+
+    def summarise(self, scores: Sequence[dict[str, float]]) -> Scores:
+        """Average over frames."""
+        return mean_rows(scores, [metric.name for metric in METRICS])
+
+    def picture(self, answer: Restored, item: Item) -> Array:
+        """Draw frame, masked and restored; visible pixels are the frame's own."""
+        from shared_components.reporting.overlays import reconstruction_picture
+
+        frame, hidden = last_frame(item), answer.hidden[..., None]
+        masked = np.where(hidden, np.uint8(round(255 * GREY)), frame)
+        restored = np.where(hidden, np.rint(255 * answer.image).astype(np.uint8), frame)
+        return reconstruction_picture(frame, masked, restored)
+
+    @staticmethod
+    def _masked(image: Tensor, hidden: Tensor) -> Tensor:
+        """(B, 3, H, W), (B, H, W) -> (B, 3, H, W) with grey where hidden."""
+        return torch.where(hidden[:, None], torch.full_like(image, GREY), image)
+
+
+def _current(image: Tensor) -> Tensor:
+    """Return the frame that is restored: (B, 3, H, W), or (B, T, 3, H, W) -> (B, 3, H, W)."""
+    return image if image.dim() == 4 else image[:, -1]
+
+
+def _resized(array: Array, size: tuple[int, int], method: int) -> Array:
+    return (
+        array
+        if array.shape[:2] == tuple(size)
+        else cv2.resize(array, (size[1], size[0]), interpolation=method)
+    )

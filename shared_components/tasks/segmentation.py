@@ -1,0 +1,165 @@
+"""Segmentation: every pixel belongs to one class of the site's class map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shared_components.arguments import between
+from shared_components.data.sites import Asks, Item
+from shared_components.losses import segmentation_loss
+from shared_components.metrics import (
+    DISTANCE_METRICS,
+    POLICIES,
+    REGION_METRICS,
+    FrameScores,
+    frame_scores,
+    summarise,
+)
+from shared_components.task import Array, Batch, Card, Metric, Scores, asks, last_frame
+
+METRICS = (
+    Metric("dice", "Dice", True, "%", 100.0),
+    Metric("iou", "IoU", True, "%", 100.0),
+    Metric("assd", "ASSD", False, "px", digits=2),
+    Metric("hd95", "HD95 (medpy)", False, "px", digits=2),
+    Metric("hd95_monai", "HD95 (MONAI)", False, "px", digits=2),
+)
+DEFINITIONS = {
+    "dice": "per frame and class twice the overlap over the sum of both areas, then the mean over frames",
+    "iou": "per frame and class the overlap over the union, then the mean over frames",
+    "assd": "medpy 0.5 and MONAI: mean of both directions' surface distances pooled, in pixels",
+    "hd95": "medpy: 95th percentile of both directions' surface distances pooled, in pixels",
+    "hd95_monai": "MONAI: larger of the two directions' 95th percentiles, in pixels",
+    "mean": "mean over the classes without background",
+    "resolution": "of the mask: the logits' argmax enlarged with nearest neighbours",
+    "empty, policy diagonal": "empty in both: not counted; in one: Dice and IoU 0, distances the image diagonal",
+    "empty, policy paper": "as released by PFedSIS: an empty mask becomes the pixel [0, 0]",
+}
+
+
+def build(
+    *,
+    classes: Sequence[str],
+    cross_entropy: float = 0.7,
+    log_iou: float = 0.3,
+    empty_policy: str = "diagonal",
+    frames: int = 1,
+    interval: float = 0.0,
+) -> Segmentation:
+    """Return the task.
+
+    Args:
+        classes: Names by id, background first.
+        cross_entropy: Weight of the cross-entropy (`losses.segmentation_loss`).
+        log_iou: Weight of the log of the soft IoU.
+        empty_policy: What a class counts that is empty in a frame, one of `metrics.POLICIES`.
+        frames: Frames of a sample.
+        interval: Seconds between them.
+
+    Raises:
+        ValueError: There are no classes, or the policy is unknown.
+    """
+    if len(classes) < 2:
+        raise ValueError("segmentation needs a background and a class; the site's data set has no class map")
+    between("segmentation", "cross_entropy", cross_entropy, 0)
+    between("segmentation", "log_iou", log_iou, 0)
+    if empty_policy not in POLICIES:
+        raise ValueError(f"empty_policy is {empty_policy!r}; use one of {', '.join(POLICIES)}")
+    asked = asks("segmentation", ("label",), frames=frames, interval=interval)
+    weights = {"cross_entropy": float(cross_entropy), "log_iou": float(log_iou)}
+    return Segmentation(tuple(classes), weights, empty_policy, asked)
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """See `task.Task`. An answer is a uint8 mask (H, W) of class ids, a score `metrics.FrameScores`."""
+
+    classes: tuple[str, ...]
+    weights: Mapping[str, float]
+    empty_policy: str
+    asks: Asks
+    metrics = METRICS
+    definitions = DEFINITIONS
+
+    @cached_property
+    def card(self) -> Card:
+        """The class map."""
+        return Card("segmentation", self.classes, frames=self.asks.frames)
+
+    @property
+    def channels(self) -> int:
+        """One per class, background included."""
+        return len(self.classes)
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Nothing is left to chance."""
+        return batch
+
+    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+        """Return logits (B, C, H, W)."""
+        return network(batch["image"])
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the weighted cross-entropy and log of the soft IoU."""
+        return segmentation_loss(outputs, batch["label"], **self.weights)
+
+    def answers(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
+        """Return uint8 class ids at the sizes asked for."""
+        ids = outputs.argmax(1).to(torch.uint8).cpu().numpy()
+        return [enlarge(one, size) for one, size in zip(ids, sizes, strict=True)]
+
+    def score(self, answer: Array, item: Item, *, quick: bool) -> FrameScores:
+        """Score Dice and IoU and, unless ``quick``, distances."""
+        return frame_scores(
+            answer,
+            item.targets["label"],
+            classes=range(1, len(self.classes)),
+            distances=not quick,
+            policy=self.empty_policy,
+        )
+
+    def rows(self, score: FrameScores) -> list[dict[str, Any]]:
+        """Return a row per class."""
+        names = [m for m in REGION_METRICS + DISTANCE_METRICS if getattr(score, m) is not None]
+        return [
+            {
+                "class": name,
+                **{metric: float(getattr(score, metric)[column]) for metric in names},
+                "empty_prediction": int(score.empty_prediction[column]),
+                "empty_truth": int(score.empty_truth[column]),
+            }
+            for column, name in enumerate(self.classes[1:])
+        ]
+
+    def summarise(self, scores: Sequence[FrameScores]) -> Scores:
+        """Average over frames, see `metrics.summarise`."""
+        return summarise(scores, self.classes[1:])
+
+    def picture(self, answer: Array, item: Item) -> Array:
+        """Draw frame, truth and prediction."""
+        from shared_components.data.transforms import resize_image
+        from shared_components.reporting.overlays import triptych
+
+        truth = item.targets["label"]
+        # the PFedSIS pack keeps test masks at their native size
+        return triptych(resize_image(last_frame(item), *truth.shape), truth, answer, self.classes)
+
+
+def enlarge(ids: Array, size: tuple[int, int]) -> Array:
+    """Bring uint8 class ids (h, w) to another (height, width).
+
+    The released PFedSIS evaluation enlarges the logits with nearest neighbours and then takes the argmax; to
+    take the argmax first gives the same. The nearest pixel is the one whose centre is nearest, which is the
+    released code's choice too at the paper's sizes (512x640 to 1024x1280).
+    """
+    if ids.shape == tuple(size):
+        return ids
+    return np.asarray(cv2.resize(ids, (size[1], size[0]), interpolation=cv2.INTER_NEAREST_EXACT))

@@ -1,0 +1,105 @@
+"""Depth: errors worked by hand, unknown depth left out, files and pictures."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shared_components.data.sites import Item
+from shared_components.task import make_task
+
+DEPTH = make_task("depth")
+
+
+def item(truth, height=2, width=2):
+    depth = np.array(truth, np.float32).reshape(height, width)
+    return Item(np.zeros((1, height, width, 3), np.uint8), {"depth": depth}, "video-1")
+
+
+def predicted(values, height=2, width=2):
+    return np.array(values, np.float32).reshape(height, width)
+
+
+def test_errors_of_three_known_pixels_are_those_worked_by_hand():
+    """Truth 1, 2, 4 and unknown; prediction 1, 4, 2 and anything: differences 0, 2, 2; ratios 1, 2, 2."""
+    score = DEPTH.score(predicted([1, 4, 2, 900]), item([1, 2, 4, 0]), quick=False)
+    assert score["rmse"] == pytest.approx(math.sqrt(8 / 3))
+    assert score["mae"] == pytest.approx(4 / 3)
+    assert score["abs_rel"] == pytest.approx((0 + 1 + 0.5) / 3)
+    assert [score[f"delta{power}"] for power in (1, 2, 3)] == pytest.approx([1 / 3] * 3)
+    assert score["rmse_scaled"] == pytest.approx(score["rmse"])  # both medians are 2
+
+
+def test_thresholds_are_powers_of_five_quarters():
+    """Ratios 1.2, 1.5, 1.9 and 2.0 against 1.25, 1.5625 and 1.953."""
+    score = DEPTH.score(predicted([12, 15, 19, 20]), item([10, 10, 10, 10]), quick=False)
+    assert [score[f"delta{power}"] for power in (1, 2, 3)] == [0.25, 0.5, 0.75]
+
+
+def test_scaled_errors_forgive_a_wrong_scale_and_the_others_do_not():
+    score = DEPTH.score(predicted([3, 6, 9, 12]), item([1, 2, 3, 4]), quick=False)
+    assert score["rmse_scaled"] == pytest.approx(0) and score["abs_rel_scaled"] == pytest.approx(0)
+    assert score["abs_rel"] == pytest.approx(2) and score["mae"] == pytest.approx(5)
+
+
+def test_a_frame_without_known_depth_counts_in_no_mean():
+    nothing = DEPTH.score(predicted([1, 1, 1, 1]), item([0, 0, 0, 0]), quick=False)
+    assert all(map(math.isnan, nothing.values()))
+    one = DEPTH.score(predicted([2, 1, 1, 1]), item([1, 0, 0, 0]), quick=False)
+    summary = DEPTH.summarise([nothing, one])
+    assert summary["mae"]["mean"] == 1 and summary["frames"] == 2
+    assert DEPTH.summarise([nothing])["rmse"]["mean"] is None
+
+
+def test_the_first_metric_selects_and_lower_is_better():
+    assert DEPTH.metrics[0].name == "rmse" and DEPTH.metrics[0].better(1.0, 2.0)
+    assert [m.name for m in DEPTH.metrics] == list(DEPTH.score(predicted([1] * 4), item([1] * 4), quick=True))
+
+
+def test_the_loss_of_one_pixel_is_worked_by_hand():
+    """Prediction 2, truth 1: log ratio ln 2, sqrt(ln2^2 - 0.5 ln2^2), and a tenth of |2 - 1| / 100."""
+    loss = DEPTH.loss(torch.tensor([[[2.0, 7.0]]]), {"depth": torch.tensor([[[1.0, 0.0]]])})
+    assert float(loss) == pytest.approx(math.log(2) * math.sqrt(0.5) + 0.1 / 100)
+
+
+def test_the_loss_is_a_scalar_loop_over_known_pixels():
+    generator = torch.Generator().manual_seed(3)
+    outputs = 50 + 100 * torch.rand(2, 3, 4, generator=generator)
+    truth = 50 + 100 * torch.rand(2, 3, 4, generator=generator)
+    truth[truth < 80] = 0
+    task = make_task("depth", {"scale": 40.0, "log_error": 2.0, "variance": 0.85, "absolute": 0.3})
+    ratios, errors = [], []
+    for p, t in zip(outputs.flatten().tolist(), truth.flatten().tolist(), strict=True):
+        if t > 0:
+            ratios.append(math.log(p) - math.log(t))
+            errors.append(abs(p - t))
+    mean = sum(ratios) / len(ratios)
+    spread = math.sqrt(sum(r * r for r in ratios) / len(ratios) - 0.85 * mean * mean)
+    expected = 2.0 * spread + 0.3 * sum(errors) / len(errors) / 40
+    assert float(task.loss(outputs, {"depth": truth})) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("truth", [[[[0.0, 0.0]]], [[[5.0, 5.0]]]])
+def test_the_loss_has_a_finite_gradient_where_nothing_is_known_or_all_is_right(truth):
+    outputs = torch.full((1, 1, 2), 5.0, requires_grad=True)
+    DEPTH.loss(outputs, {"depth": torch.tensor(truth)}).backward()
+    assert torch.isfinite(outputs.grad).all()
+
+
+class Flat(nn.Module):
+    """One channel of zeros."""
+
+    def forward(self, image):
+        return image.new_zeros(len(image), 1, *image.shape[2:])
+
+
+def test_predictions_are_positive_millimetres_at_the_size_asked_for():
+    """softplus(0) = ln 2, times the scale of 100."""
+    batch = {"image": torch.zeros(2, 3, 4, 4)}
+    outputs = DEPTH.predict(Flat(), batch)
+    assert outputs.shape == (2, 4, 4)
+    answers = DEPTH.answers(outputs, batch, [(4, 4), (8, 6)])
+    assert [a.shape for a in answers] == [(4, 4), (8, 6)] and answers[1].dtype == np.float32
+    assert np.allclose(answers[1], 100 * math.log(2))

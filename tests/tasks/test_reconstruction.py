@@ -1,0 +1,94 @@
+"""Reconstruction: what is hidden, what the network sees, and errors on hidden pixels alone."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shared_components.data.sites import Item
+from shared_components.task import make_task
+from shared_components.tasks.reconstruction import GREY, Restored
+
+TASK = make_task("reconstruction", {"patch": 4, "hidden": 0.75})
+
+
+def batch(count=2, height=8, width=16, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return {"image": torch.rand(count, 3, height, width, generator=generator)}
+
+
+def drawn(seed=0, **size):
+    return TASK.draw(batch(**size), torch.Generator().manual_seed(seed))
+
+
+def test_three_quarters_of_the_patches_are_hidden_in_every_sample_and_whole():
+    hidden = drawn()["hidden"]
+    assert hidden.dtype == torch.bool and hidden.shape == (2, 8, 16)
+    patches = hidden.reshape(2, 2, 4, 4, 4).permute(0, 1, 3, 2, 4).reshape(2, 8, 16)
+    assert ((patches.sum(2) == 0) | (patches.sum(2) == 16)).all()
+    assert (patches.all(2).sum(1) == 6).all()  # of 8
+
+
+def test_the_generator_alone_decides_and_samples_do_not_depend_on_their_batch():
+    assert torch.equal(drawn(1)["hidden"], drawn(1)["hidden"])
+    assert not torch.equal(drawn(1)["hidden"], drawn(2)["hidden"])
+    generator = torch.Generator().manual_seed(1)
+    singles = [TASK.draw(batch(count=1), generator)["hidden"] for _ in range(2)]
+    assert torch.equal(torch.cat(singles), drawn(1)["hidden"])
+
+
+def test_a_frame_that_is_no_whole_number_of_patches_is_refused():
+    with pytest.raises(ValueError, match="frames of 10x16 are no whole number of patches of 4"):
+        TASK.draw(batch(height=10), torch.Generator())
+
+
+class Echo(nn.Module):
+    """Returns what it is given."""
+
+    def forward(self, image):
+        return image
+
+
+def test_the_network_sees_grey_where_patches_are_hidden_and_the_frame_elsewhere():
+    given = drawn()
+    seen, hidden = TASK.predict(Echo(), given), given["hidden"][:, None].expand(-1, 3, -1, -1)
+    assert (seen[hidden] == GREY).all() and torch.equal(seen[~hidden], given["image"][~hidden])
+
+
+def test_of_a_clip_the_last_frame_is_hidden_and_restored():
+    clip = torch.rand(2, 3, 3, 8, 16, generator=torch.Generator().manual_seed(4))
+    given = TASK.draw({"image": clip}, torch.Generator().manual_seed(0))
+    seen = TASK.predict(Echo(), given)
+    assert torch.equal(seen[:, :-1], clip[:, :-1]) and not torch.equal(seen[:, -1], clip[:, -1])
+    expected = ((seen[:, -1] - clip[:, -1]) ** 2).mean(1)[given["hidden"]].mean()
+    assert float(TASK.loss(seen[:, -1], given)) == pytest.approx(float(expected))
+
+
+def test_the_loss_is_the_mean_over_hidden_pixels_alone():
+    given = drawn()
+    total, count = 0.0, 0
+    outputs = torch.zeros(2, 3, 8, 16)
+    for b in range(2):
+        for y in range(8):
+            for x in range(16):
+                if given["hidden"][b, y, x]:
+                    total += sum(float(given["image"][b, c, y, x]) ** 2 for c in range(3))
+                    count += 3
+    assert float(TASK.loss(outputs, given)) == pytest.approx(total / count, rel=1e-5)
+
+
+def test_scores_are_worked_by_hand_and_visible_pixels_do_not_count():
+    """One hidden pixel, off by 51/255 = 0.2: mse 0.04, psnr 10 log10 25."""
+    image = np.full((1, 1, 2, 3), 102, np.uint8)
+    restored = Restored(np.full((1, 2, 3), 0.6, np.float32), np.array([[True, False]]))
+    score = TASK.score(restored, Item(image, {}, "v-1"), quick=False)
+    assert score == {
+        "mse": pytest.approx(0.04, rel=1e-5),
+        "psnr": pytest.approx(10 * math.log10(25), rel=1e-5),
+    }
+
+
+def test_a_task_without_labels_asks_for_none():
+    assert TASK.asks.targets == () and TASK.channels == 3 and TASK.card.outputs == ()
