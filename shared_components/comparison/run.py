@@ -9,26 +9,25 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from shared_components import evaluation
-from shared_components import training as local
-from shared_components.aggregators.mean import weighted_sum
-from shared_components.bundle_config import Bundle, build_network, load_bundle
+from shared_components import evaluation, machine
+from shared_components.atomic import write_json
+from shared_components.bundle_config import build_network
 from shared_components.checkpoints import load_weights
 from shared_components.comparison.plan import Run
 from shared_components.data.sites import Site, load_site, samples
+from shared_components.federation.bench import build_bench
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.server import ServerRunner
-from shared_components.federation.site import process_start
-from shared_components.federation.store import write_json
 from shared_components.federation.together import run_together
+from shared_components.task import make_task
 
 SCORES = "scores.json"
 REFUSED = 3  # exit status: the method cannot do this, and another attempt would not change it
@@ -60,7 +59,7 @@ def carry_out(run: Run, root: Path) -> Path:
 
 def _train_and_score(run: Run, root: Path) -> Path:
     torch.set_num_threads(run.threads)
-    parent, began = os.getppid(), process_start()
+    parent, began = os.getppid(), machine.process_start()
     sites = {name: Path(path) for name, path in run.sites.items()}
     told: list[int] = []
 
@@ -100,55 +99,55 @@ def _tidy(done: Path) -> None:
 
 
 def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
-    bundle = load_bundle(server.job.bundle, server.job.training)
-    scored: dict[str, Any] = {}
-    for name, path in run.sites.items():
-        site = load_site(path, name=name)
-        network = _network(bundle, site, load_weights(server.folder / name / "best.safetensors"))
-        scored[name] = _test(network, site, bundle, server.folder / name)
     return {
-        "sites": scored,
-        "held_out": _out_of_federation(run, server, bundle),
-        "costs": _costs(server, bundle),
+        "sites": {
+            name: _test(server, load_site(path, name=name), server.folder / name, "best")
+            for name, path in run.sites.items()
+        },
+        "held_out": _out_of_federation(run, server),
+        "costs": _costs(server),
     }
 
 
-def _network(bundle: Bundle, site: Site, weights: Mapping[str, Tensor]) -> nn.Module:
-    network = build_network(bundle.network, out_channels=len(site.classes))
-    network.load_state_dict(dict(weights))
-    return network.to(local.device()).eval()
+def _test(server: ServerRunner, site: Site, folder: Path, model: str) -> dict[str, Any]:
+    """Score a model on a site's test split; the pictures go beside the model."""
+    bench = build_bench(server.job, site)
+    bench.network.load_state_dict(load_weights(folder / f"{model}.safetensors"))
+    scores = evaluation.thorough(
+        bench.network,
+        bench.task,
+        samples(site, "test", bench.task.asks),
+        size=bench.size,
+        split="test",
+        pictures=folder / "overlays",
+    )
+    return {"site": site.name, **scores}
 
 
-def _test(network: nn.Module, site: Site, bundle: Bundle, folder: Path) -> dict[str, Any]:
-    return evaluation.thorough(network, samples(site, "test"), site, "test", bundle.training, folder)
+def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
+    """Score the outsider's model, which the server has written, where no site trained (FedST's protocol).
 
-
-def _out_of_federation(run: Run, server: ServerRunner, bundle: Bundle) -> dict[str, Any] | None:
-    """Score the sample-weighted mean of all sites' final models where no site trained (FedST's protocol).
-
-    None where there is no such site, or sites' models differ in shape and have no mean.
+    None where there is no such site, or no model for its task: no site of that task consents.
     """
     if not run.held_out:
         return None
     site = load_site(run.held_out, name="held-out")
-    models = [load_weights(server.folder / name / "model.safetensors") for name in server.sites]
-    shapes = [{name: value.shape for name, value in model.items()} for model in models]
-    if (
-        any(shape != shapes[0] for shape in shapes)
-        or site.classes != server.profiles[server.sites[0]].classes
-    ):
+    card = build_bench(server.job, site).task.card
+    files = next(r for r in reversed(server.records) if r["kind"] == "outsider")["files"]
+    if str(card) not in files:
         return None
-    samples = [server.profiles[name].samples for name in server.sites]
-    weights = [count / sum(samples) for count in samples]
-    mean = {name: weighted_sum([model[name] for model in models], weights) for name in models[0]}
-    return _test(_network(bundle, site, mean), site, bundle, server.folder / "held-out")
+    model = files[str(card)].removesuffix(".safetensors")
+    return _test(server, site, server.folder / "server", model)
 
 
-def _costs(server: ServerRunner, bundle: Bundle) -> dict[str, Any]:
+def _costs(server: ServerRunner) -> dict[str, Any]:
     rounds = [r for r in server.records if r["kind"] == "site" and "loss" in r]
     site = server.sites[0]
     last = load_weights(server.folder / site / "model.safetensors")
-    network = build_network(bundle.network, out_channels=len(server.profiles[site].classes))
+    bundle = server.job.open_bundle()
+    card = server.profiles[site].card
+    task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
+    network = build_network(bundle.network, out_channels=task.channels)
     by_round: dict[int, list[float]] = {}
     for record in rounds:
         by_round.setdefault(record["round"], []).append(record["seconds"]["total"])
@@ -164,17 +163,18 @@ def _costs(server: ServerRunner, bundle: Bundle) -> dict[str, Any]:
         "seconds_round": statistics.mean(statistics.mean(values) for values in by_round.values()),
         "seconds_round_slowest": statistics.mean(max(values) for values in by_round.values()),
         "seconds_aggregation": statistics.mean(aggregations),
-        "ms_frame": _milliseconds(network, bundle.training.height, bundle.training.width),
+        "ms_frame": _milliseconds(network, card.frames, bundle.training.height, bundle.training.width),
         "memory_mb": max(r.get("memory_mb") or 0 for r in rounds),
     }
 
 
 @torch.no_grad()
-def _milliseconds(network: nn.Module, height: int, width: int) -> float:
-    """Time one frame's forward pass at the run's input size."""
-    where = local.device()
+def _milliseconds(network: nn.Module, frames: int, height: int, width: int) -> float:
+    """Time one sample's forward pass at the run's input size."""
+    where = machine.device()
     network.to(where).eval()
-    image = torch.zeros(1, 3, height, width, device=where)
+    shape = (1, 3, height, width) if frames == 1 else (1, frames, 3, height, width)
+    image = torch.zeros(shape, device=where)
     network(image).sum().item()
     times = []
     for _ in range(TIMED):

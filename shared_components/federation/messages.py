@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from torch import Tensor
 
+from shared_components.bundle_config import Bundle, load_bundle
 from shared_components.partition import Pieces
 
 
@@ -22,19 +25,23 @@ class SiteRefusal(FederationError):
 
 @dataclass(frozen=True)
 class Message:
-    """Plain values and tensors. ``tensors`` groups them: ``pieces`` and a method's extras."""
+    """Plain values and tensors.
+
+    Attributes:
+        header: Plain values.
+        pieces: GLOBAL and MIXED pieces of the network; empty where there are none.
+        groups: Further tensors by the name of their group: a method's extras, what its server broadcasts, and at
+            the finish a consenting site's ``model``.
+    """
 
     header: dict[str, Any]
-    tensors: dict[str, Pieces] = field(default_factory=dict)
+    pieces: Pieces = field(default_factory=dict)
+    groups: dict[str, Pieces] = field(default_factory=dict)
 
     @property
-    def pieces(self) -> Pieces:
-        """The group of GLOBAL and MIXED pieces; empty where there is none."""
-        return self.tensors.get("pieces", {})
-
-    def sizes(self) -> dict[str, int]:
-        """Return the bytes of each group of tensors."""
-        return {group: total_bytes(pieces) for group, pieces in self.tensors.items()}
+    def empty(self) -> bool:
+        """Say whether no tensor travels."""
+        return not self.pieces and not any(self.groups.values())
 
 
 def total_bytes(pieces: Mapping[str, Tensor]) -> int:
@@ -63,13 +70,16 @@ class Job:
         method: File in ``shared_components/methods``.
         arguments: The method's own arguments; ``load_method`` refuses an unknown one.
         training: Overrides of the bundle's ``training`` section; an unknown key is refused when it is read.
+        tasks: By kind of task, overrides of the bundle's numbers.
         rounds: Communication rounds.
-        min_sites: Updates that a round needs; 0 stands for all sites.
+        min_sites: Updates that a round needs; 0 stands for all sites that are asked.
+        client_fraction: Share of the sites that a round asks, drawn anew for each; at least one, and as many as the
+            method needs.
         grace_seconds: How long a round still waits once it has ``min_sites`` updates.
         longest_wait_seconds: How long a task may take at most; then its site counts as absent.
         largest_change: Updates that move further than this times (1 + norm of what was sent) are rejected.
         synthetic: Simulator only: what a site renders that has no data of its own (``frames_per_video``, ``videos``
-            for train, validation and test, ``height``, ``width``, ``seed``).
+            for train, validation and test, ``height``, ``width``, ``seed``, ``tasks``, ...: `locate.SYNTHETIC`).
     """
 
     name: str
@@ -77,8 +87,10 @@ class Job:
     method: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rounds: int = 200
     min_sites: int = 0
+    client_fraction: float = 1.0
     grace_seconds: float = 60.0
     longest_wait_seconds: float = 3600.0
     largest_change: float = 10.0
@@ -86,16 +98,43 @@ class Job:
 
     def __post_init__(self) -> None:
         folder_name("job name", self.name)
-        if self.rounds < 1:
-            raise ValueError(f"job {self.name}: rounds is {self.rounds}; at least 1 is needed")
-        if self.longest_wait_seconds <= 0 or self.grace_seconds < 0:
-            raise ValueError(
-                f"job {self.name}: longest_wait_seconds must be positive, grace_seconds not negative"
-            )
+        whole = {"rounds": (self.rounds, 1), "min_sites": (self.min_sites, 0)}
+        for key, (value, least) in whole.items():
+            if type(value) is not int or value < least:
+                raise ValueError(f"job {self.name}: {key} is {value!r}; write a whole number from {least} on")
+        numbers = {
+            "client_fraction": (self.client_fraction, 0.0, 1.0, "above 0, at most 1"),
+            "longest_wait_seconds": (self.longest_wait_seconds, 0.0, math.inf, "above 0"),
+            "largest_change": (self.largest_change, 0.0, math.inf, "above 0"),
+        }
+        for key, (number, low, high, words) in numbers.items():
+            if not _is_number(number) or not low < number <= high:
+                raise ValueError(f"job {self.name}: {key} is {number!r}; write a number {words}")
+        if not _is_number(self.grace_seconds) or not self.grace_seconds >= 0:
+            raise ValueError(f"job {self.name}: grace_seconds is {self.grace_seconds!r}; write 0 or more")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {key: dict(v) if isinstance(v, Mapping) else v for key, v in asdict(self).items()}
+
+    def open_bundle(self) -> Bundle:
+        """Return the job's bundle with its own numbers in it; ValueError where they do not fit."""
+        return load_bundle(self.bundle, self.training, self.tasks)
+
+    def drawn(self, sites: Sequence[str], round: int, seed: int, *, least: int = 1) -> list[str]:
+        """Return the sites that a round asks, in their order: the same ones whenever the round is run again.
+
+        Args:
+            sites: All sites, in order.
+            round: Counted from 0.
+            seed: The training's.
+            least: How many the method needs.
+        """
+        count = min(len(sites), max(least, math.ceil(self.client_fraction * len(sites) - 1e-9)))
+        if count == len(sites):
+            return list(sites)
+        chosen = random.Random(f"{seed} {round}").sample(range(len(sites)), count)
+        return [sites[number] for number in sorted(chosen)]
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Job:
@@ -104,3 +143,7 @@ class Job:
         if unknown := sorted(set(values) - known):
             raise ValueError(f"job: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
         return cls(**values)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,46 +1,54 @@
-"""What the server does: check profiles, send, check updates, aggregate, keep its state. No transport, no FLARE."""
+"""What the server does: enrol, send, check updates, aggregate, keep its state. No transport, no FLARE."""
 
 from __future__ import annotations
 
 import json
 import logging
-import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from shared_components.atomic import write_json, write_text
+from shared_components.data.sites import Site
+from shared_components.federation import checks, outsider
+from shared_components.federation.checks import RejectedUpdate
+from shared_components.federation.enrolment import (
+    check_as_before,
+    check_together,
+    profile_header,
+    profile_of,
+)
 from shared_components.federation.messages import FederationError, Job, Message, total_bytes
-from shared_components.federation.store import RoundFiles, newest_run, write_json, write_text
-from shared_components.method import Method, Models, Profile, Update, load_method, site_order
+from shared_components.federation.runs import describe, point_latest_to
+from shared_components.federation.store import RoundFiles, groups_of, named_groups
+from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
 from shared_components.partition import Partition, Pieces, Role
+from shared_components.task import make_task
 
 logger = logging.getLogger(__name__)
 
-
-class RejectedUpdate(ValueError):
-    """An update that must not be aggregated; the message is the reason."""
+FindSite = Callable[[Job, int], Site]
 
 
 class ServerRunner:
     """One run of one job. Everything a resume needs is in the files of ``folder``.
 
-    Call ``resume`` first where a run may be there, then ``enrol_messages`` and ``enrolled`` (also after a
-    resume: the sites' data is checked again), then per round ``round_messages`` and ``finish_round``, and
-    with the last ``round_messages`` ``finished``.
+    Call ``resume`` first where a run may be there; `protocol.conduct` knows the order of the rest.
 
     Args:
         job: What to run.
         sites: Names of the sites, in any order.
-        folder: The run's folder, see :func:`open_run`.
+        folder: The run's folder, see :func:`runs.open_run`.
+        find_data: Finds the server's own data, for methods that train at the server; called with the job and the
+            number after the last site's.
     """
 
-    def __init__(self, job: Job, sites: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self, job: Job, sites: Sequence[str], folder: Path, *, find_data: FindSite | None = None
+    ) -> None:
         self.job = job
         self.folder = folder
         self.sites = site_order(sites)
@@ -50,15 +58,22 @@ class ServerRunner:
         self.partition = Partition(())
         self.models = Models({}, {})
         self.state: dict[str, Tensor] = {}
+        self.kept: dict[str, Tensor] = {}  # of the server's own training: optimizers, memory
+        self.answered: dict[str, int] = {}  # the last round of each site whose update counted
         self.records: list[dict[str, Any]] = []
         self._files = RoundFiles(folder / "server")
+        self._find_data = find_data
         self._sent_at = time.perf_counter()
         self._noted: dict[str, dict[str, Any]] = {}  # records of the round under way
 
+    def needed(self, asked: Mapping[str, Message]) -> int:
+        """How many answers are enough: what the job says, and what the method cannot do without."""
+        return max(min(self.job.min_sites or len(asked), len(asked)), self.method.min_sites)
+
     @property
-    def needed(self) -> int:
-        """How many updates a round needs: what the job says, and what the method cannot do without."""
-        return max(min(self.job.min_sites or len(self.sites), len(self.sites)), self.method.min_sites)
+    def last_record(self) -> dict[str, Any]:
+        """The record of the last aggregation."""
+        return next(record for record in reversed(self.records) if record["kind"] == "aggregation")
 
     # ---- enrolment
 
@@ -75,7 +90,7 @@ class ServerRunner:
             )
         asked = self.sites if self.method.multi_task else self.sites[:1]
         return {
-            site: self._message(site, {"send_initial": site in asked and not self.profiles})
+            site: Message(self._header(site) | {"send_initial": site in asked and not self.profiles})
             for site in self.sites
         }
 
@@ -83,25 +98,22 @@ class ServerRunner:
         """Check that the profiles fit together and start from the first site's weights.
 
         Raises:
-            FederationError: A site is missing, or sites differ in class map or in the network's pieces.
+            FederationError: A site is missing or malformed, or sites differ in what they must have in common.
         """
         if missing := [site for site in self.sites if site not in replies]:
             raise FederationError(f"{', '.join(missing)} did not enrol; no round was started")
-        profiles = {site: _profile(site, replies[site].header) for site in self.sites}
+        profiles = {site: profile_of(site, replies[site].header) for site in self.sites}
         partitions = {site: replies[site].header["partition"] for site in self.sites}
-        if not self.method.multi_task:
-            maps = {site: p.classes for site, p in profiles.items()}
-            _check_equal("class map", maps, "classes in site.yaml")
-        _check_equal("network partition", partitions, "the version of surgfl and of the bundle")
+        check_together(self.method, profiles, partitions)
         if self.profiles:
-            _check_equal_to_before(self.profiles, profiles)
+            check_as_before(self.profiles, profiles)
         else:
             self.profiles = profiles
             self.partition = Partition.from_json(partitions[self.sites[0]])
             self.models = self._initial_models(replies)
             self.state = self.method.aggregator.init(self.partition, self.models, list(profiles.values()))
-            self._save_run()
-        _point_latest_to(self.folder)
+            write_json(self.folder / "run.json", describe(self.job, self.sites, self._tasks()))
+        point_latest_to(self.folder)
 
     def _initial_models(self, replies: Mapping[str, Message]) -> Models:
         first = replies[self.sites[0]].pieces
@@ -112,24 +124,52 @@ class ServerRunner:
                 if value.shape != shared[name].shape:
                     raise FederationError(
                         f"{site} and {self.sites[0]} differ in the shape of {name}, which {self.job.method} "
-                        "shares; make classes in site.yaml agree"
+                        "shares; make task and classes in site.yaml agree"
                     )
         return Models(shared, {site: self._of_role(pieces, Role.MIXED) for site, pieces in own.items()})
+
+    def _tasks(self) -> dict[str, Any]:
+        """Return the sites' cards and the metrics of each kind of task, for whoever reads the run."""
+        numbers = self.job.open_bundle().tasks
+        cards = {site: self.profiles[site].card for site in self.sites}
+        kinds = {card.kind: card for card in cards.values()}
+        metrics = {
+            kind: make_task(kind, numbers.get(kind), classes=card.outputs).metrics
+            for kind, card in kinds.items()
+        }
+        return {
+            "cards": {site: card.to_json() for site, card in cards.items()},
+            "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in metrics.items()},
+        }
 
     # ---- rounds
 
     def round_messages(self) -> dict[str, Message]:
-        """Return every site's own message for the current round (or for the finish, after the last)."""
+        """Return, for the sites that the current round asks, each one's own message."""
+        seed = self.job.open_bundle().training.seed
+        drawn = self.job.drawn(self.sites, self.round, seed, least=self.method.min_sites)
+        return self._deliveries(drawn, self.models)
+
+    def finish_messages(self) -> dict[str, Message]:
+        """Return every site's last delivery."""
+        finish = self.method.finish
+        return self._deliveries(self.sites, finish(self.state, self.models) if finish else self.models)
+
+    def _deliveries(self, sites: Sequence[str], models: Models) -> dict[str, Message]:
         self._sent_at = time.perf_counter()
-        models = self.models
-        if self.method.finish and self.round >= self.job.rounds:
-            models = self.method.finish(self.state, models)
-        header: dict[str, Any] = {"styles": self._styles()}
+        names = sorted(self.method.shares | self.method.may_share)
+        items = {name: [self.profiles[site].items.get(name) for site in self.sites] for name in names}
+        header: dict[str, Any] = {"items": items}
         if self.method.pooled:
             header["pool"] = self.sites
+        groups = {group: pieces for group, pieces in models.broadcast.items() if pieces}
         return {
-            site: self._message(site, header, {"pieces": models.of(site), **models.broadcast})
-            for site in self.sites
+            site: Message(
+                self._header(site) | header | {"answered": self.answered.get(site)},
+                models.of(site),
+                dict(groups),
+            )
+            for site in sites
         }
 
     def note_reply(self, site: str, reply: Message) -> dict[str, Any]:
@@ -144,58 +184,56 @@ class ServerRunner:
         Raises:
             RejectedUpdate: It is of another round, misshapen, not finite, too large, or of a wrong sample count.
         """
-        header = reply.header
-        if header.get("round") != self.round:
-            raise RejectedUpdate(f"it is of round {header.get('round')}, this is round {self.round}")
-        samples = header.get("samples")
-        if (
-            isinstance(samples, bool)
-            or not isinstance(samples, int)
-            or not 0 < samples <= self.profiles[site].samples
-        ):
-            raise RejectedUpdate(
-                f"it reports {samples!r} samples; the site enrolled with {self.profiles[site].samples}"
-            )
-        if odd := [
-            key for key, well_formed in NOTED.items() if key in header and not well_formed(header[key])
-        ]:
-            raise RejectedUpdate(f"its {odd[0]} has an odd form: {header[odd[0]]!r:.80}")
-        sent = self.models.of(site)
-        _check_pieces("piece", reply.pieces, sent)
-        change = math.sqrt(sum(_squared(reply.pieces[n].double() - sent[n].double()) for n in sent))
-        limit = self.job.largest_change * (
-            1 + math.sqrt(sum(_squared(value.double()) for value in sent.values()))
+        samples = checks.check_header(
+            reply.header, round=self.round, largest_samples=self.profiles[site].samples
         )
-        if not change <= limit:
-            raise RejectedUpdate(
-                f"it moved the weights by {change:.3g}; the job allows {limit:.3g} (largest_change)"
-            )
-        extras = {group: pieces for group, pieces in reply.tensors.items() if group != "pieces"}
-        self._check_extras(extras)
-        return Update(site, self.round, reply.pieces, extras, samples)
-
-    def _check_extras(self, extras: Mapping[str, Pieces]) -> None:
-        expected = self.method.extras
-        if set(extras) != set(expected):
-            raise RejectedUpdate(
-                f"it carries the extras {sorted(extras)}; {self.method.name} has {sorted(expected)}"
-            )
-        for group, pieces in extras.items():
-            if any(not bool(torch.isfinite(value).all()) for value in pieces.values()):
-                raise RejectedUpdate(f"its {group} has values that are not finite")
-            try:
-                expected[group](pieces, self.models.shared)
-            except ValueError as error:
-                raise RejectedUpdate(f"its {group}: {error}") from error
+        checks.check_pieces(reply.pieces, self.models.of(site), largest_change=self.job.largest_change)
+        checks.check_extras(reply.groups, self.method.extras, self.models.shared, method=self.method.name)
+        return Update(site, self.round, reply.pieces, reply.groups, samples)
 
     def finish_round(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Any]:
-        """Check, aggregate, keep the state and the records; return the aggregation's record.
+        """Check, aggregate, train where the method does so at the server, keep state and records.
+
+        Returns:
+            The aggregation's record.
 
         Raises:
-            FederationError: Fewer valid updates than the round needs.
+            FederationError: Fewer valid updates than the round needs, or the server cannot train.
         """
-        updates, rejected = [], dict(failures)
         wall = time.perf_counter() - self._sent_at
+        updates, rejected = self._valid(replies, failures, wall)
+        asked = {**replies, **dict.fromkeys(failures, Message({}))}
+        if len(updates) < (needed := self.needed(asked)):
+            reasons = "; ".join(f"{site}: {reason}" for site, reason in rejected.items())
+            raise FederationError(
+                f"round {self.round + 1} has {len(updates)} valid updates and needs {needed}: {reasons}"
+            )
+        started = time.perf_counter()
+        result = self.method.aggregator.apply(self.state, self.partition, self.models, updates)
+        seconds = time.perf_counter() - started
+        result, trained = self._train(result)
+        self.state, self.models = result.state, result.models
+        record = {
+            "kind": "aggregation",
+            "round": self.round,
+            "seconds": seconds,
+            "seconds_wall": wall,
+            "rejected": [{"site": site, "reason": reason} for site, reason in rejected.items()],
+            **({"drawn": site_order(asked)} if len(asked) < len(self.sites) else {}),
+            **trained,
+            **result.report,
+        }
+        self.records += [self._noted[site] for site in site_order(self._noted)] + [record]
+        self._noted = {}
+        self.answered |= {update.site: self.round for update in updates}
+        self.round += 1
+        self._save()
+        return record
+
+    def _valid(
+        self, replies: Mapping[str, Message], failures: Mapping[str, str], wall: float
+    ) -> tuple[list[Update], dict[str, str]]:
+        updates, rejected = [], dict(failures)
         for site in site_order(replies):
             seconds = self.note_reply(site, replies[site]).setdefault("seconds", {})
             seconds["waiting"] = max(0.0, wall - seconds.get("total", 0.0))
@@ -204,36 +242,54 @@ class ServerRunner:
             except RejectedUpdate as error:
                 rejected[site] = str(error)
         for site, reason in rejected.items():
-            logger.warning("round %d: no update of %s: %s", self.round, site, reason)
-        if len(updates) < self.needed:
-            reasons = "; ".join(f"{site}: {reason}" for site, reason in rejected.items())
-            raise FederationError(
-                f"round {self.round} has {len(updates)} valid updates and needs {self.needed}: {reasons}"
-            )
-        started = time.perf_counter()
-        result = self.method.aggregator.apply(self.state, self.partition, self.models, updates)
-        self.state, self.models = result.state, result.models
-        record = {
-            "kind": "aggregation",
-            "round": self.round,
-            "seconds": time.perf_counter() - started,
-            "seconds_wall": wall,
-            "rejected": [{"site": site, "reason": reason} for site, reason in rejected.items()],
-            **result.report,
-        }
-        self.records += [self._noted[site] for site in site_order(self._noted)] + [record]
-        self._noted = {}
-        self.round += 1
-        self._save()
-        return record
+            logger.warning("round %d: no update of %s: %s", self.round + 1, site, reason)
+        return updates, rejected
 
-    def finished(self, replies: Mapping[str, Message]) -> None:
-        """Record the metrics of the final models."""
+    def _train(self, result: Aggregation) -> tuple[Aggregation, dict[str, Any]]:
+        """Let the method train at the server, where it does; return what it made and the record's addition."""
+        if self.method.server_update is None:
+            return result, {}
+        from shared_components.federation.server_work import train_at_server  # late: few servers train
+
+        started = time.perf_counter()
+        result, self.kept, losses = train_at_server(self, self._find_data, result)
+        return result, {"seconds_training": time.perf_counter() - started, "loss": losses}
+
+    def finished(self, replies: Mapping[str, Message], failures: Mapping[str, str] | None = None) -> None:
+        """Record the final models' metrics, and write the outsider's model."""
+        given: dict[str, Pieces] = {}
         for site in site_order(replies):
-            self.records.append(self._record_site(site, replies[site]))
-            if final := replies[site].header.get("final"):
+            reply = replies[site]
+            self.records.append(self._record_site(site, reply))
+            if final := reply.header.get("final"):
                 self.records.append({**final, "kind": "final", "site": site})
+            if outsider.GROUP in reply.groups:
+                self._take_model(site, reply, given)
+        for site, reason in (failures or {}).items():
+            logger.warning("%s has not finished: %s", site, reason)
+        profiles = [self.profiles[site] for site in self.sites]
+        finish = self.method.finish
+        models = finish(self.state, self.models) if finish else self.models
+        found = outsider.outsiders(self.method, self.partition, models, profiles, given)
+        settings = self.job.open_bundle().training
+        notes = {
+            "bundle": self.job.bundle,
+            "method": self.job.method,
+            "round": str(self.round),
+            "height": str(settings.height),
+            "width": str(settings.width),
+        }
+        files = outsider.write_outsiders(self.folder / "server", found, notes)
+        self.records.append({"kind": "outsider", "files": files, "sites": site_order(given)})
         self._write_records()
+
+    def _take_model(self, site: str, reply: Message, given: dict[str, Pieces]) -> None:
+        card = self.profiles[site].card
+        alike = next((model for name, model in given.items() if self.profiles[name].card == card), None)
+        try:
+            given[site] = checks.check_model(reply, outsider.GROUP, alike)
+        except RejectedUpdate as error:
+            logger.warning("%s has no part in the outsider's model: %s", site, error)
 
     def note_failure(self, reason: str) -> bool:
         """Write why the run ended early into its run.json; return whether there is one."""
@@ -251,53 +307,33 @@ class ServerRunner:
         if found is None:
             return False
         last, tensors, values = found
-        self.profiles = {site: _profile(site, header) for site, header in values["profiles"].items()}
+        self.profiles = {site: profile_of(site, header) for site, header in values["profiles"].items()}
         self.sites = site_order(self.profiles)
         self.partition = Partition.from_json(values["partition"])
-        self.records = values["records"]
+        self.records, self.answered = values["records"], values["answered"]
         self.round = last + 1
-        groups: dict[str, Pieces] = {}
-        for name, value in tensors.items():
-            group, _, rest = name.partition("|")
-            groups.setdefault(group, {})[rest] = value
+        groups = groups_of(tensors)
         mixed = {site: groups.get(f"mixed:{site}", {}) for site in self.sites}
         sent = {g.removeprefix("broadcast:"): p for g, p in groups.items() if g.startswith("broadcast:")}
         self.models = Models(groups.get("shared", {}), mixed, sent)
-        self.state = groups.get("state", {})
+        self.state, self.kept = groups.get("state", {}), groups.get("kept", {})
         run = json.loads((self.folder / "run.json").read_text())
         run.pop("error", None)
         write_json(self.folder / "run.json", run | {"rounds": self.job.rounds})
         return True
 
     def _save(self) -> None:
-        tensors = {f"shared|{name}": value for name, value in self.models.shared.items()}
-        for site, pieces in self.models.mixed.items():
-            tensors |= {f"mixed:{site}|{name}": value for name, value in pieces.items()}
-        for group, pieces in self.models.broadcast.items():
-            tensors |= {f"broadcast:{group}|{name}": value for name, value in pieces.items()}
-        tensors |= {f"state|{name}": value for name, value in self.state.items()}
+        groups = {"shared": self.models.shared, "state": self.state, "kept": self.kept}
+        groups |= {f"mixed:{site}": pieces for site, pieces in self.models.mixed.items()}
+        groups |= {f"broadcast:{group}": pieces for group, pieces in self.models.broadcast.items()}
         values = {
-            "profiles": {site: _profile_header(profile) for site, profile in self.profiles.items()},
+            "profiles": {site: profile_header(profile) for site, profile in self.profiles.items()},
             "partition": self.partition.to_json(),
             "records": self.records,
+            "answered": self.answered,
         }
-        self._files.save(self.round - 1, tensors, values)
+        self._files.save(self.round - 1, named_groups(groups), values)
         self._write_records()
-
-    def _save_run(self) -> None:
-        from shared_components.federation.provenance import provenance
-
-        info = {
-            "job": self.job.to_json(),
-            "method": self.job.method,
-            "arguments": dict(self.job.arguments),
-            "bundle": self.job.bundle,
-            "rounds": self.job.rounds,
-            "sites": self.sites,
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            **provenance(self.job),
-        }
-        write_json(self.folder / "run.json", info)
 
     def _write_records(self) -> None:
         write_text(
@@ -305,171 +341,30 @@ class ServerRunner:
         )
 
     def _record_site(self, site: str, reply: Message) -> dict[str, Any]:
-        header = reply.header
-        record = {
+        sent = Message({}, self.models.of(site), dict(self.models.broadcast))
+        return {
             "kind": "site",
             "round": self.round,
             "site": site,
-            **{key: header[key] for key, good in NOTED.items() if key in header and good(header[key])},
+            **checks.noted(reply.header),
+            "bytes": {"up": self._bytes(reply), "down": self._bytes(sent)},
         }
-        sent = {"pieces": self.models.of(site), **self.models.broadcast}
-        record["bytes"] = {"up": self._bytes(reply.tensors), "down": self._bytes(sent)}
-        return record
 
-    def _bytes(self, tensors: Mapping[str, Pieces]) -> dict[str, int]:
-        sizes = {group: total_bytes(pieces) for group, pieces in tensors.items() if group != "pieces"}
+    def _bytes(self, message: Message) -> dict[str, int]:
+        sizes = {group: total_bytes(pieces) for group, pieces in message.groups.items()}
         for role in (Role.GLOBAL, Role.MIXED):
-            if pieces := self._of_role(tensors.get("pieces", {}), role):
+            if pieces := self._of_role(message.pieces, role):
                 sizes[role.value] = total_bytes(pieces)
         return sizes
 
     def _of_role(self, pieces: Pieces, role: Role) -> Pieces:
         return {name: pieces[name] for name in self.partition.with_roles(role) if name in pieces}
 
-    def _styles(self) -> list | None:
-        styles = [self.profiles[site].style for site in self.sites]
-        return styles if all(styles) else None
-
-    def _message(
-        self, site: str, header: dict[str, Any], tensors: Mapping[str, Pieces] | None = None
-    ) -> Message:
-        common = {
+    def _header(self, site: str) -> dict[str, Any]:
+        return {
             "job": self.job.to_json(),
             "run": self.folder.name,
             "round": self.round,
             "index": self.sites.index(site),
             "sites": len(self.sites),
         }
-        return Message(
-            common | header, {group: pieces for group, pieces in (tensors or {}).items() if pieces}
-        )
-
-
-def open_run(job: Job, root: Path, *, resume: bool) -> Path:
-    """Return the folder of the newest run to resume; without one, or without ``resume``, of a new run.
-
-    A resumed job may change ``rounds`` and how long it waits for whom, and nothing else. ``latest`` beside
-    the runs names the one whose sites enrolled last.
-
-    Raises:
-        FederationError: The newest run was of another job.
-    """
-    jobs = root / job.name
-    newest = newest_run(jobs) if resume else None
-    if newest is None:
-        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        number = 0
-        while (folder := jobs / (f"{stamp}-{number}" if number else stamp)).exists():
-            number += 1
-        folder.mkdir(parents=True)
-        return folder
-    before = json.loads((newest / "run.json").read_text())["job"]
-    now = json.loads(json.dumps(job.to_json()))
-    may_change = {"rounds", "min_sites", "grace_seconds", "longest_wait_seconds"}
-    if changed := [key for key in now if key not in may_change and now[key] != before.get(key)]:
-        raise FederationError(
-            f"{newest} ran with other settings of {', '.join(changed)}; "
-            "put them back to resume, or unset SURGFL_RESUME to start a new run"
-        )
-    return newest
-
-
-def _point_latest_to(folder: Path) -> None:
-    """Let ``latest`` beside the run name it, for people and scripts."""
-    beside = folder.with_name(f".latest.{os.getpid()}")
-    beside.symlink_to(folder.name)
-    os.replace(beside, folder.with_name("latest"))
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _numbers(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(map(_number, value.values()))
-
-
-def _scores(value: Any) -> bool:
-    """Accept ``evaluation.quick``'s form: Dice is a number or None per class, the rest is plain."""
-    if not isinstance(value, Mapping) or not isinstance(value.get("dice", {}), Mapping):
-        return False
-    return all(v is None or _number(v) for v in value.get("dice", {}).values()) and _plain(value)
-
-
-def _plain(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _plain(item) for key, item in value.items())
-    return value is None or isinstance(value, (bool, int, float, str))
-
-
-NOTED: dict[str, Callable[[Any], bool]] = {
-    "samples": _number,
-    "loss": _numbers,
-    "metrics": _scores,
-    "seconds": _numbers,
-    "memory_mb": lambda value: value is None or _number(value),
-}
-"""What a site's reply says in its header for the record, and the form of each."""
-
-
-def _profile(site: str, header: Mapping[str, Any]) -> Profile:
-    style = header.get("style")
-    return Profile(
-        site=site,
-        samples=header["samples"],
-        classes=tuple(header["classes"]),
-        style=(tuple(style[0]), tuple(style[1])) if style else None,
-        text=header.get("text", ""),
-    )
-
-
-def _profile_header(profile: Profile) -> dict[str, Any]:
-    return {
-        "samples": profile.samples,
-        "classes": list(profile.classes),
-        "style": [list(part) for part in profile.style] if profile.style else None,
-        "text": profile.text,
-    }
-
-
-def _check_equal(what: str, values: Mapping[str, Any], where: str) -> None:
-    first_site, first = next(iter(values.items()))
-    for site, value in values.items():
-        if value != first:
-            shown = f" ({_short(first)} and {_short(value)})"
-            raise FederationError(
-                f"{first_site} and {site} differ in their {what}{shown}; make {where} agree"
-            )
-
-
-def _short(value: Any) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, tuple) else f"{len(value)} pieces"
-    return text if len(text) < 120 else f"{text[:117]}..."
-
-
-def _check_equal_to_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -> None:
-    for site, profile in before.items():
-        if now[site].samples != profile.samples or now[site].classes != profile.classes:
-            raise FederationError(
-                f"{site} has other data than when the run began ({now[site].samples} training frames now, "
-                f"{profile.samples} then); restore it to resume, or start a new run"
-            )
-
-
-def _check_pieces(what: str, pieces: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    if missing := [name for name in expected if name not in pieces]:
-        raise RejectedUpdate(f"{len(missing)} of its {what}s are missing, the first is {missing[0]}")
-    if extra := [name for name in pieces if name not in expected]:
-        raise RejectedUpdate(f"it has {what}s that nobody asked for, the first is {extra[0]}")
-    for name, place in expected.items():
-        value = pieces[name]
-        if value.shape != place.shape or value.dtype != place.dtype:
-            raise RejectedUpdate(
-                f"{what} {name} is {value.dtype} {tuple(value.shape)}; it should be {place.dtype} {tuple(place.shape)}"
-            )
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise RejectedUpdate(f"{what} {name} has values that are not finite")
-
-
-def _squared(value: Tensor) -> float:
-    return float(value.square().sum())

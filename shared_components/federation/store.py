@@ -16,29 +16,17 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from shared_components.atomic import atomically
+from shared_components.partition import Pieces
+
 STATE_VARIABLE = "SURGFL_STATE"
 RESUME_VARIABLE = "SURGFL_RESUME"
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that a crash leaves the old file or the new one, never half of one."""
-    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write text beside the file, then rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text)
-    os.replace(beside, path)
-
-
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
     """Write tensors and plain values as one safetensors file, beside and renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    save_file(_apart(tensors), str(beside), metadata={"surgfl": json.dumps(values)})
-    os.replace(beside, path)
+    with atomically(path) as beside:
+        save_file(_apart(tensors), str(beside), metadata={"surgfl": json.dumps(values)})
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -61,10 +49,25 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, values
 
 
-class RoundFiles:
-    """The state after each round in one folder; the newest two are kept.
+def named_groups(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Name the tensors of groups so that one file can hold them: ``group|name``."""
+    return {f"{group}|{name}": value for group, pieces in groups.items() for name, value in pieces.items()}
 
-    Two, because a killed round may have finished at some sites: those train it again from the one before.
+
+def groups_of(tensors: Mapping[str, Tensor]) -> dict[str, Pieces]:
+    """Undo :func:`named_groups`; a group without tensors is not there."""
+    groups: dict[str, Pieces] = {}
+    for name, value in tensors.items():
+        group, _, rest = name.partition("|")
+        groups.setdefault(group, {})[rest] = value
+    return groups
+
+
+class RoundFiles:
+    """The state after each round in one folder; the newest two are kept, whatever their numbers.
+
+    Two, because a killed round may have finished at some sites: those train it again from the one before, which
+    need not be the round before: a site may have been absent for any number of rounds.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,10 +82,11 @@ class RoundFiles:
         return sorted(int(p.stem.removeprefix("round-")) for p in self.folder.glob("round-*.safetensors"))
 
     def save(self, round: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Write the state after a round and drop all but it and the one before."""
+        """Write the state after a round and drop all but it and the newest one before it."""
         save_tensors(self.path(round), tensors, values)
+        before = max((other for other in self.rounds() if other < round), default=None)
         for other in self.rounds():
-            if other not in (round, round - 1):
+            if other not in (round, before):
                 self.path(other).unlink()
 
     def load(self, *, before: int | None = None) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:

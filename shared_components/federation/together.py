@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from shared_components.data.sites import load_site
-from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal
-from shared_components.federation.server import ServerRunner, open_run
+from shared_components.federation.messages import FederationError, Job, SiteRefusal
+from shared_components.federation.protocol import Answers, Ask, drive
+from shared_components.federation.runs import open_run
+from shared_components.federation.server import ServerRunner
 from shared_components.federation.site import SiteRunner
 
 
@@ -16,6 +18,7 @@ def run_together(
     sites: Mapping[str, Path],
     root: Path,
     *,
+    server_data: Path | None = None,
     resume: bool = True,
     told: Callable[[ServerRunner], None] = lambda server: None,
     stop: Callable[[], bool] = lambda: False,
@@ -28,6 +31,7 @@ def run_together(
         job: What to run.
         sites: Every site's site.yaml by name.
         root: Where runs are kept; this one is ``<root>/<job>/<run>``.
+        server_data: The server's own site.yaml, for methods that train there.
         resume: Go on with an unfinished run of the same job.
         told: Called after every round.
         stop: Asked before every batch.
@@ -35,7 +39,23 @@ def run_together(
     Raises:
         FederationError: The job cannot go on; one sentence for a person.
     """
-    server = ServerRunner(job, list(sites), open_run(job, root, resume=resume))
+    server, runners = open_together(job, sites, root, server_data=server_data, resume=resume, stop=stop)
+    drive(server, lambda ask: answer(ask, runners), told=lambda record: told(server))
+    return server
+
+
+def open_together(
+    job: Job,
+    sites: Mapping[str, Path],
+    root: Path,
+    *,
+    server_data: Path | None = None,
+    resume: bool = True,
+    stop: Callable[[], bool] = lambda: False,
+) -> tuple[ServerRunner, dict[str, SiteRunner]]:
+    """Return a run's server and sites without starting them; arguments as in :func:`run_together`."""
+    data = None if server_data is None else lambda job, number: load_site(server_data, name="server")
+    server = ServerRunner(job, list(sites), open_run(job, root, resume=resume), find_data=data)
     if resume:
         server.resume()
     names = server.sites
@@ -45,16 +65,18 @@ def run_together(
         )
         for name in names
     }
-    server.enrolled(_ask("enrol", server.enrol_messages(), runners))
-    while server.round < job.rounds:
-        server.finish_round(_ask("round", server.round_messages(), runners), {})
-        told(server)
-    server.finished(_ask("finish", server.round_messages(), runners))
-    return server
+    return server, runners
 
 
-def _ask(task: str, messages: Mapping[str, Message], runners: Mapping[str, SiteRunner]) -> dict[str, Message]:
+def answer(ask: Ask, runners: Mapping[str, SiteRunner]) -> Answers:
+    """Let every site that is asked answer in turn.
+
+    Raises:
+        FederationError: A site refuses.
+    """
     try:
-        return {name: runners[name].answer(task, message) for name, message in messages.items()}
+        return Answers(
+            {name: runners[name].answer(ask.task, message) for name, message in ask.messages.items()}
+        )
     except SiteRefusal as error:
         raise FederationError(str(error)) from error

@@ -71,7 +71,7 @@ class LocalRound:
         generator, size = self.context.generator, self.settings.batch_size
         for batch in once(self.dataset, batch_size=size, count=count, generator=generator):
             self.stop()
-            yield self._moved(batch)
+            yield self.context.task.draw(self._moved(batch), generator)
 
     def measure(self) -> Extras:
         """Return what the method measures after the local iterations."""
@@ -111,7 +111,7 @@ class LocalRound:
             generator=self.context.generator,
             augment=False,
         )
-        return map(self._moved, stream)
+        return (self.context.task.draw(self._moved(batch), self.context.generator) for batch in stream)
 
     def _drawn(self, iterations: int) -> Iterator[Batch]:
         for batch in batches(
@@ -122,7 +122,7 @@ class LocalRound:
             augment=True,
         ):
             self.stop()
-            yield batch
+            yield self.context.task.draw(batch, self.context.generator)
 
     def _moved(self, batch: Mapping[str, Tensor]) -> Batch:
         where = next(self.network.parameters()).device
@@ -132,3 +132,8 @@ class LocalRound:
 def _key(name: str) -> str | None:
     """Return which optimizer a kept tensor belongs to."""
     return name.removeprefix(OPTIMIZER).partition("/")[0] if name.startswith(OPTIMIZER) else None
+
+
+def memory_of(kept: Mapping[str, Tensor]) -> State:
+    """Return the method's memory of what :meth:`LocalRound.tensors` gave."""
+    return {name.removeprefix(MEMORY): value for name, value in kept.items() if name.startswith(MEMORY)}

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,25 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from shared_components.bundle_config import load_bundle
+from shared_components.data.sites import Site
+from shared_components.federation.locate import find_site
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.progress import progress_line, write_scalars
-from shared_components.federation.server import ServerRunner, open_run
+from shared_components.federation.protocol import Answers, Ask, drive
+from shared_components.federation.runs import open_run
+from shared_components.federation.server import ServerRunner
 from shared_components.federation.store import RESUME_VARIABLE
 from shared_components.flare import last_words, processes, wire
 from shared_components.flare.exchange import Exchange
-from shared_components.flare.places import is_simulator, last_error, runs_folder, workspace_root
+from shared_components.flare.places import (
+    is_simulator,
+    last_error,
+    local_folder,
+    runs_folder,
+    workspace_root,
+)
 from shared_components.method import load_method
+from shared_components.task import check_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +48,8 @@ class FederationController(Controller):
     """Run a job: enrol the sites, send each its own message per round, aggregate, finish, report.
 
     Args:
-        name, bundle, method, arguments, training, rounds, min_sites, grace_seconds, longest_wait_seconds,
-            largest_change, synthetic: see :class:`shared_components.federation.messages.Job`.
+        name, bundle, method, arguments, training, tasks, rounds, min_sites, client_fraction, grace_seconds,
+            longest_wait_seconds, largest_change, synthetic: see :class:`shared_components.federation.messages.Job`.
     """
 
     def __init__(self, **job: Any) -> None:
@@ -79,26 +90,15 @@ class FederationController(Controller):
 
         torch.set_num_threads(1)  # one order of additions, whatever the machine
         self.server = server = self._open(read_job(self.settings), fl_ctx)
-        everybody = len(server.sites)
-        enrolled = self._exchange("enrol", server.enrol_messages(), fl_ctx, abort_signal, needed=everybody)
-        if enrolled.failures:
-            raise FederationError(f"{enrolled.reasons()}; no round was started")
-        server.enrolled(enrolled.replies)
-        while server.round < server.job.rounds:
-            self._one_round(server, fl_ctx, abort_signal)
-        done = self._exchange("finish", server.round_messages(), fl_ctx, abort_signal, needed=server.needed)
-        server.finished(done.replies)
-        if len(done.replies) < server.needed:
-            raise FederationError(f"all rounds are done, but not all sites have finished: {done.reasons()}")
-        for site, reason in done.failures.items():
-            logger.warning("%s has not finished: %s", site, reason)
+        drive(server, lambda ask: self._exchange(ask, fl_ctx, abort_signal), told=self._after_round)
         self._report(server, fl_ctx)
 
     def _open(self, job: Job, fl_ctx: FLContext) -> ServerRunner:
         """Begin a run, or go on with the newest one."""
         folder = open_run(job, runs_folder(fl_ctx), resume=os.environ.get(RESUME_VARIABLE) == "1")
         present = [client.name for client in fl_ctx.get_engine().get_clients()]
-        server = ServerRunner(job, present, folder)
+        find_data = partial(self._find_data, fl_ctx)
+        server = ServerRunner(job, present, folder, find_data=find_data)
         if server.resume():
             if missing := [site for site in server.sites if site not in present]:
                 raise FederationError(
@@ -112,14 +112,15 @@ class FederationController(Controller):
             )
         return server
 
-    def _one_round(self, server: ServerRunner, fl_ctx: FLContext, abort_signal: Signal) -> None:
-        messages = server.round_messages()
-        answers = self._exchange(
-            "round", messages, fl_ctx, abort_signal, needed=server.needed, told=self._tell
-        )
-        record = server.finish_round(answers.replies, answers.failures)
-        self._round_seconds.append(record["seconds_wall"])
-        write_scalars(server.folder / "server" / "tensorboard", record)
+    def _find_data(self, fl_ctx: FLContext, job: Job, number: int) -> Site:
+        """Find the server's own site.yaml, for methods that train at the server."""
+        scenes = runs_folder(fl_ctx) / "scenes" if is_simulator(fl_ctx) else None
+        return find_site("server", local=local_folder(fl_ctx), scenes=scenes, job=job, index=number)
+
+    def _after_round(self, record: dict[str, Any]) -> None:
+        assert self.server is not None
+        self._round_seconds.append(record["seconds_wall"] + record.get("seconds_training", 0.0))
+        write_scalars(self.server.folder / "server" / "tensorboard", record)
 
     def _tell(self, site: str, reply: Message) -> None:
         """Print a site's line as soon as its update is there."""
@@ -131,22 +132,8 @@ class FederationController(Controller):
         logger.info(progress_line(record, rounds=rounds, seconds_left=left))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
 
-    def _exchange(
-        self,
-        task: str,
-        messages: Mapping[str, Message],
-        fl_ctx: FLContext,
-        abort_signal: Signal,
-        *,
-        needed: int,
-        told: Callable[[str, Message], None] | None = None,
-    ) -> Exchange:
+    def _exchange(self, ask: Ask, fl_ctx: FLContext, abort_signal: Signal) -> Answers:
         """Send each site its own message and wait for all, or for enough of them and the grace time.
-
-        Args:
-            task, messages: What to ask, and each site's own message.
-            needed: Answers after which only the grace time is waited for.
-            told: Called with each site's reply as it comes in.
 
         Raises:
             FederationError: FLARE aborted the job meanwhile.
@@ -154,17 +141,17 @@ class FederationController(Controller):
         assert self.server is not None
         job, folder = self.server.job, self.server.folder
         exchange = Exchange(
-            messages,
+            ask.messages,
             started=time.monotonic(),
-            needed=needed,
+            needed=ask.needed,
             grace=job.grace_seconds,
             longest=job.longest_wait_seconds,
         )
-        tasks = {site: self._task(task, message, exchange) for site, message in messages.items()}
+        tasks = {site: self._task(ask.task, message, exchange) for site, message in ask.messages.items()}
         for site, one in tasks.items():
             processes.forget(folder / site)
             self.send(task=one, fl_ctx=fl_ctx, targets=[site])
-        self._wait(exchange, abort_signal, folder, told)
+        self._wait(exchange, abort_signal, folder, self._tell if ask.task == "round" else None)
         self._late = [folder / site for site in exchange.late]
         for one in tasks.values():
             self.cancel_task(one, fl_ctx=fl_ctx)
@@ -172,8 +159,9 @@ class FederationController(Controller):
             note_dead(exchange, folder)
             hint = last_error(exchange.pending[0], fl_ctx) if exchange.pending else ""
             exchange.close("no answer")
-            raise FederationError(f"FLARE ended task {task!r}: {exchange.reasons()}{hint}")
-        return exchange
+            reasons = Answers({}, exchange.failures).reasons()
+            raise FederationError(f"FLARE ended task {ask.task!r}: {reasons}{hint}")
+        return Answers(exchange.replies, exchange.failures)
 
     def _wait(
         self,
@@ -248,7 +236,7 @@ def read_job(settings: Mapping[str, Any]) -> Job:
     """
     try:
         job = Job.from_json(settings)
-        load_bundle(job.bundle, job.training)
+        check_tasks(job.open_bundle().tasks)
         load_method(job.method, **job.arguments)
     except (TypeError, ValueError) as error:
         raise FederationError(f"config_fed_server.json: {error}") from error

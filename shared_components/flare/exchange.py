@@ -57,10 +57,6 @@ class Exchange:
         if now - self._started > self._longest:
             self.close(f"it did not answer within {self._longest:g} s (longest_wait_seconds)")
 
-    def reasons(self) -> str:
-        """Return who has no answer and why, in one line."""
-        return "; ".join(f"{site}: {self.failures[site]}" for site in sorted(self.failures))
-
     def _settle(self, site: str, into: dict, value: object) -> bool:
         with self._lock:
             if site not in self._pending:

@@ -18,7 +18,7 @@ from shared_components.federation.messages import Message
 
 HEADER = "surgfl"
 ERROR = "surgfl_error"
-
+PIECES, GROUP = "pieces", "group:"  # names in a collection: the network's pieces, and of every other group
 
 CHATTY = ("nvflare.app_opt.pt.tensor_downloader", "__main__.ClientTaskWorker")
 
@@ -32,7 +32,8 @@ def register() -> None:
 
 def to_shareable(message: Message) -> Shareable:
     """Wrap a message."""
-    groups = {name: DXO(DataKind.WEIGHTS, data=dict(pieces)) for name, pieces in message.tensors.items()}
+    named = {PIECES: message.pieces} | {f"{GROUP}{name}": pieces for name, pieces in message.groups.items()}
+    groups = {name: DXO(DataKind.WEIGHTS, data=dict(pieces)) for name, pieces in named.items() if pieces}
     return DXO(DataKind.COLLECTION, data=groups, meta={HEADER: json.dumps(message.header)}).to_shareable()
 
 
@@ -46,4 +47,8 @@ def from_wire(shareable: Shareable) -> Message:
     if dxo.data_kind != DataKind.COLLECTION or HEADER not in (dxo.meta or {}):
         raise ValueError(f"a {dxo.data_kind} object without the header {HEADER!r} is no message of this job")
     tensors = {name: dict(group.data) for name, group in dxo.data.items()}
-    return Message(json.loads(dxo.meta[HEADER]), tensors)
+    pieces = tensors.pop(PIECES, {})
+    if odd := sorted(name for name in tensors if not name.startswith(GROUP)):
+        raise ValueError(f"it carries {odd[0]!r}, which is neither pieces nor a group")
+    groups = {name.removeprefix(GROUP): group for name, group in tensors.items()}
+    return Message(json.loads(dxo.meta[HEADER]), pieces, groups)

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from shared_components.bundle_config import bundle_for
-from shared_components.data.sites import load_site
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
-from shared_components.federation.messages import Job
-from shared_components.federation.server import ServerRunner, open_run
-from shared_components.federation.site import SiteRunner
+from shared_components.federation.messages import FederationError, Job, SiteRefusal
+from shared_components.federation.protocol import Answers, conduct
+from shared_components.federation.together import open_together
+from shared_components.method import site_order
 
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
 VIDEOS = {"train": 1, "validation": 1, "test": 1}
@@ -37,37 +37,43 @@ def make_job(method="pfedsis", **changes):
 
 
 class Federation:
-    """A server and its sites, carried by hand."""
+    """A server and its sites in this process; the order of what is asked is the protocol's own."""
 
-    def __init__(self, job: Job, folder: Path, scenes, names, *, resume=False):
-        self.server = ServerRunner(job, names, open_run(job, folder, resume=resume))
-        self.resumed = self.server.resume()
-        names = self.server.sites
-        self.sites = {
-            name: SiteRunner(
-                name, folder=folder, find_site=lambda job, i: load_site(scenes[i], name=names[i])
-            )
-            for name in names
-        }
+    def __init__(self, job: Job, folder: Path, scenes, names, *, resume=False, server_data=None):
+        sites = dict(zip(site_order(names), scenes, strict=False))
+        self.server, self.sites = open_together(job, sites, folder, server_data=server_data, resume=resume)
+        self.resumed = bool(self.server.profiles)
+        self.conversation = conduct(self.server)
+        self.asked = next(self.conversation)
 
-    def ask(self, task, messages):
-        return {name: self.sites[name].answer(task, message) for name, message in messages.items()}
+    def replies(self, names=None):
+        """Let the sites (some of them) answer what is asked now."""
+        messages = {n: m for n, m in self.asked.messages.items() if names is None or n in names}
+        return {name: self.sites[name].answer(self.asked.task, message) for name, message in messages.items()}
+
+    def send(self, replies, failures=None):
+        """Give the server answers and go on to what it asks next."""
+        self.asked = self.conversation.send(Answers(replies, failures or {}))
+        return self.server.last_record if self.server.round else None
 
     def enrol(self):
-        self.server.enrolled(self.ask("enrol", self.server.enrol_messages()))
-
-    def round(self, names=None):
-        messages = self.server.round_messages()
-        return self.ask("round", {n: m for n, m in messages.items() if names is None or n in names})
+        try:
+            self.send(self.replies())
+        except SiteRefusal as error:
+            raise FederationError(str(error)) from error
+        return self
 
     def run(self, until=None):
-        self.enrol()
-        while self.server.round < (until or self.server.job.rounds):
-            self.server.finish_round(self.round(), {})
+        if self.asked.task == "enrol":
+            self.enrol()
+        while self.asked.task == "round" and self.server.round < (until or self.server.job.rounds):
+            self.send(self.replies())
         return self
 
     def finish(self):
-        self.server.finished(self.ask("finish", self.server.round_messages()))
+        assert self.asked.task == "finish"
+        with pytest.raises(StopIteration):
+            self.send(self.replies())
         return self
 
     def weights(self):
@@ -79,7 +85,7 @@ class Federation:
 def federate(tmp_path, scenes):
     """Return a function that makes a federation; its state is under tmp_path unless told otherwise."""
 
-    def make(job=None, *, names=("site-1", "site-2", "site-3"), folder=None, resume=False):
-        return Federation(job or make_job(), folder or tmp_path / "runs", scenes, names, resume=resume)
+    def make(job=None, *, names=("site-1", "site-2", "site-3"), folder=None, **options):
+        return Federation(job or make_job(), folder or tmp_path / "runs", scenes, names, **options)
 
     return make

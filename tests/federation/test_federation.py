@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from shared_components import training as local
@@ -13,8 +14,10 @@ from shared_components.data.sites import load_site, samples
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError
+from shared_components.losses import segmentation_loss
 from shared_components.method import load_method, method_names
 from shared_components.partition import partition_network
+from shared_components.task import make_task
 
 from .conftest import TINY, Federation, make_job
 
@@ -34,7 +37,7 @@ def test_resuming_after_a_killed_round_is_bit_equal(federate, tmp_path, method):
     """Killed in round 1, when one site has already trained it and the server has not aggregated."""
     straight = federate(make_job(method), folder=tmp_path / "a").run()
     broken = federate(make_job(method), folder=tmp_path / "b").run(until=1)
-    broken.round(names=["site-2"])
+    broken.replies(names=["site-2"])
     again = federate(make_job(method), folder=tmp_path / "b", resume=True)
     assert again.resumed and again.server.round == 1
     assert same(straight.weights(), again.run().weights())
@@ -56,14 +59,15 @@ def test_one_site_alone_is_local_training(federate, scenes):
     network = build_network(load_bundle("pvt_fpn").network)
     method = load_method("fedavg")
     partition, optimizer = partition_network(network, method.rule), local.make_optimizer(network, settings)
+    task = make_task("segmentation", classes=site.classes)
     data = SampleDataset(samples(site, "train"), height=32, width=64, site=site)
     network.train()
     for round in range(2):
-        context = local.make_context(settings, round=round, site=0)
+        context = local.make_context(settings, task, round=round, site=0)
         stream = batches(data, batch_size=2, iterations=2, generator=context.generator, augment=True)
         for batch in stream:
             optimizer.zero_grad()
-            context.segmentation(network(batch["image"]), batch["label"]).backward()
+            segmentation_loss(network(batch["image"]), batch["label"]).backward()
             optimizer.step()
     assert partition.pieces
     assert same({f"a/{name}": value for name, value in network.state_dict().items()}, found)
@@ -72,10 +76,10 @@ def test_one_site_alone_is_local_training(federate, scenes):
 def test_local_pieces_never_leave_and_survive_between_rounds(federate):
     federation = federate(make_job(arguments={"ape": False, "sensitivity_images": 2}))
     federation.enrol()
-    replies = federation.round()
+    replies = federation.replies()
     assert all("decoder_personal" not in n for r in replies.values() for n in r.pieces)
-    federation.server.finish_round(replies, {})
-    federation.round()
+    federation.send(replies)
+    federation.replies()
     files = {
         name: federation.sites[name]._files(federation.server.job, federation.server.folder.name)
         for name in replies
@@ -106,7 +110,7 @@ def test_finish_leaves_models_metrics_overlays_and_records(federate):
 def test_a_site_without_the_styles_that_sge_needs_is_told(federate, scenes, tmp_path):
     federation = federate()
     text = scenes[1].read_text()
-    scenes[1].write_text(text + "\npublish: []\n" if "publish" not in text else text.replace("[style]", "[]"))
+    scenes[1].write_text(yaml.safe_dump({**yaml.safe_load(text), "publish": []}))
     try:
         with pytest.raises(FederationError, match="site-2 does not publish 'style'"):
             federation.enrol()
@@ -146,7 +150,7 @@ def test_a_quarantined_frame_is_set_aside_to_the_end(tmp_path):
         width=96,
     )
     path.write_text(path.read_text() + "\nquarantine: 0.2\n")
-    samples(load_site(path), "validation")[2].images[-1].write_bytes(b"not a picture")
+    samples(load_site(path), "validation")[2].images[0].write_bytes(b"not a picture")
     federation = (
         Federation(make_job("fedavg", rounds=1), tmp_path / "runs", [path], ("site-1",)).run().finish()
     )

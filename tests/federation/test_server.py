@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
+from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal
 from shared_components.federation.progress import progress_line
-from shared_components.federation.server import RejectedUpdate
 
 from .conftest import make_job
 
@@ -25,12 +25,11 @@ def round_one(tmp_path_factory, request):
         ("site-1", "site-2", "site-3"),
     )
     federation.enrol()
-    return federation, federation.round()
+    return federation, federation.replies()
 
 
 def changed(reply, *, header=None, **pieces):
-    tensors = {**reply.tensors, "pieces": {**reply.pieces, **pieces}}
-    return Message({**reply.header, **(header or {})}, tensors)
+    return Message({**reply.header, **(header or {})}, {**reply.pieces, **pieces}, reply.groups)
 
 
 NAME = "head_global.bias"
@@ -50,7 +49,7 @@ def test_an_honest_update_passes(round_one):
         ({NAME: torch.zeros(5)}, r"torch.float32 \(5,\); it should be torch.float32 \(4,\)"),
         ({NAME: torch.zeros(4, dtype=torch.float64)}, "float64"),
         ({"extra": torch.zeros(1)}, "nobody asked for, the first is extra"),
-        ({"header": {"round": 7}}, "it is of round 7, this is round 0"),
+        ({"header": {"round": 7}}, "it is of round 8, this is round 1"),
         ({"header": {"samples": 0}}, "0 samples"),
         ({"header": {"samples": 10**9}}, "enrolled with 4"),
         ({"header": {"samples": float("nan")}}, "nan samples"),
@@ -60,6 +59,8 @@ def test_an_honest_update_passes(round_one):
         ({"header": {"metrics": {"dice": {"mean": "high"}}}}, "its metrics has an odd form"),
         ({"header": {"metrics": [1]}}, "its metrics has an odd form"),
         ({"header": {"seconds": None}}, "its seconds has an odd form: None"),
+        ({"header": {"loss": {"segmentation": float("nan")}}}, "its loss has an odd form"),
+        ({"header": {"metrics": {"rmse": {"mean": float("inf")}}}}, "its metrics has an odd form"),
     ],
 )
 def test_a_bad_update_is_rejected_with_its_reason(round_one, change, words):
@@ -72,21 +73,22 @@ def test_missing_pieces_and_undeclared_extras_are_rejected(round_one):
     federation, replies = round_one
     pieces = {n: v for n, v in replies["site-1"].pieces.items() if n != NAME}
     with pytest.raises(RejectedUpdate, match=r"1 of its pieces are missing, the first is head_global\.bias"):
-        federation.server.check_update("site-1", Message(replies["site-1"].header, {"pieces": pieces}))
+        federation.server.check_update("site-1", Message(replies["site-1"].header, pieces))
     with pytest.raises(RejectedUpdate, match="extras"):
-        tensors = {**replies["site-1"].tensors, "images": {"x": torch.zeros(1)}}
-        federation.server.check_update("site-1", Message(replies["site-1"].header, tensors))
+        groups = {**replies["site-1"].groups, "images": {"x": torch.zeros(1)}}
+        reply = Message(replies["site-1"].header, replies["site-1"].pieces, groups)
+        federation.server.check_update("site-1", reply)
 
 
 def test_odd_headers_reject_a_site_and_do_not_end_the_round(federate):
     """They are read for the progress line before the update is checked."""
     federation = federate(make_job("fedavg", min_sites=2))
     federation.enrol()
-    replies = federation.round()
+    replies = federation.replies()
     replies["site-2"] = changed(replies["site-2"], header={"loss": 3, "metrics": {"dice": 1}, "seconds": []})
     record = federation.server.note_reply("site-2", replies["site-2"])
     assert "site-2" in progress_line(record, rounds=2, seconds_left=None)
-    assert [r["site"] for r in federation.server.finish_round(replies, {})["rejected"]] == ["site-2"]
+    assert [r["site"] for r in federation.send(replies)["rejected"]] == ["site-2"]
 
 
 def test_latest_names_the_run_whose_sites_enrolled_last(federate, tmp_path):
@@ -103,9 +105,9 @@ def test_latest_names_the_run_whose_sites_enrolled_last(federate, tmp_path):
 def test_a_round_survives_a_bad_update_and_records_it(federate):
     federation = federate(make_job("fedavg", min_sites=2))
     federation.enrol()
-    replies = federation.round()
+    replies = federation.replies()
     replies["site-2"] = changed(replies["site-2"], **{NAME: torch.full((4,), float("nan"))})
-    record = federation.server.finish_round(replies, {})
+    record = federation.send(replies)
     assert record["rejected"] == [
         {"site": "site-2", "reason": f"piece {NAME} has values that are not finite"}
     ]
@@ -116,25 +118,25 @@ def test_a_round_survives_a_bad_update_and_records_it(federate):
 def test_too_few_updates_end_the_job_with_every_reason(federate):
     federation = federate(make_job("fedavg"))
     federation.enrol()
-    replies = federation.round(names=["site-1", "site-3"])
+    replies = federation.replies(names=["site-1", "site-3"])
     with pytest.raises(FederationError, match="2 valid updates and needs 3: site-2: it did not answer"):
-        federation.server.finish_round(replies, {"site-2": "it did not answer"})
+        federation.send(replies, {"site-2": "it did not answer"})
 
 
 def test_sites_with_other_class_maps_are_both_named(federate):
     federation = federate(make_job("fedavg"))
-    replies = federation.ask("enrol", federation.server.enrol_messages())
-    replies["site-3"].header["classes"] = ["background", "shaft", "manipulator"]
-    with pytest.raises(FederationError, match="site-1 and site-3 differ in their class map"):
-        federation.server.enrolled(replies)
+    replies = federation.replies()
+    replies["site-3"].header["card"]["outputs"] = ["background", "shaft", "manipulator"]
+    with pytest.raises(FederationError, match=r"site-1 and site-3 differ in their task .*manipulator"):
+        federation.send(replies)
 
 
 def test_a_missing_enrolment_is_named(federate):
     federation = federate(make_job("fedavg"))
-    replies = federation.ask("enrol", federation.server.enrol_messages())
+    replies = federation.replies()
     del replies["site-2"]
     with pytest.raises(FederationError, match="site-2 did not enrol"):
-        federation.server.enrolled(replies)
+        federation.send(replies)
 
 
 def test_job_refuses_unknown_keys_and_no_rounds():
@@ -149,7 +151,7 @@ def test_a_job_or_run_cannot_choose_where_a_site_writes(name, federate):
     with pytest.raises(ValueError, match="is no folder name"):
         dataclasses.replace(make_job(), name=name)
     federation = federate(make_job("fedavg"))
-    message = federation.server.enrol_messages()["site-1"]
+    message = federation.asked.messages["site-1"]
     message.header["run"] = name
     with pytest.raises(SiteRefusal, match=r"site-1.*is no folder name"):
         federation.sites["site-1"].answer("enrol", message)

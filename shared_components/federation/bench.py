@@ -1,0 +1,105 @@
+"""What one task at a site works with: its data, the bundle's network, the method, what it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from shared_components import machine
+from shared_components.bundle_config import Bundle, build_network
+from shared_components.checkpoints import load_encoder, save_weights
+from shared_components.data.dataset import SampleDataset
+from shared_components.data.sites import Sample, Site
+from shared_components.federation.messages import Job
+from shared_components.method import Method, State, load_method
+from shared_components.partition import Partition, partition_network
+from shared_components.task import Scores, Task, choose_task
+
+
+@dataclass
+class Workbench:
+    """One task's tools, built anew for every task (a simulator's task is a new process)."""
+
+    site: Site
+    bundle: Bundle
+    task: Task
+    method: Method
+    network: nn.Module
+    partition: Partition
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the network's input."""
+        return self.bundle.training.height, self.bundle.training.width
+
+    def dataset(self, chosen: Sequence[Sample]) -> SampleDataset:
+        """Return samples at the network's size."""
+        height, width = self.size
+        return SampleDataset(chosen, height=height, width=width, site=self.site)
+
+    @contextmanager
+    def deployed(self, memory: State) -> Iterator[None]:
+        """Let the network be the model that the site would use, for as long as this lasts."""
+        if self.method.deploy is None:
+            yield
+            return
+        own = {name: value.clone() for name, value in self.network.state_dict().items()}
+        self.network.load_state_dict(self.method.deploy(own, memory))
+        try:
+            yield
+        finally:
+            self.network.load_state_dict(own)
+
+    def save_model(self, path: Path, *, name: str, round: int, scores: Scores) -> None:
+        """Write the network's weights, with what they are in the header.
+
+        Args:
+            path: The file.
+            name: The federation's name of the site.
+            round: Rounds trained before.
+            scores: On validation.
+        """
+        metric = self.task.metrics[0].name
+        notes = notes_of(self.bundle, self.method.name, self.task) | {
+            "site": name,
+            "round": str(round),
+            f"validation_{metric}": str((scores.get(metric) or {}).get("mean")),
+        }
+        save_weights(path, self.network.state_dict(), notes)
+
+
+def notes_of(bundle: Bundle, method: str, task: Task) -> dict[str, str]:
+    """Return what a checkpoint's header says of its origin, its task and its input size."""
+    card, training = task.card, bundle.training
+    notes = {
+        "bundle": bundle.name,
+        "method": method,
+        "task": card.kind,
+        "outputs": ",".join(card.outputs),
+        "height": str(training.height),
+        "width": str(training.width),
+    }
+    return notes | ({"classes": notes["outputs"]} if card.kind == "segmentation" else {})
+
+
+def build_bench(job: Job, site: Site, *, encoder_weights: Path | None = None) -> Workbench:
+    """Build a task's tools; the network starts from the training's seed alone.
+
+    Raises:
+        ValueError: The job or the site names something that does not exist or does not fit.
+    """
+    bundle = job.open_bundle()
+    method = load_method(job.method, **job.arguments)
+    task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
+    # one seed for all sites: where nothing is sent (LOCAL pieces), sites still start from one model
+    torch.manual_seed(bundle.training.seed)
+    network = build_network(bundle.network, out_channels=task.channels)
+    if encoder_weights:
+        load_encoder(network, encoder_weights)
+    network.to(machine.device())
+    return Workbench(site, bundle, task, method, network, partition_network(network, method.rule))

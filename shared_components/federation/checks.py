@@ -1,0 +1,161 @@
+"""What of a site's reply may be aggregated or recorded, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shared_components.federation.messages import Message
+from shared_components.method import CheckExtra
+from shared_components.partition import Pieces
+
+
+class RejectedUpdate(ValueError):
+    """An update that must not be aggregated; the message is the reason."""
+
+
+def check_header(header: Mapping[str, Any], *, round: int, largest_samples: int) -> int:
+    """Return the samples that a reply reports.
+
+    Args:
+        header: The reply's.
+        round: The round under way.
+        largest_samples: What the site enrolled with.
+
+    Raises:
+        RejectedUpdate: It is of another round, its sample count is wrong, or a value for the record has an odd form.
+    """
+    if header.get("round") != round:
+        raise RejectedUpdate(f"it is of round {_counted(header.get('round'))}, this is round {round + 1}")
+    samples = header.get("samples")
+    if type(samples) is not int or not 0 < samples <= largest_samples:
+        raise RejectedUpdate(f"it reports {samples!r} samples; the site enrolled with {largest_samples}")
+    if odd := [key for key, well_formed in NOTED.items() if key in header and not well_formed(header[key])]:
+        raise RejectedUpdate(f"its {odd[0]} has an odd form: {header[odd[0]]!r:.80}")
+    return samples
+
+
+def check_pieces(pieces: Pieces, sent: Pieces, *, largest_change: float) -> None:
+    """Refuse pieces that are missing, undeclared, misshapen, not finite or too far from what was sent.
+
+    Raises:
+        RejectedUpdate: The sentence names the first such piece, or how far the update went.
+    """
+    _same_names(pieces, sent)
+    for name, place in sent.items():
+        value = pieces[name]
+        if value.shape != place.shape or value.dtype != place.dtype:
+            raise RejectedUpdate(
+                f"piece {name} is {value.dtype} {tuple(value.shape)}; it should be {place.dtype} {tuple(place.shape)}"
+            )
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise RejectedUpdate(f"piece {name} has values that are not finite")
+    change = math.sqrt(sum(_squared(pieces[n].double() - sent[n].double()) for n in sent))
+    limit = largest_change * (1 + math.sqrt(sum(_squared(value.double()) for value in sent.values())))
+    if not change <= limit:
+        raise RejectedUpdate(
+            f"it moved the weights by {change:.3g}; the job allows {limit:.3g} (largest_change)"
+        )
+
+
+def check_extras(
+    groups: Mapping[str, Pieces], expected: Mapping[str, CheckExtra], shared: Pieces, *, method: str
+) -> None:
+    """Refuse groups that the method does not declare, or whose tensors it does not accept.
+
+    Raises:
+        RejectedUpdate: The sentence names the group.
+    """
+    if set(groups) != set(expected):
+        raise RejectedUpdate(f"it carries the extras {sorted(groups)}; {method} has {sorted(expected)}")
+    for group, pieces in groups.items():
+        if any(not bool(torch.isfinite(value).all()) for value in pieces.values()):
+            raise RejectedUpdate(f"its {group} has values that are not finite")
+        try:
+            expected[group](pieces, shared)
+        except ValueError as error:
+            raise RejectedUpdate(f"its {group}: {error}") from error
+
+
+def check_model(reply: Message, group: str, expected: Mapping[str, Tensor] | None) -> Pieces:
+    """Return the whole model that a consenting site gives at the finish.
+
+    Args:
+        reply: The site's.
+        group: Name of the model's group.
+        expected: Another site's model of the same task, whose names and shapes it must have.
+
+    Raises:
+        RejectedUpdate: It differs, or is not finite.
+    """
+    model = reply.groups[group]
+    for name, value in model.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise RejectedUpdate(f"its model's {name} has values that are not finite")
+    if expected is not None and {n: v.shape for n, v in model.items()} != {
+        n: v.shape for n, v in expected.items()
+    }:
+        raise RejectedUpdate("its model has other tensors than the models of the other sites with its task")
+    return model
+
+
+def noted(header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a header goes into the record; what has an odd form is left out."""
+    return {key: header[key] for key, good in NOTED.items() if key in header and good(header[key])}
+
+
+def _same_names(pieces: Pieces, sent: Pieces) -> None:
+    if missing := [name for name in sent if name not in pieces]:
+        raise RejectedUpdate(f"{len(missing)} of its pieces are missing, the first is {missing[0]}")
+    if extra := [name for name in pieces if name not in sent]:
+        raise RejectedUpdate(f"it has pieces that nobody asked for, the first is {extra[0]}")
+
+
+def _squared(value: Tensor) -> float:
+    return float(value.square().sum())
+
+
+def _counted(round: object) -> object:
+    """People count rounds from 1."""
+    return round + 1 if type(round) is int else round
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_number, value.values()))
+
+
+def _scores(value: Any) -> bool:
+    """Accept the form of ``evaluation.quick``: of each metric a number or None per output, and few plain values."""
+    if not isinstance(value, Mapping) or not _plain(value):
+        return False
+    if any(not isinstance(item, Mapping) and key not in UNSCORED for key, item in value.items()):
+        return False
+    metrics = [item for item in value.values() if isinstance(item, Mapping) and "mean" in item]
+    return all(number is None or _number(number) for metric in metrics for number in metric.values())
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _plain(item) for key, item in value.items())
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+UNSCORED = frozenset({"frames", "policy"})
+"""What stands among scores and is no metric."""
+
+NOTED: dict[str, Callable[[Any], bool]] = {
+    "samples": _number,
+    "loss": _numbers,
+    "metrics": _scores,
+    "seconds": _numbers,
+    "memory_mb": lambda value: value is None or _number(value),
+}
+"""What a site's reply says in its header for the record, and the form of each."""

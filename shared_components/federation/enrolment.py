@@ -1,0 +1,113 @@
+"""What sites say of themselves at enrolment, and whether they fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shared_components.data.profile_items import check_item
+from shared_components.federation.messages import FederationError
+from shared_components.method import Method, Profile
+from shared_components.task import Card
+
+
+def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
+    """Read a site's profile from a reply's header or a saved state.
+
+    Raises:
+        FederationError: It is malformed.
+    """
+    samples, fixed = header.get("samples"), header.get("fixed", "")
+    items = header.get("items", {})
+    if type(samples) is not int or samples < 1:
+        raise FederationError(
+            f"{site} enrols with {samples!r} training samples; a whole number from 1 on is due"
+        )
+    if not isinstance(items, Mapping) or not isinstance(fixed, str):
+        raise FederationError(f"{site} enrols with a malformed profile; use one version of surgfl everywhere")
+    try:
+        card = Card.from_json(header.get("card") or {})
+        for name, value in items.items():
+            check_item(name, value)
+    except ValueError as error:
+        raise FederationError(f"{site}: {error}") from error
+    return Profile(site=site, samples=samples, card=card, items=dict(items), fixed=fixed)
+
+
+def profile_header(profile: Profile) -> dict[str, Any]:
+    """Undo :func:`profile_of`."""
+    return {
+        "samples": profile.samples,
+        "card": profile.card.to_json(),
+        "items": dict(profile.items),
+        "fixed": profile.fixed,
+    }
+
+
+def check_together(
+    method: Method, profiles: Mapping[str, Profile], partitions: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> None:
+    """Refuse sites that do not fit together or to the method.
+
+    Raises:
+        FederationError: They differ in task, in the network's pieces or in its FIXED weights, or the method is not
+            for such a task.
+    """
+    for site, profile in profiles.items():
+        if refusal := wrong_kind(method, profile.card):
+            raise FederationError(f"{site}: {refusal}")
+    if not method.multi_task:
+        cards = {site: profile.card for site, profile in profiles.items()}
+        _check_equal("task", cards, "task and classes in site.yaml")
+    _check_equal("network partition", partitions, "the version of surgfl and of the bundle")
+    hashes = {site: profile.fixed for site, profile in profiles.items()}
+    _check_equal("fixed weights", hashes, "the file of the encoder's weights, which is not trained,")
+
+
+def wrong_kind(method: Method, card: Card) -> str:
+    """Say why a method is not for a task; nothing where it is."""
+    if method.kinds is None or card.kind in method.kinds:
+        return ""
+    return (
+        f"{method.name} is for {' and '.join(method.kinds)}, and the site's task is {card.kind}; "
+        "choose another method or task"
+    )
+
+
+def check_as_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -> None:
+    """Refuse a resume with other data.
+
+    Raises:
+        FederationError: A site has other training samples, another task or other FIXED weights than at the start.
+    """
+    for site, profile in before.items():
+        if now[site].card != profile.card:
+            raise FederationError(
+                f"{site} has another task than when the run began ({now[site].card} now, {profile.card} then); "
+                "restore it to resume, or start a new run"
+            )
+        if now[site].samples != profile.samples:
+            raise FederationError(
+                f"{site} has other data than when the run began ({now[site].samples} training frames now, "
+                f"{profile.samples} then); restore it to resume, or start a new run"
+            )
+        if now[site].fixed != profile.fixed:
+            raise FederationError(
+                f"{site} has other fixed weights than when the run began; restore the file of the encoder's weights "
+                "to resume, or start a new run"
+            )
+
+
+def _check_equal(what: str, values: Mapping[str, Any], where: str) -> None:
+    first_site, first = next(iter(values.items()))
+    for site, value in values.items():
+        if value != first:
+            shown = f" ({_short(first)} and {_short(value)})"
+            raise FederationError(
+                f"{first_site} and {site} differ in their {what}{shown}; make {where} agree"
+            )
+
+
+def _short(value: Any) -> str:
+    text = str(value) if isinstance(value, (str, Card)) else f"{len(value)} pieces"
+    return text if len(text) < 120 else f"{text[:117]}..."

@@ -1,0 +1,80 @@
+"""The order of a federation, once: enrol, rounds, finish. FLARE, the in-process runner and tests drive it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared_components.federation.messages import FederationError, Message
+from shared_components.federation.server import ServerRunner
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A task, every asked site's own message, and how many answers are enough."""
+
+    task: str  # enrol, round or finish
+    messages: dict[str, Message]
+    needed: int
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came back: a reply or a reason per site that was asked."""
+
+    replies: Mapping[str, Message]
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+    def reasons(self) -> str:
+        """Return who has no answer and why, in one line."""
+        return "; ".join(f"{site}: {self.failures[site]}" for site in sorted(self.failures))
+
+
+Conversation = Generator[Ask, Answers, None]
+
+
+def conduct(server: ServerRunner) -> Conversation:
+    """Yield what to ask and take the answers, from enrolment (also after a resume) to the last delivery.
+
+    Raises:
+        FederationError: The job cannot go on; one sentence for a person.
+    """
+    enrolled = yield Ask("enrol", server.enrol_messages(), len(server.sites))
+    if enrolled.failures:
+        raise FederationError(f"{enrolled.reasons()}; no round was started")
+    server.enrolled(enrolled.replies)
+    while server.round < server.job.rounds:
+        messages = server.round_messages()
+        answers = yield Ask("round", messages, server.needed(messages))
+        server.finish_round(answers.replies, answers.failures)
+    messages = server.finish_messages()
+    done = yield Ask("finish", messages, server.needed(messages))
+    server.finished(done.replies, done.failures)
+    if len(done.replies) < server.needed(messages):
+        raise FederationError(f"all rounds are done, but not all sites have finished: {done.reasons()}")
+
+
+def drive(
+    server: ServerRunner,
+    exchange: Callable[[Ask], Answers],
+    *,
+    told: Callable[[dict[str, Any]], None] = lambda record: None,
+) -> None:
+    """Carry a conversation to its end.
+
+    Args:
+        server: The run.
+        exchange: Sends what is asked and returns the answers.
+        told: Called after every round with the record of its aggregation.
+    """
+    conversation = conduct(server)
+    ask = next(conversation)
+    while True:
+        before = server.round
+        try:
+            ask = conversation.send(exchange(ask))
+        except StopIteration:
+            return
+        if server.round > before:
+            told(server.last_record)

@@ -1,0 +1,66 @@
+"""Folders of runs: a new one, the newest to resume, and the one that people mean."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shared_components.federation.messages import FederationError, Job
+from shared_components.federation.store import newest_run
+
+MAY_CHANGE = frozenset({"rounds", "min_sites", "grace_seconds", "longest_wait_seconds"})
+"""What a resumed job may say otherwise than when it began."""
+
+
+def open_run(job: Job, root: Path, *, resume: bool) -> Path:
+    """Return the folder of the newest run to resume; without one, or without ``resume``, of a new run.
+
+    ``latest`` beside the runs names the one whose sites enrolled last.
+
+    Raises:
+        FederationError: The newest run was of another job.
+    """
+    jobs = root / job.name
+    newest = newest_run(jobs) if resume else None
+    if newest is None:
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        number = 0
+        while (folder := jobs / (f"{stamp}-{number}" if number else stamp)).exists():
+            number += 1
+        folder.mkdir(parents=True)
+        return folder
+    before = json.loads((newest / "run.json").read_text())["job"]
+    now = json.loads(json.dumps(job.to_json()))
+    if changed := [key for key in now if key not in MAY_CHANGE and now[key] != before.get(key)]:
+        raise FederationError(
+            f"{newest} ran with other settings of {', '.join(changed)}; "
+            "put them back to resume, or unset SURGFL_RESUME to start a new run"
+        )
+    return newest
+
+
+def point_latest_to(folder: Path) -> None:
+    """Let ``latest`` beside the run name it, for people and scripts."""
+    beside = folder.with_name(f".latest.{os.getpid()}")
+    beside.symlink_to(folder.name)
+    os.replace(beside, folder.with_name("latest"))
+
+
+def describe(job: Job, sites: list[str], tasks: dict[str, Any]) -> dict[str, Any]:
+    """Return what run.json says: the job, its sites and their tasks, and where the numbers come from."""
+    from shared_components.federation.provenance import provenance
+
+    return {
+        "job": job.to_json(),
+        "method": job.method,
+        "arguments": dict(job.arguments),
+        "bundle": job.bundle,
+        "rounds": job.rounds,
+        "sites": sites,
+        **tasks,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance(job),
+    }

@@ -1,0 +1,288 @@
+"""What a running federation offers beside rounds of averaging: absences, a fraction of the sites, profile items that
+may be refused, a server that trains, and the model that an outsider gets."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from shared_components.checkpoints import load_metadata
+from shared_components.federation import bench as bench_side
+from shared_components.federation import server as server_side
+from shared_components.federation.messages import FederationError, SiteRefusal
+from shared_components.method import Method, load_method
+from shared_components.partition import Role, cut
+
+from .conftest import make_job
+
+SITES = ("site-1", "site-2", "site-3")
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """Return a function that lets both sides use FedAvg with some fields replaced."""
+
+    def replace(**fields) -> Method:
+        method = dataclasses.replace(load_method("fedavg"), **fields)
+        for side in (server_side, bench_side):
+            monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
+        return method
+
+    return replace
+
+
+def rewritten(path, folder, **changes):
+    """Copy a site.yaml with other values; its data stay where they are."""
+    config = yaml.safe_load(path.read_text())
+    config |= {"root": str(path.parent / config["root"])} | changes
+    folder.mkdir(parents=True)
+    (folder / "site.yaml").write_text(yaml.safe_dump(config))
+    return folder / "site.yaml"
+
+
+# ---- absences
+
+
+def skip_round_one(federation):
+    """Let site-2 answer round 0, miss round 1 and be asked for round 2."""
+    federation.enrol()
+    federation.send(federation.replies())
+    federation.send(federation.replies(["site-1", "site-3"]), {"site-2": "its line was down"})
+    return federation
+
+
+@pytest.mark.parametrize("method", ["fedper", "ditto"])
+def test_a_site_that_was_absent_keeps_what_is_its_own_when_a_round_is_asked_again(federate, method):
+    """It answers rounds 0 and 2, the server dies before it aggregates round 2, and asks it once more."""
+    job = make_job(method, rounds=3, min_sites=2)
+    first = skip_round_one(federate(job)).replies(["site-2"])["site-2"]
+    again = federate(job, resume=True).enrol()
+    assert again.server.round == 2
+    second = again.replies(["site-2"])["site-2"]
+    assert same(first.pieces, second.pieces) and first.header["metrics"] == second.header["metrics"]
+    best = again.sites["site-2"]._files(job, again.server.folder.name).load()[2]["best"]
+    assert best  # what it had found before its absence is not forgotten
+
+
+def test_a_site_whose_state_is_gone_refuses_instead_of_beginning_anew(federate):
+    federation = skip_round_one(federate(make_job("fedper", rounds=3, min_sites=2)))
+    for path in (federation.server.folder / "site-2").glob("round-*.safetensors"):
+        path.unlink()
+    with pytest.raises(SiteRefusal, match=r"site-2: its state of round 1 is gone from .*put the folder back"):
+        federation.replies(["site-2"])
+
+
+def test_an_older_state_than_the_one_that_counted_is_refused_too(federate):
+    federation = federate(make_job("fedper", rounds=3)).run(until=2)
+    (federation.server.folder / "site-2" / "round-00001.safetensors").unlink()
+    with pytest.raises(SiteRefusal, match="its state of round 2 is gone"):
+        federation.replies(["site-2"])
+
+
+# ---- a fraction of the sites
+
+
+def test_a_round_asks_a_fraction_of_the_sites_and_the_same_ones_after_a_resume(federate, tmp_path):
+    job = make_job("fedavg", rounds=4, client_fraction=0.5)
+    straight = federate(job, folder=tmp_path / "a").run()
+    drawn = [record["drawn"] for record in straight.server.records if record["kind"] == "aggregation"]
+    assert all(len(sites) == 2 for sites in drawn) and len(set(map(tuple, drawn))) > 1  # ceil(0.5 x 3)
+    federate(job, folder=tmp_path / "b").run(until=2).replies([])
+    again = federate(job, folder=tmp_path / "b", resume=True).run()
+    assert same(straight.weights(), again.weights())
+    asked = [r["site"] for r in straight.server.records if r["kind"] == "site" and r["round"] == 0]
+    assert asked == drawn[0]
+    straight.finish()  # the last delivery is for everybody
+    assert all((straight.server.folder / site / "model.safetensors").is_file() for site in SITES)
+
+
+def test_the_whole_fraction_asks_everybody_and_says_nothing_of_a_draw():
+    job = make_job("fedavg")
+    assert job.drawn(SITES, 3, seed=1) == list(SITES)
+    assert job.drawn(SITES, 3, seed=1) == dataclasses.replace(job, client_fraction=0.9).drawn(SITES, 3, 1)
+
+
+def test_a_method_gets_as_many_sites_as_it_needs():
+    job = make_job("fedavg", client_fraction=0.01)
+    assert len(job.drawn([f"s{i}" for i in range(9)], 0, seed=1)) == 1
+    assert len(job.drawn([f"s{i}" for i in range(9)], 0, seed=1, least=4)) == 4
+
+
+def test_every_site_has_its_turn():
+    job = make_job("fedavg", client_fraction=0.25)
+    names = [f"s{i}" for i in range(8)]
+    turns = [name for round in range(200) for name in job.drawn(names, round, seed=2022)]
+    assert all(30 <= turns.count(name) <= 75 for name in names)  # 50 each on average
+
+
+@pytest.mark.parametrize("value", [0, -0.5, 1.5, float("nan"), True, "half"])
+def test_a_fraction_that_is_none_is_refused(value):
+    with pytest.raises(ValueError, match=r"client_fraction is .*; write a number above 0, at most 1"):
+        make_job("fedavg", client_fraction=value)
+
+
+# ---- profile items
+
+
+def test_an_item_that_a_site_refuses_is_none_for_all_and_the_others_are_there(
+    play, federate, scenes, tmp_path
+):
+    seen = []
+
+    def objective(network, batch, context):
+        seen.append(context.items)
+        return load_method("fedavg").objective(network, batch, context)
+
+    play(may_share=frozenset({"style", "text"}), objective=objective)
+    open_site = rewritten(scenes[0], tmp_path / "open", publish=["style", "text"])
+    closed = rewritten(scenes[1], tmp_path / "closed", publish=[])
+    from .conftest import Federation
+
+    Federation(make_job("fedavg", rounds=1), tmp_path / "runs", [open_site, closed], ("a", "b")).run()
+    style, text = seen[0]["style"], seen[0]["text"]
+    assert style[1] is None and text[1] is None and text[0].startswith("synthetic")
+    assert [len(row) for row in style[0]] == [3, 3] and all(0 <= v <= 1 for row in style[0] for v in row)
+
+
+def test_what_no_method_asks_for_is_not_sent(federate):
+    assert all(
+        "items" in r.header and not r.header["items"] for r in federate(make_job("fedavg")).replies().values()
+    )
+
+
+@pytest.mark.parametrize("value", [[[0.5] * 3], [[0.5, 0.5, float("nan")]] * 2, "grey", {"patient": 1}])
+def test_an_item_of_another_form_ends_the_enrolment(federate, value):
+    federation = federate(make_job())
+    replies = federation.replies()
+    replies["site-2"].header["items"]["style"] = value
+    with pytest.raises(FederationError, match="site-2: profile item 'style' should be six numbers"):
+        federation.send(replies)
+
+
+# ---- what a method is for
+
+
+def test_a_method_for_another_kind_of_task_refuses_by_one_sentence(play, federate):
+    play(kinds=("depth",))
+    with pytest.raises(FederationError, match="fedavg is for depth, and the site's task is segmentation"):
+        federate(make_job("fedavg")).enrol()
+
+
+# ---- a server that trains
+
+
+def fine_tune(work, result):
+    """Train the averaged model on the server's frames, and count the rounds in the memory."""
+    losses = work.train()
+    done = work.context.memory.get("rounds", torch.tensor(0))
+    work.context.memory["rounds"] = done + 1
+    shared = cut(work.network.state_dict(), work.partition, Role.GLOBAL)
+    return dataclasses.replace(result, models=dataclasses.replace(result.models, shared=shared)), losses
+
+
+def test_a_server_trains_with_the_tools_of_a_site_and_goes_on_bit_equal_after_a_kill(
+    play, federate, scenes, tmp_path
+):
+    play(server_update=fine_tune)
+    job = make_job("fedavg", rounds=3)
+
+    def options(name):
+        return {"names": ("site-1", "site-2"), "folder": tmp_path / name, "server_data": scenes[2]}
+
+    straight = federate(job, **options("a")).run()
+    federate(job, **options("b")).run(until=1).replies()  # killed when all sites have trained round 1
+    again = federate(job, **options("b"), resume=True).run()
+    assert same(straight.weights(), again.weights())
+    assert straight.server.kept["memory/rounds"] == 3
+    assert any(name.startswith("optimizer:") for name in straight.server.kept)
+    record = straight.server.last_record
+    assert record["loss"]["segmentation"] > 0 and record["seconds_training"] > 0
+
+
+def test_the_servers_training_changes_what_sites_receive(play, federate, scenes, tmp_path):
+    job = make_job("fedavg", rounds=1)
+    plain = federate(job, folder=tmp_path / "a", names=("site-1", "site-2")).run()
+    play(server_update=fine_tune)
+    trained = federate(job, folder=tmp_path / "b", names=("site-1", "site-2"), server_data=scenes[2]).run()
+    assert not same(plain.weights(), trained.weights())
+
+
+def test_a_server_without_data_says_so(play, federate):
+    play(server_update=fine_tune)
+    with pytest.raises(FederationError, match="trains at the server, and this one has no data"):
+        federate(make_job("fedavg", rounds=1)).run()
+
+
+# ---- the outsider's model
+
+
+def outsider_of(federation):
+    record = next(r for r in reversed(federation.server.records) if r["kind"] == "outsider")
+    return record, federation.server.folder / "server" / "model.safetensors"
+
+
+def test_where_all_is_global_the_outsider_gets_what_everybody_has(federate, scenes, tmp_path):
+    from .conftest import Federation
+
+    closed = [rewritten(path, tmp_path / f"c{i}", publish=["style"]) for i, path in enumerate(scenes)]
+    federation = Federation(make_job("fedavg", rounds=1), tmp_path / "runs", closed, SITES).run().finish()
+    record, path = outsider_of(federation)
+    assert same(load_file(path), federation.server.models.shared) and record["sites"] == []
+    assert load_metadata(path)["bundle"] == "pvt_fpn" and load_metadata(path)["task"] == "segmentation"
+
+
+def test_of_personal_models_the_outsider_gets_the_mean_of_those_that_consent(scenes, tmp_path):
+    """FedPer: site-3 does not consent; the other two have 4 frames each, so that the mean is plain."""
+    from .conftest import Federation
+
+    files = [
+        rewritten(path, tmp_path / f"c{i}", publish=["model"] if i < 2 else [])
+        for i, path in enumerate(scenes)
+    ]
+    federation = Federation(make_job("fedper", rounds=1), tmp_path / "runs", files, SITES).run().finish()
+    record, path = outsider_of(federation)
+    own = [load_file(federation.server.folder / site / "model.safetensors") for site in SITES[:2]]
+    for name, value in load_file(path).items():
+        expected = ((own[0][name].double() + own[1][name].double()) / 2).float()
+        torch.testing.assert_close(value, expected, rtol=0, atol=1e-7)
+    assert record["sites"] == ["site-1", "site-2"]
+
+
+def test_personal_models_stay_at_home_without_consent(scenes, tmp_path):
+    from .conftest import Federation
+
+    closed = [rewritten(path, tmp_path / f"c{i}", publish=[]) for i, path in enumerate(scenes)]
+    federation = Federation(make_job("fedper", rounds=1), tmp_path / "runs", closed, SITES).run()
+    replies = federation.replies()
+    assert all(reply.empty for reply in replies.values())
+    with pytest.raises(StopIteration):
+        federation.send(replies)
+    record, path = outsider_of(federation)
+    assert record["files"] == {} and not path.exists()
+
+
+def test_a_method_may_say_itself_what_the_outsider_gets(play, scenes, tmp_path):
+    from .conftest import Federation
+
+    play(outsider=lambda models, samples: {n: v * 0 for n, v in models[0].items()})
+    files = [rewritten(path, tmp_path / f"c{i}", publish=["model"]) for i, path in enumerate(scenes)]
+    federation = Federation(make_job("fedavg", rounds=1), tmp_path / "runs", files, SITES).run().finish()
+    assert all(value.abs().sum() == 0 for value in load_file(outsider_of(federation)[1]).values())
+
+
+# ---- what a reader of the run finds
+
+
+def test_a_run_says_its_sites_tasks_and_their_metrics(federate):
+    federation = federate(make_job("fedavg", rounds=1)).enrol()
+    info = json.loads((federation.server.folder / "run.json").read_text())
+    assert info["cards"]["site-1"]["outputs"] == ["background", "shaft", "wrist", "clasper"]
+    first = info["metrics"]["segmentation"][0]
+    assert first["name"] == "dice" and first["higher_is_better"] is True
