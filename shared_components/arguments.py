@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 MODES = ("corrected", "as_released")
@@ -65,14 +65,24 @@ def true_or_false(method: str, name: str, value: object) -> None:
         raise ValueError(f"{method}: {name} is {value!r}; it is true or false, without quotation marks")
 
 
-def list_of_names(method: str, name: str, value: object) -> None:
-    """Refuse what is no list of texts: a single text would count as the list of its letters.
+def require_list(names: Collection[str], what: str, example: str = "head", *, least: int = 1) -> None:
+    """Refuse what is no list of names, and an empty list where that would do nothing.
+
+    Args:
+        names: The names of parts or modules.
+        what: Which argument they are, such as ``fedper: personal``; begins the sentence.
+        example: A name that would do.
+        least: 0 where the list may be empty.
 
     Raises:
-        ValueError: It is anything else.
+        ValueError: It is a plain text, no list, an empty list or has an item that is no text.
     """
-    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"{method}: {name} is {value!r}; it is a list of names, such as [encoder]")
+    if isinstance(names, str):
+        raise ValueError(f"{what} is the text {names!r}; write a list: [{names!r}]")
+    if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{what} is {names!r}; write a list of names, such as [{example!r}]")
+    if len(names) < least:
+        raise ValueError(f"{what} names no module; name at least one, such as {example!r}")
 
 
 def one_of(method: str, name: str, value: object, choices: Iterable[str]) -> None:

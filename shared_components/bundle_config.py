@@ -30,7 +30,6 @@ class Training:
     learning_rate: float = 5e-4
     weight_decay: float = 0.01
     seed: int = 2022
-    fixed: tuple = ()
     rounds: int = 200  # of a bundle that trains alone; a federation's job says its own number
 
 

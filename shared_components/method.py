@@ -192,7 +192,7 @@ class Method:
 
     Attributes:
         name: Its file in ``shared_components/methods``.
-        rule: Which slices are GLOBAL, MIXED and LOCAL.
+        rule: Which slices are GLOBAL, MIXED and LOCAL; called with the network, which it may refuse.
         objective: What a site minimises.
         aggregator: What the server does.
         measure: What a site measures after its local iterations, sent as extras.

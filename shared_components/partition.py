@@ -59,7 +59,11 @@ class Piece:
         return tensor if self.start is None else tensor[self.start : self.stop]
 
 
-Rule = Callable[[str, Tensor, nn.Module], Sequence[Slice]]
+TensorRule = Callable[[str, Tensor, nn.Module], Sequence[Slice]]
+"""Called with a tensor's name, the tensor and the module that owns it."""
+
+Rule = Callable[[nn.Module], TensorRule]
+"""Called with the network, so that a rule refuses names and kinds that match nothing of it."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +105,10 @@ class Partition:
 def everything(role: Role) -> Rule:
     """Return the rule that gives the whole state one role."""
 
-    def rule(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+    def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
         return (Slice(role),)
 
-    return rule
+    return lambda network: slices
 
 
 def partition_network(network: nn.Module, rule: Rule) -> Partition:
@@ -112,15 +116,17 @@ def partition_network(network: nn.Module, rule: Rule) -> Partition:
 
     Args:
         network: The network to divide.
-        rule: Called with a tensor's name, the tensor and the module that owns it.
+        rule: Called with the network; what it returns, with every tensor.
 
     Raises:
-        ValueError: The slices of a tensor overlap, leave rows out or name rows that do not exist.
+        ValueError: The rule names what the network does not have; or the slices of a tensor overlap, leave rows
+            out or name rows that do not exist.
     """
-    modules = dict(network.named_modules())
+    modules = dict(network.named_modules(remove_duplicate=False))
+    slices_of = rule(network)
     pieces: list[Piece] = []
     for name, tensor in network.state_dict().items():
-        slices = rule(name, tensor, modules[name.rpartition(".")[0]])
+        slices = slices_of(name, tensor, modules[name.rpartition(".")[0]])
         _check_cover(name, tensor, slices)
         pieces += [Piece(name, s.role, s.start, s.stop, s.layer) for s in slices]
     return Partition(tuple(pieces))
@@ -166,11 +172,3 @@ def paste(pieces: Mapping[str, Tensor], partition: Partition, state: Mapping[str
                 f"piece {name!r} has shape {tuple(value.shape)}; its place {tuple(target.shape)}"
             )
         target.detach().copy_(value)
-
-
-def fixed_hash(state, partition):
-    return ""
-
-
-def freeze(network, names):
-    return None

@@ -6,28 +6,41 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from shared_components.partition import Role, Rule, Slice
+from shared_components.arguments import require_list
+from shared_components.partition import Role, Rule, Slice, TensorRule
+from shared_components.parts import inside as lies_inside
+from shared_components.parts import resolve
 
-HEAD = ("decoder_personal", "head_personal", "head_global")
-"""The head of `pvt_fpn` for methods that keep one at home: the last decoder and the classifiers."""
+HEAD = ("top",)
+"""What methods that keep a head at home keep by default; every network says which of its modules that is."""
 
 
-def modules(names: Sequence[str], *, inside: Role = Role.LOCAL, outside: Role = Role.GLOBAL) -> Rule:
-    """Return the rule that gives some top-level modules one role and the rest another.
+def modules(
+    names: Sequence[str],
+    *,
+    what: str = "modules",
+    inside: Role = Role.LOCAL,
+    outside: Role = Role.GLOBAL,
+) -> Rule:
+    """Return the rule that gives some parts one role and the rest of the network another.
 
     Args:
-        names: Top-level modules of the network.
+        names: Parts of the network, or paths of its modules.
+        what: Which argument the names are, such as ``fedper: personal``; begins the sentence of a refusal.
         inside: The role of their tensors.
         outside: The role of all other tensors.
 
     Raises:
-        ValueError: No module is named, so that the rule would do nothing.
+        ValueError: The names are no list, or none; the rule itself refuses names that match nothing.
     """
-    if not names:
-        raise ValueError("no module is named that should differ; name at least one, such as 'head_global'")
-    chosen = frozenset(names)
+    require_list(names, what)
 
-    def rule(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
-        return (Slice(inside if name.partition(".")[0] in chosen else outside),)
+    def rule(network: nn.Module) -> TensorRule:
+        paths = resolve(network, names, what)
+
+        def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+            return (Slice(inside if lies_inside(name, paths) else outside),)
+
+        return slices
 
     return rule

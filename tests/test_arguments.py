@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shared_components.arguments import between, check_mode, list_of_names, one_of, true_or_false
+from shared_components.arguments import between, check_mode, one_of, require_list, true_or_false
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_only_true_and_false_are_truth_values(value):
 
 @pytest.mark.parametrize("value", ["encoder", None, 3, ["encoder", 1], {"encoder": 1}])
 def test_a_text_is_no_list_of_names(value):
-    list_of_names("fedper", "personal", [])
-    list_of_names("fedper", "personal", ("encoder", "head"))
-    with pytest.raises(ValueError, match=re.escape(f"fedper: personal is {value!r}; it is a list of names")):
-        list_of_names("fedper", "personal", value)
+    require_list([], "fedper: personal", least=0)
+    require_list(("encoder", "head"), "fedper: personal")
+    with pytest.raises(ValueError, match=r"fedper: personal is .*; write a list")):
+        require_list(value, "fedper: personal")
 
 
 @pytest.mark.parametrize("value", ["votes", None, ["equal"], True])

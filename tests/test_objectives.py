@@ -8,8 +8,8 @@ from shared_components.objectives import route_gradients
 from shared_components.partition import Role, Slice, everything, partition_network
 
 
-def halves(name, tensor, module):
-    return Slice(Role.GLOBAL, 0, 1), Slice(Role.MIXED, 1, 2)
+def halves(network):
+    return lambda name, tensor, module: (Slice(Role.GLOBAL, 0, 1), Slice(Role.MIXED, 1, 2))
 
 
 def term_values(network):

@@ -4,10 +4,22 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.partition import Partition, Role, Slice, cut, everything, partition_network, paste
+from shared_components.partition import (
+    Partition,
+    Role,
+    Slice,
+    cut,
+    everything,
+    partition_network,
+    paste,
+)
 
 
-def halves(name, tensor, module):
+def halves(network):
+    return in_halves
+
+
+def in_halves(name, tensor, module):
     if isinstance(module, nn.Linear) and tensor.dim() == 2:
         return Slice(Role.GLOBAL, 0, 1), Slice(Role.MIXED, 1, 3, layer="a"), Slice(Role.LOCAL, 3, 4)
     return (Slice(Role.LOCAL),)
@@ -61,7 +73,7 @@ def test_slices_that_do_not_cover_all_rows_once_are_refused(network, rows):
         return [Slice(Role.GLOBAL, a, b) for a, b in rows] if name == "0.weight" else (Slice(Role.GLOBAL),)
 
     with pytest.raises(ValueError, match="do not cover rows 0:4"):
-        partition_network(network, rule)
+        partition_network(network, lambda network: rule)
 
 
 def test_partition_survives_json(network):

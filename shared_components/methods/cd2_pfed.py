@@ -15,9 +15,10 @@ from shared_components.aggregators.mean import WeightedMean
 from shared_components.arguments import between
 from shared_components.method import Batch, Context, Method, Summary, Term
 from shared_components.objectives import task_objective
-from shared_components.partition import Role, Rule, Slice
+from shared_components.partition import Role, Rule, Slice, TensorRule
+from shared_components.parts import inside, resolve
 
-HEADS = ("head_global", "head_personal")
+HEADS = ("head",)
 
 
 def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: int = 10) -> Method:
@@ -48,14 +49,14 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
     )
 
 
-def spans(name: str, tensor: Tensor, share: float) -> list[tuple[Role, int, int]]:
+def spans(name: str, tensor: Tensor, share: float, heads: frozenset[str]) -> list[tuple[Role, int, int]]:
     """Return whose the rows (output channels) of a tensor are, in order: of each part the first ones are shared.
 
     A classifier's rows are classes: all shared. Keys and values are one tensor and two parts; cut as one, all
     keys would be shared and all values private, and neither sub-model could attend.
     """
     rows = tensor.shape[0] if tensor.dim() else 0
-    if name.partition(".")[0] in HEADS:
+    if inside(name, heads):
         return [(Role.GLOBAL, 0, rows)]
     width = rows // 2 if ".attn.kv." in name else rows
     found = []
@@ -68,13 +69,22 @@ def spans(name: str, tensor: Tensor, share: float) -> list[tuple[Role, int, int]
 def channels(share: float) -> Rule:
     """Return the rule that cuts every tensor of the network, but for the classifiers, along its output channels."""
 
-    def rule(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
-        found = spans(name, tensor, share)
-        if all(role is Role.GLOBAL for role, _, _ in found):
-            return (Slice(Role.GLOBAL),)
-        return [Slice(*span) for span in found]
+    def rule(network: nn.Module) -> TensorRule:
+        heads = _classifiers(network)
+
+        def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+            found = spans(name, tensor, share, heads)
+            if all(role is Role.GLOBAL for role, _, _ in found):
+                return (Slice(Role.GLOBAL),)
+            return [Slice(*span) for span in found]
+
+        return slices
 
     return rule
+
+
+def _classifiers(network: nn.Module) -> frozenset[str]:
+    return resolve(network, HEADS, "cd2_pfed")
 
 
 @dataclass(frozen=True)
@@ -97,8 +107,9 @@ class CyclicDistillation:
     def _part(self, network: nn.Module, image: Tensor, *, private: bool) -> Tensor:
         """Predict with the shared or the private output channels alone; the others' weights are zero."""
         weights: dict[str, Tensor] = {}
+        heads = _classifiers(network)
         for name, parameter in network.named_parameters():
-            found = spans(name, parameter, self.share)
+            found = spans(name, parameter, self.share, heads)
             if all(role is Role.GLOBAL for role, _, _ in found):
                 weights[name] = parameter
                 continue

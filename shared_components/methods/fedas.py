@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shared_components.aggregators.fisher import GROUP, FisherMean, fisher_trace
-from shared_components.arguments import between, list_of_names
+from shared_components.arguments import between
 from shared_components.losses import shrink_label
 from shared_components.method import (
     Batch,
@@ -28,7 +28,8 @@ from shared_components.method import (
     scalar,
 )
 from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Pieces, Role, cut, paste
+from shared_components.partition import Partition, Pieces, Role, Rule, TensorRule, cut, paste
+from shared_components.parts import inside, resolve, shared_paths
 from shared_components.rules import HEAD, modules
 
 TwoPaths = Any  # a network with encode and decoder_global: `networks.pvt_fpn.PvtFpn`
@@ -43,11 +44,10 @@ def build(
     """Return FedAS: a shared base, a head of one's own, and two remedies for their drifting apart.
 
     Args:
-        personal: Top-level modules that stay at the site: the head.
+        personal: Parts or modules that stay at the site: the head.
         alignment_rate: Learning rate of the alignment, plain SGD; 0 trains from the received base as it is.
         largest_weight: No site weighs more than this at the server; 1 as published.
     """
-    list_of_names("fedas", "personal", personal)
     between("fedas", "alignment_rate", alignment_rate, 0)
     between("fedas", "largest_weight", largest_weight, 0, 1, ends="(]")
     if chosen := sorted(set(personal) & set(ALIGNED)):
@@ -56,7 +56,7 @@ def build(
         )
     return Method(
         name="fedas",
-        rule=modules(personal),
+        rule=head(personal),
         objective=task_objective,
         kinds=("segmentation",),
         aggregator=FisherMean(largest_weight),
@@ -75,6 +75,25 @@ def build(
             else "no: a cap on the weights needs each site's own",
         ),
     )
+
+
+def head(personal: Sequence[str]) -> Rule:
+    """Return the rule that keeps the head at the site; the base whose features are aligned is no part of it."""
+    what = "fedas: personal"
+    keep = modules(personal, what=what)
+
+    def rule(network: nn.Module) -> TensorRule:
+        if both := shared_paths(resolve(network, personal, what), _aligned(network)):
+            raise ValueError(
+                f"{what} holds {both[0]}, whose features are aligned; it must be shared with all sites"
+            )
+        return keep(network)
+
+    return rule
+
+
+def _aligned(network: nn.Module) -> frozenset[str]:
+    return resolve(network, ALIGNED, "fedas")
 
 
 def measure_fisher(
@@ -108,7 +127,8 @@ class Alignment:
         paste(old, work.partition, network.state_dict())
         prototypes = class_prototypes(network, work.frames())
         paste(received, work.partition, network.state_dict())
-        base = [p for name in ALIGNED for p in getattr(network, name).parameters()]
+        aligned = _aligned(network)
+        base = [p for name, p in network.named_parameters() if inside(name, aligned)]
         optimizer, losses = torch.optim.SGD(base, lr=self.rate), []
         for batch in work.frames():
             loss = alignment_loss(features(network, batch["image"]), batch["label"], prototypes)

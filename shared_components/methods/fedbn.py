@@ -8,39 +8,34 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.arguments import list_of_names
+from shared_components.arguments import require_list
 from shared_components.method import Method, Summary
 from shared_components.objectives import task_objective
-from shared_components.partition import Role, Slice
+from shared_components.partition import Role, Rule, Slice, TensorRule
 
-NORMS: dict[str, type[nn.Module] | tuple[type[nn.Module], ...]] = {
+NORMS: dict[str, type[nn.Module]] = {
     "batch": _BatchNorm,
     "layer": nn.LayerNorm,
     "group": nn.GroupNorm,
 }
 
 
-def build(*, norms: Sequence[str] = tuple(NORMS)) -> Method:
+def build(*, norms: Sequence[str] | None = None) -> Method:
     """Return FedBN: normalisation layers stay at each site, by the type of the module and never by its name.
 
     `pvt_fpn` has layer and group norms only; keeping those is what some papers call FedLN.
 
     Args:
-        norms: Kinds of layers that are LOCAL, running statistics included.
+        norms: Kinds of layers that are LOCAL, running statistics included; the network must have each. None: all
+            kinds that it has.
     """
-    list_of_names("fedbn", "norms", norms)
-    if unknown := sorted(set(norms) - set(NORMS)):
-        raise ValueError(f"fedbn: norms name {', '.join(unknown)}; there are {', '.join(NORMS)}")
-    if not norms:
-        raise ValueError("fedbn: norms is empty, which would be FedAvg; name at least one kind")
-    kept = tuple(NORMS[kind] for kind in norms)
-
-    def rule(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
-        return (Slice(Role.LOCAL if isinstance(module, kept) else Role.GLOBAL),)
-
+    if norms is not None:
+        require_list(norms, "fedbn: norms", "layer")
+        if unknown := sorted(set(norms) - set(NORMS)):
+            raise ValueError(f"fedbn: norms name {', '.join(unknown)}; there are {', '.join(NORMS)}")
     return Method(
         name="fedbn",
-        rule=rule,
+        rule=normalisation(norms),
         objective=task_objective,
         aggregator=WeightedMean(),
         label="FedBN (FedLN)",
@@ -52,3 +47,32 @@ def build(*, norms: Sequence[str] = tuple(NORMS)) -> Method:
             secure_sums="yes: the weighted sum is all that the server needs",
         ),
     )
+
+
+def normalisation(norms: Sequence[str] | None) -> Rule:
+    """Return the rule that keeps layers of some kinds, by default of all kinds that the network has.
+
+    It refuses a network without such layers, on which FedBN would be FedAvg without a word.
+    """
+
+    def rule(network: nn.Module) -> TensorRule:
+        present = [kind for kind, types in NORMS.items() if _has(network, types)]
+        wanted = present if norms is None else norms
+        if absent := [kind for kind in wanted if kind not in present] or ["normalisation"] * (not wanted):
+            raise ValueError(
+                f"fedbn: {type(network).__name__} has no {absent[0]} layers to keep at home; "
+                f"it has {', '.join(present) or 'none of any kind'}"
+            )
+        kept = tuple(NORMS[kind] for kind in wanted)
+
+        def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+            return (Slice(Role.LOCAL if isinstance(module, kept) else Role.GLOBAL),)
+
+        return slices
+
+    return rule
+
+
+def _has(network: nn.Module, types: type[nn.Module]) -> bool:
+    """Say whether there is such a layer with something to keep."""
+    return any(isinstance(module, types) and module.state_dict() for module in network.modules())

@@ -30,7 +30,7 @@ from shared_components.method import (
     site_order,
 )
 from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Pieces, Role, Rule, Slice
+from shared_components.partition import Partition, Pieces, Role, Rule, Slice, TensorRule
 
 WEIGHTINGS = ("equal", "samples")
 TEACHERS = "teachers"
@@ -69,8 +69,16 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
 def queries(private: Role, rest: Role) -> Rule:
     """Return the rule that tells the query embeddings of the encoder's attention from all other tensors."""
 
-    def rule(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+    def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
         return (Slice(private if is_query(name) else rest),)
+
+    def rule(network: nn.Module) -> TensorRule:
+        if not any(map(is_query, network.state_dict())):
+            raise ValueError(
+                f"feddp: {type(network).__name__} has no queries in its encoder (encoder.<block>.attn.q) to keep "
+                "at home; it needs an encoder with attention"
+            )
+        return slices
 
     return rule
 

@@ -17,13 +17,15 @@ from shared_components.aggregators.conflict import attention, conflict_averse, h
 from shared_components.aggregators.groups import first_groups, groups_of
 from shared_components.aggregators.mean import in_site_order
 from shared_components.aggregators.sensitivity import normalised_entropy
-from shared_components.arguments import between, list_of_names
+from shared_components.arguments import between, require_list
 from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update, site_order
 from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Pieces, Role, Slice
+from shared_components.partition import Partition, Pieces, Role, Slice, TensorRule
+from shared_components.parts import inside, resolve, shared_paths
 
 ENCODER = ("encoder",)
-DECODERS = ("decoder_global", "decoder_personal")
+DECODERS = ("decoder",)
+ENCODER_LAYER = "encoder"  # all of the encoder is one layer, and no module of a decoder is called so
 
 
 def build(
@@ -40,8 +42,8 @@ def build(
     """Return FedHCA2.
 
     Args:
-        encoder: Top-level modules that take the conflict-averse direction.
-        decoders: Top-level modules that attend to the other sites'. What is in neither stays at the site.
+        encoder: Parts or modules that take the conflict-averse direction.
+        decoders: Parts or modules that attend to the other sites'. What is in neither stays at the site.
         conflict: c of CAGrad: how far its direction may lie from the mean change; 0 is the mean.
         alpha: How much of the direction encoders take at first.
         beta: How much of the attended changes decoders take at first.
@@ -49,25 +51,21 @@ def build(
         momentum: Of their optimizer.
         weight_decay: Of their optimizer.
     """
-    for name, value in (("encoder", encoder), ("decoders", decoders)):
-        list_of_names("fedhca2", name, value)
     for name, number in (("conflict", conflict), ("momentum", momentum)):
         between("fedhca2", name, number, 0, 1, ends="[)")
     for name, number in (("alpha", alpha), ("beta", beta)):
         between("fedhca2", name, number, 0, 1)
     for name, number in (("hyper_rate", hyper_rate), ("weight_decay", weight_decay)):
         between("fedhca2", name, number, 0)
+    require_list(encoder, "fedhca2: encoder", "encoder")
+    require_list(decoders, "fedhca2: decoders", "decoder", least=0)
     if both := sorted(set(encoder) & set(decoders)):
         raise ValueError(f"fedhca2: {both[0]} is named in encoder and in decoders; name it once")
-    if not encoder:
-        raise ValueError("fedhca2: encoder names no module; name at least one, such as 'encoder'")
     return Method(
         name="fedhca2",
-        rule=EncoderAndDecoders(frozenset(encoder), frozenset(decoders)),
+        rule=EncoderAndDecoders(tuple(encoder), tuple(decoders)),
         objective=task_objective,
-        aggregator=HyperWeights(
-            frozenset(encoder), conflict, alpha, beta, rate=hyper_rate, inertia=momentum, decay=weight_decay
-        ),
+        aggregator=HyperWeights(conflict, alpha, beta, rate=hyper_rate, inertia=momentum, decay=weight_decay),
         multi_task=True,
         steps_at_server=True,
         trained_at_server=("alpha/", "beta/"),
@@ -87,17 +85,24 @@ def build(
 class EncoderAndDecoders:
     """Encoder and decoders are MIXED, a decoder's module (weight and bias) being a layer; the rest is LOCAL."""
 
-    encoder: frozenset[str]
-    decoders: frozenset[str]
+    encoder: tuple[str, ...]
+    decoders: tuple[str, ...]
 
-    def __call__(self, name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+    def __call__(self, network: nn.Module) -> TensorRule:
         """Return the whole tensor's role."""
-        top = name.partition(".")[0]
-        if top in self.encoder:
-            return (Slice(Role.MIXED, layer=top),)
-        if top in self.decoders:
-            return (Slice(Role.MIXED, layer=name.rpartition(".")[0]),)
-        return (Slice(Role.LOCAL),)
+        encoder = resolve(network, self.encoder, "fedhca2: encoder")
+        decoders = resolve(network, self.decoders, "fedhca2: decoders") if self.decoders else frozenset()
+        if both := shared_paths(encoder, decoders):
+            raise ValueError(f"fedhca2: {both[0]} lies in encoder and in decoders; name it once")
+
+        def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+            if inside(name, encoder):
+                return (Slice(Role.MIXED, layer=ENCODER_LAYER),)
+            if inside(name, decoders):
+                return (Slice(Role.MIXED, layer=name.rpartition(".")[0]),)
+            return (Slice(Role.LOCAL),)
+
+        return slices
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,6 @@ class HyperWeights:
     (``moved/``), the attended changes (``attended/``).
     """
 
-    encoder: frozenset[str]
     conflict: float
     alpha: float
     beta: float
@@ -159,11 +163,11 @@ class HyperWeights:
 
     def _decoder_layers(self, partition: Partition) -> dict[str, list[str]]:
         layers = partition.mixed_layers.items()
-        return {layer: names for layer, names in layers if layer.partition(".")[0] not in self.encoder}
+        return {layer: names for layer, names in layers if layer != ENCODER_LAYER}
 
     def _encoder_names(self, partition: Partition) -> list[str]:
         pieces = partition.with_roles(Role.MIXED).items()
-        return [name for name, piece in pieces if piece.layer.partition(".")[0] in self.encoder]
+        return [name for name, piece in pieces if piece.layer == ENCODER_LAYER]
 
     def _learned(self, state: State, layers: Mapping[str, list[str]], changes: Mapping[str, Pieces]) -> State:
         """Go down along the last aggregate's gradient with last - current for its own: towards the training."""

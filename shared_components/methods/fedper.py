@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.arguments import list_of_names
 from shared_components.method import Method, Summary
 from shared_components.objectives import task_objective
 from shared_components.rules import HEAD, modules
@@ -15,12 +14,11 @@ def build(*, personal: Sequence[str] = HEAD) -> Method:
     """Return FedPer: the last layers stay at each site, the rest is averaged; both are trained together.
 
     Args:
-        personal: Top-level modules of the network that never leave the site.
+        personal: Parts or modules of the network that never leave the site.
     """
-    list_of_names("fedper", "personal", personal)
     return Method(
         name="fedper",
-        rule=modules(personal),
+        rule=modules(personal, what="fedper: personal"),
         objective=task_objective,
         aggregator=WeightedMean(),
         label="FedPer",

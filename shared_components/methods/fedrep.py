@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.arguments import between, list_of_names
+from shared_components.arguments import between
 from shared_components.method import Batch, Context, Method, Summary, Term
 from shared_components.objectives import task_objective, task_term
 from shared_components.partition import Role
@@ -19,16 +19,15 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
     """Return FedRep: in every round a site trains its head on the received body, then the body below its head.
 
     Args:
-        personal: Top-level modules of the network that are the head.
+        personal: Parts or modules of the network that are the head.
         head_share: Share of a round's steps that train the head, each phase having one step at least; the
             released code has 10 of 11 epochs, which leaves the body little where a round is a fixed number of
             steps. A round of a single step trains both together, as FedPer does.
     """
-    list_of_names("fedrep", "personal", personal)
     between("fedrep", "head_share", head_share, 0, 1, ends="()")
     return Method(
         name="fedrep",
-        rule=modules(personal),
+        rule=modules(personal, what="fedrep: personal"),
         objective=TwoPhases(head_share),
         aggregator=WeightedMean(),
         label="FedRep",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shared_components.aggregators.clustering import Clustering
-from shared_components.arguments import between, list_of_names, true_or_false
+from shared_components.arguments import between, true_or_false
 from shared_components.method import Method, Summary
 from shared_components.objectives import task_objective
 from shared_components.partition import Role
@@ -23,18 +23,17 @@ def build(
     """Return MaT-FL: encoders averaged inside clusters found anew each round.
 
     Args:
-        shared: Top-level modules that are clustered; of the same shapes at all sites. The rest is LOCAL.
+        shared: Parts or modules that are clustered; of the same shapes at all sites. The rest is LOCAL.
         clusters: How many clusters are left.
         soft: Weigh all sites by similarity instead of clustering.
         threshold: Added to the cosines of ``soft``; the larger, the more alike the weights.
     """
-    list_of_names("mat_fl", "shared", shared)
     between("mat_fl", "clusters", clusters, 1, whole=True)
     true_or_false("mat_fl", "soft", soft)
     between("mat_fl", "threshold", threshold, 0)
     return Method(
         name="mat_fl",
-        rule=modules(shared, inside=Role.MIXED, outside=Role.LOCAL),
+        rule=modules(shared, what="mat_fl: shared", inside=Role.MIXED, outside=Role.LOCAL),
         objective=task_objective,
         aggregator=Clustering(clusters, soft, threshold),
         multi_task=True,

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shared_components.aggregators import hypernetwork as hn
-from shared_components.arguments import between, check_mode
+from shared_components.arguments import between
 from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update
 from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Role, Slice
+from shared_components.partition import Partition, Role, Slice, TensorRule
+from shared_components.parts import inside, parts_of, resolve
 
 
 def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int = 0) -> Method:
@@ -46,19 +47,25 @@ def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int
     )
 
 
-def by_layer(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+def by_layer(network: nn.Module) -> TensorRule:
     """Give every tensor to its layer: an encoder stage, a block of a decoder, or the heads together.
 
     A stage is its patch embedding, its blocks and its last norm. On `networks.pvt_fpn.PvtFpn` these are 4
     stages, 2 decoders of 4 lateral and 4 segmentation blocks, and one layer for the heads: 21.
     """
-    top, *rest = name.split(".")
-    if top == "encoder":
-        stage = "".join(character for character in rest[0] if character.isdigit())
-        return (Slice(Role.MIXED, layer=f"encoder.stage{stage}"),)
-    if top.startswith("head"):
-        return (Slice(Role.MIXED, layer="heads"),)
-    return (Slice(Role.MIXED, layer=".".join([top, *rest[:2]])),)
+    encoder, heads = (resolve(network, (part,), "pfedla") for part in ("encoder", "head"))
+    heads |= frozenset(parts_of(network).get("head_appearance", ()))
+
+    def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+        if home := [path for path in encoder if inside(name, [path])]:
+            child = name.removeprefix(f"{home[0]}.").partition(".")[0]
+            stage = "".join(character for character in child if character.isdigit())
+            return (Slice(Role.MIXED, layer=f"{home[0]}.stage{stage}"),)
+        if inside(name, heads):
+            return (Slice(Role.MIXED, layer="heads"),)
+        return (Slice(Role.MIXED, layer=".".join(name.split(".")[:3])),)
+
+    return slices
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from shared_components.aggregators import hypernetwork as hn
 from shared_components.aggregators.mean import in_site_order, mean_pieces
 from shared_components.aggregators.sensitivity import SCALES, similarity_entropy, similarity_mean
-from shared_components.arguments import between, check_mode, list_of_names, one_of, true_or_false
+from shared_components.arguments import between, check_mode, one_of, require_list, true_or_false
 from shared_components.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
 from shared_components.method import (
     Aggregation,
@@ -34,11 +34,17 @@ from shared_components.method import (
     like_shared,
 )
 from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Pieces, Role, Slice, cut
+from shared_components.partition import Partition, Pieces, Role, Slice, TensorRule, cut
 
 TwoPaths = Any  # a network with encode, decode, forward_parts and forward_global: `networks.pvt_fpn.PvtFpn`
 
-PERSONAL_PARTS = ("decoder", "q", "k", "v")
+PLACES = {  # what may be personal, and how the names of its tensors begin and go on
+    "decoder": ("decoder_personal.", "."),
+    "q": ("encoder.", ".attn.q."),
+    "k": ("encoder.", ".attn.kv."),
+    "v": ("encoder.", ".attn.kv."),
+}
+PERSONAL_PARTS = tuple(PLACES)
 SUMMARY = Summary(
     partition="half of the q, k, v rows, one of two decoders and its heads MIXED; the rest GLOBAL",
     objective="segmentation; appearance regulation, reaching MIXED; cross-style consistency, reaching GLOBAL",
@@ -113,7 +119,7 @@ def build(
 def _check_parts(personal: Sequence[str], *, head_aligned: bool, ape: bool, sge: bool) -> None:
     for name, switch in (("head_aligned", head_aligned), ("ape", ape), ("sge", sge)):
         true_or_false("pfedsis", name, switch)
-    list_of_names("pfedsis", "personal", personal)
+    require_list(personal, "pfedsis: personal", "decoder", least=0)
     if unknown := set(personal) - set(PERSONAL_PARTS):
         raise ValueError(f"pfedsis: personal names {sorted(unknown)}; it takes {', '.join(PERSONAL_PARTS)}")
     if ape and "decoder" not in personal:
@@ -140,7 +146,19 @@ class Disentanglement:
     head_aligned: bool
     role: Role
 
-    def __call__(self, name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
+    def __call__(self, network: nn.Module) -> TensorRule:
+        """Return the slices of a tensor; refuse a network that has not all that is personal."""
+        names = list(network.state_dict())
+        for part in self.personal:
+            prefix, infix = PLACES[part]
+            if not any(name.startswith(prefix) and infix in name for name in names):
+                raise ValueError(
+                    f"pfedsis: personal names {part!r}, and {type(network).__name__} has no {prefix}*{infix}*; "
+                    "it is made for the network of the bundle pfedsis"
+                )
+        return self._slices
+
+    def _slices(self, name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
         top, _, rest = name.partition(".")
         if top == "head_appearance":
             return (Slice(self.role, layer=top),)

@@ -45,6 +45,14 @@ class PvtFpn(nn.Module):
         self.decoder_personal = FpnDecoder(halves, dropout=dropout)
         self.head_personal = nn.Conv2d(SEGMENTATION, out_channels, 1)
         self.head_appearance = nn.Conv2d(SEGMENTATION, 3, 1) if appearance_head else None
+        self.parts = {
+            "encoder": ("encoder",),
+            "decoder": ("decoder_global", "decoder_personal"),
+            "decoder_global": ("decoder_global",),
+            "decoder_personal": ("decoder_personal",),
+            "head": ("head_global", "head_personal"),
+            "top": ("decoder_personal", "head_personal", "head_global"),
+        } | ({"head_appearance": ("head_appearance",)} if appearance_head else {})
 
     def with_classes(self, out_channels: int) -> "PvtFpn":
         """Return a fresh, newly initialised network that differs in the number of classes alone."""

@@ -142,7 +142,7 @@ def test_sites_with_different_tasks_keep_heads_of_their_own_shape(play, two_task
         def apply(self, state, partition, models, updates):
             return Aggregation(state, Models(models.shared, {u.site: u.pieces for u in updates}))
 
-    play(rule=rule, aggregator=KeepMixed(), multi_task=True)
+    play(rule=lambda network: rule, aggregator=KeepMixed(), multi_task=True)
     job = make_job("fedavg", training={**TINY, "iterations": 1})
     federation = Federation(job, tmp_path / "runs", two_tasks, ("a", "b"))
     federation.enrol()

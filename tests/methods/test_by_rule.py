@@ -12,7 +12,6 @@ from shared_components.losses import segmentation_loss
 from shared_components.method import Aggregation, Context, Models, Update, load_method
 from shared_components.methods.fedprox import Proximal
 from shared_components.partition import Partition, Role, cut, partition_network
-from shared_components.rules import HEAD
 
 from ..federation.conftest import TINY, federate, make_job, scenes  # noqa: F401 (fixtures)
 from .toys import names, profiles, tensor
@@ -154,8 +153,9 @@ def test_the_released_term_is_reported_and_pulls_nothing():
 
 def test_fedper_keeps_the_last_decoder_and_the_classifiers(network):
     partition = partition_network(network, load_method("fedper").rule)
+    kept = ("decoder_personal", "head_personal", "head_global")
     for name, piece in ((p.tensor, p) for p in partition):
-        assert (piece.role is Role.LOCAL) == (name.partition(".")[0] in HEAD)
+        assert (piece.role is Role.LOCAL) == (name.partition(".")[0] in kept)
     assert partition.roles == {Role.LOCAL, Role.GLOBAL}
 
 

@@ -60,6 +60,7 @@ class TwoChannels(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
+        self.parts = {"head": ("head_global",)}
         self.body = torch.nn.Conv2d(1, 2, 1, bias=False)
         self.head_global = torch.nn.Conv2d(2, 2, 1, bias=False)
         with torch.no_grad():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.parts import resolve
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +119,13 @@ def test_training_step_reaches_every_weight():
     parts = network.forward_parts(torch.rand(2, 3, 64, 64))
     (parts["pred"].square().mean() + parts["restored"].square().mean()).backward()
     assert [name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+@pytest.mark.parametrize("appearance_head", [False, True])
+def test_parts_are_modules_and_cover_the_network(appearance_head):
+    network = PvtFpn(appearance_head=appearance_head)
+    covered = set()
+    for part in network.parts:
+        covered |= resolve(network, [part])
+    assert covered == {name.partition(".")[0] for name in network.state_dict()}
+    assert ("head_appearance" in network.parts) == appearance_head

@@ -1,0 +1,135 @@
+"""Names and kinds that match nothing of a network are refused where it is known, before anything is sent."""
+
+import pytest
+import torch
+from torch import nn
+
+from shared_components.method import load_method, method_names
+from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.partition import Role, partition_network
+
+
+@pytest.fixture(scope="module")
+def network():
+    with torch.device("meta"):
+        return PvtFpn()
+
+
+class Plain(nn.Module):
+    """An encoder without attention or norms, and one decoder; no second path."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder, self.classifier = (nn.Conv2d(1, 1, 1) for _ in range(3))
+        self.parts = {"encoder": ("encoder",), "decoder": ("decoder",), "head": ("classifier",)}
+        self.parts["top"] = ("classifier",)
+
+
+WITH_NAMES = [
+    ("fedper", "personal"),
+    ("fedrep", "personal"),
+    ("fedas", "personal"),
+    ("mat_fl", "shared"),
+    ("fedhca2", "encoder"),
+    ("fedhca2", "decoders"),
+]
+
+
+@pytest.mark.parametrize("method, argument", WITH_NAMES)
+def test_a_mistyped_name_is_refused(network, method, argument):
+    rule = load_method(method, **{argument: ["head_global", "decodr_personal"]}).rule
+    sentence = f"{method}: {argument} names 'decodr_personal', .*did you mean 'decoder_personal'"
+    with pytest.raises(ValueError, match=sentence):
+        partition_network(network, rule)
+
+
+@pytest.mark.parametrize("method, argument", [*WITH_NAMES, ("fedbn", "norms"), ("pfedsis", "personal")])
+def test_a_plain_text_is_no_list_of_names(method, argument):
+    with pytest.raises(ValueError, match=f"{method}: {argument} is the text 'q'; write a list"):
+        load_method(method, **{argument: "q"})
+
+
+@pytest.mark.parametrize(
+    "arguments, local",
+    [
+        ({}, {"decoder_personal", "head_personal", "head_global"}),
+        ({"personal": ["decoder_personal", "head_global"]}, {"decoder_personal", "head_global"}),
+        (
+            {"personal": ["decoder", "head"]},
+            {"decoder_global", "decoder_personal", "head_global", "head_personal"},
+        ),
+    ],
+)
+def test_fedper_takes_parts_and_todays_names_of_modules(network, arguments, local):
+    partition = partition_network(network, load_method("fedper", **arguments).rule)
+    assert {p.tensor.partition(".")[0] for p in partition if p.role is Role.LOCAL} == local
+
+
+def test_fedas_aligns_no_part_of_the_head(network):
+    with pytest.raises(ValueError, match="fedas: personal holds decoder_global, whose features are aligned"):
+        partition_network(network, load_method("fedas", personal=["decoder"]).rule)
+
+
+def test_fedhca2_takes_any_encoder_and_refuses_a_module_in_both(network):
+    rule = load_method(
+        "fedhca2", encoder=["encoder.block1"], decoders=["decoder_global", "encoder.block2"]
+    ).rule
+    partition = partition_network(network, rule)
+    layers = partition.mixed_layers
+    assert all(name.startswith("encoder.block1.") for name in layers["encoder"])
+    assert layers["encoder.block2.0.attn.q"] == [f"encoder.block2.0.attn.q.{n}" for n in ("weight", "bias")]
+    rule = load_method("fedhca2", encoder=["encoder"], decoders=["encoder.block2"]).rule
+    with pytest.raises(ValueError, match=r"fedhca2: encoder\.block2 lies in encoder and in decoders"):
+        partition_network(network, rule)
+
+
+@pytest.mark.parametrize("norms, missing", [(["batch"], "batch"), (["layer", "batch"], "batch")])
+def test_fedbn_refuses_kinds_of_layers_that_the_network_has_not(network, norms, missing):
+    with pytest.raises(ValueError, match=f"fedbn: PvtFpn has no {missing} layers .* it has layer, group"):
+        partition_network(network, load_method("fedbn", norms=norms).rule)
+
+
+def test_fedbn_keeps_all_kinds_that_there_are_and_refuses_where_there_is_none(network):
+    asked, default = (
+        partition_network(network, load_method("fedbn", norms=norms).rule)
+        for norms in (["layer", "group"], None)
+    )
+    assert asked == default and default.roles == {Role.LOCAL, Role.GLOBAL}
+    with pytest.raises(ValueError, match=r"fedbn: Plain has no normalisation layers .* none of any kind"):
+        partition_network(Plain(), load_method("fedbn").rule)
+
+
+def test_a_norm_without_anything_to_keep_does_not_count():
+    network = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2, elementwise_affine=False))
+    with pytest.raises(ValueError, match="has no layer layers"):
+        partition_network(network, load_method("fedbn", norms=["layer"]).rule)
+
+
+@pytest.mark.parametrize(
+    "method, arguments, sentence",
+    [
+        ("feddp", {}, "feddp: Plain has no queries in its encoder"),
+        ("feddp", {"fine_tune_from": 2}, "feddp: Plain has no queries in its encoder"),
+        ("pfedsis", {"ape": False, "personal": ["q"]}, "pfedsis: personal names 'q', and Plain has no"),
+        ("pfedsis", {"ape": False, "personal": ["v"]}, "pfedsis: personal names 'v', and Plain has no"),
+        ("pfedsis", {"personal": ["decoder"]}, "pfedsis: personal names 'decoder', and Plain has no"),
+        ("fedas", {}, "fedas names 'decoder_global', which is no part"),
+    ],
+)
+def test_a_network_without_what_a_method_names_is_refused(method, arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        partition_network(Plain(), load_method(method, **arguments).rule)
+
+
+@pytest.mark.parametrize("method", ["cd2_pfed", "pfedla"])
+def test_methods_that_need_a_head_refuse_a_network_that_names_none(method):
+    network = Plain()
+    del network.parts["head"]
+    with pytest.raises(ValueError, match=f"{method} names 'head', which is no part and no module of Plain"):
+        partition_network(network, load_method(method).rule)
+
+
+@pytest.mark.parametrize("method", sorted(set(method_names()) - {"fedbn", "feddp", "pfedsis", "fedas"}))
+def test_every_other_method_works_by_parts_on_a_network_of_other_modules(method):
+    partition = partition_network(Plain(), load_method(method).rule)
+    assert {piece.tensor for piece in partition} == set(Plain().state_dict())

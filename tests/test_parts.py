@@ -1,0 +1,77 @@
+"""Parts by name: what a name means, and what is refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from shared_components.parts import (
+    inside,
+    parts_of,
+    resolve,
+    shared_paths,
+)
+
+
+class Toy(nn.Module):
+    """An encoder of two blocks with norms, a head, and a table of numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.block1 = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False))
+        self.block2 = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+        self.head = nn.Linear(2, 1)
+        self.register_buffer("table", torch.ones(3))
+        self.parts = {"encoder": ("block1", "block2"), "classifier": ("head",), "odd": ("tail",), "none": ()}
+
+
+@pytest.mark.parametrize(
+    "names, paths",
+    [
+        (["encoder"], {"block1", "block2"}),
+        (["encoder", "head"], {"block1", "block2", "head"}),
+        (("block1.0", "classifier"), {"block1.0", "head"}),
+        ({"head.bias", "table"}, {"head.bias", "table"}),
+    ],
+)
+def test_a_name_is_a_part_or_a_path_of_a_module_or_tensor(names, paths):
+    assert resolve(Toy(), names) == paths
+
+
+@pytest.mark.parametrize(
+    "names, sentence",
+    [
+        ("head", r"fedper: personal is the text 'head'; write a list: \['head'\]"),
+        ([], "fedper: personal names no module; name at least one"),
+        (None, "fedper: personal is None; write a list"),
+        ([["head"]], "write a list of names"),
+        (
+            ["encodr"],
+            "'encodr', which is no part and no module of Toy; did you mean 'encoder'. It has encoder, ",
+        ),
+        (["zzz"], "no module of Toy; it has encoder, classifier"),
+        (["block2.1"], "'block2.1', which is no part"),  # dropout holds no weights
+        (["bloc"], "did you mean"),  # no prefixes of names
+        ([""], "names ''"),
+        (["odd"], "Toy declares part 'odd' as .*tail"),
+        (["none"], "Toy declares part 'none'"),
+    ],
+)
+def test_what_matches_nothing_is_refused_with_what_there_is(names, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        resolve(Toy(), names, "fedper: personal")
+
+
+def test_a_network_without_parts_has_its_modules():
+    network = nn.Sequential(nn.Linear(1, 1))
+    assert parts_of(network) == {} and resolve(network, ["0"]) == {"0"}
+    with pytest.raises(ValueError, match="'head', which is no part and no module of Sequential; it has 0"):
+        resolve(network, ["head"])
+
+
+def test_only_whole_names_count():
+    assert (
+        inside("head.weight", ["head"])
+        and inside("head", ["head"])
+        and not inside("head_two.weight", ["head"])
+    )
+    assert shared_paths(["a", "b.c"], ["a.x", "b"]) == ["a.x", "b.c"] and not shared_paths(["a"], ["ab"])
