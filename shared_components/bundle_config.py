@@ -8,7 +8,7 @@ sections of `train.yaml`, `network_def`, `tasks` and `training`, with a safe YAM
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class Training:
     weight_decay: float = 0.01
     seed: int = 2022
     rounds: int = 200  # of a bundle that trains alone; a federation's job says its own number
+    fixed: tuple[str, ...] = ()  # parts of the network that neither train nor leave the site
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,17 @@ def tasks_from(
 
 
 def training_from(values: Mapping[str, Any]) -> Training:
-    """Build the training settings; a misspelt key is refused by name."""
+    """Build the training settings; a misspelt key is refused by name, and `fixed` that is no list.
+
+    Parts that the network does not have are refused where it is known.
+    """
     known = {f.name for f in fields(Training)}
     if unknown := sorted(set(values) - known):
         raise ValueError(f"training: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
-    return Training(**values)
+    fixed = values.get("fixed") or ()
+    if isinstance(fixed, str) or not isinstance(fixed, Collection):
+        raise ValueError(f"training: fixed is {fixed!r}; write a list of parts, such as ['encoder']")
+    return Training(**{**values, "fixed": tuple(fixed)})
 
 
 def build_network(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from shared_components.method import Batch, Context, Term
 from shared_components.partition import Partition, Piece, Pieces, Role, paste
+from shared_components.parts import trained_parameters
 
 
 def task_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
@@ -27,7 +28,7 @@ def squared_distance(network: nn.Module, received: Pieces) -> Tensor:
     """Return ||w - w_t||^2 between a network and whole tensors that were received, over what is trained."""
     distances = [
         (parameter - received[name].to(parameter)).square().sum()
-        for name, parameter in network.named_parameters()
+        for name, parameter in trained_parameters(network).items()
     ]
     return torch.stack(distances).sum()
 
@@ -40,21 +41,22 @@ def as_received(network: nn.Module, context: Context, partition: Partition) -> n
 
 
 def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partition) -> None:
-    """Set ``.grad`` of every parameter so that a term reaches only the slices of its own role.
+    """Set ``.grad`` of every trained parameter so that a term reaches only the slices of its own role.
 
-    Roles that see the same terms share one backward pass, and each pass computes weight gradients for its
+    Slices that see the same terms share one backward pass, and each pass computes weight gradients for its
     own parameters only: one pass for FedAvg, two for PFedSIS (Algorithm 1). A tensor with slices of two roles
     takes part in both and keeps the rows of each. Gradients that two roles share at a seam are computed once,
-    so that PFedSIS's second pass runs through the personal decoder and the encoder alone.
+    so that PFedSIS's second pass runs through the personal decoder and the encoder alone. What is FIXED has no
+    gradient.
     """
-    parameters = dict(network.named_parameters())
+    parameters = trained_parameters(network)
     for parameter in parameters.values():
         parameter.grad = None
-    targets = _targets(terms, partition)
-    at_seams: dict[tuple[int, frozenset[str]], Tensor] = {}
-    for number, (names, roles) in enumerate(targets, start=1):
-        chosen = [term for term in terms if term.name in names]
-        pieces = [p for p in partition.with_roles(*roles).values() if p.tensor in parameters]
+    trained = [p for p in partition if p.role is not Role.FIXED and p.tensor in parameters]
+    targets = _targets(terms, trained)
+    at_seams: dict[tuple[int, frozenset[int]], Tensor] = {}
+    for number, (reaching, pieces) in enumerate(targets, start=1):
+        chosen = [terms[i] for i in reaching]
         tensors = list(dict.fromkeys(p.tensor for p in pieces))
         gradients = _gradients(chosen, [parameters[t] for t in tensors], at_seams, keep=number < len(targets))
         _write(dict(zip(tensors, gradients, strict=True)), pieces, parameters)
@@ -63,13 +65,17 @@ def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partit
 def _gradients(
     terms: Sequence[Term],
     inputs: list[nn.Parameter],
-    known: dict[tuple[int, frozenset[str]], Tensor],
+    known: dict[tuple[int, frozenset[int]], Tensor],
     *,
     keep: bool,
 ) -> list[Tensor | None]:
-    """Differentiate the sum of the terms, first down to the seams and then from there on."""
-    seams = list(dict.fromkeys(seam for term in terms for seam in term.seams))
-    keys = [(id(seam), frozenset(t.name for t in terms if seam in t.seams)) for seam in seams]
+    """Differentiate the sum of the terms, first down to the seams and then from there on.
+
+    A seam behind which nothing is trained is where the way ends.
+    """
+    crossed = dict.fromkeys(seam for term in terms for seam in term.seams)
+    seams = [seam for seam in crossed if seam.upstream.requires_grad]
+    keys = [(id(seam), frozenset(id(t) for t in terms if seam in t.seams)) for seam in seams]
     missing = [(key, seam) for key, seam in zip(keys, seams, strict=True) if key not in known]
     loss = torch.stack([term.value for term in terms]).sum()
     found = torch.autograd.grad(
@@ -89,13 +95,19 @@ def _gradients(
     return [a if b is None else b if a is None else a + b for a, b in zip(direct, behind, strict=True)]
 
 
-def _targets(terms: Sequence[Term], partition: Partition) -> list[tuple[frozenset[str], list[Role]]]:
-    """Group the roles that occur by the set of terms that reach them."""
-    groups: dict[frozenset[str], list[Role]] = {}
-    for role in Role:
-        names = frozenset(t.name for t in terms if t.role is None or t.role is role)
-        if role in partition.roles and names:
-            groups.setdefault(names, []).append(role)
+def _targets(terms: Sequence[Term], pieces: Sequence[Piece]) -> list[tuple[tuple[int, ...], list[Piece]]]:
+    """Group pieces by the terms that reach them: numbers of terms and pieces in order, groups by their first role."""
+
+    def reaching(piece: Piece) -> tuple[int, ...]:
+        return tuple(number for number, term in enumerate(terms) if term.role in (None, piece.role))
+
+    reached = [(found, piece) for piece in pieces if (found := reaching(piece))]
+    roles = list(Role)
+    groups: dict[tuple[int, ...], list[Piece]] = {
+        found: [] for found, _ in sorted(reached, key=lambda pair: roles.index(pair[1].role))
+    }
+    for found, piece in reached:
+        groups[found].append(piece)
     return list(groups.items())
 
 

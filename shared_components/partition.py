@@ -1,4 +1,4 @@
-"""Give every slice of every tensor of a network's state one of three roles.
+"""Give every slice of every tensor of a network's state one of four roles.
 
 Roles belong to slices and not to tensors, because "half of the query rows" (PFedSIS, Section III-B) is a
 slice of rows. Whatever averages pieces by name then does head-wise and channel-wise personalisation
@@ -8,11 +8,15 @@ without knowing it.
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+from shared_components.parts import fixed_tensors, upwards
 
 Pieces = dict[str, Tensor]
 
@@ -23,6 +27,7 @@ class Role(enum.StrEnum):
     GLOBAL = "global"  # one value everywhere
     MIXED = "mixed"  # one value per site, computed by the server from all sites' values
     LOCAL = "local"  # never leaves the site
+    FIXED = "fixed"  # not trained, not sent; its hash is compared at enrolment
 
 
 @dataclass(frozen=True)
@@ -114,22 +119,35 @@ def everything(role: Role) -> Rule:
 def partition_network(network: nn.Module, rule: Rule) -> Partition:
     """Apply a rule to every tensor of a network's state, buffers included.
 
+    What does not train (see `parts.fixed_tensors`) is FIXED, whatever the rule says.
+
     Args:
-        network: The network to divide.
+        network: The network to divide; parts that do not train are frozen already.
         rule: Called with the network; what it returns, with every tensor.
 
     Raises:
-        ValueError: The rule names what the network does not have; or the slices of a tensor overlap, leave rows
-            out or name rows that do not exist.
+        ValueError: The rule names what the network does not have; the slices of a tensor overlap, leave rows
+            out or name rows that do not exist; or all that the rule gives one role is FIXED, which would make
+            another method of it.
     """
     modules = dict(network.named_modules(remove_duplicate=False))
-    slices_of = rule(network)
+    slices_of, fixed = rule(network), fixed_tensors(network)
     pieces: list[Piece] = []
+    meant: dict[Role, str] = {}  # with the first tensor of each role
     for name, tensor in network.state_dict().items():
         slices = slices_of(name, tensor, modules[name.rpartition(".")[0]])
         _check_cover(name, tensor, slices)
-        pieces += [Piece(name, s.role, s.start, s.stop, s.layer) for s in slices]
-    return Partition(tuple(pieces))
+        for role in (s.role for s in slices):
+            meant.setdefault(role, name)
+        whole = (Slice(Role.FIXED),) if name in fixed else slices
+        pieces += [Piece(name, s.role, s.start, s.stop, s.layer) for s in whole]
+    partition = Partition(tuple(pieces))
+    if lost := [role for role in meant if role not in partition.roles]:
+        raise ValueError(
+            f"all that the method makes {lost[0].upper()} is fixed, {meant[lost[0]]} first, so that it would be "
+            "another method; name fewer parts in training.fixed"
+        )
+    return partition
 
 
 def _check_cover(name: str, tensor: Tensor, slices: Sequence[Slice]) -> None:
@@ -172,3 +190,35 @@ def paste(pieces: Mapping[str, Tensor], partition: Partition, state: Mapping[str
                 f"piece {name!r} has shape {tuple(value.shape)}; its place {tuple(target.shape)}"
             )
         target.detach().copy_(value)
+
+
+def train_mode(network: nn.Module, partition: Partition) -> None:
+    """Set a network to training, but for the modules that are FIXED as a whole.
+
+    Their dropout stays off and their running statistics stay as they are.
+    """
+    network.train()
+    fixed = {place for name in partition.with_roles(Role.FIXED) for place in upwards(name)}
+    if not fixed:
+        return
+    moving = {place for p in partition if p.role is not Role.FIXED for place in upwards(p.tensor)}
+    for path, module in network.named_modules():
+        if path in fixed - moving:
+            module.eval()
+
+
+def fixed_hash(state: Mapping[str, Tensor], partition: Partition) -> str:
+    """Return the SHA-256 of the FIXED tensors' names, dtypes, shapes and bytes, in the order of the state.
+
+    Returns:
+        64 hexadecimal digits; empty where nothing is FIXED.
+    """
+    pieces = partition.with_roles(Role.FIXED)
+    if not pieces:
+        return ""
+    digest = hashlib.sha256()
+    for name, piece in pieces.items():
+        tensor = piece.view(state).detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""The parts of a network by name.
+"""The parts of a network by name, and which of them are fixed.
 
 A network says `parts`, from names to the paths of its modules, so that a rule, a loss term, a learning rate or a
 job's settings name "encoder" and not attributes of one network. Wherever a part is named, the path of a module (or
@@ -18,6 +18,8 @@ from collections.abc import Collection, Iterator, Mapping
 from torch import nn
 
 from shared_components.arguments import require_list
+
+_FIXED = "fixed_paths"  # what `freeze` leaves on a network, so that its copies know, too
 
 
 def parts_of(network: nn.Module) -> Mapping[str, tuple[str, ...]]:
@@ -56,6 +58,52 @@ def inside(name: str, paths: Collection[str]) -> bool:
 def shared_paths(ones: Collection[str], others: Collection[str]) -> list[str]:
     """Return the paths of either that lie in the other, sorted; empty where they have no weight in common."""
     return sorted({p for p in ones if inside(p, others)} | {p for p in others if inside(p, ones)})
+
+
+def freeze(network: nn.Module, names: Collection[str]) -> None:
+    """Fix some parts: their parameters get no gradient, and all of their tensors are FIXED in a partition.
+
+    Args:
+        network: Changed in place; copies of it are fixed, too.
+        names: Parts or modules, ``training.fixed``; none changes nothing.
+
+    Raises:
+        ValueError: A name is no part and no module, or the names are no list.
+    """
+    require_list(names, "training.fixed", "encoder", least=0)
+    if not names:
+        return
+    paths = resolve(network, names, "training.fixed")
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        if inside(name, paths):
+            parameter.requires_grad_(False)
+    setattr(network, _FIXED, getattr(network, _FIXED, frozenset()) | paths)
+
+
+def fixed_tensors(network: nn.Module) -> frozenset[str]:
+    """Return the names of the tensors that neither training nor a federation changes.
+
+    Those are the tensors of parts given to :func:`freeze`, parameters without a gradient, and buffers of the
+    modules around which no parameter has one: running statistics belong to the layers that they are of.
+    """
+    state = network.state_dict(keep_vars=True)
+    named: frozenset[str] = getattr(network, _FIXED, frozenset())
+    parameters = {name: t.requires_grad for name, t in state.items() if isinstance(t, nn.Parameter)}
+    moving = {place for name, trained in parameters.items() if trained for place in upwards(name)}
+    still = {place for name, trained in parameters.items() if not trained for place in upwards(name)}
+
+    def rests(name: str) -> bool:
+        if name in parameters:
+            return not parameters[name]
+        nearest = next((place for place in upwards(name) if place in moving or place in still), None)
+        return nearest is not None and nearest not in moving
+
+    return frozenset(name for name in state if inside(name, named) or rests(name))
+
+
+def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that have a gradient, by name, in the network's order."""
+    return {name: value for name, value in network.named_parameters() if value.requires_grad}
 
 
 def upwards(name: str) -> Iterator[str]:

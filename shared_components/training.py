@@ -19,14 +19,20 @@ from shared_components.bundle_config import Training
 from shared_components.method import Batch, Context, Losses, Method, Objective
 from shared_components.objectives import route_gradients
 from shared_components.partition import Partition
+from shared_components.parts import trained_parameters
 from shared_components.task import Task
 
 
 def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
-    """Return AdamW over every parameter (PFedSIS, Section IV-B)."""
-    return torch.optim.AdamW(
-        network.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
-    )
+    """Return AdamW (PFedSIS, Section IV-B) over every parameter that is trained.
+
+    Raises:
+        ValueError: Nothing is trained.
+    """
+    trained = list(trained_parameters(network).values())
+    if not trained:
+        raise ValueError("nothing is left to train; name fewer parts in training.fixed")
+    return torch.optim.AdamW(trained, lr=training.learning_rate, weight_decay=training.weight_decay)
 
 
 def make_context(training: Training, task: Task, *, round: int, site: int, **known: Any) -> Context:

@@ -29,8 +29,8 @@ ALLOWED: dict[str, set[str]] = {
     "checkpoints": {"atomic"},
     "rules": {"arguments", "parts", "partition"},
     "sharpness": {"method"},
-    "objectives": {"method", "partition", "losses"},
-    "aggregators": {"method", "partition"},
+    "objectives": {"method", "partition", "parts", "losses"},
+    "aggregators": {"method", "partition", "parts", "task"},
     "methods": {
         "arguments",
         "method",

@@ -3,9 +3,10 @@
 import torch
 from torch import nn
 
-from shared_components.method import Term
-from shared_components.objectives import route_gradients
+from shared_components.method import Seam, Term
+from shared_components.objectives import route_gradients, squared_distance
 from shared_components.partition import Role, Slice, everything, partition_network
+from shared_components.parts import freeze
 
 
 def halves(network):
@@ -60,3 +61,50 @@ def test_gradients_of_an_earlier_step_do_not_linger():
     both, *_ = term_values(network)
     route_gradients([Term("a", both)], network, partition_network(network, halves))
     assert torch.equal(network.weight.grad, torch.tensor([[1.0, 2.0], [1.0, 2.0]]))
+
+
+def test_terms_of_one_name_and_different_roles_stay_apart():
+    network = nn.Linear(2, 2, bias=False)
+    _, mixed, shared = term_values(network)
+    terms = [Term("a", mixed, Role.MIXED), Term("a", shared, Role.GLOBAL)]
+    route_gradients(terms, network, partition_network(network, halves))
+    assert torch.equal(network.weight.grad, torch.tensor([[7.0, 14.0], [5.0, 10.0]]))
+
+
+# ---- what is fixed
+
+
+def scales(*values):
+    """Layers that multiply by one number each: y = x a b c."""
+    network = nn.Sequential(*(nn.Linear(1, 1, bias=False) for _ in values))
+    for layer, value in zip(network, values, strict=True):
+        nn.init.constant_(layer.weight, value)
+    return network
+
+
+def gradients(network):
+    return [None if p.grad is None else p.grad.item() for p in network.parameters()]
+
+
+def test_a_frozen_parameter_gets_no_gradient_and_the_others_get_theirs():
+    network = scales(2.0, 3.0, 5.0)
+    freeze(network, ["1"])
+    value = network(torch.ones(1, 1)).sum()
+    route_gradients([Term("a", value)], network, partition_network(network, everything(Role.GLOBAL)))
+    assert gradients(network) == [15.0, None, 6.0]
+
+
+def test_a_seam_behind_which_nothing_trains_is_where_the_way_ends():
+    for fixed, expected in (([], [15.0, 10.0, 6.0]), (["0"], [None, 10.0, 6.0])):
+        network = scales(2.0, 3.0, 5.0)
+        freeze(network, fixed)
+        seam = Seam.cut(network[0](torch.ones(1, 1)))
+        terms = [Term("a", network[2](network[1](seam.twin)).sum(), seams=(seam,))]
+        route_gradients(terms, network, partition_network(network, everything(Role.GLOBAL)))
+        assert gradients(network) == expected
+
+
+def test_the_squared_distance_is_over_what_trains():
+    network = scales(2.0, 3.0)
+    freeze(network, ["0"])
+    assert squared_distance(network, {"1.weight": torch.tensor([[7.0]])}) == 16.0

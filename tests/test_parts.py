@@ -1,10 +1,14 @@
-"""Parts by name: what a name means, and what is refused."""
+"""Parts by name: what a name means, what is refused, and what is fixed."""
+
+import copy
 
 import pytest
 import torch
 from torch import nn
 
 from shared_components.parts import (
+    fixed_tensors,
+    freeze,
     inside,
     parts_of,
     resolve,
@@ -75,3 +79,33 @@ def test_only_whole_names_count():
         and not inside("head_two.weight", ["head"])
     )
     assert shared_paths(["a", "b.c"], ["a.x", "b"]) == ["a.x", "b.c"] and not shared_paths(["a"], ["ab"])
+
+
+# ---- fixed
+
+
+def test_a_frozen_part_has_no_gradient_and_its_buffers_are_fixed_in_copies_too():
+    network = Toy()
+    freeze(network, [])
+    assert not fixed_tensors(network)
+    freeze(network, ["encoder", "table"])
+    encoder = {f"block1.0.{n}" for n in ("weight", "bias")} | {f"block2.0.{n}" for n in ("weight", "bias")}
+    assert {n for n, p in network.named_parameters() if not p.requires_grad} == encoder
+    statistics = {f"block1.1.{n}" for n in ("running_mean", "running_var", "num_batches_tracked")}
+    assert fixed_tensors(network) == fixed_tensors(copy.deepcopy(network)) == encoder | statistics | {"table"}
+
+
+def test_what_the_network_froze_itself_is_fixed_with_its_statistics():
+    network = Toy()
+    network.block1.requires_grad_(False)
+    assert {name for name in fixed_tensors(network)} == {n for n in network.state_dict() if "block1" in n}
+    other = Toy()
+    other.head.weight.requires_grad_(False)  # half of a layer; statistics elsewhere go on
+    assert fixed_tensors(other) == {"head.weight"}
+
+
+def test_freezing_refuses_unknown_names():
+    with pytest.raises(ValueError, match=r"training\.fixed names 'encodr'.* did you mean 'encoder'"):
+        freeze(Toy(), ["encodr"])
+    with pytest.raises(ValueError, match=r"training\.fixed is the text 'encoder'"):
+        freeze(Toy(), "encoder")

@@ -13,6 +13,7 @@ from torch import nn
 from shared_components.aggregators.mean import in_site_order, weighted_sum
 from shared_components.method import Aggregation, Batch, Models, State, StatelessStart, Update
 from shared_components.partition import Partition
+from shared_components.parts import trained_parameters
 
 GROUP = "fisher"  # the extra in which a site sends its trace
 
@@ -20,10 +21,10 @@ GROUP = "fisher"  # the extra in which a site sends its trace
 def fisher_trace(network: nn.Module, batches: Iterable[Batch]) -> float:
     """Return the sum over batches of |gradient of the batch's mean pixel cross-entropy|^2, dropout off.
 
-    It is the trace of the empirical Fisher matrix of all parameters, with batches for samples: it depends on
-    the batch size.
+    It is the trace of the empirical Fisher matrix of all trained parameters, with batches for samples: it
+    depends on the batch size.
     """
-    parameters = list(network.parameters())
+    parameters = list(trained_parameters(network).values())
     was_training, total = network.training, 0.0
     network.eval()
     for batch in batches:

@@ -110,7 +110,7 @@ class CyclicDistillation:
         heads = _classifiers(network)
         for name, parameter in network.named_parameters():
             found = spans(name, parameter, self.share, heads)
-            if all(role is Role.GLOBAL for role, _, _ in found):
+            if not parameter.requires_grad or all(role is Role.GLOBAL for role, _, _ in found):
                 weights[name] = parameter
                 continue
             mask = parameter.new_zeros(parameter.shape[0], *(1,) * (parameter.dim() - 1))

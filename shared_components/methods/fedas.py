@@ -29,7 +29,7 @@ from shared_components.method import (
 )
 from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Rule, TensorRule, cut, paste
-from shared_components.parts import inside, resolve, shared_paths
+from shared_components.parts import inside, resolve, shared_paths, trained_parameters
 from shared_components.rules import HEAD, modules
 
 TwoPaths = Any  # a network with encode and decoder_global: `networks.pvt_fpn.PvtFpn`
@@ -120,15 +120,17 @@ class Alignment:
         return losses
 
     def _align(self, work: LocalWork, old: Pieces) -> Losses:
-        """One pass of SGD over the training frames; dropout is off."""
+        """One pass of SGD over the training frames; dropout is off. What is fixed needs none."""
         network: TwoPaths = work.network
+        aligned = _aligned(network)
+        base = [p for name, p in trained_parameters(network).items() if inside(name, aligned)]
+        if not base:
+            return {}
         network.eval()
         received = cut(network.state_dict(), work.partition, Role.GLOBAL)
         paste(old, work.partition, network.state_dict())
         prototypes = class_prototypes(network, work.frames())
         paste(received, work.partition, network.state_dict())
-        aligned = _aligned(network)
-        base = [p for name, p in network.named_parameters() if inside(name, aligned)]
         optimizer, losses = torch.optim.SGD(base, lr=self.rate), []
         for batch in work.frames():
             loss = alignment_loss(features(network, batch["image"]), batch["label"], prototypes)

@@ -31,6 +31,7 @@ from shared_components.method import (
 )
 from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Rule, Slice, TensorRule
+from shared_components.parts import fixed_tensors
 
 WEIGHTINGS = ("equal", "samples")
 TEACHERS = "teachers"
@@ -162,14 +163,16 @@ class Disagreement:
 
 
 def teachers(network: nn.Module, pieces: Pieces) -> list[nn.Module]:
-    """Build one frozen network per site from ``<number>/<tensor>``."""
+    """Build one frozen network per site from ``<number>/<tensor>``; what is FIXED is the network's own."""
+    state = network.state_dict()
+    fixed = {name: state[name] for name in fixed_tensors(network)}
     numbers = sorted({int(name.partition("/")[0]) for name in pieces})
     built = []
     for number in numbers:
         teacher = copy.deepcopy(network).eval().requires_grad_(False)
         prefix = f"{number}/"
         teacher.load_state_dict(
-            {n.removeprefix(prefix): v for n, v in pieces.items() if n.startswith(prefix)}
+            fixed | {n.removeprefix(prefix): v for n, v in pieces.items() if n.startswith(prefix)}
         )
         built.append(teacher)
     return built
