@@ -8,6 +8,7 @@ sections of `train.yaml`, `network_def`, `tasks` and `training`, with a safe YAM
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -32,6 +33,7 @@ class Training:
     seed: int = 2022
     rounds: int = 200  # of a bundle that trains alone; a federation's job says its own number
     fixed: tuple[str, ...] = ()  # parts of the network that neither train nor leave the site
+    learning_rates: Mapping[str, float] = field(default_factory=dict)  # of parts, instead of learning_rate
 
 
 @dataclass(frozen=True)
@@ -101,17 +103,24 @@ def tasks_from(
 
 
 def training_from(values: Mapping[str, Any]) -> Training:
-    """Build the training settings; a misspelt key is refused by name, and `fixed` that is no list.
+    """Build the training settings; a misspelt key is refused by name, and a learning rate that is none.
 
     Parts that the network does not have are refused where it is known.
     """
     known = {f.name for f in fields(Training)}
     if unknown := sorted(set(values) - known):
         raise ValueError(f"training: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
-    fixed = values.get("fixed") or ()
+    fixed, rates = values.get("fixed") or (), values.get("learning_rates") or {}
     if isinstance(fixed, str) or not isinstance(fixed, Collection):
         raise ValueError(f"training: fixed is {fixed!r}; write a list of parts, such as ['encoder']")
-    return Training(**{**values, "fixed": tuple(fixed)})
+    if not isinstance(rates, Mapping):
+        raise ValueError(
+            f"training: learning_rates is {rates!r}; it is a rate by part, such as encoder: 0.0001"
+        )
+    for part, rate in rates.items():
+        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate < math.inf:
+            raise ValueError(f"training: learning_rates of {part} is {rate!r}; it is a number, 0 or more")
+    return Training(**{**values, "fixed": tuple(fixed), "learning_rates": dict(rates)})
 
 
 def build_network(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:

@@ -122,12 +122,16 @@ class Seam:
 
 @dataclass(frozen=True)
 class Term:
-    """One term of the local loss, the role it reaches (``None``: every parameter) and the seams it crosses."""
+    """One term of the local loss, what it reaches and the seams it crosses.
+
+    It reaches the slices of its role (``None``: of every role) in its parts (none named: in the whole network).
+    """
 
     name: str
     value: Tensor
     role: Role | None = None
     seams: tuple[Seam, ...] = ()
+    parts: tuple[str, ...] = ()
 
 
 class LocalWork(Protocol):

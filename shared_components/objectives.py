@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from shared_components.method import Batch, Context, Term
 from shared_components.partition import Partition, Piece, Pieces, Role, paste
-from shared_components.parts import trained_parameters
+from shared_components.parts import inside, resolve, trained_parameters
 
 
 def task_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
@@ -41,19 +41,22 @@ def as_received(network: nn.Module, context: Context, partition: Partition) -> n
 
 
 def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partition) -> None:
-    """Set ``.grad`` of every trained parameter so that a term reaches only the slices of its own role.
+    """Set ``.grad`` of every trained parameter so that a term reaches only the slices of its own role and parts.
 
     Slices that see the same terms share one backward pass, and each pass computes weight gradients for its
     own parameters only: one pass for FedAvg, two for PFedSIS (Algorithm 1). A tensor with slices of two roles
     takes part in both and keeps the rows of each. Gradients that two roles share at a seam are computed once,
     so that PFedSIS's second pass runs through the personal decoder and the encoder alone. What is FIXED has no
     gradient.
+
+    Raises:
+        ValueError: A term names a part that the network does not have.
     """
     parameters = trained_parameters(network)
     for parameter in parameters.values():
         parameter.grad = None
     trained = [p for p in partition if p.role is not Role.FIXED and p.tensor in parameters]
-    targets = _targets(terms, trained)
+    targets = _targets(terms, trained, network)
     at_seams: dict[tuple[int, frozenset[int]], Tensor] = {}
     for number, (reaching, pieces) in enumerate(targets, start=1):
         chosen = [terms[i] for i in reaching]
@@ -95,11 +98,18 @@ def _gradients(
     return [a if b is None else b if a is None else a + b for a, b in zip(direct, behind, strict=True)]
 
 
-def _targets(terms: Sequence[Term], pieces: Sequence[Piece]) -> list[tuple[tuple[int, ...], list[Piece]]]:
+def _targets(
+    terms: Sequence[Term], pieces: Sequence[Piece], network: nn.Module
+) -> list[tuple[tuple[int, ...], list[Piece]]]:
     """Group pieces by the terms that reach them: numbers of terms and pieces in order, groups by their first role."""
+    paths = [resolve(network, t.parts, f"term {t.name}: parts") if t.parts else None for t in terms]
 
     def reaching(piece: Piece) -> tuple[int, ...]:
-        return tuple(number for number, term in enumerate(terms) if term.role in (None, piece.role))
+        return tuple(
+            number
+            for number, (term, places) in enumerate(zip(terms, paths, strict=True))
+            if term.role in (None, piece.role) and (places is None or inside(piece.tensor, places))
+        )
 
     reached = [(found, piece) for piece in pieces if (found := reaching(piece))]
     roles = list(Role)

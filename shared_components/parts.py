@@ -106,6 +106,42 @@ def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
     return {name: value for name, value in network.named_parameters() if value.requires_grad}
 
 
+def by_learning_rate(
+    network: nn.Module, rates: Mapping[str, float]
+) -> list[tuple[float | None, list[nn.Parameter]]]:
+    """Sort the trained parameters by the learning rate of their part.
+
+    Args:
+        network: Parts that do not train are frozen already.
+        rates: Learning rates of parts, ``training.learning_rates``.
+
+    Returns:
+        Pairs of a rate and its parameters, in the network's order: first the parameters of no named part, with
+        None, and left out where there are none; then part by part.
+
+    Raises:
+        ValueError: A part is unknown, lies in another one, or holds nothing that is trained; or nothing is
+            trained at all.
+    """
+    trained, what = trained_parameters(network), "training.learning_rates"
+    if not trained:
+        raise ValueError("nothing is left to train; name fewer parts in training.fixed")
+    taken: dict[str, str] = {}  # path -> part
+    groups: list[tuple[float | None, list[nn.Parameter]]] = []
+    for part, rate in rates.items():
+        paths = resolve(network, [part], what)
+        if both := shared_paths(paths, taken):
+            other = next(name for path, name in taken.items() if shared_paths([path], paths))
+            raise ValueError(f"{what}: {part} and {other} both hold {both[0]}; give it one rate")
+        taken |= dict.fromkeys(paths, part)
+        own = [trained.pop(name) for name in list(trained) if inside(name, paths)]
+        if not own:
+            raise ValueError(f"{what}: {part} holds nothing that is trained; leave it out")
+        groups.append((rate, own))
+    rest: list[tuple[float | None, list[nn.Parameter]]] = [(None, list(trained.values()))]
+    return (rest if trained else []) + groups
+
+
 def upwards(name: str) -> Iterator[str]:
     """Yield ``a.b.c`` itself, ``a.b``, ``a`` and the empty path of the network."""
     while name:

@@ -19,20 +19,23 @@ from shared_components.bundle_config import Training
 from shared_components.method import Batch, Context, Losses, Method, Objective
 from shared_components.objectives import route_gradients
 from shared_components.partition import Partition
-from shared_components.parts import trained_parameters
+from shared_components.parts import by_learning_rate
 from shared_components.task import Task
 
 
 def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
     """Return AdamW (PFedSIS, Section IV-B) over every parameter that is trained.
 
+    Parts that ``training.learning_rates`` names are groups of their own, after all the others.
+
     Raises:
-        ValueError: Nothing is trained.
+        ValueError: See `parts.by_learning_rate`.
     """
-    trained = list(trained_parameters(network).values())
-    if not trained:
-        raise ValueError("nothing is left to train; name fewer parts in training.fixed")
-    return torch.optim.AdamW(trained, lr=training.learning_rate, weight_decay=training.weight_decay)
+    groups = [
+        {"params": parameters, "lr": training.learning_rate if rate is None else rate}
+        for rate, parameters in by_learning_rate(network, training.learning_rates)
+    ]
+    return torch.optim.AdamW(groups, lr=training.learning_rate, weight_decay=training.weight_decay)
 
 
 def make_context(training: Training, task: Task, *, round: int, site: int, **known: Any) -> Context:

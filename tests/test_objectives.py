@@ -1,5 +1,6 @@
 """Gradient routing: each loss term reaches its own slices and no others (PFedSIS, Algorithm 1)."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -108,3 +109,41 @@ def test_the_squared_distance_is_over_what_trains():
     network = scales(2.0, 3.0)
     freeze(network, ["0"])
     assert squared_distance(network, {"1.weight": torch.tensor([[7.0]])}) == 16.0
+
+
+# ---- parts of terms
+
+
+def test_a_term_reaches_its_parts_alone_worked_by_hand(monkeypatch):
+    network = scales(2.0, 3.0, 5.0)
+    network.parts = {"body": ("0", "1"), "head": ("2",)}
+    y = network(torch.ones(1, 1)).sum()  # 30; its gradients are 15, 10 and 6
+    terms = [
+        Term("all", y),
+        Term("body", 10 * y, parts=("body",)),
+        Term("ends", 100 * y, parts=("0", "head")),
+    ]
+    calls = []
+    original = torch.autograd.grad
+    monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append(1) or original(*a, **k))
+    route_gradients(terms, network, partition_network(network, everything(Role.GLOBAL)))
+    assert gradients(network) == [15.0 * 111, 10.0 * 11, 6.0 * 101]
+    assert len(calls) == 3  # three sets of terms, three passes
+
+
+def test_a_term_of_a_role_and_a_part_reaches_what_is_of_both():
+    network = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    for layer in network:
+        nn.init.eye_(layer.weight)
+    y = network(torch.tensor([[1.0, 2.0]])).sum()
+    terms = [Term("a", y, Role.MIXED, parts=("1",))]
+    route_gradients(terms, network, partition_network(network, halves))
+    assert network[0].weight.grad is None
+    assert torch.equal(network[1].weight.grad, torch.tensor([[0.0, 0.0], [1.0, 2.0]]))
+
+
+def test_a_term_of_an_unknown_part_is_refused():
+    network = scales(2.0)
+    terms = [Term("contrast", network(torch.ones(1, 1)).sum(), parts=("encoder",))]
+    with pytest.raises(ValueError, match="term contrast: parts names 'encoder', which is no part"):
+        route_gradients(terms, network, partition_network(network, everything(Role.GLOBAL)))

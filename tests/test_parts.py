@@ -1,4 +1,4 @@
-"""Parts by name: what a name means, what is refused, and what is fixed."""
+"""Parts by name: what a name means, what is refused, what is fixed, and whose learning rate is whose."""
 
 import copy
 
@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from shared_components.parts import (
+    by_learning_rate,
     fixed_tensors,
     freeze,
     inside,
@@ -109,3 +110,37 @@ def test_freezing_refuses_unknown_names():
         freeze(Toy(), ["encodr"])
     with pytest.raises(ValueError, match=r"training\.fixed is the text 'encoder'"):
         freeze(Toy(), "encoder")
+
+
+# ---- learning rates
+
+
+def test_parameters_are_sorted_by_the_rate_of_their_part():
+    network = Toy()
+    groups = by_learning_rate(network, {"head": 0.5, "block2": 0.0})
+    expected = [(None, list(network.block1.parameters())), (0.5, [network.head.weight, network.head.bias])]
+    expected.append((0.0, [network.block2[0].weight, network.block2[0].bias]))
+    for (rate, found), (wanted, parameters) in zip(groups, expected, strict=True):
+        assert rate == wanted and all(a is b for a, b in zip(found, parameters, strict=True))
+    assert [rate for rate, _ in by_learning_rate(network, {"encoder": 1.0, "head": 2.0})] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "rates, sentence",
+    [
+        ({"encodr": 1.0}, r"training\.learning_rates names 'encodr'"),
+        ({"encoder": 1.0, "block1.0": 2.0}, r"block1\.0 and encoder both hold block1\.0"),
+        ({"block2.0": 1.0, "encoder": 2.0}, r"encoder and block2\.0 both hold block2\.0"),
+        ({"table": 1.0}, "table holds nothing that is trained"),
+    ],
+)
+def test_rates_of_unknown_overlapping_or_untrained_parts_are_refused(rates, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        by_learning_rate(Toy(), rates)
+
+
+def test_a_network_of_which_nothing_trains_is_refused():
+    network = Toy()
+    freeze(network, ["encoder", "head"])
+    with pytest.raises(ValueError, match="nothing is left to train"):
+        by_learning_rate(network, {})

@@ -1,4 +1,4 @@
-"""The optimizer: one group as ever, and nothing that is fixed."""
+"""The optimizer: one group as ever, groups by part, and nothing that is fixed."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 
 from shared_components.bundle_config import Training, training_from
 from shared_components.parts import freeze
-from shared_components.training import make_optimizer, optimizer_tensors
+from shared_components.training import make_optimizer, optimizer_tensors, restore_optimizer
 
 
 def network():
@@ -33,6 +33,29 @@ def test_without_parts_it_is_adamw_over_all_parameters_to_the_bit():
     assert list(kept) == list(theirs) and all(torch.equal(kept[n], theirs[n]) for n in kept)
 
 
+def test_every_part_moves_at_its_own_rate():
+    settings = Training(learning_rate=0.1, weight_decay=0.0, learning_rates={"head": 0.001, "0": 0.0})
+    ours = network()
+    before = [p.detach().clone() for p in ours.parameters()]
+    after = steps(ours, make_optimizer(ours, settings), count=1)
+    moved = [float((a - b).abs().max()) for a, b in zip(before, after, strict=True)]
+    # AdamW's first step is the learning rate times the sign of the gradient
+    assert moved == pytest.approx([0.0, 0.0, 0.1, 0.1, 0.001, 0.001], rel=1e-3)
+
+
+def test_an_optimizer_with_groups_goes_on_where_it_was():
+    settings = Training(learning_rate=0.1, learning_rates={"head": 0.01})
+    straight, resumed = network(), network()
+    optimizer = make_optimizer(straight, settings)
+    steps(straight, optimizer)
+    resumed.load_state_dict(straight.state_dict())
+    other = make_optimizer(resumed, settings)
+    restore_optimizer(other, optimizer_tensors(optimizer))
+    assert [group["lr"] for group in other.param_groups] == [0.1, 0.01]
+    pairs = zip(steps(straight, optimizer), steps(resumed, other), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
+
+
 def test_the_optimizer_holds_nothing_that_is_fixed():
     ours = network()
     freeze(ours, ["body"])
@@ -48,13 +71,20 @@ def test_the_optimizer_holds_nothing_that_is_fixed():
     [
         ({"fixed": "encoder"}, "fixed is 'encoder'; write a list"),
         ({"fixed": 3}, "fixed is 3; write a list"),
+        ({"learning_rates": 0.1}, "learning_rates is 0.1; it is a rate by part"),
+        ({"learning_rates": {"head": float("nan")}}, "learning_rates of head is nan"),
+        ({"learning_rates": {"head": float("inf")}}, "learning_rates of head is inf"),
+        ({"learning_rates": {"head": -1}}, "learning_rates of head is -1"),
+        ({"learning_rates": {"head": "fast"}}, "learning_rates of head is 'fast'"),
+        ({"learning_rates": {"head": True}}, "learning_rates of head is True"),
     ],
 )
-def test_settings_that_are_no_parts_are_refused(values, sentence):
+def test_settings_that_are_no_parts_or_rates_are_refused(values, sentence):
     with pytest.raises(ValueError, match=f"training: {sentence}"):
         training_from(values)
 
 
 def test_settings_of_parts_are_read():
-    assert training_from({"fixed": ["encoder"]}).fixed == ("encoder",)
-    assert training_from({"fixed": None}) == Training()
+    settings = training_from({"fixed": ["encoder"], "learning_rates": {"head": 0}})
+    assert settings.fixed == ("encoder",) and settings.learning_rates == {"head": 0}
+    assert training_from({"fixed": None, "learning_rates": None}) == Training()
