@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from shared_components.bundle_config import Training
 from shared_components.method import Batch, Context, Losses, Method, Objective
 from shared_components.objectives import route_gradients
-from shared_components.partition import Partition
+from shared_components.partition import Partition, train_mode
 from shared_components.parts import by_learning_rate
 from shared_components.task import Task
 
@@ -111,7 +111,7 @@ def local_iterations(
 
     A term that only some steps have (FedRep trains its head first) is averaged over those.
     """
-    network.train()
+    train_mode(network, partition)
     where = next(network.parameters()).device
     totals: dict[str, list[float]] = defaultdict(list)
     for number, batch in enumerate(batches):

@@ -18,6 +18,7 @@ from shared_components.data.sites import Sample, Site
 from shared_components.federation.messages import Job
 from shared_components.method import Method, State, load_method
 from shared_components.partition import Partition, partition_network
+from shared_components.parts import freeze
 from shared_components.task import Scores, Task, choose_task
 
 
@@ -101,5 +102,6 @@ def build_bench(job: Job, site: Site, *, encoder_weights: Path | None = None) ->
     network = build_network(bundle.network, out_channels=task.channels)
     if encoder_weights:
         load_encoder(network, encoder_weights)
+    freeze(network, bundle.training.fixed)
     network.to(machine.device())
     return Workbench(site, bundle, task, method, network, partition_network(network, method.rule))

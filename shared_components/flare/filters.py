@@ -21,7 +21,8 @@ from shared_components.federation.messages import Job, Message
 from shared_components.flare import wire
 from shared_components.flare.places import is_simulator, local_folder, runs_folder
 from shared_components.method import Method, load_method
-from shared_components.partition import Pieces, Role, freeze, partition_network
+from shared_components.partition import Pieces, Role, partition_network
+from shared_components.parts import freeze
 from shared_components.task import Task, choose_task
 
 HEADER = {
