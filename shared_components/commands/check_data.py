@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from shared_components.data.check import Problem, check_site
-from shared_components.data.sites import Site, SiteError, load_site, samples
+from shared_components.data.readers import find_reader
+from shared_components.data.sites import Asks, Site, SiteError, load_site, samples
+from shared_components.data.synthetic.plan import TARGETS
 
 HELP = "read every file of the sites and list what must be put right"
 
@@ -16,12 +19,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="SITE", help="a site.yaml, or a folder with one or with sites"
     )
+    parser.add_argument(
+        "--frames", type=int, default=1, help="frames of a clip, where the task asks for clips"
+    )
+    parser.add_argument("--interval", type=float, default=0.0, help="seconds between the frames of a clip")
     parser.add_argument("--fast", action="store_true", help="only look whether the files are there")
 
 
 def run(args: argparse.Namespace) -> int:
     """Check the sites, print a table and the problems, and return 1 if a site may not start."""
-    broken = [_check(path, full=not args.fast) for given in args.paths for path in _site_files(given)]
+    clip = Asks(frames=args.frames, interval=args.interval)
+    broken = [_check(path, clip, full=not args.fast) for given in args.paths for path in _site_files(given)]
     print(f"{len(broken) - sum(broken)} of {len(broken)} sites are ready")
     return int(any(broken))
 
@@ -33,32 +41,33 @@ def _site_files(path: Path) -> list[Path]:
     return sorted(path.glob("*/site.yaml")) or [path]
 
 
-def _check(path: Path, *, full: bool) -> bool:
+def _check(path: Path, clip: Asks, *, full: bool) -> bool:
     """Print one site's table; return whether it must not start."""
     try:
         site = load_site(path)
     except SiteError as error:
         print(f"site {path.parent.name}: {error}\n")
         return True
-    problems = check_site(site, full=full)
-    print(f"{site.name}: {site.dataset}, {', '.join(site.classes)}")
+    asks = replace(clip, targets=TARGETS.get(site.task, find_reader(site.dataset).TARGETS))
+    problems = check_site(site, asks, full=full)
+    print(f"{site.name}: {site.dataset}, {', '.join(site.classes or asks.targets) or 'images only'}")
     print(f"  {'split':<12}{'videos':>8}{'frames':>8}{'problems':>10}{'set aside':>11}")
     for split in dict.fromkeys([*site.split, "train"]):
-        print(_row(site, split, [problem for problem in problems if problem.split == split]))
-    for problem in problems:
+        print(_row(site, split, asks, [problem for problem in problems if problem.split == split]))
+    for problem in dict.fromkeys(map(str, problems)):  # several clips may show one bad file
         print(f"  {problem}")
     print()
     return not all(problem.quarantined for problem in problems)
 
 
-def _row(site: Site, split: str, problems: list[Problem]) -> str:
+def _row(site: Site, split: str, asks: Asks, problems: list[Problem]) -> str:
     videos = len({part.video for part in site.split.get(split, ())})
     aside = len({problem.sample for problem in problems if problem.quarantined})
-    return f"  {split:<12}{videos:>8}{_count(site, split):>8}{len(problems):>10}{aside:>11}"
+    return f"  {split:<12}{videos:>8}{_count(site, split, asks):>8}{len(problems):>10}{aside:>11}"
 
 
-def _count(site: Site, split: str) -> int:
+def _count(site: Site, split: str, asks: Asks) -> int:
     try:
-        return len(samples(site, split))
+        return len(samples(site, split, asks))
     except SiteError:
         return 0  # already among the problems

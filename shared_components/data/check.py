@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from shared_components.data.files import MISSING, DataError, refuse_other_size
+from shared_components.data.files import MISSING, DataError, Size, refuse_other_size
 from shared_components.data.readers import find_reader
 from shared_components.data.sites import (
     LABELLED,
@@ -24,6 +24,10 @@ from shared_components.data.sites import (
 
 T = TypeVar("T")
 _THREADS = 4  # decoding releases Python's lock
+_REPEAT = "or write 'history: false' in site.yaml, which repeats the frame"
+
+Seen = tuple[Size | None, list[DataError]]
+"""An image's height and width, as far as it was read, and what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +106,11 @@ def _check_split(site: Site, split: str, asks: Asks, full: bool) -> list[Problem
         listed = list_samples(site, split, asks)
     except DataError as error:
         return [_problem(error, site, split)]
-    check = _unreadable if full else _missing
+    look = _read_image if full else _find_image
+    paths = {path: sample for sample in listed for path in sample.images}
     with ThreadPoolExecutor(_THREADS) as threads:
-        errors = list(threads.map(check, listed))
+        seen = dict(zip(paths, threads.map(look, paths, paths.values()), strict=True))
+        errors = list(threads.map(partial(_errors_of, seen=seen, full=full), listed))
     bad = sum(map(bool, errors))
     quarantined = bad / len(listed) <= site.quarantine
     return [
@@ -118,24 +124,45 @@ def _problem(error: DataError, site: Site, split: str) -> Problem:
     return Problem(error.file, error.what, error.what_to_do, site.name, split)
 
 
-def _missing(sample: Sample) -> list[DataError]:
-    files = [*sample.images, *(path for paths in sample.targets.values() for path in paths)]
-    return [DataError(path, *MISSING) for path in files if not path.is_file()]
+def _find_image(path: Path, sample: Sample) -> Seen:
+    return None, [] if path.is_file() else [DataError(path, *MISSING)]
 
 
-def _unreadable(sample: Sample) -> list[DataError]:
-    """Read one sample's images and each file of its targets; list what is wrong with each."""
-    reader, path = find_reader(sample.dataset), sample.images[-1]
-    image, errors = _attempt(partial(reader.read_image, path))
+def _read_image(path: Path, sample: Sample) -> Seen:
+    image, errors = _attempt(partial(find_reader(sample.dataset).read_image, path))
+    return None if image is None else image.shape[:2], errors
+
+
+def _errors_of(sample: Sample, *, seen: Mapping[Path, Seen], full: bool) -> list[DataError]:
+    """List what is wrong with a sample's images, as they were seen, and with each file of its targets."""
+    *earlier, current = dict.fromkeys(sample.images)
+    size, errors = seen[current]
+    errors = [*errors, *(error for path in earlier for error in _errors_of_earlier(path, seen, current))]
     for name, files in sample.targets.items():
         for file in files:
-            target, error = _attempt(partial(reader.read_target, name, (file,)))
-            if image is not None and target is not None and not reader.native_targets(sample.video):
-                size, image_size = target.shape[:2], image.shape[:2]
-                same = partial(refuse_other_size, target_noun(name), size, file)
-                error = _attempt(partial(same, image_size=image_size, image_path=path))[1]
-            errors += error
+            errors += _errors_of_target(sample, name, file, size) if full else _find_image(file, sample)[1]
     return errors
+
+
+def _errors_of_earlier(path: Path, seen: Mapping[Path, Seen], current: Path) -> list[DataError]:
+    """List what is wrong with an earlier frame of the clip that ends in `current`."""
+    (size, errors), image_size = seen[path], seen[current][0]
+    if size is not None and image_size is not None:
+        same = partial(refuse_other_size, "earlier frame", size, path)
+        return _attempt(partial(same, image_size=image_size, image_path=current))[1]
+    return [
+        DataError(path, f"{error.what}, and clips show it", f"{error.what_to_do}, {_REPEAT}")
+        for error in errors
+    ]
+
+
+def _errors_of_target(sample: Sample, name: str, file: Path, image_size: Size | None) -> list[DataError]:
+    reader = find_reader(sample.dataset)
+    target, errors = _attempt(partial(reader.read_target, name, (file,)))
+    if image_size is None or target is None or reader.native_targets(sample.video):
+        return errors
+    same = partial(refuse_other_size, target_noun(name), target.shape[:2], file)
+    return _attempt(partial(same, image_size=image_size, image_path=sample.images[-1]))[1]
 
 
 def _attempt(read: Callable[[], T]) -> tuple[T | None, list[DataError]]:

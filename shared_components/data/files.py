@@ -5,8 +5,10 @@ Every error is a `DataError`, whose message begins with the file and ends with w
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import cv2
@@ -14,6 +16,7 @@ import numpy as np
 
 Size = tuple[int, int]  # height, width
 
+DEPTH_SCALE = 256  # of a depth file's values, per millimetre
 _UNKNOWN = 255
 # The last marker of a complete file; decoders return the top half of a cut file without complaint.
 _ENDINGS = {b"\x89PNG": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
@@ -55,6 +58,22 @@ def read_ids(path: Path) -> np.ndarray:
     if not all(np.array_equal(first, label[:, :, channel]) for channel in (1, 2)):
         raise DataError(path, "is a colour image, not a mask of ids", "export one grey channel of ids")
     return np.ascontiguousarray(first)
+
+
+def read_depth(path: Path) -> np.ndarray:
+    """Read a 16-bit grey file of 256ths of a millimetre as float32 (H, W) mm; 0 = unknown.
+
+    A file of 8 bits is refused: depth that was clipped to them cannot be had back.
+    """
+    depth = _decode(path, cv2.IMREAD_UNCHANGED)
+    if depth.dtype != np.uint16 or depth.ndim != 2:
+        what = f"holds {depth.dtype} values of shape {depth.shape}"
+        raise DataError(
+            path,
+            what,
+            f"export the depth again: one channel of 16 bits, {DEPTH_SCALE} per millimetre, 0 unknown",
+        )
+    return depth.astype(np.float32) / DEPTH_SCALE
 
 
 def read_npy(path: Path) -> np.ndarray:
@@ -143,6 +162,19 @@ def frame_number(path: Path) -> int:
     if not numbers:
         raise DataError(path, "has no frame number in its name", "rename it or move it out of the folder")
     return int(numbers[-1])
+
+
+def with_number(path: Path, number: int) -> Path:
+    """Return the file beside another that has this frame number: (frame012.png, 7) -> frame007.png."""
+    *_, last = re.finditer(r"\d+", path.stem)
+    digits = f"{number:0{len(last[0])}d}"
+    return path.with_name(f"{path.stem[: last.start()]}{digits}{path.stem[last.end() :]}{path.suffix}")
+
+
+def spacing(numbers: Iterable[int]) -> int:
+    """Return the largest step that all differences of frame numbers are multiples of; 0 for fewer than two."""
+    ordered = sorted(numbers)
+    return math.gcd(*(after - before for before, after in pairwise(ordered)))
 
 
 def by_number(folder: Path, *patterns: str) -> dict[int, Path]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from shared_components.data.classes import merge_classes
+from shared_components.data.clips import clip_maker
 from shared_components.data.files import DataError, Size, refuse_other_size
 from shared_components.data.readers import Listing, find_reader, reader_names
 from shared_components.data.site_file import SPLITS, Site, SiteError, VideoRange, load_site
@@ -38,11 +41,21 @@ class Asks:
     Attributes:
         targets: names of its targets; none: every image is a sample, and no other file is needed.
         frames: images of a sample, T; `interval`: seconds between them.
+
+    Raises:
+        ValueError: no frame, or several with no time between them.
     """
 
     targets: tuple[str, ...] = ("label",)
     frames: int = 1
     interval: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.frames < 1 or (self.frames > 1 and not 0 < self.interval < math.inf):
+            raise ValueError(
+                f"a sample of {self.frames} frames {self.interval} s apart cannot be; "
+                "ask for 1 frame, or for more with an interval of more than 0 s"
+            )
 
 
 LABELLED = Asks()
@@ -70,8 +83,9 @@ class Sample:
 class Item:
     """A sample that was read, at its native size.
 
-    `images` is uint8 (T, H, W, 3) RGB. Of the targets, "label" is uint8 (H, W), ids of the site's class map;
-    a target may have another size than its images only where the dataset has it so (PFedSIS's test folder).
+    `images` is uint8 (T, H, W, 3) RGB. Of the targets, "label" is uint8 (H, W), ids of the site's class map, and
+    "depth" float32 (H, W) in mm, 0 where it is not known. A target may have another size than its images only
+    where the dataset has it so (PFedSIS's test folder).
     `name` is the video and the frame's number, fit for a file name.
     """
 
@@ -98,9 +112,14 @@ def read_sample(sample: Sample) -> Item:
         SiteError: a file is missing, unreadable, of another size than its image, or holds an id or colour
             that the dataset does not have.
     """
-    image = read_image(sample, sample.images[-1])
-    targets = read_targets(sample, image.shape[:2])
-    return Item(image[None], targets, f"{sample.video.replace('/', '_')}-{sample.index}")
+    found = {path: read_image(sample, path) for path in dict.fromkeys(sample.images)}
+    current = sample.images[-1]
+    size = found[current].shape[:2]
+    with _at(sample.site):
+        for path, image in found.items():
+            refuse_other_size("earlier frame", image.shape[:2], path, image_size=size, image_path=current)
+    images = np.stack([found[path] for path in sample.images])
+    return Item(images, read_targets(sample, size), f"{sample.video.replace('/', '_')}-{sample.index}")
 
 
 def read_image(sample: Sample, path: Path) -> np.ndarray:
@@ -164,8 +183,10 @@ def _samples_of(site: Site, split: str, part: VideoRange, asks: Asks) -> list[Sa
     if part.stop is not None and part.stop > len(listing):
         what = f"split {split!r} asks for frames {part.start} to {part.stop} of {part.video}, which has"
         raise DataError(site.path, f"{what} {len(listing)}", "correct the range or complete the video")
+    begin = listing[part.start][0] if part.start else None
+    clip = clip_maker(site, part.video, frames=asks.frames, interval=asks.interval, begin=begin)
     return [
-        Sample(site.name, part.video, number, (image,), targets, site.dataset, site.class_map)
+        Sample(site.name, part.video, number, clip(number, image), targets, site.dataset, site.class_map)
         for number, image, targets in listing[part.start : part.stop : site.frame_interval]
     ]
 
@@ -173,12 +194,17 @@ def _samples_of(site: Site, split: str, part: VideoRange, asks: Asks) -> list[Sa
 def _listing(site: Site, video: str, asks: Asks) -> Listing:
     """List the frames that have the targets asked for; all images where none is."""
     reader = find_reader(site.dataset)
-    if not asks.targets:
-        return [(number, image, {}) for number, image in sorted(reader.images(site.root, video).items())]
-    return [
-        (number, image, {name: files[name] for name in asks.targets})
-        for number, image, files in reader.frames(site.root, video)
-    ]
+    listing = reader.frames(site.root, video) if asks.targets else _all_images(site, video)
+    for (before, *_), (after, *_) in pairwise(listing):
+        if after <= before:
+            what = f"{video} has frame {after} after frame {before}"
+            raise DataError(site.root, what, "number its frames in the order of time")
+    return [(number, image, {name: files[name] for name in asks.targets}) for number, image, files in listing]
+
+
+def _all_images(site: Site, video: str) -> Listing:
+    images = find_reader(site.dataset).images(site.root, video)
+    return [(number, image, {}) for number, image in sorted(images.items())]
 
 
 @contextmanager

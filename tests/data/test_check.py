@@ -11,8 +11,8 @@ import pytest
 
 from shared_components.commands import check_data, unpack_sar_rarp50
 from shared_components.data.check import check_site, readable_samples
-from shared_components.data.readers import reader_names
-from shared_components.data.sites import Sample, SiteError, load_site, samples
+from shared_components.data.readers import find_reader, reader_names
+from shared_components.data.sites import LABELLED, Asks, Sample, SiteError, load_site, samples
 
 
 def remove(path: Path, layouts) -> None:
@@ -25,7 +25,7 @@ def damage(path: Path, layouts) -> None:
 
 def shrink(path: Path, layouts) -> None:
     array = np.zeros((4, 4, 3) if "seq_" in str(path) else (4, 4), dtype=np.uint8)
-    layouts.write(path, array)
+    layouts.write(path, array.astype(np.uint16) if "keyframe_" in str(path) else array)
 
 
 def mislabel(path: Path, layouts) -> None:
@@ -39,15 +39,19 @@ def run(*paths: Path) -> int:
     return check_data.run(parser.parse_args([str(path) for path in paths]))
 
 
-def train_frame(path: Path) -> Sample:
-    return samples(load_site(path), "train")[1]
+def own_asks(dataset: str) -> Asks:
+    return Asks(targets=find_reader(dataset).TARGETS)
+
+
+def train_frame(path: Path, asks: Asks = LABELLED) -> Sample:
+    return samples(load_site(path), "train", asks)[1]
 
 
 @pytest.mark.parametrize("dataset", reader_names())
 def test_good_data_have_no_problem(dataset, make_site, capsys):
     path = make_site(dataset)
 
-    assert check_site(load_site(path)) == []
+    assert check_site(load_site(path), own_asks(dataset)) == []
     assert run(path) == 0
     assert "1 of 1 sites are ready" in capsys.readouterr().out
 
@@ -60,19 +64,19 @@ def test_good_data_have_no_problem(dataset, make_site, capsys):
         (remove, True, "file is missing"),
         (damage, False, "cannot be read as .npy|is not a readable image"),
         (damage, True, "cannot be read as .npy|is not a readable image"),
-        (shrink, True, "mask is 4x4 but its image .* is 80x64"),
-        (mislabel, True, r"mask holds unknown ids \[99\]|holds the unknown colour \(99, 99, 99\)"),
+        (shrink, True, "(mask|depth) is 4x4 but its image .* is 80x64"),
+        (mislabel, True, r"unknown ids \[99\]|holds the unknown colour \(99, 99, 99\)|holds uint8"),
     ],
 )
 def test_every_bad_file_is_reported_once_by_site_and_file(
     dataset, spoil, of_mask, what, make_site, layouts, capsys
 ):
     path = make_site(dataset)
-    frame = train_frame(path)
-    file = frame.targets["label"][0] if of_mask else frame.images[-1]
+    frame = train_frame(path, own_asks(dataset))
+    file = next(iter(frame.targets.values()))[0] if of_mask else frame.images[-1]
     spoil(file, layouts)
 
-    (problem,) = check_site(load_site(path))
+    (problem,) = check_site(load_site(path), own_asks(dataset))
 
     assert (problem.file, problem.site, problem.split, problem.sample) == (file, "hospital-a", "train", frame)
     assert not problem.quarantined

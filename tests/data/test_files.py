@@ -13,9 +13,12 @@ from shared_components.data.files import (
     map_ids,
     natural_order,
     read_colours,
+    read_depth,
     read_ids,
     read_npy,
     read_rgb,
+    spacing,
+    with_number,
 )
 
 
@@ -47,7 +50,7 @@ def test_a_folder_named_like_an_image_is_refused(tmp_path):
         read_rgb(tmp_path / "frame000.png")
 
 
-@pytest.mark.parametrize("read", [read_rgb, read_ids, read_colours, read_npy])
+@pytest.mark.parametrize("read", [read_rgb, read_ids, read_colours, read_npy, read_depth])
 def test_a_missing_file_is_named_with_what_to_do(read, tmp_path):
     with pytest.raises(DataError) as error:
         read(tmp_path / "absent")
@@ -160,3 +163,42 @@ def test_two_files_of_one_number_are_refused(tmp_path):
 
     with pytest.raises(DataError, match="has the same frame number as"):
         by_number(tmp_path, "*.png")
+
+
+def test_depth_is_read_exactly(tmp_path, layouts):
+    layouts.write(tmp_path / "a.png", np.array([[0, 1, 256, 65535]], dtype=np.uint16))
+
+    depth = read_depth(tmp_path / "a.png")
+
+    assert depth.dtype == np.float32
+    assert depth.tolist() == [[0.0, 1 / 256, 1.0, 65535 / 256]]
+
+
+@pytest.mark.parametrize(
+    "clipped", [np.array([[255]], dtype=np.uint8), np.full((1, 1, 3), 255, dtype=np.uint16)]
+)
+def test_depth_of_8_bits_or_several_channels_is_refused_and_never_clipped(clipped, tmp_path, layouts):
+    layouts.write(tmp_path / "a.png", clipped)
+
+    with pytest.raises(
+        DataError, match=r"a\.png: holds uint.* export the depth again: one channel of 16 bits"
+    ):
+        read_depth(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "expected"),
+    [
+        ("frame012.png", 7, "frame007.png"),
+        ("img_07_raw.png", 112, "img_112_raw.png"),
+        ("video3frame000000060.npy", 48, "video3frame000000048.npy"),
+    ],
+)
+def test_a_name_is_given_another_frame_number(name, number, expected, tmp_path):
+    assert with_number(tmp_path / name, number) == tmp_path / expected
+
+
+def test_the_spacing_of_numbers_is_the_largest_step_of_all_of_them():
+    assert spacing([0, 60, 120]) == 60
+    assert spacing([3, 27, 15, 51]) == 12
+    assert spacing([5]) == spacing([]) == 0

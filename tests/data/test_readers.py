@@ -28,8 +28,8 @@ def test_every_reader_has_a_layout_here(layouts):
     assert reader_names() == sorted(layouts.WRITERS)
 
 
-def test_every_layout_gives_canonical_ids_pixel_by_pixel(dataset, tmp_path, layouts):
-    reader = find_reader(dataset)
+def test_every_layout_gives_canonical_ids_pixel_by_pixel(segmented, tmp_path, layouts):
+    dataset, reader = segmented, find_reader(segmented)
     names = layouts.WRITERS[dataset](tmp_path, 3, 4)
 
     assert reader.videos(tmp_path) == names
@@ -44,20 +44,20 @@ def test_every_layout_gives_canonical_ids_pixel_by_pixel(dataset, tmp_path, layo
             np.testing.assert_array_equal(reader.read_image(image), layouts.frame_image(index))
 
 
-def test_every_reader_names_a_class_map_that_holds_its_ids(dataset, tmp_path, layouts):
-    reader = find_reader(dataset)
-    video = layouts.WRITERS[dataset](tmp_path, 1, 1)[0]
+def test_every_reader_names_a_class_map_that_holds_its_ids(segmented, tmp_path, layouts):
+    reader = find_reader(segmented)
+    video = layouts.WRITERS[segmented](tmp_path, 1, 1)[0]
 
     mask = reader.read_target("label", reader.frames(tmp_path, video)[0][2]["label"])
 
     assert set(np.unique(mask)) == set(range(len(CLASS_MAPS[reader.CLASS_MAP])))
 
 
-def test_a_frame_without_mask_is_listed_with_the_name_its_mask_should_have(dataset, tmp_path, layouts):
+def test_a_frame_without_its_target_is_listed_with_the_name_it_should_have(dataset, tmp_path, layouts):
     reader = find_reader(dataset)
     video = layouts.WRITERS[dataset](tmp_path, 1, 4)[0]
     missing = reader.frames(tmp_path, video)[1][2]
-    missing["label"][0].unlink()
+    next(iter(missing.values()))[0].unlink()
 
     listing = reader.frames(tmp_path, video)
 
@@ -65,7 +65,7 @@ def test_a_frame_without_mask_is_listed_with_the_name_its_mask_should_have(datas
     assert listing[1][2] == missing
 
 
-def test_a_mask_without_frame_is_listed_too(dataset, tmp_path, layouts):
+def test_a_target_without_frame_is_listed_too(dataset, tmp_path, layouts):
     reader = find_reader(dataset)
     video = layouts.WRITERS[dataset](tmp_path, 1, 4)[0]
     reader.frames(tmp_path, video)[1][1].unlink()
@@ -270,3 +270,37 @@ def test_real_endovis2017_instruments_merge_to_the_published_mask(real_data):
         reader.read_target("label", instruments),
         reader.read_target("label", (folder / "masks/intel_frame.png",)),
     )
+
+
+def test_scared_depth_is_millimetres_of_256_steps_and_0_where_unknown(tmp_path, layouts):
+    reader = find_reader("scared")
+    names = layouts.WRITERS["scared"](tmp_path / "training", 3, 2)
+
+    assert reader.videos(tmp_path) == names
+    assert names == ["dataset_1/keyframe_1", "dataset_1/keyframe_2", "dataset_2/keyframe_1"]
+    for index, (number, image, files) in enumerate(reader.frames(tmp_path, names[1])):
+        depth = reader.read_target("depth", files["depth"])
+        assert number == index
+        assert depth.dtype == np.float32
+        np.testing.assert_array_equal(depth, layouts.depth_map(index) / 256.0)
+        np.testing.assert_array_equal(reader.read_image(image), layouts.frame_image(index))
+
+
+def test_scared_misses_no_depth_between_the_depth_maps(tmp_path, layouts):
+    layouts.WRITERS["scared"](tmp_path, 1, 13)
+    folder = tmp_path / "dataset_1/keyframe_1/data/depthmap_undistorted"
+    for number in set(range(13)) - {0, 3, 9, 12}:  # every third has depth, and that of 6 is missing
+        (folder / f"{number:06d}.png").unlink()
+
+    listing = find_reader("scared").frames(tmp_path, "dataset_1/keyframe_1")
+
+    assert [number for number, _, _ in listing] == [0, 3, 6, 9, 12]
+    assert listing[2][2] == {"depth": (folder / "000006.png",)}
+    assert len(find_reader("scared").images(tmp_path, "dataset_1/keyframe_1")) == 13
+
+
+def test_scared_without_any_depth_is_refused(tmp_path, layouts):
+    layouts.write(tmp_path / "dataset_1/keyframe_1/data/left_undistorted/000000.png", layouts.frame_image(0))
+
+    with pytest.raises(DataError, match="depthmap_undistorted: holds no depth maps"):
+        find_reader("scared").frames(tmp_path, "dataset_1/keyframe_1")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared_components.data.readers import reader_names
+from shared_components.data.readers import find_reader, reader_names
 from shared_components.data.sites import Asks, SiteError, load_site, read_sample, samples
 
 
-@pytest.mark.parametrize("dataset", reader_names())
-def test_every_layout_is_listed_and_read_through_its_site(dataset, make_site, layouts):
-    site = load_site(make_site(dataset))
+def own_asks(dataset: str) -> Asks:
+    return Asks(targets=find_reader(dataset).TARGETS)
+
+
+def test_every_layout_is_listed_and_read_through_its_site(segmented, make_site, layouts):
+    site = load_site(make_site(segmented))
 
     for split in ("train", "validation", "test"):
         listed = samples(site, split)
@@ -97,7 +100,7 @@ def test_masks_of_native_size_are_allowed_in_the_test_folder_of_pfedsis_only(mak
 
 @pytest.mark.parametrize("dataset", reader_names())
 def test_a_missing_image_is_refused_by_site_and_file(dataset, make_site):
-    frame = samples(load_site(make_site(dataset)), "train")[0]
+    frame = samples(load_site(make_site(dataset)), "train", own_asks(dataset))[0]
     frame.images[0].unlink()
 
     with pytest.raises(SiteError) as error:
@@ -109,7 +112,7 @@ def test_a_missing_image_is_refused_by_site_and_file(dataset, make_site):
 @pytest.mark.parametrize("dataset", reader_names())
 def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dataset, make_site, layouts):
     site = load_site(make_site(dataset))
-    listed = samples(site, "train")
+    listed = samples(site, "train", own_asks(dataset))
     for file in {file for sample in listed for files in sample.targets.values() for file in files}:
         file.unlink()
     for folder in (*site.root.rglob("ground_truth"), *site.root.rglob("Masks*"), *site.root.rglob("mask")):
@@ -144,3 +147,38 @@ def test_a_target_that_the_dataset_has_not_is_refused_by_one_sentence(make_site)
     assert str(error.value) == (
         f"site hospital-a: {path}: endovis2017 has no weather; datasets with weather: none"
     )
+
+
+def test_a_site_with_depth_is_read_in_millimetres(make_site, layouts):
+    site = load_site(make_site("scared", task="depth"))
+
+    listed = samples(site, "train", Asks(targets=("depth",)))
+    item = read_sample(listed[2])
+
+    assert (site.task, site.classes, len(listed)) == ("depth", (), 4)
+    assert item.name == "dataset_1_keyframe_1-2"
+    np.testing.assert_array_equal(item.targets["depth"], layouts.depth_map(2) / np.float32(256))
+
+
+def test_a_dataset_without_depth_names_those_that_have_it(make_site):
+    path = make_site()
+
+    with pytest.raises(SiteError) as error:
+        samples(load_site(path), "train", Asks(targets=("depth",)))
+
+    assert str(error.value) == (
+        f"site hospital-a: {path}: endovis2017 has no depth; datasets with depth: scared"
+    )
+
+
+def test_depth_of_another_size_is_refused_by_both_files(make_site, layouts):
+    sample = samples(load_site(make_site("scared")), "train", Asks(targets=("depth",)))[0]
+    layouts.write(sample.targets["depth"][0], np.zeros((4, 4), dtype=np.uint16))
+
+    with pytest.raises(SiteError, match=r"depth is 4x4 but its image .* is 80x64; export the depth at"):
+        read_sample(sample)
+
+
+def test_a_dataset_without_labels_has_no_classes_to_choose(make_site):
+    with pytest.raises(SiteError, match="'classes' is 'parts', but scared has no label masks; leave it out"):
+        load_site(make_site("scared", classes="parts"))

@@ -51,7 +51,7 @@ class Reader(Protocol):
         """Read one frame as uint8 (H, W, 3) RGB, cropped as the dataset asks."""
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
-        """Read one frame's target, cropped alike: "label" as uint8 (H, W) canonical ids."""
+        """Read one frame's target, cropped alike: "label" as uint8 (H, W) canonical ids, "depth" as float32 mm."""
 
 
 def reader_names() -> list[str]:

@@ -11,6 +11,13 @@ import numpy as np
 from shared_components.data.synthetic.layouts import LAYOUTS
 from shared_components.data.synthetic.looks import SITE_LOOKS, look_named
 
+TARGETS: dict[str, tuple[str, ...]] = {
+    "segmentation": ("label",),
+    "depth": ("depth",),
+    "reconstruction": (),
+}
+"""What a site needs beside its images, by its kind of task."""
+
 
 @dataclass(frozen=True)
 class SitePlan:

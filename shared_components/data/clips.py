@@ -1,0 +1,70 @@
+"""Clips: which images show a frame and what came before it.
+
+A clip is T images at a real interval, the last of them the current frame. Before the first frame of a video, or
+of the stretch that a split has of it, that first frame is repeated, so that no clip shows another split. A site
+may refuse to show history (`history: false`): then a clip is the current frame T times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from shared_components.data.files import DataError, spacing, with_number
+from shared_components.data.readers import find_reader
+from shared_components.data.site_file import Site
+
+Clip = Callable[[int, Path], tuple[Path, ...]]
+"""(number, image) of a frame -> the T images of its clip, oldest first."""
+
+
+def clip_maker(site: Site, video: str, *, frames: int, interval: float, begin: int | None = None) -> Clip:
+    """Return what lists the images of a video's clips.
+
+    An image that should be between those that are there is listed under the name it should have.
+
+    Args:
+        frames: T; `interval`: seconds between them.
+        begin: number of the first frame that a clip may show; None: the video's first.
+
+    Raises:
+        DataError: the video cannot give frames this far apart.
+    """
+    if frames == 1 or not site.history:
+        return lambda number, image: (image,) * frames
+    images = find_reader(site.dataset).images(site.root, video)
+    step = _step(site, video, images, frames, interval)
+    start = min(images, default=0) if begin is None else begin
+
+    def clip(number: int, image: Path) -> tuple[Path, ...]:
+        first = min(start, number)
+        wanted = [max(number - back * step, first) for back in range(frames - 1, 0, -1)]
+        return (*(images.get(n) or with_number(image, n) for n in wanted), image)
+
+    return clip
+
+
+def whole_steps(interval: float, rate: float) -> int:
+    """Return an interval as a number of steps at a rate; 0 where it is not a whole number of them."""
+    steps = round(interval * rate)
+    return steps if abs(interval * rate - steps) < 1e-6 else 0
+
+
+def _step(site: Site, video: str, images: Collection[int], frames: int, interval: float) -> int:
+    """Return the distance in frame numbers that the interval is."""
+    repeat = "or write 'history: false' in it, which repeats the frame"
+    asked = f"clips of {frames} frames {interval:g} s apart"
+    if site.rate is None:
+        what = f"{asked} are asked for, but the rate of {site.dataset}'s frame numbers is not known"
+        raise DataError(site.path, what, f"write 'rate' (frame numbers per second), {repeat}")
+    step, grid = whole_steps(interval, site.rate), max(spacing(images), 1)
+    if step < 1 or step % grid:
+        every = grid / site.rate
+        what = (
+            f"{asked} are asked for, but {video} of {site.dataset} has an image every {every:g} s "
+            f"(every {grid} numbers, {site.rate:g} numbers a second)"
+        )
+        raise DataError(
+            site.path, what, f"ask for a multiple of {every:g} s, unpack more of its images, {repeat}"
+        )
+    return step

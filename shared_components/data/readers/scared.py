@@ -1,0 +1,89 @@
+"""SCARED, depth of porcine abdomens by structured light (Allan et al., arXiv 2101.01133), as scared_toolkit exports it.
+
+    root[/training|testing]/dataset_N/keyframe_M/data/left_undistorted/000012.png       1280x1024
+    root[/training|testing]/dataset_N/keyframe_M/data/depthmap_undistorted/000012.png   uint16, 256 per mm
+
+A video is named dataset_N/keyframe_M. Depth 0 is unknown. Depth may be there for every n-th image only; the
+images between are shown by clips. That both files of a frame have one number, and that videos have 25 frames a
+second, is assumed: no source confirms it (`rate` in site.yaml corrects the second).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from shared_components.data.files import (
+    DataError,
+    by_number,
+    natural_order,
+    read_depth,
+    read_rgb,
+    spacing,
+    video_folders,
+    with_number,
+)
+from shared_components.data.readers import Listing
+
+TARGETS = ("depth",)
+CLASS_MAP = ""
+RATE = 25.0
+
+
+def videos(root: Path) -> list[str]:
+    return list(_folders(root))
+
+
+def frames(root: Path, video: str) -> Listing:
+    folder = _folders(root)[video]
+    found = images(root, video)
+    depths = by_number(folder / "depthmap_undistorted", "*.png")
+    if not depths:
+        raise DataError(
+            folder / "depthmap_undistorted", "holds no depth maps", "export them or take the video out"
+        )
+    known = next(iter(depths.values()))
+    numbers = sorted(depths.keys() | _without_depth(found, depths))
+    return [
+        (
+            number,
+            found.get(number, folder / "left_undistorted" / with_number(known, number).name),
+            {"depth": (depths.get(number, with_number(known, number)),)},
+        )
+        for number in numbers
+    ]
+
+
+def images(root: Path, video: str) -> dict[int, Path]:
+    return by_number(_folders(root)[video] / "left_undistorted", "*.png")
+
+
+def native_targets(video: str) -> bool:
+    return False
+
+
+def read_image(path: Path) -> np.ndarray:
+    return read_rgb(path)
+
+
+def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
+    (path,) = files
+    return read_depth(path)
+
+
+def _without_depth(found: dict[int, Path], depths: dict[int, Path]) -> set[int]:
+    """Find the images whose depth is missing: those in step with the depth maps that are there."""
+    step, first = spacing(depths), min(depths)
+    return {number for number in found if step and (number - first) % step == 0} - depths.keys()
+
+
+def _folders(root: Path) -> dict[str, Path]:
+    """Find the data/ folder of every video that has images."""
+    datasets = video_folders(root, lambda path: path.name.startswith("dataset"))
+    return {
+        f"{name}/{keyframe.name}": keyframe / "data"
+        for name, folder in datasets.items()
+        for keyframe in sorted(folder.glob("keyframe*"), key=lambda path: natural_order(path.name))
+        if (keyframe / "data" / "left_undistorted").is_dir()
+    }
