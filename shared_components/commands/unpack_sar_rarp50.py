@@ -1,4 +1,4 @@
-"""surgfl unpack-sar-rarp50: write the labelled frames of SAR-RARP50's videos to their rgb/ folders."""
+"""surgfl unpack-sar-rarp50: write the labelled frames of SAR-RARP50's videos, and their clips, to rgb/."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from shared_components.data.files import DataError
 from shared_components.data.readers.sar_rarp50 import unpack, video_paths
 
 HELP = "write the labelled frames of SAR-RARP50's videos as images, once"
@@ -15,6 +14,8 @@ HELP = "write the labelled frames of SAR-RARP50's videos as images, once"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `surgfl unpack-sar-rarp50`."""
     parser.add_argument("root", type=Path, help="folder of the dataset, of train1/, train2/ or test/")
+    parser.add_argument("--frames", type=int, default=1, help="frames of a clip: write those before, too")
+    parser.add_argument("--interval", type=float, default=0.0, help="seconds between the frames of a clip")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -22,8 +23,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         folders = video_paths(args.root)
         for folder in folders:
-            print(f"{folder.name}: {unpack(folder)} frames written")
-    except (DataError, OSError) as error:
+            written = unpack(folder, frames=args.frames, interval=args.interval)
+            print(f"{folder.name}: {written} frames written")
+    except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     if not folders:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from shared_components.data.files import DataError, spacing, with_number
+from shared_components.data.files import DataError, spacing, whole_steps, with_number
 from shared_components.data.readers import find_reader
 from shared_components.data.site_file import Site
 
@@ -42,12 +42,6 @@ def clip_maker(site: Site, video: str, *, frames: int, interval: float, begin: i
         return (*(images.get(n) or with_number(image, n) for n in wanted), image)
 
     return clip
-
-
-def whole_steps(interval: float, rate: float) -> int:
-    """Return an interval as a number of steps at a rate; 0 where it is not a whole number of them."""
-    steps = round(interval * rate)
-    return steps if abs(interval * rate - steps) < 1e-6 else 0
 
 
 def _step(site: Site, video: str, images: Collection[int], frames: int, interval: float) -> int:

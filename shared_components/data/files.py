@@ -177,6 +177,12 @@ def spacing(numbers: Iterable[int]) -> int:
     return math.gcd(*(after - before for before, after in pairwise(ordered)))
 
 
+def whole_steps(interval: float, rate: float) -> int:
+    """Return an interval as a number of steps at a rate (per second); 0 where it is not a whole number of them."""
+    steps = round(interval * rate)
+    return steps if abs(interval * rate - steps) < 1e-6 else 0
+
+
 def by_number(folder: Path, *patterns: str) -> dict[int, Path]:
     """List a folder's files by frame number, for the first of the patterns that matches any file."""
     for pattern in patterns:

@@ -10,12 +10,21 @@ are background here.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import cv2
 import numpy as np
 
-from shared_components.data.files import DataError, by_number, map_ids, read_ids, read_rgb, video_folders
+from shared_components.data.files import (
+    DataError,
+    by_number,
+    map_ids,
+    read_ids,
+    read_rgb,
+    video_folders,
+    whole_steps,
+)
 from shared_components.data.readers import Listing
 
 TARGETS = ("label",)
@@ -65,17 +74,23 @@ def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
     return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
 
 
-def unpack(folder: Path) -> int:
-    """Write the labelled frames of one video folder's video_left.avi to rgb/, and return how many.
+def unpack(folder: Path, *, frames: int = 1, interval: float = 0.0) -> int:
+    """Write the labelled frames of one video folder's video_left.avi to rgb/, and return how many were written.
 
     The video is decoded from its start: seeking in it is not exact to the frame. Frames that are there
     already are kept.
 
+    Args:
+        frames: of a clip: as many less one are written before each labelled frame, `interval` seconds apart.
+
     Raises:
+        ValueError: the interval is no whole number of frames.
         DataError: the video cannot be read, or ends before the last labelled frame.
     """
     video = folder / "video_left.avi"
-    wanted = set(by_number(folder / "segmentation", "*.png")) - set(by_number(folder / "rgb", "*.png"))
+    masks = by_number(folder / "segmentation", "*.png")
+    wanted = masks.keys() | _history(masks, frames, interval)
+    wanted -= by_number(folder / "rgb", "*.png").keys()
     capture = cv2.VideoCapture(str(video))
     try:
         for number in range(max(wanted, default=-1) + 1):
@@ -101,6 +116,17 @@ def _write_frame(capture: cv2.VideoCapture, path: Path) -> None:
     unfinished = path.with_suffix(".part")
     cv2.imencode(".png", frame)[1].tofile(unfinished)
     unfinished.replace(path)
+
+
+def _history(masks: Collection[int], frames: int, interval: float) -> set[int]:
+    """List what clips show before the labelled frames; a frame that should have a mask and has none is left out."""
+    step = whole_steps(interval, RATE)
+    if frames > 1 and step < 1:
+        raise ValueError(
+            f"{interval:g} s is no whole number of frames at {RATE:g} a second; ask for another one"
+        )
+    wanted = {number - back * step for number in masks for back in range(1, frames)}
+    return {number for number in wanted if number >= 0 and number % _LABEL_STEP}
 
 
 def _unlabelled(images: dict[int, Path], masks: dict[int, Path]) -> set[int]:

@@ -1,0 +1,338 @@
+"""A clip is what came before a frame, at the interval asked for, or one sentence says why it cannot be."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from shared_components.commands import check_data
+from shared_components.data import dataset as dataset_module
+from shared_components.data.check import check_site, readable_samples
+from shared_components.data.dataset import SampleDataset, batches, once, style_statistics
+from shared_components.data.files import whole_steps
+from shared_components.data.readers import find_reader, sar_rarp50
+from shared_components.data.sites import Asks, Site, SiteError, load_site, read_sample, samples
+
+FOUR = Asks(frames=4, interval=0.2)  # every 12th number at 60 a second
+PAIR = Asks(frames=2, interval=0.5)  # every number at 2 a second
+
+
+@pytest.fixture
+def dense(make_site, layouts):
+    """Make a SAR-RARP50 site of one video: an image every 6 numbers from 0 to 126, labels at 0, 60, 120."""
+
+    def make(**changes: object) -> Site:
+        path = make_site("sar_rarp50", frames=3, split={"train": ["video_1"]}, **changes)
+        for number in range(0, 132, 6):
+            rgb = path.parent / f"data/train1/video_1/rgb/{number:09d}.png"
+            layouts.write(rgb, np.full((layouts.H, layouts.W, 3), number, dtype=np.uint8))
+        return load_site(path)
+
+    return make
+
+
+def numbers(paths: tuple[Path, ...]) -> list[int]:
+    return [int(path.stem) for path in paths]
+
+
+def test_a_clip_is_four_frames_at_the_interval_the_last_is_the_current_one(dense):
+    listed = samples(dense(), "train", FOUR)
+
+    assert [numbers(sample.images) for sample in listed] == [
+        [0, 0, 0, 0],  # nothing came before: the first frame is repeated
+        [24, 36, 48, 60],
+        [84, 96, 108, 120],
+    ]
+    assert [sample.index for sample in listed] == [0, 60, 120]
+    images = read_sample(listed[1]).images
+    assert images.shape == (4, 64, 80, 3)
+    assert images[:, 0, 0, 0].tolist() == [24, 36, 48, 60]
+
+
+def test_history_is_repeated_from_the_first_frame_where_it_is_too_short(dense):
+    listed = samples(dense(), "train", Asks(frames=4, interval=0.5))
+
+    assert numbers(listed[1].images) == [0, 0, 30, 60]
+
+
+def test_without_targets_every_image_ends_a_clip(dense):
+    listed = samples(dense(), "train", Asks((), frames=3, interval=0.1))
+
+    assert len(listed) == 22
+    assert numbers(listed[1].images) == [0, 0, 6]
+    assert numbers(listed[21].images) == [114, 120, 126]
+
+
+def test_a_site_that_refuses_history_repeats_the_frame_at_any_interval(dense):
+    listed = samples(dense(history=False), "train", Asks(frames=3, interval=0.123))
+
+    assert [numbers(sample.images) for sample in listed] == [[0] * 3, [60] * 3, [120] * 3]
+
+
+def test_no_clip_crosses_the_start_of_a_range_into_another_split(make_site):
+    split = {"train": [{"instrument_dataset_1": [0, 4]}], "test": [{"instrument_dataset_1": [4, 8]}]}
+    site = load_site(make_site(frames=8, split=split))
+
+    seen = {name: samples(site, name, Asks(frames=3, interval=0.5)) for name in ("train", "test")}
+
+    assert [path.stem for path in seen["test"][0].images] == ["frame004"] * 3
+    assert [path.stem for path in seen["test"][1].images] == ["frame004", "frame004", "frame005"]
+    shown = {name: {path for sample in listed for path in sample.images} for name, listed in seen.items()}
+    assert not shown["train"] & shown["test"]
+
+
+@pytest.mark.parametrize("dataset", ["endovis2017", "endovis2018"])
+def test_endovis_has_two_numbers_a_second(dataset, make_site):
+    site = load_site(make_site(dataset))
+
+    assert site.rate == 2.0
+    clip = samples(site, "train", Asks(frames=2, interval=1.0))[3].images
+    assert [path.stem for path in clip] == ["frame001", "frame003"]
+
+
+def test_scared_clips_show_the_images_between_the_depth_maps(make_site, tmp_path):
+    path = make_site("scared", frames=9)
+    folder = tmp_path / "data/dataset_1/keyframe_1/data/depthmap_undistorted"
+    for number in set(range(9)) - {0, 4, 8}:
+        (folder / f"{number:06d}.png").unlink()
+
+    listed = samples(load_site(path), "train", Asks(("depth",), frames=3, interval=0.04))
+
+    assert [numbers(sample.images) for sample in listed] == [[0, 0, 0], [2, 3, 4], [6, 7, 8]]
+
+
+def test_an_interval_that_the_numbers_cannot_give_is_refused_with_what_would_do(make_site):
+    path = make_site()
+
+    with pytest.raises(SiteError) as error:
+        samples(load_site(path), "train", FOUR)
+
+    assert str(error.value) == (
+        f"site hospital-a: {path}: clips of 4 frames 0.2 s apart are asked for, but instrument_dataset_1 of "
+        "endovis2017 has an image every 0.5 s (every 1 numbers, 2 numbers a second); ask for a multiple of "
+        "0.5 s, unpack more of its images, or write 'history: false' in it, which repeats the frame"
+    )
+
+
+def test_an_interval_that_the_images_on_disk_cannot_give_is_refused(make_site, tmp_path):
+    path = make_site("sar_rarp50")
+    for image in (tmp_path / "data").rglob("rgb/*6.png"):
+        image.unlink()  # 1 Hz is left
+
+    with pytest.raises(SiteError, match=r"has an image every 1 s \(every 60 numbers, 60 numbers a second\)"):
+        samples(load_site(path), "train", FOUR)
+
+
+@pytest.mark.parametrize("dataset", ["endovis2015_rigid", "pfedsis_npy"])
+def test_an_unknown_rate_is_asked_for_and_never_guessed(dataset, make_site):
+    path = make_site(dataset)
+
+    with pytest.raises(SiteError, match=f"the rate of {dataset}'s frame numbers is not known; write 'rate'"):
+        samples(load_site(path), "train", PAIR)
+
+
+def test_the_site_may_say_its_rate(make_site):
+    site = load_site(make_site("pfedsis_npy", rate=4))
+
+    clip = samples(site, "train", PAIR)[3].images
+
+    assert site.rate == 4.0
+    assert [path.stem for path in clip] == ["video1frame001", "video1frame003"]
+
+
+def test_frames_out_of_order_are_refused(make_site, monkeypatch):
+    site = load_site(make_site())
+    reader = find_reader("endovis2017")
+    listing = reader.frames(site.root, "instrument_dataset_1")
+    monkeypatch.setattr(reader, "frames", lambda root, video: [listing[0], listing[2], listing[1]])
+
+    with pytest.raises(SiteError, match="instrument_dataset_1 has frame 1 after frame 2; number its frames"):
+        samples(site, "train", PAIR)
+
+
+def test_an_image_missing_between_others_is_a_problem_of_the_clips_that_show_it(dense, capsys):
+    site = dense()
+    hole = samples(site, "train", FOUR)[1].images[2]
+    hole.unlink()
+
+    (problem,) = check_site(site, FOUR, full=True)
+    (quick,) = check_site(site, FOUR, full=False)
+
+    assert str(problem) == str(quick)
+    assert str(problem) == (
+        f"site hospital-a: {hole}: file is missing, and clips show it; put it back or take the video out of "
+        "the split, or write 'history: false' in site.yaml, which repeats the frame"
+    )
+    assert (problem.sample.video, problem.sample.index) == ("video_1", 60)
+    assert check_site(site) == []  # no harm where single frames are asked for
+    parser = argparse.ArgumentParser()
+    check_data.configure(parser)
+    words = [str(site.path), "--frames", "4", "--interval", "0.2"]
+    assert check_data.run(parser.parse_args(words)) == 1
+    assert str(problem) in capsys.readouterr().out
+
+
+def test_the_clips_that_show_a_bad_image_can_be_set_aside(dense):
+    site = dense(frame_interval=1, quarantine=0.2)
+    asks = Asks((), frames=2, interval=0.1)
+    listed = samples(site, "train", asks)
+    listed[21].images[-1].write_bytes(b"")  # the last image: one clip of 22 shows it
+
+    kept, aside = readable_samples(site, "train", asks)
+
+    assert (len(kept), [sample.index for sample in aside]) == (21, [126])
+
+
+def test_an_earlier_frame_of_another_size_is_refused(dense, layouts):
+    site = dense()
+    sample = samples(site, "train", FOUR)[1]
+    layouts.write(sample.images[0], np.zeros((4, 6, 3), dtype=np.uint8))
+    sentence = "earlier frame is 6x4 but its image .*000000060.png is 80x64"
+
+    (problem,) = check_site(site, FOUR)
+
+    assert problem.file == sample.images[0]
+    with pytest.raises(SiteError, match=sentence):
+        read_sample(sample)
+
+
+@pytest.mark.parametrize(("frames", "interval"), [(0, 0.0), (2, 0.0), (2, -1.0), (2, float("nan"))])
+def test_a_clip_without_frames_or_time_between_them_is_refused(frames, interval):
+    with pytest.raises(ValueError, match=r"a sample of .* frames .* cannot be"):
+        Asks(frames=frames, interval=interval)
+
+
+def test_whole_steps_of_intervals_that_are_no_binary_fractions():
+    assert whole_steps(0.2, 60.0) == 12
+    assert whole_steps(0.1, 30.0) == 3
+    assert whole_steps(0.2, 2.0) == whole_steps(0.01, 2.0) == 0
+
+
+def dataset_of(site: Site, asks: Asks, **options: int) -> SampleDataset:
+    return SampleDataset(samples(site, "train", asks), height=64, width=80, site=site, **options)
+
+
+def test_batches_hold_clips_and_augment_all_frames_of_one_alike(dense):
+    data = dataset_of(dense(), FOUR)
+    generator = torch.Generator().manual_seed(1)
+
+    (batch,) = batches(data, batch_size=6, iterations=1, generator=generator, augment=True)
+
+    assert (batch["image"].shape, batch["image"].dtype) == ((6, 4, 3, 64, 80), torch.float32)
+    assert (batch["label"].shape, batch["label"].dtype) == ((6, 64, 80), torch.int64)
+    for clip in batch["image"] * 255:
+        current = clip[3].max()  # frames are flat in their number: what is padded is 0 in all of them
+        if current > 100:
+            inside = clip[3] > 0
+            assert torch.equal(clip[0] > 0, inside)
+            torch.testing.assert_close(clip[0][inside], clip[3][inside] - 36)
+
+
+def test_single_frames_are_drawn_alike_with_and_without_clips(dense):
+    site = dense()
+    drawn = [
+        next(
+            batches(
+                dataset_of(site, asks),
+                batch_size=8,
+                iterations=1,
+                generator=torch.Generator().manual_seed(4),
+                augment=True,
+            )
+        )
+        for asks in (Asks(), FOUR)
+    ]
+
+    assert torch.equal(drawn[0]["image"], drawn[1]["image"][:, -1])
+    assert torch.equal(drawn[0]["label"], drawn[1]["label"])
+
+
+def test_an_image_that_several_clips_show_is_decoded_once(dense, monkeypatch):
+    asks = Asks((), frames=4, interval=0.1)
+    data, decoded = dataset_of(dense(), asks), []
+    real = dataset_module.read_image
+    monkeypatch.setattr(
+        dataset_module, "read_image", lambda sample, path: decoded.append(path) or real(sample, path)
+    )
+
+    for _ in range(2):
+        list(once(data, batch_size=4, generator=torch.Generator()))
+
+    assert len(decoded) == len(set(decoded)) == 22
+
+
+def test_a_full_cache_changes_no_pixel_of_a_clip(dense):
+    site = dense()
+    whole, small = dataset_of(site, FOUR), dataset_of(site, FOUR, cache_bytes=64 * 80 * 3 * 2)
+
+    for first, second in zip(whole, small, strict=True):
+        assert torch.equal(first["image"], second["image"]) and torch.equal(first["label"], second["label"])
+
+
+def test_style_is_that_of_the_current_frames(dense):
+    site = dense()
+
+    torch.testing.assert_close(
+        style_statistics(dataset_of(site, FOUR)), style_statistics(dataset_of(site, Asks()))
+    )
+
+
+def test_depth_stays_float_and_unaugmented_values_stay_exact(make_site, layouts):
+    data = dataset_of(load_site(make_site("scared")), Asks(("depth",)))
+    generator = torch.Generator().manual_seed(0)
+
+    (whole,) = once(data, batch_size=4, generator=generator)
+    (drawn,) = batches(data, batch_size=8, iterations=1, generator=generator, augment=True)
+
+    assert whole["depth"].dtype == drawn["depth"].dtype == torch.float32
+    np.testing.assert_array_equal(whole["depth"][2], layouts.depth_map(2) / np.float32(256))
+    known = {float(value) for index in range(4) for value in np.unique(layouts.depth_map(index) / 256)}
+    assert set(drawn["depth"].unique().tolist()) <= known  # nearest: nothing between two depths
+
+
+def test_images_without_targets_make_batches_of_images_alone(dense):
+    (batch,) = once(dataset_of(dense(), Asks(())), batch_size=32, generator=torch.Generator())
+
+    assert list(batch) == ["image"] and batch["image"].shape == (22, 3, 64, 80)
+
+
+@pytest.fixture
+def packed(tmp_path: Path, layouts) -> Path:
+    """Write a video of 130 frames with masks at 0, 60 and 120."""
+    folder = tmp_path / "video_1"
+    for number in (0, 60, 120):
+        layouts.write(folder / f"segmentation/{number:09d}.png", layouts.canonical_mask(0))
+    size = (layouts.W, layouts.H)
+    video = cv2.VideoWriter(str(folder / "video_left.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 60, size)
+    for number in range(130):
+        video.write(np.full((layouts.H, layouts.W, 3), number, dtype=np.uint8))
+    video.release()
+    return folder
+
+
+def test_unpacking_writes_the_frames_of_clips_too(packed):
+    assert sar_rarp50.unpack(packed, frames=4, interval=0.2) == 9
+
+    found = sar_rarp50.images(packed.parent, "video_1")
+    assert sorted(found) == [0, 24, 36, 48, 60, 84, 96, 108, 120]
+    assert [number for number, _, _ in sar_rarp50.frames(packed.parent, "video_1")] == [0, 60, 120]
+    assert abs(sar_rarp50.read_image(found[36]).mean() - 36) < 1.5
+
+
+def test_unpacking_for_clips_misses_no_mask_at_the_start(packed):
+    (packed / "segmentation/000000000.png").unlink()
+
+    sar_rarp50.unpack(packed, frames=3, interval=0.5)
+
+    assert sorted(sar_rarp50.images(packed.parent, "video_1")) == [30, 60, 90, 120]
+    assert [number for number, _, _ in sar_rarp50.frames(packed.parent, "video_1")] == [60, 120]
+
+
+def test_unpacking_at_an_interval_that_60_frames_a_second_cannot_give_is_refused(packed):
+    with pytest.raises(ValueError, match=r"0\.17 s is no whole number of frames at 60 a second"):
+        sar_rarp50.unpack(packed, frames=4, interval=0.17)
