@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from shared_components.card import Card
 from shared_components.partition import Partition, Pieces, Role, Rule
-from shared_components.task import Batch, Card, Task
+from shared_components.task import Batch, Task
 
 State = dict[str, Tensor]
 Extras = dict[str, Pieces]

@@ -10,8 +10,7 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,106 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.arguments import between
+from shared_components.card import Card, Metric
 from shared_components.data.sites import Asks, Item
 
 Array = np.ndarray
 Batch = Mapping[str, Tensor]
 Answer = Any  # a task's prediction for one sample, at the sample's own size
 Scores = dict[str, Any]  # {metric: {output: value or None, ..., "mean": value or None}, "frames": count, ...}
-
-
-@dataclass(frozen=True)
-class Metric:
-    """The one place of a metric's name, label, direction, unit and format.
-
-    Attributes:
-        name: Key in every record.
-        label: What people read.
-        higher_is_better: Its direction, for selection, sorting and marks.
-        unit: Of the value times ``factor``.
-        factor: What tables of a comparison multiply by, 100 for percent.
-        digits: Decimals of the unscaled value.
-    """
-
-    name: str
-    label: str
-    higher_is_better: bool
-    unit: str = ""
-    factor: float = 1.0
-    digits: int = 3
-
-    def better(self, value: float, other: float) -> bool:
-        """Say whether a value is better than another; nothing is better than a number that is not there."""
-        if math.isnan(value):
-            return False
-        return math.isnan(other) or (value > other if self.higher_is_better else value < other)
-
-    def best(self, values: Iterable[float]) -> float:
-        """Return the best value; NaN where there is none."""
-        return self._extreme(values, max if self.higher_is_better else min)
-
-    def worst(self, values: Iterable[float]) -> float:
-        """Return the worst value; NaN where there is none."""
-        return self._extreme(values, min if self.higher_is_better else max)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Metric:
-        """Undo :meth:`to_json`."""
-        return cls(**values)
-
-    @staticmethod
-    def _extreme(values: Iterable[float], choose: Any) -> float:
-        return choose((value for value in values if not math.isnan(value)), default=math.nan)
-
-
-@dataclass(frozen=True)
-class Card:
-    """What makes two sites' tasks the same: compared at enrolment, kept in checkpoints, groups the tables.
-
-    Attributes:
-        kind: File in ``shared_components/tasks``.
-        outputs: Class names of a segmentation, ``("mm",)`` of depth; empty where nothing is named.
-        inputs: What the network is given.
-        frames: Frames of a sample; 1 is a picture, more a clip.
-    """
-
-    kind: str
-    outputs: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ("image",)
-    frames: int = 1
-
-    def __str__(self) -> str:
-        named = f" of {', '.join(self.outputs)}" if self.outputs else ""
-        return f"{self.kind}{named}" + (f" on clips of {self.frames} frames" if self.frames > 1 else "")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "kind": self.kind,
-            "outputs": list(self.outputs),
-            "inputs": list(self.inputs),
-            "frames": self.frames,
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Card:
-        """Undo :meth:`to_json`; what a site sends is checked.
-
-        Raises:
-            ValueError: It is no card.
-        """
-        texts = [values.get(key) for key in ("outputs", "inputs")]
-        lists = all(isinstance(part, list) and all(isinstance(t, str) for t in part) for part in texts)
-        frames = values.get("frames")
-        if not isinstance(values.get("kind"), str) or not lists or type(frames) is not int or frames < 1:
-            raise ValueError(
-                f"{dict(values)!r:.120} is no task card: kind, outputs, inputs and frames are due"
-            )
-        return cls(values["kind"], tuple(values["outputs"]), tuple(values["inputs"]), frames)
 
 
 class Task(Protocol):

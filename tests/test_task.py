@@ -5,7 +5,8 @@ import math
 import pytest
 
 from shared_components.bundle_config import load_bundle
-from shared_components.task import Card, Metric, check_tasks, choose_task, make_task, task_kinds
+from shared_components.card import Card, Metric
+from shared_components.task import check_tasks, choose_task, make_task, task_kinds
 
 PARTS = ("background", "shaft")
 DICE = Metric("dice", "Dice", True, "%", 100.0)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from shared_components.aggregators.mean import in_site_order, mean_pieces
+from shared_components.card import Card
 from shared_components.method import Aggregation, Models, Profile, State, Update, site_order
 from shared_components.partition import Partition
-from shared_components.task import Card
 
 PREFIX = "group/"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shared_components.card import Card
 from shared_components.data.profile_items import check_item
 from shared_components.federation.messages import FederationError
 from shared_components.method import Method, Profile
-from shared_components.task import Card
 
 
 def profile_of(site: str, header: Mapping[str, Any]) -> Profile:

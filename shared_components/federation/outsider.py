@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from shared_components.aggregators.mean import weighted_sum
+from shared_components.card import Card
 from shared_components.checkpoints import save_weights
 from shared_components.method import Method, Models, Profile, State
 from shared_components.partition import Partition, Pieces, Role
-from shared_components.task import Card
 
 GROUP = "model"  # of a reply at the finish, and the item of `publish` that allows it
 

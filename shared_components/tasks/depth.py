@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shared_components.arguments import between
+from shared_components.card import Card, Metric
 from shared_components.data.sites import Asks, Item
-from shared_components.task import Array, Batch, Card, Metric, Scores, asks, last_frame, mean_rows
+from shared_components.task import Array, Batch, Scores, asks, last_frame, mean_rows
 
 LEAST = 1e-3  # mm: smallest depth of which a logarithm or a ratio is taken
 METRICS = (

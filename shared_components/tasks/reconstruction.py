@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.arguments import between
+from shared_components.card import Card, Metric
 from shared_components.data.sites import Asks, Item
-from shared_components.task import Array, Batch, Card, Metric, Scores, asks, last_frame, mean_rows
+from shared_components.task import Array, Batch, Scores, asks, last_frame, mean_rows
 
 GREY = 0.5
 METRICS = (

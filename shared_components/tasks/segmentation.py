@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.arguments import between
+from shared_components.card import Card, Metric
 from shared_components.data.sites import Asks, Item
 from shared_components.losses import segmentation_loss
 from shared_components.metrics import (
@@ -23,11 +24,11 @@ from shared_components.metrics import (
     frame_scores,
     summarise,
 )
-from shared_components.task import Array, Batch, Card, Metric, Scores, asks, last_frame
+from shared_components.task import Array, Batch, Scores, asks, last_frame
 
 METRICS = (
-    Metric("dice", "Dice", True, "%", 100.0),
-    Metric("iou", "IoU", True, "%", 100.0),
+    Metric("dice", "Dice", True, "%", 100.0, 2),
+    Metric("iou", "IoU", True, "%", 100.0, 2),
     Metric("assd", "ASSD", False, "px", digits=2),
     Metric("hd95", "HD95 (medpy)", False, "px", digits=2),
     Metric("hd95_monai", "HD95 (MONAI)", False, "px", digits=2),
