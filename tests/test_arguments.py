@@ -82,7 +82,7 @@ def test_only_true_and_false_are_truth_values(value):
 def test_a_text_is_no_list_of_names(value):
     require_list([], "fedper: personal", least=0)
     require_list(("encoder", "head"), "fedper: personal")
-    with pytest.raises(ValueError, match=r"fedper: personal is .*; write a list")):
+    with pytest.raises(ValueError, match=r"fedper: personal is .*; write a list"):
         require_list(value, "fedper: personal")
 
 

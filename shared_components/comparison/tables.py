@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from operator import methodcaller
 from typing import Any
 
+from shared_components.card import DASH
 from shared_components.comparison.results import (
     METRICS,
     Comparison,
@@ -15,7 +16,7 @@ from shared_components.comparison.results import (
     contest,
     mean_and_deviation,
 )
-from shared_components.reporting.tables import DASH, number
+from shared_components.task import fixed as number
 
 NAMES = {"dice": "Dice (%)", "iou": "IoU (%)", "assd": "ASSD (px)", "hd95": "HD95 (px)"}
 FACTORS = {"dice": 100.0, "iou": 100.0, "assd": 1.0, "hd95": 1.0}  # overlaps in percent, as in the papers

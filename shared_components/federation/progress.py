@@ -6,16 +6,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shared_components.card import Metric
+from shared_components.reporting.costs import site_seconds
+from shared_components.reporting.records import round_number, score
 
-def progress_line(record: Mapping[str, Any], *, rounds: int, seconds_left: float | None) -> str:
-    """Return one line: round, site, loss, Dice before this round's training, seconds, megabytes, time left."""
-    parts = [f"round {record['round'] + 1}/{rounds}  {record['site']}"]
+
+def progress_line(
+    record: Mapping[str, Any], *, rounds: int, seconds_left: float | None, metric: Metric | None = None
+) -> str:
+    """Return one line: round, site, loss, score before this round's training, seconds, megabytes, time left.
+
+    Args:
+        record: The site's.
+        rounds: How many there are.
+        seconds_left: Of the whole run, where that is known.
+        metric: The one that selects the best model of the site's task; None leaves the score out.
+    """
+    parts = [f"round {round_number(record['round'])}/{rounds}  {record['site']}"]
     if loss := record.get("loss"):
         parts.append(f"loss {sum(loss.values()):.3f}")
-    if dice := record.get("metrics", {}).get("dice"):
-        classes = " ".join(f"{name} {_number(value)}" for name, value in dice.items() if name != "mean")
-        parts.append(f"Dice {_number(dice.get('mean'))} ({classes})")
-    parts.append(f"{record.get('seconds', {}).get('total', 0):.1f} s")
+    if metric and (scores := record.get("metrics", {}).get(metric.name)):
+        parts.append(_score(metric, record["metrics"], scores))
+    parts.append(f"{site_seconds(record.get('seconds') or {'total': 0.0}):.1f} s")
     up, down = (sum(record["bytes"][way].values()) / 1e6 for way in ("up", "down"))
     parts.append(f"up {up:.1f} MB, down {down:.1f} MB")
     if seconds_left is not None:
@@ -23,8 +35,11 @@ def progress_line(record: Mapping[str, Any], *, rounds: int, seconds_left: float
     return "  ".join(parts)
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _score(metric: Metric, record: Mapping[str, Any], names: Mapping[str, Any]) -> str:
+    """Write ``Dice 0.402 (shaft 0.361 wrist 0.196)``, or ``RMSE 4.31 mm`` where there is one number only."""
+    each = " ".join(f"{n} {metric.plain_text(score(record, metric.name, n))}" for n in names if n != "mean")
+    text = f"{metric.label} {metric.said(score(record, metric.name))}"
+    return f"{text} ({each})" if each else text
 
 
 def _duration(seconds: float) -> str:
@@ -34,12 +49,15 @@ def _duration(seconds: float) -> str:
 
 
 def write_scalars(folder: Path, record: Mapping[str, Any]) -> None:
-    """Add a record's numbers to the TensorBoard log in ``folder``, one series per site."""
+    """Add a record's numbers to the TensorBoard log in ``folder``, one series per site.
+
+    TensorBoard is for people: its steps are the rounds counted from 1.
+    """
     from torch.utils.tensorboard import SummaryWriter  # late: it is not needed to start training
 
     with SummaryWriter(str(folder)) as writer:
         for name, value in flatten(record).items():
-            writer.add_scalar(name, value, record["round"])
+            writer.add_scalar(name, value, round_number(record["round"]))
 
 
 def flatten(record: Mapping[str, Any]) -> dict[str, float]:

@@ -1,5 +1,7 @@
 """Line charts, stacked bars and heat maps as inline SVG, without a library and without scripts.
 
+Rounds come as recorded, from 0, and are written on axes and in tooltips as people count them, from 1.
+
 Each function gives one <svg> as text with every name escaped. Colours are CSS variables of the page
 (`--s1` to `--s8`, `--muted`, `--grid`, `--more`, `--less`), so that one drawing serves light, dark and paper.
 Series are told apart by colour and, from the ninth on, by dashes; markers carry their number as a tooltip.
@@ -11,6 +13,8 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
+from shared_components.reporting.records import round_number
+
 COLOURS = 8
 _DASHES = ("", "6 3", "2 3")
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 14, 36, 44
@@ -19,7 +23,7 @@ _FULL = 0.8  # opacity of a heat map's strongest colour, under which numbers sta
 
 @dataclass(frozen=True)
 class Series:
-    """A named curve over rounds; `index` picks colour and dashes, below 0 the thick grey of "worst"."""
+    """A named curve over rounds as recorded; `index` picks colour and dashes, below 0 the thick grey of "worst"."""
 
     name: str
     points: Mapping[int, float]
@@ -224,7 +228,7 @@ def _curve(frame: Frame, series: Series, *, dots: bool) -> str:
     fill = f'fill="{_colour(series.index)}"'
     return drawn + "".join(
         f'<circle cx="{frame.x(r):.1f}" cy="{frame.y(v):.1f}" r="3" {fill}>'
-        f"<title>{escape(series.name)}, round {r}: {short(v)}</title></circle>"
+        f"<title>{escape(series.name)}, round {round_number(r)}: {short(v)}</title></circle>"
         for r, v in points
     )
 
@@ -235,7 +239,7 @@ def _bar(frame: Frame, r: int, column: Mapping[str, float], parts: Sequence[str]
     for index, part in enumerate(parts):
         value = column.get(part, 0.0)
         y, height = frame.y(base + value), frame.y(base) - frame.y(base + value)
-        tip = f"<title>round {r}, {escape(part)}: {short(value)}</title>"
+        tip = f"<title>round {round_number(r)}, {escape(part)}: {short(value)}</title>"
         box = f'x="{frame.x(r) - half:.1f}" y="{y:.1f}" width="{2 * half:.1f}" height="{height:.1f}"'
         drawn.append(
             f'<rect {box} fill="{_colour(index)}" stroke="var(--paper)">{tip}</rect>' if value > 0 else ""
@@ -302,7 +306,8 @@ def _x_axis(frame: Frame, rounds: Sequence[int]) -> str:
     ]
     room = (frame.width - _LEFT - _RIGHT) // 34
     every = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if len(rounds) / n <= room)
-    drawn += [_text(frame.x(r), base + 16, str(r), anchor="middle") for r in rounds if r % every == 0]
+    named = [r for r in rounds if round_number(r) % every == 0]
+    drawn += [_text(frame.x(r), base + 16, str(round_number(r)), anchor="middle") for r in named]
     return "".join(drawn) + _text((_LEFT + frame.width - _RIGHT) / 2, base + 34, "round", anchor="middle")
 
 

@@ -1,13 +1,25 @@
-"""What a run cost: bytes by role, seconds by stage, memory, and the updates that were refused or did not come."""
+"""What a run cost: bytes by role, seconds by stage, memory, and the updates that were refused or did not come.
+
+A site's seconds of a round are one number everywhere, `site_seconds`: its own work, from the start of its
+process to its reply. Waiting for the other sites and the server's step are none of it and stand apart. Only
+rounds that were trained count: the last delivery is validated and not trained on.
+"""
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shared_components.reporting.records import Run, mean
-from shared_components.reporting.tables import DASH, Table, number
+from shared_components.card import DASH, fixed
+from shared_components.reporting.records import Run, mean, round_number
+from shared_components.reporting.tables import Table
 
 MEGABYTE = 1_000_000
 Stacks = dict[int, dict[str, float]]  # round -> part -> value
+_SECONDS = (
+    "A site's seconds of a round: its own work from the start to the reply; waiting for others and the server's "
+    "step are not in them"
+)
+_WAITING, _AGGREGATING = "waiting for others", "aggregating (server)"
 
 
 def bytes_by_round(run: Run, direction: str) -> Stacks:
@@ -19,16 +31,40 @@ def bytes_by_round(run: Run, direction: str) -> Stacks:
     return {r: dict(stack) for r, stack in sorted(stacks.items())}
 
 
+def site_seconds(seconds: Mapping[str, float]) -> float:
+    """Give the seconds of a site's own work from its record's `seconds`; NaN where it has none."""
+    return sum(_stages(seconds).values()) if seconds else float("nan")
+
+
+def trained(run: Run, site: str) -> dict[int, dict[str, Any]]:
+    """Give a site's records of the rounds that it trained in."""
+    return {r: row for r, row in sorted(run.rows[site].items()) if row.get("loss")}
+
+
 def seconds_by_round(run: Run) -> Stacks:
-    """Average the seconds of the sites by round and stage; what `total` has beyond the stages is "other"."""
-    stacks: Stacks = {}
-    for r in sorted({row["round"] for row in _rows(run) if row.get("seconds")}):
-        stages = [_stages(row["seconds"]) for row in _rows(run) if row["round"] == r and row.get("seconds")]
-        names = dict.fromkeys(name for stage in stages for name in stage)
-        stacks[r] = {name: sum(stage.get(name, 0.0) for stage in stages) / len(stages) for name in names}
-        if "seconds" in run.aggregations.get(r, {}):
-            stacks[r]["aggregating (server)"] = run.aggregations[r]["seconds"]
-    return stacks
+    """Average the seconds of the sites' own work by round and stage; what no stage names is "other"."""
+    return _means(run, _stages)
+
+
+def idle_by_round(run: Run) -> Stacks:
+    """Give the seconds of a round beside the sites' own work: mean waiting of the sites, and the server's step."""
+    stacks = _means(run, lambda seconds: {_WAITING: seconds["waiting"]} if "waiting" in seconds else {})
+    for r, line in run.aggregations.items():
+        if r in stacks and "seconds" in line:
+            stacks[r][_AGGREGATING] = line["seconds"]
+    return {r: stack for r, stack in stacks.items() if stack}
+
+
+def round_seconds(run: Run) -> float:
+    """Give the mean of `site_seconds` over all sites and trained rounds."""
+    rows = [row for site in run.sites for row in trained(run, site).values()]
+    return mean([site_seconds(row.get("seconds") or {}) for row in rows])
+
+
+def round_bytes(run: Run, direction: str) -> float:
+    """Give the mean bytes of one site in a trained round."""
+    rows = [row for site in run.sites for row in trained(run, site).values() if row.get("bytes")]
+    return mean([float(sum(row["bytes"].get(direction, {}).values())) for row in rows])
 
 
 def parts(*stacks: Stacks) -> list[str]:
@@ -50,7 +86,10 @@ def cost_table(run: Run) -> Table:
     )
     rows = tuple(_cost_row(run, site) for site in run.sites)
     return Table(
-        "Cost by site", head, rows, note="1 MB = 1,000,000 bytes, summed over the run; seconds are means"
+        "Cost by site",
+        head,
+        rows,
+        note=f"1 MB = 1,000,000 bytes, summed over the run; seconds are means. {_SECONDS}",
     )
 
 
@@ -66,7 +105,7 @@ def traffic_table(run: Run) -> Table:
 def rejections(run: Run) -> list[tuple[str, str, str]]:
     """List every update that was refused or did not come, as round, site and reason."""
     return [
-        (str(r), str(entry.get("site", DASH)), str(entry.get("reason", DASH)))
+        (str(round_number(r)), str(entry.get("site", DASH)), str(entry.get("reason", DASH)))
         for r, line in sorted(run.aggregations.items())
         for entry in line.get("rejected") or []
     ]
@@ -76,8 +115,23 @@ def _rows(run: Run) -> list[dict[str, Any]]:
     return [row for site in run.sites for row in run.rows[site].values()]
 
 
-def _stages(seconds: dict[str, float]) -> dict[str, float]:
-    stages = {name: value for name, value in seconds.items() if name != "total"}
+def _means(run: Run, pick: Callable[[Mapping[str, float]], dict[str, float]]) -> Stacks:
+    """Average what is picked of every site's seconds, by round."""
+    found: defaultdict[int, list[dict[str, float]]] = defaultdict(list)
+    for site in run.sites:
+        for r, row in trained(run, site).items():
+            if row.get("seconds"):
+                found[r].append(pick(row["seconds"]))
+    return {r: _averaged(rows) for r, rows in sorted(found.items())}
+
+
+def _averaged(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: sum(row.get(name, 0.0) for row in rows) / len(rows) for name in names}
+
+
+def _stages(seconds: Mapping[str, float]) -> dict[str, float]:
+    stages = {name: value for name, value in seconds.items() if name not in ("total", "waiting")}
     other = seconds.get("total", 0.0) - sum(stages.values())
     return stages | {"other": other} if other > 0.05 else stages
 
@@ -88,12 +142,11 @@ def _total(stacks: Stacks, role: str) -> int:
 
 def _cost_row(run: Run, site: str) -> tuple[str, ...]:
     every = [row for _, row in sorted(run.rows[site].items())]
-    rows = [row for row in every if row.get("loss")]  # the last delivery is not trained on
+    rows = list(trained(run, site).values())
     sent, received = (
         sum(sum((row.get("bytes") or {}).get(way, {}).values()) for row in every) for way in ("up", "down")
     )
     seconds = [row.get("seconds") or {} for row in rows]
-    totals = [float(s.get("total", sum(s.values()))) for s in seconds]
     memory = max((float(row["memory_mb"]) for row in every if row.get("memory_mb")), default=float("nan"))
     return (
         site,
@@ -101,7 +154,7 @@ def _cost_row(run: Run, site: str) -> tuple[str, ...]:
         str(len(rows)),
         f"{sent / MEGABYTE:,.2f}",
         f"{received / MEGABYTE:,.2f}",
-        number(mean(totals), 1),
-        number(mean([float(s.get("training", "nan")) for s in seconds]), 1),
-        number(memory, 0),
+        fixed(mean([site_seconds(s) for s in seconds]), 1),
+        fixed(mean([float(s.get("training", "nan")) for s in seconds]), 1),
+        fixed(memory, 0),
     )

@@ -1,16 +1,28 @@
 """Choose the charts of the report: from a run's records to panels of drawings with one legend each."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shared_components.card import Metric
 from shared_components.reporting.charts import Series, heat_map, line_chart, shade, stacked_bars, swatch
-from shared_components.reporting.costs import MEGABYTE, Stacks, bytes_by_round, parts, seconds_by_round
+from shared_components.reporting.costs import (
+    MEGABYTE,
+    Stacks,
+    bytes_by_round,
+    idle_by_round,
+    parts,
+    seconds_by_round,
+    site_seconds,
+    trained,
+)
+from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import entropies, last_mixing, matrices, own_weights, spread
-from shared_components.reporting.records import Curve, Run, curves, worst
+from shared_components.reporting.records import Curve, Run, curves, round_number, worst
 
 _SMALL = (356, 230)
 _LARGE = (540, 280)
-_METRICS = {"dice": "Dice", "iou": "IoU"}
+_LARGE_CHARTS = 2  # metrics drawn large; the others of a task that has more are small
 
 
 @dataclass(frozen=True)
@@ -24,18 +36,38 @@ class Panel:
     text: str = ""
 
 
-def score_panels(run: Run) -> list[Panel]:
-    """Draw Dice and IoU on validation: the mean over the classes large, then class by class."""
-    legend = site_legend(run) + (
-        [(swatch(-1), "worst site (lowest in each round)")] if len(run.sites) > 1 else []
+def score_panels(run: Run, group: Group) -> list[Panel]:
+    """Draw what was scored on validation: the mean over the outputs large, then output by output."""
+    metrics = followed(run, group) or [group.first]
+    large, rest = metrics[:_LARGE_CHARTS], metrics[_LARGE_CHARTS:]
+    text = (
+        "Round r: the model received in round r, before it is trained on; the point after the last round: the "
+        "final model."
     )
-    text = "Round r: the model received in round r, before it is trained on; the last point: the final model."
-    large = [_scores(run, metric, "mean") for metric in _METRICS]
-    panels = [Panel("Mean over the classes", large, legend, text=text)]
-    if len(run.classes) > 1:
-        small = [_scores(run, metric, name) for metric in _METRICS for name in run.classes]
-        panels.append(Panel("By class", small, legend, columns=3))
+    title = "Mean over the classes" if group.outputs else "Over the rounds"
+    charts = [_scores(run, group, metric, "mean", _LARGE) for metric in large]
+    panels = [Panel(title, charts, _legend(run, group, large), text=text)]
+    if charts := [_scores(run, group, metric, "mean", _SMALL) for metric in rest]:
+        panels.append(Panel("Other metrics", charts, _legend(run, group, rest), columns=3))
+    if len(group.outputs) > 1:
+        charts = [_scores(run, group, metric, name, _SMALL) for metric in metrics for name in group.outputs]
+        panels.append(Panel("By class", charts, _legend(run, group, metrics), columns=3))
     return panels
+
+
+def followed(run: Run, group: Group) -> list[Metric]:
+    """Give the metrics that are scored in every round; none before the first one."""
+    rows = [row.get("metrics") or {} for site in group.sites for row in run.rows[site].values()]
+    return [m for m in group.metrics if any(m.name in row for row in rows)]
+
+
+def _legend(run: Run, group: Group, metrics: Sequence[Metric]) -> list[tuple[str, str]]:
+    sites = site_legend(run, group.sites)
+    if len(sites) == 1:
+        return sites
+    edges = {"lowest" if metric.higher_is_better else "highest" for metric in metrics}
+    text = f"{edges.pop()} in each round" if len(edges) == 1 else "in each round"
+    return [*sites, (swatch(-1), f"worst site ({text})")]
 
 
 def loss_panels(run: Run) -> list[Panel]:
@@ -45,14 +77,14 @@ def loss_panels(run: Run) -> list[Panel]:
     )
     charts = [
         line_chart(
-            _by_site(run, _losses(run, term)),
+            _by_site(run, run.sites, _losses(run, term)),
             title=f"{term} loss",
             y_label="loss, mean of round",
             size=_SMALL,
         )
         for term in terms
     ]
-    return [Panel("Training loss", charts, site_legend(run), columns=3)] if charts else []
+    return [Panel("Training loss", charts, site_legend(run, run.sites), columns=3)] if charts else []
 
 
 def mixing_panels(run: Run) -> list[Panel]:
@@ -68,15 +100,15 @@ def mixing_panels(run: Run) -> list[Panel]:
             for layer, w in weights.items()
         ]
         text = (
-            f"Weights used in round {r}, one matrix per layer, as in the paper's Fig. 3. Row: the site that "
-            "receives; column: the site whose parameters it takes. No colour: an equal share."
+            f"Weights used in round {round_number(r)}, one matrix per layer, as in the paper's Fig. 3. Row: the "
+            "site that receives; column: the site whose parameters it takes. No colour: an equal share."
         )
         panels.append(
             Panel("How each site's personal weights are mixed", maps, _heat_legend(run, full), 0, text)
         )
     own, entropy = _own_chart(run), _entropy_chart(run)
     if own:
-        panels.append(Panel("Weight a site gives its own parameters", [own], site_legend(run)))
+        panels.append(Panel("Weight a site gives its own parameters", [own], site_legend(run, run.sites)))
     if entropy:
         names = [(swatch(i), name) for i, name in enumerate(entropies(run))]
         panels.append(Panel("Is it plain averaging?", [entropy], names))
@@ -103,41 +135,50 @@ def time_panels(run: Run) -> list[Panel]:
     if not stacks:
         return []
     stages = parts(stacks)
-    bars = stacked_bars(stacks, stages, title="Mean over the sites", y_label="seconds")
-    series = _by_site(run, _totals(run))
-    lines = line_chart(series, title="Every site's total", y_label="seconds", zero=True, size=(540, 260))
-    return [
+    bars = stacked_bars(stacks, stages, title="Mean over the sites", y_label="seconds of own work")
+    series = _by_site(run, run.sites, _totals(run))
+    lines = line_chart(series, title="Every site", y_label="seconds of own work", zero=True, size=(540, 260))
+    panels = [
         Panel("Seconds per round, by stage", [bars], _part_legend(stages)),
-        Panel("Seconds per round, by site", [lines], site_legend(run)),
+        Panel("Seconds per round, by site", [lines], site_legend(run, run.sites)),
     ]
+    if idle := idle_by_round(run):
+        names = parts(idle)
+        chart = stacked_bars(idle, names, title="Beside the sites' own work", y_label="seconds")
+        panels.append(Panel("Waiting and aggregating", [chart], _part_legend(names)))
+    return panels
 
 
-def site_legend(run: Run) -> list[tuple[str, str]]:
-    """Pair every site with its line's mark."""
-    return [(swatch(i), site) for i, site in enumerate(run.sites)]
+def site_legend(run: Run, sites: Sequence[str]) -> list[tuple[str, str]]:
+    """Pair these sites with their lines' marks, which a site keeps in all charts of the run."""
+    return [(swatch(run.sites.index(site)), site) for site in sites]
 
 
-def _scores(run: Run, metric: str, name: str) -> str:
-    by_site = curves(run, metric, name)
-    series = _by_site(run, by_site)
-    if len(run.sites) > 1:
-        series.insert(0, Series("worst site", worst(by_site), -1))
-    size = _LARGE if name == "mean" else _SMALL
-    label = _METRICS[metric]
-    return line_chart(series, title=f"{label}, {name}", y_label=label, y_range=(0, 1), size=size)
+def _scores(run: Run, group: Group, metric: Metric, name: str, size: tuple[int, int]) -> str:
+    by_site = curves(run, group.sites, metric.name, name)
+    series = _by_site(run, group.sites, by_site)
+    if len(group.sites) > 1:
+        series.insert(0, Series("worst site", worst(by_site, metric), -1))
+    title = f"{metric.label}, {name}" if group.outputs else metric.label
+    title += "" if metric.higher_is_better else " (lower is better)"
+    share = metric.unit == "%" and metric.higher_is_better  # a share of 1, of which the whole axis is shown
+    return line_chart(
+        series,
+        title=title,
+        y_label=metric.plain_heading,
+        y_range=(0.0, 1.0) if share else None,
+        zero=not metric.higher_is_better,
+        size=size,
+    )
 
 
-def _by_site(run: Run, by_site: dict[str, Curve]) -> list[Series]:
-    return [Series(site, by_site[site], i) for i, site in enumerate(run.sites)]
+def _by_site(run: Run, sites: Sequence[str], by_site: dict[str, Curve]) -> list[Series]:
+    return [Series(site, by_site[site], run.sites.index(site)) for site in sites]
 
 
 def _totals(run: Run) -> dict[str, Curve]:
     return {
-        site: {
-            r: _number(row["seconds"].get("total"))
-            for r, row in sorted(run.rows[site].items())
-            if row.get("seconds")
-        }
+        site: {r: site_seconds(row.get("seconds") or {}) for r, row in trained(run, site).items()}
         for site in run.sites
     }
 
@@ -156,7 +197,7 @@ def _number(value: object) -> float:
 
 
 def _own_chart(run: Run) -> str:
-    series = _by_site(run, own_weights(run))
+    series = _by_site(run, run.sites, own_weights(run))
     if not any(s.points for s in series):
         return ""
     title = "Own weight (dotted: equal share)"

@@ -1,26 +1,33 @@
 """Read what a run left behind in its state directory.
 
-    RUN/run.json                 job, method, arguments, commit, seed, sites, rounds, hardware, started
+    RUN/run.json                 job, method, arguments, commit, seed, sites, rounds, hardware, started;
+                                 every site's card, and the metrics of every kind of task
     RUN/server/rounds.jsonl      one line per site and round, one per aggregation, one per site's final metrics
-    RUN/<site>/final.json        the final model's validation metrics with distances
-    RUN/<site>/overlays/*.png    frame | truth | prediction
+    RUN/<site>/final.json        the final model's validation metrics in full
+    RUN/<site>/overlays/*.png    pictures, as the site's task draws them
 
 A run may be unfinished, a site may have missed rounds, and its folder may be on another machine: what is
-absent is left out here and named by the report.
+absent is left out here and named by the report. Rounds in files, and in this package up to where they are
+written, count from 0; people read `round_number`.
 """
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from shared_components.card import Card, Metric
+from shared_components.reporting.groups import Group, RecordError, grouped, read_cards, read_metrics
 
 NAN = math.nan
 Curve = dict[int, float]  # round -> value
 
 
-class RecordError(ValueError):
-    """A record is missing or unreadable; the message names the file and what to do."""
+def round_number(r: int) -> int:
+    """Give a recorded round its number for people, who count from 1."""
+    return r + 1
 
 
 @dataclass(frozen=True)
@@ -41,35 +48,74 @@ class Run:
         return int(self.info.get("rounds") or len(self.aggregations))
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """Class names without the background, in the records' order, over all sites."""
-        seen: dict[str, None] = {}
-        for metrics in self._all_metrics():
-            seen.update(dict.fromkeys(metrics.get("dice", {})))
-        return tuple(name for name in seen if name != "mean")
+    def cards(self) -> dict[str, Card]:
+        """What every site learns."""
+        return read_cards(self.info, self.sites, self._file)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The sites by card: only what is of one group may stand in one table."""
+        scores = {site: [*self._scored(site), *self._ends(site)] for site in self.sites}
+        return grouped(self.info, self.sites, scores, self._file)
+
+    def metrics_of(self, site: str) -> tuple[Metric, ...]:
+        """The metrics of a site's task, the selecting one first."""
+        return read_metrics(self.info, self.cards[site].kind, self._file)
+
+    def evaluations_of(self, group: Group) -> dict[str, dict[str, Any]]:
+        """The evaluations of a group's sites.
+
+        Raises:
+            RecordError: One is of a site that the run does not have, so that its task is not known.
+        """
+        strange = [site for site in self.evaluations if site not in self.sites]
+        if len(set(self.cards.values())) == 1:
+            return self.evaluations
+        if strange:
+            raise RecordError(
+                f"an evaluation is of {strange[0]}; with several tasks it must be one of {', '.join(self.sites)}"
+            )
+        return {site: record for site, record in self.evaluations.items() if site in group.sites}
 
     def last_metrics(self, site: str) -> dict[str, Any]:
         """Give a site's final metrics or, without them, those of the last round it reported."""
-        if site in self.finals:
-            return self.finals[site]
-        scored = [row["metrics"] for _, row in sorted(self.rows[site].items()) if row.get("metrics")]
+        scored = [*self._scored(site), *([self.finals[site]] if site in self.finals else [])]
         return scored[-1] if scored else {}
 
-    def absent(self, site: str) -> list[int]:
-        """List the rounds, up to the newest one any site has reported, that a site did not report."""
-        newest = max((r for rows in self.rows.values() for r in rows), default=-1)
-        return [r for r in range(newest + 1) if r not in self.rows[site]]
+    def drawn(self, r: int) -> Sequence[str]:
+        """The sites that were asked in a round: all, unless the aggregation's record names those drawn."""
+        return self.aggregations.get(r, {}).get("drawn", self.sites)
 
-    def _all_metrics(self) -> list[dict[str, Any]]:
-        rows = [row.get("metrics") or {} for site in self.sites for row in self.rows[site].values()]
-        return [*rows, *self.finals.values(), *self.evaluations.values()]
+    @property
+    def draws(self) -> bool:
+        """Whether a round asked some of the sites only."""
+        return any(len(self.drawn(r)) < len(self.sites) for r in self.aggregations)
+
+    def first_round(self, site: str) -> int:
+        """The first round that a site was asked in."""
+        return next((r for r in range(self.rounds + 1) if site in self.drawn(r)), 0)
+
+    def absent(self, site: str) -> list[int]:
+        """List the rounds, up to the newest one any site has reported, that a site was asked in and missed."""
+        newest = max((r for rows in self.rows.values() for r in rows), default=-1)
+        return [r for r in range(newest + 1) if r not in self.rows[site] and site in self.drawn(r)]
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "run.json"
+
+    def _scored(self, site: str) -> list[dict[str, Any]]:
+        return [row["metrics"] for _, row in sorted(self.rows[site].items()) if row.get("metrics")]
+
+    def _ends(self, site: str) -> list[dict[str, Any]]:
+        return [found[site] for found in (self.finals, self.evaluations) if site in found]
 
 
 def load_run(folder: Path, *, evaluations: dict[str, dict[str, Any]] | None = None) -> Run:
     """Read a run's state directory.
 
     Raises:
-        RecordError: when run.json is missing or a record cannot be read.
+        RecordError: when run.json is missing or names no tasks, or a record cannot be read.
     """
     info = read_json(folder / "run.json")
     lines = _read_lines(folder / "server" / "rounds.jsonl")
@@ -83,7 +129,10 @@ def load_run(folder: Path, *, evaluations: dict[str, dict[str, Any]] | None = No
     files = {site: site_folder(folder, site) / "final.json" for site in sites}
     finals = {str(line["site"]): line for line in lines if line.get("kind") == "final"}
     finals |= {site: read_json(file) for site, file in files.items() if file.is_file()}
-    return Run(folder, info, sites, rows, aggregations, finals, dict(evaluations or {}))
+    run = Run(folder, info, sites, rows, aggregations, finals, dict(evaluations or {}))
+    for group in run.groups:  # refuses a run.json without tasks, and evaluations that fit none
+        run.evaluations_of(group)
+    return run
 
 
 def load_evaluations(folder: Path) -> dict[str, dict[str, Any]]:
@@ -119,33 +168,29 @@ def read_json(file: Path) -> dict[str, Any]:
     return record
 
 
-def score(metrics: dict[str, Any], metric: str, name: str = "mean") -> float:
-    """Give metric "dice" of class `name`; NaN where it is absent, null or not finite."""
-    value = (metrics.get(metric) or {}).get(name)
+def score(metrics: Mapping[str, Any], metric: str, name: str = "mean") -> float:
+    """Give metric `metric` of output `name`; NaN where it is absent, null or not finite."""
+    found = metrics.get(metric)
+    value = found.get(name) if isinstance(found, Mapping) else None
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else NAN
 
 
-def curves(run: Run, metric: str, name: str = "mean") -> dict[str, Curve]:
-    """Give each site's metric over the rounds it reported (NaN where the class had no frame to score)."""
+def curves(run: Run, sites: Sequence[str], metric: str, name: str = "mean") -> dict[str, Curve]:
+    """Give each site's metric over the rounds it reported (NaN where the output had no frame to score)."""
     return {
         site: {
             r: score(row["metrics"], metric, name)
             for r, row in sorted(run.rows[site].items())
             if row.get("metrics")
         }
-        for site in run.sites
+        for site in sites
     }
 
 
-def worst(by_site: dict[str, Curve]) -> Curve:
-    """Give the lowest value of the sites in every round."""
+def worst(by_site: dict[str, Curve], metric: Metric) -> Curve:
+    """Give the worst value of the sites in every round."""
     rounds = sorted({r for curve in by_site.values() for r in curve})
-    return {r: lowest([curve[r] for curve in by_site.values() if r in curve]) for r in rounds}
-
-
-def lowest(values: list[float]) -> float:
-    """Give the smallest value that is not NaN."""
-    return min((v for v in values if not math.isnan(v)), default=NAN)
+    return {r: metric.worst([curve[r] for curve in by_site.values() if r in curve]) for r in rounds}
 
 
 def mean(values: list[float]) -> float:

@@ -13,9 +13,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared_components.reporting import figures
 from shared_components.reporting.costs import cost_table, rejections, traffic_table
+from shared_components.reporting.glossary import directions
+from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
 from shared_components.reporting.records import Run, load_run, site_folder
-from shared_components.reporting.summary import sentences, state, tiles
+from shared_components.reporting.summary import score_tiles, sentences, state, tiles
 from shared_components.reporting.tables import Table, evaluation_title, progress_table, scores_table
 
 TEMPLATES = Environment(
@@ -57,7 +59,7 @@ def build_report(run: Path, out: Path, *, evaluations: dict[str, dict[str, Any]]
         out.
 
     Raises:
-        RecordError: when run.json is missing or a record cannot be read.
+        RecordError: when run.json is missing or names no tasks, or a record cannot be read.
     """
     records = load_run(run, evaluations=evaluations)
     page = TEMPLATES.get_template("report.html.j2").render(**contents(records))
@@ -65,22 +67,34 @@ def build_report(run: Path, out: Path, *, evaluations: dict[str, dict[str, Any]]
     return out
 
 
+@dataclass(frozen=True)
+class Part:
+    """What the page shows of the sites of one task; a lone task's heading is empty."""
+
+    title: str
+    tiles: list[tuple[str, str]]
+    galleries: list[Gallery]
+    directions: str
+    progress: Table
+    panels: list[figures.Panel]
+    unfinished: str
+    validation: Table
+    test: Table | None
+
+
 def contents(run: Run) -> dict[str, Any]:
     """Gather everything the template shows."""
-    last = {site: run.last_metrics(site) for site in run.sites}
+    parts = [_part(run, group) for group in run.groups]
+    others = {key: value for key, value in run.info.items() if key not in ("cards", "metrics")}
     return {
         "title": _title(run),
         "facts": _facts(run),
         "state": state(run),
+        "parts": parts,
         "tiles": tiles(run),
         "sentences": sentences(run),
-        "galleries": [_gallery(run, site) for site in run.sites],
-        "progress": progress_table(run),
-        "score_panels": figures.score_panels(run),
-        "validation": scores_table(last, run.classes, title="By site and class, on validation"),
-        "waiting": [site for site in run.sites if site not in run.finals],
         "test_title": evaluation_title(run),
-        "test": _test_table(run),
+        "tested": any(part.test for part in parts),
         "verdicts": verdicts(run),
         "mixing_panels": figures.mixing_panels(run),
         "costs": cost_table(run),
@@ -88,8 +102,38 @@ def contents(run: Run) -> dict[str, Any]:
         "traffic": traffic_table(run),
         "refused": Table("", ("round", "site", "reason"), tuple(rejections(run)), labels=3),
         "loss_panels": figures.loss_panels(run),
-        "settings": Table("", ("setting", "value"), _settings(run.info), labels=2),
+        "settings": Table("", ("setting", "value"), _tasks(run) + _settings(others), labels=2),
     }
+
+
+def _part(run: Run, group: Group) -> Part:
+    last = {site: run.last_metrics(site) for site in group.sites}
+    tested = run.evaluations_of(group)
+    return Part(
+        title=group.title if len(run.groups) > 1 else "",
+        tiles=score_tiles(run, group),
+        galleries=[_gallery(run, site) for site in group.sites],
+        directions=directions(group.metrics),
+        progress=progress_table(run, group),
+        panels=figures.score_panels(run, group),
+        unfinished=_unfinished(run, group),
+        validation=scores_table(last, group, title=f"{_by(group)}, on validation"),
+        test=scores_table(tested, group, title=f"{_by(group)}, on held-out frames") if tested else None,
+    )
+
+
+def _by(group: Group) -> str:
+    return "By site and class" if group.outputs else "By site"
+
+
+def _unfinished(run: Run, group: Group) -> str:
+    """Name the sites without final scores, and the metrics that only those have."""
+    if not (waiting := [site for site in group.sites if site not in run.finals]):
+        return ""
+    followed = figures.followed(run, group)
+    later = [metric.label for metric in group.metrics if metric not in followed]
+    measured = f" ({', '.join(later)}: measured at the end)" if followed and later else ""
+    return f"No final scores yet{measured}, so these are of the last round reported: {', '.join(waiting)}."
 
 
 def write_atomically(out: Path, text: str) -> None:
@@ -122,10 +166,8 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     return [(name, _plain(value)) for name, value in facts.items() if value not in (None, "")]
 
 
-def _test_table(run: Run) -> Table | None:
-    if not run.evaluations:
-        return None
-    return scores_table(run.evaluations, run.classes, title="By site and class, on held-out frames")
+def _tasks(run: Run) -> tuple[tuple[str, str], ...]:
+    return tuple(("task", group.title) for group in run.groups)
 
 
 def _settings(value: Any, name: str = "") -> tuple[tuple[str, str], ...]:

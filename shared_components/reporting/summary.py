@@ -1,11 +1,19 @@
 """Say in plain words what a run did: first for whoever looks at the pictures, then for whoever runs it."""
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from shared_components.reporting.costs import bytes_by_round, rejections, seconds_by_round
+from shared_components.card import DASH, Metric, fixed
+from shared_components.reporting.costs import (
+    bytes_by_round,
+    rejections,
+    round_bytes,
+    round_seconds,
+)
+from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
-from shared_components.reporting.records import NAN, Curve, Run, curves, lowest, mean, score
-from shared_components.reporting.tables import DASH, number
+from shared_components.reporting.records import Run, curves, mean, round_number, score
 
 _NAMED = 6  # with more sites than this a sentence gives the range instead of every site
 
@@ -23,20 +31,14 @@ def state(run: Run) -> tuple[str, str]:
 
 
 def sentences(run: Run) -> list[str]:
-    """Give the summary, the most important sentence first."""
-    gains = {
-        site: (_first(curve), score(run.last_metrics(site), "dice"))
-        for site, curve in curves(run, "dice").items()
-    }
-    known = {site: pair for site, pair in gains.items() if not any(map(math.isnan, pair))}
-    said = [
-        _gain(known, len(run.sites)),
-        _worst(run),
-        _test(run),
-        *verdicts(run),
-        _cost(run),
-        *_absences(run),
-    ]
+    """Give the summary, the most important sentence first; what is of one task of several names it."""
+    said = []
+    for group in run.groups:
+        found = [
+            sentence for sentence in (_gain(run, group), _worst(run, group), _test(run, group)) if sentence
+        ]
+        said += [f"{group.title}: {text}" if len(run.groups) > 1 else text for text in found]
+    said += [*verdicts(run), _draws(run), _cost(run), *_absences(run)]
     refused = rejections(run)
     said.append(
         f"{_count(len(refused), 'update was', 'updates were')} refused or did not come; see the list below."
@@ -46,17 +48,25 @@ def sentences(run: Run) -> list[str]:
     return [sentence for sentence in said if sentence]
 
 
-def tiles(run: Run) -> list[tuple[str, str]]:
-    """Give the few numbers that stand at the top, as label and value."""
-    last = [score(run.last_metrics(site), "dice") for site in run.sites]
-    moved = sum(sum(c.values()) for d in ("up", "down") for c in bytes_by_round(run, d).values())
-    seconds = _round_seconds(run)
+def score_tiles(run: Run, group: Group) -> list[tuple[str, str]]:
+    """Give a task's few numbers that stand at the top, as label and value."""
+    metric = group.first
+    last = [score(run.last_metrics(site), metric.name) for site in group.sites]
+    if len(last) == 1:
+        return [(f"{metric.label}, validation", metric.said(last[0]))]
     return [
-        ("mean Dice, validation", number(mean(last), 3)),
-        ("worst site's Dice", number(lowest(last), 3)),
+        (f"mean {metric.label}, validation", metric.said(mean(last))),
+        (f"worst site's {metric.label}", metric.said(metric.worst(last))),
+    ]
+
+
+def tiles(run: Run) -> list[tuple[str, str]]:
+    """Give the run's few numbers that stand at the top beside the scores, as label and value."""
+    moved = sum(sum(c.values()) for d in ("up", "down") for c in bytes_by_round(run, d).values())
+    return [
         ("rounds", f"{len(run.aggregations)} of {run.rounds}"),
         ("sent, both ways", amount(moved) if moved else DASH),
-        ("s a round and site", number(seconds, 1)),
+        ("s a round and site", fixed(round_seconds(run), 1)),
         ("updates missing", str(len(rejections(run)))),
     ]
 
@@ -69,68 +79,96 @@ def amount(count: float) -> str:
     return f"{count / size:,.{0 if size == 1 else 1}f} {unit}"
 
 
-def _first(curve: Curve) -> float:
-    return curve.get(0, NAN)
-
-
-def _gain(known: dict[str, tuple[float, float]], sites: int) -> str:
+def _gain(run: Run, group: Group) -> str:
+    metric = group.first
+    gains = {
+        site: (curve.get(run.first_round(site), math.nan), score(run.last_metrics(site), metric.name))
+        for site, curve in curves(run, group.sites, metric.name).items()
+    }
+    known = {site: pair for site, pair in gains.items() if not any(map(math.isnan, pair))}
     if not known:
-        return "No site has reported a first and a last Dice yet."
-    rose = [site for site, (first, last) in known.items() if last > first]
-    if len(known) == sites == 1:
-        opening = "The site's Dice rose" if rose else "The site's Dice did not rise"
-    elif len(rose) == len(known) == sites:
-        opening = "Every site's Dice rose"
-    else:
-        opening = f"Dice rose at {len(rose)} of {sites} sites"
+        return f"No site has reported a first and a last {metric.label} yet."
+    improved = [site for site, (first, last) in known.items() if metric.better(last, first)]
+    opening = _opening(metric, len(improved), len(known), len(group.sites))
     if len(known) <= _NAMED:
-        return f"{opening}: " + ", ".join(f"{s} {a:.2f} → {b:.2f}" for s, (a, b) in known.items()) + "."
+        return f"{opening}: " + ", ".join(f"{s} {_change(metric, *pair)}" for s, pair in known.items()) + "."
     firsts, lasts = zip(*known.values(), strict=True)
-    ranges = f"from {min(firsts):.2f}–{max(firsts):.2f} to {min(lasts):.2f}–{max(lasts):.2f}"
-    fell = [site for site in known if site not in rose]
-    return f"{opening}: {ranges}" + (f"; not at {', '.join(fell)}." if fell else ".")
+    ranges = f"from {_range(metric, firsts)} to {_range(metric, lasts)}"
+    others = [site for site in known if site not in improved]
+    return f"{opening}: {ranges}" + (f"; not at {', '.join(others)}." if others else ".")
 
 
-def _worst(run: Run) -> str:
-    last = {site: score(run.last_metrics(site), "dice") for site in run.sites}
-    known = {site: value for site, value in last.items() if not math.isnan(value)}
+def _opening(metric: Metric, improved: int, known: int, sites: int) -> str:
+    """Say where the metric improved, in the verb of its direction."""
+    verb, base, hint = (
+        ("rose", "rise", "") if metric.higher_is_better else ("fell", "fall", " (lower is better)")
+    )
+    if known == sites == 1:
+        return f"The site's {metric.label} " + (f"{verb}{hint}" if improved else f"did not {base}")
+    if improved == known == sites:
+        return f"Every site's {metric.label} {verb}{hint}"
+    return f"{metric.label} {verb}{hint} at {improved} of {sites} sites"
+
+
+def _change(metric: Metric, first: float, last: float) -> str:
+    return f"{metric.plain_text(first, rounder=1)} → {metric.said(last, rounder=1)}"
+
+
+def _range(metric: Metric, values: Sequence[float]) -> str:
+    return f"{metric.plain_text(min(values), rounder=1)}–{metric.said(max(values), rounder=1)}"
+
+
+def _worst(run: Run, group: Group) -> str:
+    metric = group.first
+    known = _known(metric, {site: run.last_metrics(site) for site in group.sites})
     if len(known) < 2:
         return ""
-    site = min(known, key=lambda name: known[name])
-    average = mean(list(known.values()))
-    return f"The worst site is {site} with Dice {known[site]:.3f}; the mean over the sites is {average:.3f}."
-
-
-def _test(run: Run) -> str:
-    tested = {site: score(metrics, "dice") for site, metrics in run.evaluations.items()}
-    known = {site: value for site, value in tested.items() if not math.isnan(value)}
-    if not known:
-        return ""
-    site = min(known, key=lambda name: known[name])
-    average = f"mean Dice {mean(list(known.values())):.3f} over {_count(len(known), 'site', 'sites')}"
-    return f"On the frames held out for testing: {average}, lowest {known[site]:.3f} at {site}."
-
-
-def _cost(run: Run) -> str:
-    up, down = (_per_site(run, direction) for direction in ("up", "down"))
-    seconds = _round_seconds(run)
-    if math.isnan(up) or math.isnan(seconds):
-        return ""
+    worst = metric.worst(known.values())
     return (
-        f"In a round a site sends {amount(up)}, receives {amount(down)} and takes {seconds:.1f} s on average."
+        f"The worst site is {_whose(known, worst)} with {metric.label} {metric.said(worst)}; "
+        f"the mean over the sites is {metric.said(mean(list(known.values())))}."
     )
 
 
-def _per_site(run: Run, direction: str) -> float:
-    """Average the bytes of the rounds that were trained; the last delivery is none."""
-    rows = [
-        row for site in run.sites for row in run.rows[site].values() if row.get("loss") and row.get("bytes")
-    ]
-    return mean([float(sum(row["bytes"].get(direction, {}).values())) for row in rows])
+def _test(run: Run, group: Group) -> str:
+    metric = group.first
+    known = _known(metric, run.evaluations_of(group))
+    if not known:
+        return ""
+    worst, average = metric.worst(known.values()), mean(list(known.values()))
+    over = f"mean {metric.label} {metric.said(average)} over {_count(len(known), 'site', 'sites')}"
+    edge = "lowest" if metric.higher_is_better else "highest"
+    return (
+        f"On the frames held out for testing: {over}, {edge} {metric.said(worst)} at {_whose(known, worst)}."
+    )
 
 
-def _round_seconds(run: Run) -> float:
-    return mean([sum(column.values()) for r, column in seconds_by_round(run).items() if r < run.rounds])
+def _known(metric: Metric, records: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    found = {site: score(record, metric.name) for site, record in records.items()}
+    return {site: value for site, value in found.items() if not math.isnan(value)}
+
+
+def _whose(known: Mapping[str, float], value: float) -> str:
+    return next(site for site in known if known[site] == value)
+
+
+def _draws(run: Run) -> str:
+    if not run.draws:
+        return ""
+    counts = [len(run.drawn(r)) for r in run.aggregations]
+    few, many = min(counts), max(counts)
+    drawn = str(few) if few == many else f"{few} to {many}"
+    return f"Every round asked {drawn} of the {len(run.sites)} sites, drawn at random."
+
+
+def _cost(run: Run) -> str:
+    up, down = (round_bytes(run, direction) for direction in ("up", "down"))
+    seconds = round_seconds(run)
+    if math.isnan(up) or math.isnan(seconds):
+        return ""
+    return (
+        f"In a round a site sends {amount(up)}, receives {amount(down)} and works {seconds:.1f} s on average."
+    )
 
 
 def _absences(run: Run) -> list[str]:
@@ -138,7 +176,8 @@ def _absences(run: Run) -> list[str]:
     return [f"{site} is missing from {_rounds(absent)}." for site, absent in missed.items() if absent]
 
 
-def _rounds(numbers: list[int]) -> str:
+def _rounds(recorded: list[int]) -> str:
+    numbers = [round_number(r) for r in recorded]
     if len(numbers) > 8:
         return f"{len(numbers)} rounds between {numbers[0]} and {numbers[-1]}"
     return ("round " if len(numbers) == 1 else "rounds ") + ", ".join(map(str, numbers))

@@ -1,26 +1,19 @@
 """Tables of a run's numbers, the same in the terminal, in Markdown and on the report's page.
 
-Dice and IoU lie in [0, 1]; ASSD and HD95 are in pixels of the frame as recorded. A dash stands for a number
-that does not exist: a class that no frame shows and no prediction claims is counted as empty, not scored.
+Numbers stand as recorded, in their metrics' units. A dash stands for a number that does not exist: an output
+that no frame shows and no prediction claims is counted as empty, not scored.
 """
 
-import math
 import unicodedata
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shared_components.reporting.records import NAN, Run, load_run, lowest, mean, score
-
-DASH = "–"
-_METRICS = (
-    ("dice", "Dice", 3),
-    ("iou", "IoU", 3),
-    ("assd", "ASSD px", 2),
-    ("hd95", "HD95 px (medpy)", 2),
-    ("hd95_monai", "HD95 px (MONAI)", 2),
-)
+from shared_components.card import DASH, Metric
+from shared_components.reporting.glossary import policy_remark, remarks
+from shared_components.reporting.groups import Group
+from shared_components.reporting.records import Run, load_run, mean, score
 
 
 @dataclass(frozen=True)
@@ -39,73 +32,72 @@ class Table:
 
 
 def demo_text(run: Path | Run, *, evaluations: dict[str, dict[str, Any]] | None = None) -> str:
-    """Give the tables that end a run in the terminal: validation, then the test split if evaluated."""
+    """Give the tables that end a run in the terminal: validation, then the test split if evaluated, by task."""
     records = run if isinstance(run, Run) else load_run(run, evaluations=evaluations)
-    tables = [progress_table(records)]
-    if records.evaluations:
-        tables.append(scores_table(records.evaluations, records.classes, title=evaluation_title(records)))
+    tables = []
+    for group in records.groups:
+        shown = [progress_table(records, group)]
+        if tested := records.evaluations_of(group):
+            shown.append(scores_table(tested, group, title=evaluation_title(records)))
+        named = len(records.groups) > 1
+        tables += [replace(t, title=f"{group.title}: {t.title}") if named else t for t in shown]
     return "\n\n".join(as_text(table) for table in tables)
 
 
-def progress_table(run: Run) -> Table:
-    """Tabulate Dice on validation: before the first training, and of the last model by class."""
-    rows = [(site, _progress(run, site)) for site in run.sites]
+def progress_table(run: Run, group: Group) -> Table:
+    """Tabulate the selecting metric on validation: before the first training, and of the last model by output."""
+    metric = group.first
+    rows = [(site, _progress(run, site, group)) for site in group.sites]
     columns = list(zip(*(values for _, values in rows), strict=True))
     if len(rows) > 1:
         rows.append(("mean over sites", [mean(list(column)) for column in columns]))
-        rows.append(("worst site", [lowest(list(column)) for column in columns]))
-    head = ("site", "first mean", *(f"last {name}" for name in run.classes), "last mean", "best mean")
-    note = (
-        "first: the model as received in round 0; worst site: the lowest of the sites, column by column; "
-        f"{DASH}: no frame with the class, or no report"
-    )
-    texts = [(name, *(number(value, 3) for value in values)) for name, values in rows]
-    return Table("Dice on the validation split", head, tuple(texts), note=note)
-
-
-def scores_table(by_site: dict[str, dict[str, Any]], classes: Sequence[str], *, title: str) -> Table:
-    """Tabulate every metric by site and class, with the counts of empty frames, then mean and worst site.
-
-    Args:
-        by_site: what `metrics.summarise` gave, by site.
-        classes: class names without the background.
-        title: says which frames were scored.
-    """
-    rows = [
-        _score_row(site, name, metrics) for site, metrics in by_site.items() for name in (*classes, "mean")
-    ]
-    if len(by_site) > 1:
-        rows += [_over_sites("mean over sites", name, by_site, mean, mean) for name in (*classes, "mean")]
-        rows += [_over_sites("worst site", name, by_site, lowest, _highest) for name in (*classes, "mean")]
+        rows.append(("worst site", [metric.worst(column) for column in columns]))
+    heads = [f"last {name}" for name in group.outputs]
     head = (
         "site",
-        "class",
-        *(label for _, label, _ in _METRICS),
-        "empty frames: both / truth / prediction",
+        *(("first mean", *heads, "last mean", "best mean") if heads else ("first", "last", "best")),
     )
-    note = _SCORES_NOTE + _policy_note(by_site)
-    return Table(title, head, tuple(rows), labels=2, note=note, grouped=True)
+    note = (
+        f"first: the model as received in the first round{_DRAWN if run.draws else ''}; worst site: the "
+        f"{'lowest' if metric.higher_is_better else 'highest'} of the sites, column by column; "
+        f"{DASH}: no frame {'with the class' if heads else 'to score'}, or no report"
+    )
+    texts = [(name, *(metric.plain_text(value) for value in values)) for name, values in rows]
+    return Table(f"{metric.plain_heading} on the validation split", head, tuple(texts), note=note)
 
 
-_SCORES_NOTE = (
-    "HD95 by medpy's definition pools the surface distances of both directions before the 95th percentile; "
-    "MONAI's takes the percentile of each direction and then the larger. Empty frames: those without the "
-    "class in truth and prediction (not scored), in the truth only, in the prediction only. Worst site: the "
-    "worst of the sites, column by column"
+_DRAWN = " that the site was drawn in"
+
+
+def scores_table(by_site: Mapping[str, dict[str, Any]], group: Group, *, title: str) -> Table:
+    """Tabulate every metric by site and output, with the counts of empty frames, then mean and worst site.
+
+    Args:
+        by_site: the score records, by site of the group.
+        group: what the sites learn; without outputs a site has one row, and there is nothing to be empty.
+        title: says which frames were scored.
+    """
+    rows = [(site, name, record) for site, record in by_site.items() for name in group.names]
+    texts = [(site, name, *_scores(record, name, group), _empty(record, name)) for site, name, record in rows]
+    if len(by_site) > 1:
+        texts += [("mean over sites", name, *_means(by_site, name, group), "") for name in group.names]
+        texts += [("worst site", name, *_worst(by_site, name, group), "") for name in group.names]
+    head = ("site", "class", *(metric.plain_heading for metric in group.metrics), _EMPTY_HEAD)
+    notes = [*remarks(group.metrics), *([_EMPTY_NOTE] if group.outputs else []), _WORST_NOTE]
+    if said := policy_remark(by_site.values()):
+        notes.append(said)
+    if group.outputs:
+        return Table(title, head, tuple(texts), labels=2, note=". ".join(notes), grouped=True)
+    bare = tuple((row[0], *row[2:-1]) for row in texts)
+    return Table(title, (head[0], *head[2:-1]), bare, note=". ".join(notes))
+
+
+_EMPTY_HEAD = "empty frames: both / truth / prediction"
+_EMPTY_NOTE = (
+    "Empty frames: those without the class in truth and prediction (not scored), in the truth only, in the "
+    "prediction only"
 )
-
-
-_POLICIES = {
-    "diagonal": "Dice 0 and the image diagonal as distance",
-    "paper": "the released code's first-pixel policy, kept for comparison with the paper",
-}
-
-
-def _policy_note(by_site: dict[str, dict[str, Any]]) -> str:
-    """Say what a frame scores in which only one of truth and prediction is empty."""
-    policies = sorted({str(metrics["policy"]) for metrics in by_site.values() if "policy" in metrics})
-    named = "; ".join(_POLICIES.get(policy, policy) for policy in policies)
-    return f". Where only one of truth and prediction is empty a frame scores {named}" if named else ""
+_WORST_NOTE = "Worst site: the worst of the sites, column by column"
 
 
 def evaluation_title(run: Run) -> str:
@@ -138,22 +130,17 @@ def as_markdown(table: Table) -> str:
     return "\n".join((f"**{table.title}**", "", line(table.head), line(ruler), *map(line, table.rows), *note))
 
 
-def number(value: float, digits: int) -> str:
-    """Write a number, or a dash where it does not exist."""
-    return f"{value:.{digits}f}" if math.isfinite(value) else DASH
-
-
-def _progress(run: Run, site: str) -> list[float]:
-    scored = [row["metrics"] for _, row in sorted(run.rows[site].items()) if row.get("metrics")]
-    first = score(scored[0], "dice") if scored and 0 in run.rows[site] else NAN
+def _progress(run: Run, site: str, group: Group) -> list[float]:
+    name = group.first.name
+    scored = {r: row["metrics"] for r, row in run.rows[site].items() if row.get("metrics")}
+    first = score(scored.get(run.first_round(site), {}), name)
     last = run.last_metrics(site)
-    best = max((v for m in (*scored, last) if not math.isnan(v := score(m, "dice"))), default=NAN)
-    return [first, *(score(last, "dice", name) for name in run.classes), score(last, "dice"), best]
+    best = group.first.best(score(record, name) for record in (*scored.values(), last))
+    return [first, *(score(last, name, output) for output in group.outputs), score(last, name), best]
 
 
-def _score_row(site: str, name: str, metrics: dict[str, Any]) -> tuple[str, ...]:
-    values = (number(score(metrics, metric, name), digits) for metric, _, digits in _METRICS)
-    return (site, name, *values, _empty(metrics, name))
+def _scores(record: Mapping[str, Any], name: str, group: Group) -> list[str]:
+    return [metric.plain_text(score(record, metric.name, name)) for metric in group.metrics]
 
 
 def _empty(metrics: dict[str, Any], name: str) -> str:
@@ -165,27 +152,23 @@ def _empty(metrics: dict[str, Any], name: str) -> str:
     return f"{shown} of {metrics['frames']}" if "frames" in metrics else shown
 
 
+def _means(by_site: Mapping[str, Mapping[str, Any]], name: str, group: Group) -> list[str]:
+    return _over_sites(by_site, name, group, lambda metric, values: mean(values))
+
+
+def _worst(by_site: Mapping[str, Mapping[str, Any]], name: str, group: Group) -> list[str]:
+    return _over_sites(by_site, name, group, lambda metric, values: metric.worst(values))
+
+
 def _over_sites(
-    label: str,
+    by_site: Mapping[str, Mapping[str, Any]],
     name: str,
-    by_site: dict[str, dict[str, Any]],
-    overlap: Callable[[list[float]], float],
-    distance: Callable[[list[float]], float],
-) -> tuple[str, ...]:
-    """Reduce every column over the sites; overlaps are better high, distances better low."""
-    values = (
-        number((overlap if metric in ("dice", "iou") else distance)(_column(by_site, metric, name)), digits)
-        for metric, _, digits in _METRICS
-    )
-    return (label, name, *values, "")
-
-
-def _column(by_site: dict[str, dict[str, Any]], metric: str, name: str) -> list[float]:
-    return [score(metrics, metric, name) for metrics in by_site.values()]
-
-
-def _highest(values: list[float]) -> float:
-    return -lowest([-value for value in values])
+    group: Group,
+    reduce: Callable[[Metric, list[float]], float],
+) -> list[str]:
+    """Reduce every metric's column over the sites."""
+    columns = {m: [score(record, m.name, name) for record in by_site.values()] for m in group.metrics}
+    return [metric.plain_text(reduce(metric, values)) for metric, values in columns.items()]
 
 
 def _width(text: str) -> int:

@@ -10,9 +10,27 @@ import cv2
 import numpy as np
 import pytest
 
+from shared_components.card import Card, Metric
 from shared_components.reporting.overlays import triptych
 
 CLASSES = ("shaft", "wrist", "clasper")
+SEGMENTATION = Card("segmentation", ("background", *CLASSES))
+DEPTH = Card("depth", ("mm",))
+METRICS = {
+    "segmentation": (
+        Metric("dice", "Dice", True, unit="%", factor=100.0, digits=2),
+        Metric("iou", "IoU", True, unit="%", factor=100.0, digits=2),
+        Metric("assd", "ASSD", False, unit="px", digits=2),
+        Metric("hd95", "HD95", False, unit="px", digits=2),
+        Metric("hd95_monai", "HD95 (MONAI)", False, unit="px", digits=2),
+    ),
+    "depth": (
+        Metric("rmse", "RMSE", False, unit="mm", digits=2),
+        Metric("mae", "MAE", False, unit="mm", digits=2),
+        Metric("abs_rel", "absolute relative error", False),
+        Metric("delta1", "δ < 1.25", True, unit="%", factor=100.0, digits=2),
+    ),
+}
 LAYERS = (
     *(f"encoder.block{i}" for i in range(1, 5)),
     *(f"decoder_personal.lateral.{i}" for i in range(4)),
@@ -30,28 +48,37 @@ def write_run(
     done: int | None = None,
     mixing: bool = True,
     overlays: bool = True,
+    depth: tuple[str, ...] = (),
     seed: int = 0,
 ) -> Path:
-    """Write a run of `rounds` rounds, `done` of them finished (all by default), and return its folder."""
+    """Write a run of `rounds` rounds, `done` of them finished (all by default), and return its folder.
+
+    The sites in `depth` learn depth, all others segmentation.
+    """
     generator = np.random.default_rng(seed)
     finished = rounds if done is None else done
     lines: list[dict[str, Any]] = []
     for r in range(finished + (done is None)):
         lines += [
-            site_line(generator, r, i, site, last=r == rounds, mixed=mixing) for i, site in enumerate(sites)
+            site_line(generator, r, i, site, last=r == rounds, mixed=mixing, depth=site in depth)
+            for i, site in enumerate(sites)
         ]
         if r < rounds:
             lines.append(aggregation_line(generator, r, sites, mixing=mixing))
     (folder / "server").mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(run_info(sites, rounds, "pfedsis" if mixing else "fedavg")))
+    info = run_info(sites, rounds, "pfedsis" if mixing else "fedavg", depth)
+    (folder / "run.json").write_text(json.dumps(info))
     (folder / "server" / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for i, site in enumerate(sites if done is None else ()):
-        write_site(folder / site, generator, scores(generator, rounds, i, distances=True), overlays=overlays)
+        final = errors(rounds, i) if site in depth else scores(generator, rounds, i, distances=True)
+        write_site(folder / site, generator, final, overlays=overlays)
     return folder
 
 
-def run_info(sites: tuple[str, ...], rounds: int, method: str) -> dict[str, Any]:
+def run_info(sites: tuple[str, ...], rounds: int, method: str, depth: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
+        "cards": {site: (DEPTH if site in depth else SEGMENTATION).to_json() for site in sites},
+        "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in METRICS.items()},
         "job": method,
         "method": method,
         "arguments": {"mode": "corrected", "appearance_weight": 1.0},
@@ -65,9 +92,17 @@ def run_info(sites: tuple[str, ...], rounds: int, method: str) -> dict[str, Any]
 
 
 def site_line(
-    generator: np.random.Generator, r: int, i: int, site: str, *, last: bool = False, mixed: bool = True
+    generator: np.random.Generator,
+    r: int,
+    i: int,
+    site: str,
+    *,
+    last: bool = False,
+    mixed: bool = True,
+    depth: bool = False,
 ) -> dict[str, Any]:
-    line = {"kind": "site", "round": r, "site": site, "samples": 40 + i, "metrics": scores(generator, r, i)}
+    metrics = errors(r, i) if depth else scores(generator, r, i)
+    line = {"kind": "site", "round": r, "site": site, "samples": 40 + i, "metrics": metrics}
     if last:
         return line
     up = {"global": 13_520_000, "mixed": 13_640_000, "sensitivity": 8} if mixed else {"global": 27_160_000}
@@ -112,6 +147,13 @@ def scores(generator: np.random.Generator, r: int, i: int, *, distances: bool = 
     both = {"shaft": 0, "wrist": 1, "clasper": 10 if i == 2 else 2}
     empty = {name: {"prediction": 1, "truth": 0, "both": n} for name, n in both.items()}
     return {**table, "empty": empty, "frames": 10, "policy": "diagonal"}
+
+
+def errors(r: int, i: int) -> dict[str, Any]:
+    """Give depth metrics whose errors fall with the round and grow with the site's number."""
+    rmse = 4.0 + i + 20 * math.exp(-r / 2)
+    values = {"rmse": rmse, "mae": 0.7 * rmse, "abs_rel": rmse / 80, "delta1": math.exp(-rmse / 20)}
+    return {**{name: {"mean": value} for name, value in values.items()}, "frames": 10}
 
 
 def aggregation_line(

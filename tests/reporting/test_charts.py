@@ -23,7 +23,17 @@ def curve(points: dict[int, float], name: str = "a") -> str:
 
 def test_every_value_is_a_dot_with_its_number() -> None:
     tips = [element.text for element in marks(curve({0: 0.25, 1: 0.5}), "title")]
-    assert tips == ["a, round 0: 0.2500", "a, round 1: 0.5000"]
+    assert tips == ["a, round 1: 0.2500", "a, round 2: 0.5000"]
+
+
+def test_axes_count_rounds_from_one() -> None:
+    named = [text for text in texts(curve({0: 0.25, 1: 0.5, 2: 0.6})) if text.isdigit()]
+    assert named == ["1", "2", "3"]
+    bars = stacked_bars({0: {"a": 1.0}, 1: {"a": 1.0}}, ["a"], title="t", y_label="s", top=1)
+    assert [text for text in texts(bars) if text.isdigit()] == ["1", "2"]
+    assert [element.text for element in marks(bars, "title")] == ["round 1, a: 1.000", "round 2, a: 1.000"]
+    many = stacked_bars({r: {"a": 1.0} for r in range(100)}, ["a"], title="t", y_label="s", top=1)
+    assert [text for text in texts(many) if text.isdigit()][:2] == ["10", "20"]
 
 
 def test_a_higher_value_stands_higher_and_in_proportion() -> None:
@@ -59,7 +69,7 @@ def test_any_range_gets_ticks_that_cover_it(values: list[float]) -> None:
 def test_names_are_escaped() -> None:
     svg = curve({0: 0.1}, name="<script>&\"'")
     assert "<script>" not in svg
-    assert marks(svg, "title")[0].text == "<script>&\"', round 0: 0.1000"
+    assert marks(svg, "title")[0].text == "<script>&\"', round 1: 0.1000"
 
 
 def test_bars_stack_without_overlap() -> None:

@@ -1,16 +1,24 @@
 """Costs: bytes summed, seconds averaged, nothing counted twice."""
 
+import re
 from pathlib import Path
 from typing import Any
 
+from shared_components.federation.progress import progress_line
 from shared_components.reporting.costs import (
     bytes_by_round,
     cost_table,
+    idle_by_round,
     rejections,
+    round_seconds,
     seconds_by_round,
     traffic_table,
 )
+from shared_components.reporting.figures import time_panels
 from shared_components.reporting.records import Run
+from shared_components.reporting.summary import sentences, tiles
+
+from .conftest import METRICS, SEGMENTATION
 
 
 def line(r: int, up: int, training: float, total: float) -> dict[str, Any]:
@@ -39,8 +47,51 @@ def test_bytes_are_summed_over_sites_by_role() -> None:
 
 def test_seconds_are_means_with_the_rest_named_other() -> None:
     stacks = seconds_by_round(RUN)
-    assert stacks[0] == {"training": 2.0, "other": 0.5, "aggregating (server)": 0.5}
-    assert stacks[1] == {"training": 3.0}
+    assert stacks == {0: {"training": 2.0, "other": 0.5}, 1: {"training": 3.0}}
+
+
+SLOW = {
+    "starting": 4.0,
+    "training": 2.0,
+    "total": 3.0,
+    "waiting": 5.0,
+}  # total does not know the process' start
+QUICK = {"training": 2.0, "total": 8.5, "waiting": 0.5}
+
+
+def waited() -> Run:
+    """Two rounds of two sites and the last delivery, which is not trained on."""
+    rows = {
+        site: {r: {**line(r, 1, 0, 0), "seconds": seconds} for r in range(2)}
+        | {2: {"round": 2, "metrics": {}, "seconds": {"validating": 40.0, "total": 40.0}}}
+        for site, seconds in (("a", SLOW), ("b", QUICK))
+    }
+    info = {
+        "rounds": 2,
+        "cards": dict.fromkeys("ab", SEGMENTATION.to_json()),
+        "metrics": {"segmentation": [METRICS["segmentation"][0].to_json()]},
+    }
+    return Run(Path(), info, ("a", "b"), rows, {r: {"seconds": 0.5} for r in range(2)}, {})
+
+
+def test_every_place_gives_the_same_seconds_of_a_round() -> None:
+    """By hand: a works 4 + 2 s, b 8.5 s; the mean is 7.25 s, without waiting, aggregating and the last delivery."""
+    run = waited()
+    assert [row[5] for row in cost_table(run).rows] == ["6.0", "8.5"]
+    assert [sum(column.values()) for column in seconds_by_round(run).values()] == [7.25, 7.25]
+    assert round_seconds(run) == 7.25
+    assert ("s a round and site", "7.2") in tiles(run)
+    said = next(text for text in sentences(run) if text.startswith("In a round"))
+    assert said.endswith("works 7.2 s on average.")
+    tips = [tip for panel in time_panels(run) for tip in re.findall("<title>([^<]*)", "".join(panel.charts))]
+    assert {"a, round 1: 6.000", "b, round 2: 8.500"} <= set(tips)
+    record = {**run.rows["a"][0], "site": "a", "bytes": {"up": {}, "down": {}}}
+    assert "  6.0 s  " in progress_line(record, rounds=2, seconds_left=None)
+
+
+def test_waiting_and_the_servers_step_stand_apart() -> None:
+    assert idle_by_round(waited())[0] == {"waiting for others": 2.75, "aggregating (server)": 0.5}
+    assert "waiting for others and the server's step are not in them" in cost_table(waited()).note
 
 
 def test_the_table_of_costs_counts_trained_rounds_only() -> None:
@@ -52,4 +103,4 @@ def test_traffic_is_exact() -> None:
 
 
 def test_rejections_name_round_site_and_reason() -> None:
-    assert rejections(RUN) == [("0", "b", "late")]
+    assert rejections(RUN) == [("1", "b", "late")]

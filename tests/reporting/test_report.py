@@ -85,7 +85,7 @@ def test_numbers_on_the_page_are_those_of_the_records(make_run: MakeRun) -> None
             assert f"{run.finals[site][metric]['shaft']:.{digits}f}" in page.text
     weight = run.aggregations[7]["mixing"]["site-2"]["head_personal"]["site-3"]
     assert f"site-2 takes {weight:.4f} of site-3" in page.text
-    assert f"site-1, round 4: {run.rows['site-1'][4]['metrics']['dice']['mean']:.4f}" in page.text
+    assert f"site-1, round 5: {run.rows['site-1'][4]['metrics']['dice']['mean']:.4f}" in page.text
 
 
 def test_what_identifies_the_run_is_on_top(make_run: MakeRun) -> None:

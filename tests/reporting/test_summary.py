@@ -6,6 +6,8 @@ from typing import Any
 from shared_components.reporting.records import Run
 from shared_components.reporting.summary import amount, sentences, state, tiles
 
+from .conftest import METRICS, SEGMENTATION
+
 
 def site_row(r: int, dice: float) -> dict[str, Any]:
     return {"round": r, "metrics": {"dice": {"shaft": dice, "mean": dice}}}
@@ -14,7 +16,9 @@ def site_row(r: int, dice: float) -> dict[str, Any]:
 def run_of(dice: dict[str, tuple[float, ...]], *, rounds: int = 1, **info: Any) -> Run:
     rows = {site: {r: site_row(r, v) for r, v in enumerate(values)} for site, values in dice.items()}
     aggregations = {r: {"round": r} for r in range(max(map(len, dice.values())) - 1)}
-    return Run(Path("nowhere"), {"rounds": rounds, **info}, tuple(dice), rows, aggregations, {})
+    info |= {"rounds": rounds, "cards": dict.fromkeys(dice, SEGMENTATION.to_json())}
+    info["metrics"] = {kind: [metric.to_json() for metric in rows] for kind, rows in METRICS.items()}
+    return Run(Path("nowhere"), info, tuple(dice), rows, aggregations, {})
 
 
 def test_every_gain_is_named() -> None:
@@ -42,7 +46,7 @@ def test_many_sites_are_given_as_a_range_with_those_that_fell() -> None:
 def test_missed_rounds_are_named() -> None:
     run = run_of({"a": (0.1, 0.2, 0.3, 0.4), "b": (0.1, 0.2, 0.3, 0.4)}, rounds=3)
     del run.rows["b"][1], run.rows["b"][2]
-    assert "b is missing from rounds 1, 2." in sentences(run)
+    assert "b is missing from rounds 2, 3." in sentences(run)
 
 
 def test_refused_updates_are_counted() -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+from shared_components.reporting.groups import Group
 from shared_components.reporting.records import load_run
 from shared_components.reporting.tables import (
     Table,
@@ -13,6 +14,10 @@ from shared_components.reporting.tables import (
     progress_table,
     scores_table,
 )
+
+from .conftest import METRICS, SEGMENTATION
+
+SHAFT = Group(SEGMENTATION, METRICS["segmentation"], ("a", "b"), ("shaft",))
 
 ONE = {
     "dice": {"shaft": 0.5, "mean": 0.5},
@@ -52,7 +57,7 @@ def test_markdown_escapes_the_column_mark() -> None:
 
 
 def test_scores_are_those_of_the_records_with_worst_site_by_column() -> None:
-    rows = {row[:2]: row[2:] for row in scores_table({"a": ONE, "b": TWO}, ("shaft",), title="t").rows}
+    rows = {row[:2]: row[2:] for row in scores_table({"a": ONE, "b": TWO}, SHAFT, title="t").rows}
     assert rows["a", "shaft"] == ("0.500", "0.250", "2.00", "4.00", "5.00", "1 / 2 / 3 of 8")
     assert rows["b", "shaft"] == ("0.900", "–", "1.00", "2.00", "–", "")
     assert rows["mean over sites", "shaft"] == ("0.700", "0.250", "1.50", "3.00", "5.00", "")
@@ -60,7 +65,7 @@ def test_scores_are_those_of_the_records_with_worst_site_by_column() -> None:
 
 
 def test_nan_null_and_infinity_are_dashes_and_do_not_enter_the_mean() -> None:
-    rows = {row[:2]: row[2:] for row in scores_table({"b": TWO}, ("shaft",), title="t").rows}
+    rows = {row[:2]: row[2:] for row in scores_table({"b": TWO}, SHAFT, title="t").rows}
     assert rows["b", "mean"] == ("0.900", "–", "1.00", "–", "–", "")
 
 
@@ -68,18 +73,19 @@ def test_progress_starts_at_the_first_round_and_ends_at_the_final_model(
     make_run: Callable[..., Path],
 ) -> None:
     run = load_run(make_run())
-    rows = {row[0]: row[1:] for row in progress_table(run).rows}
+    rows = {row[0]: row[1:] for row in progress_table(run, run.groups[0]).rows}
     first = run.rows["site-1"][0]["metrics"]["dice"]["mean"]
     last = run.finals["site-1"]["dice"]
     assert rows["site-1"][:-1] == tuple(
-        f"{v:.3f}" for v in (first, *(last[c] for c in run.classes), last["mean"])
+        f"{v:.3f}" for v in (first, *(last[c] for c in run.groups[0].outputs), last["mean"])
     )
     assert rows["site-3"][3] == "–"
     assert rows["worst site"][4] == min(rows[site][4] for site in run.sites)
 
 
 def test_one_site_has_no_rows_over_sites(make_run: Callable[..., Path]) -> None:
-    table = progress_table(load_run(make_run(sites=("only",))))
+    run = load_run(make_run(sites=("only",)))
+    table = progress_table(run, run.groups[0])
     assert [row[0] for row in table.rows] == ["only"]
 
 
@@ -88,7 +94,8 @@ def test_a_site_that_joined_late_has_no_first_value(make_run: Callable[..., Path
     file = folder / "server" / "rounds.jsonl"
     kept = [line for line in file.read_text().splitlines(True) if '"round": 0, "site": "site-2"' not in line]
     file.write_text("".join(kept))
-    rows = {row[0]: row[1:] for row in progress_table(load_run(folder)).rows}
+    run = load_run(folder)
+    rows = {row[0]: row[1:] for row in progress_table(run, run.groups[0]).rows}
     assert rows["site-2"][0] == "–"
     assert rows["site-1"][0] != "–"
 
