@@ -13,7 +13,7 @@ from shared_components.comparison import plan, sites
 from shared_components.comparison.output import as_markdown, write_all
 from shared_components.comparison.results import Comparison, read_results
 from shared_components.comparison.schedule import carry_out_all, side_by_side
-from shared_components.comparison.tables import added_share, all_grids
+from shared_components.comparison.tables import added_share, own_grids
 
 HELP = "train several methods on the same sites and write the papers' tables"
 
@@ -58,9 +58,10 @@ def run(args: argparse.Namespace) -> int:
     began = time.monotonic()
     preset = plan.of_methods(args.methods.split(",")) if args.methods else plan.preset_named(args.preset)
     preset = plan.with_arguments(preset, arguments(args.argument))
+    if args.jobs is not None and args.jobs < 1:
+        raise ValueError(f"--jobs is {args.jobs}; give a whole number from 1 on")
     runs = planned(args, preset)
-    for one in runs:
-        one.check()
+    _ = _comparison(args, preset, runs, {}).groups  # refuses runs of an older version before others are added
     alone = preset.layout == "costs"  # times are what it is about
     root, jobs = args.out / "runs", args.jobs or (1 if alone else side_by_side(runs[0]))
     print(f"{preset.title}: {len(runs)} runs, {jobs} side by side, logs in {root}/*/log.txt", flush=True)
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"interrupted; the same command goes on where it stopped (state in {root})")
         return 130
     comparison, files = _write(args, preset, runs, reasons)
-    print("", as_markdown(all_grids(comparison)[0]), "", *map(str, files), "", sep="\n")
+    print("", "\n\n".join(map(as_markdown, own_grids(comparison))), "", *map(str, files), "", sep="\n")
     print(_time_taken(comparison, time.monotonic() - began))
     return 1 if reasons else 0
 
@@ -79,16 +80,16 @@ def run(args: argparse.Namespace) -> int:
 def _write(
     args: argparse.Namespace, preset: plan.Preset, runs: Sequence[plan.Run], reasons: Mapping[str, str]
 ) -> tuple[Comparison, list[Path]]:
-    results = read_results(runs, args.out / "runs", reasons)
-    comparison = Comparison(
-        preset.title,
-        preset.layout,
-        preset.tick_names,
-        tuple(runs[0].sites),
-        results,
-        plan.SCALES[args.scale].remark,
-    )
+    comparison = _comparison(args, preset, runs, reasons)
     return comparison, write_all(comparison, args.out)
+
+
+def _comparison(
+    args: argparse.Namespace, preset: plan.Preset, runs: Sequence[plan.Run], reasons: Mapping[str, str]
+) -> Comparison:
+    results = read_results(runs, args.out / "runs", reasons)
+    sites, remark = tuple(runs[0].sites), plan.SCALES[args.scale].remark
+    return Comparison(preset.title, preset.layout, preset.tick_names, sites, results, remark)
 
 
 def _time_taken(comparison: Comparison, wall: float) -> str:
@@ -114,28 +115,36 @@ def arguments(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
-    """List the runs, seed by seed, so that an interrupted comparison has whole seeds first."""
+    """List the runs, seed by seed, so that an interrupted comparison has whole seeds first.
+
+    Synthetic sites are rendered last, when everything else is known to be possible: at the paper's sizes
+    that takes minutes.
+
+    Raises:
+        ValueError: An argument, a size or a row's settings are impossible; nothing was rendered.
+    """
     scale = plan.SCALES[args.scale]
-    if args.sites:
-        files, held_out = sites.own_sites(args.sites, args.held_out)
-    elif args.held_out:
-        raise ValueError("--held-out names one of the sites in --sites; the synthetic ones have their own")
-    else:
-        files, held_out = sites.synthetic_sites(args.out / "sites" / args.scale, scale)
-    scale = replace(scale, rounds=args.rounds or scale.rounds, training={**scale.training, **_training(args)})
-    return [
-        plan.Run(
-            variant,
-            seed,
-            scale.rounds,
-            scale.training,
-            {name: str(path.resolve()) for name, path in files.items()},
-            str(held_out.resolve()) if held_out else "",
-            args.threads,
-        )
+    rounds = scale.rounds if args.rounds is None else args.rounds
+    training = {**scale.training, **_training(args)}
+    rows = [
+        plan.Run(variant, seed, rounds, training, {}, threads=args.threads)
         for seed in seeds(args.seeds)
         for variant in preset.variants
     ]
+    for row in rows[: len(preset.variants)]:  # the others differ in their seed only
+        row.check()
+    files, held_out = _sites(args, scale)
+    paths = {name: str(path.resolve()) for name, path in files.items()}
+    return [replace(row, sites=paths, held_out=str(held_out.resolve()) if held_out else "") for row in rows]
+
+
+def _sites(args: argparse.Namespace, scale: plan.Scale) -> tuple[dict[str, Path], Path | None]:
+    """Return the sites that train, by name, and the one that does not."""
+    if args.sites:
+        return sites.own_sites(args.sites, args.held_out)
+    if args.held_out:
+        raise ValueError("--held-out names one of the sites in --sites; the synthetic ones have their own")
+    return sites.synthetic_sites(args.out / "sites" / args.scale, scale)
 
 
 def seeds(text: str) -> Sequence[int]:

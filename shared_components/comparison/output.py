@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import methodcaller
 from pathlib import Path
 
-from shared_components.comparison.results import METRICS, Comparison, Result, mean_and_deviation
+from shared_components.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.comparison.tables import Cell, Grid, all_grids, facts
 from shared_components.reporting.charts import Dots, dot_plot
+from shared_components.reporting.groups import Group
 from shared_components.reporting.report import TEMPLATES, write_atomically
 
 
@@ -32,35 +33,42 @@ def write_all(comparison: Comparison, out: Path) -> list[Path]:
 
 
 def summary_csv(comparison: Comparison) -> str:
-    """Write one line per row, site and metric: mean and sample standard deviation over seeds.
+    """Write one line per row, task, site and metric: mean and sample standard deviation over seeds.
 
-    Sites are also ``average``, ``worst site`` and ``out of federation``; overlaps in [0, 1], distances in pixels.
+    Sites are also ``average``, ``worst site`` and ``out of federation``; values as recorded, not scaled.
     """
-    head = ("label", "method", "site", "metric", "mean", "deviation", "seeds")
-    return _csv(head, [row for label in comparison.labels for row in _summary_rows(comparison, label)])
+    head = ("label", "method", "task", "site", "metric", "mean", "deviation", "seeds")
+    rows = [
+        row
+        for label in comparison.labels
+        for group in comparison.groups
+        for row in _summary_rows(comparison, label, group)
+    ]
+    return _csv(head, rows)
 
 
-def _summary_rows(comparison: Comparison, label: str) -> Iterator[tuple]:
+def _summary_rows(comparison: Comparison, label: str, group: Group) -> Iterator[tuple]:
     results = comparison.of(label)
-    for metric in METRICS:
+    for metric in group.metrics:
         places: dict[str, Callable[[Result], float]] = {
-            "average": methodcaller("average", metric),
-            **{site: methodcaller("value", metric, site) for site in comparison.sites},
-            "worst site": methodcaller("worst", metric),
-            "out of federation": methodcaller("held_out", metric),
+            "average": methodcaller("average", group, metric),
+            **{site: methodcaller("value", metric, site) for site in group.sites},
+            "worst site": methodcaller("worst", group, metric),
+            "out of federation": methodcaller("held_out", group, metric),
         }
         for place, value in places.items():
             values = [number for result in results if not math.isnan(number := value(result))]
             if values:
                 mean, deviation = mean_and_deviation(values)
                 spread = "" if math.isnan(deviation) else deviation
-                yield label, results[0].run.variant.method, place, metric, mean, spread, len(values)
+                who = (label, results[0].run.variant.method, group.task)
+                yield *who, place, metric.name, mean, spread, len(values)
 
 
 def scores_csv(comparison: Comparison) -> str:
-    """Write one line per run, site, metric and class; ``out of federation`` is a site, too."""
+    """Write one line per run, site, metric and output; ``out of federation`` is a site, too."""
     head = ("label", "method", "seed", "site", "metric", "class", "value", "run")
-    rows = [row for result in comparison.results for row in _score_rows(result)]
+    rows = [row for result in comparison.results for row in _score_rows(result, comparison.groups)]
     return _csv(head, rows)
 
 
@@ -75,18 +83,17 @@ def costs_csv(comparison: Comparison) -> str:
     return _csv(("label", "method", "seed", *names, "run"), rows)
 
 
-def _score_rows(result: Result) -> list[tuple]:
+def _score_rows(result: Result, groups: Sequence[Group]) -> Iterator[tuple]:
     scores = result.scores or {"sites": {}}
-    places = dict(scores["sites"])
-    if scores.get("held_out"):
-        places["out of federation"] = scores["held_out"]
-    return [
-        (*_who(result), site, metric, name, value, str(result.folder))
-        for site, metrics in places.items()
-        for metric in METRICS
-        for name, value in metrics.get(metric, {}).items()
-        if value is not None
-    ]
+    for group in groups:
+        places = {site: scores["sites"].get(site, {}) for site in group.sites}
+        if result.out_of(group):
+            places["out of federation"] = scores["held_out"]
+        for site, record in places.items():
+            for metric in group.metrics:
+                for name, value in record.get(metric.name, {}).items():
+                    if value is not None:
+                        yield *_who(result), site, metric.name, name, value, str(result.folder)
 
 
 def _who(result: Result) -> tuple[str, str, int]:
@@ -161,20 +168,25 @@ def latex_text(text: str) -> str:
 
 def as_page(comparison: Comparison, grids: Sequence[Grid]) -> str:
     """Write one HTML page without external links."""
-    rows = [
-        Dots(
-            label,
-            {site: [r.value("dice", site) for r in comparison.of(label)] for site in comparison.sites},
-        )
-        for label in comparison.labels
-    ]
-    chart = dot_plot(
-        rows,
-        title="Dice on the test videos: every seed, by site, and the mean (line)",
-        sites=comparison.sites,
-    )
     failed = [result for result in comparison.results if result.scores is None]
     return TEMPLATES.get_template("comparison.html.j2").render(
-        title=comparison.title, grids=grids, chart=chart, failed=failed, facts=facts(comparison),
-        done=len(comparison.results) - len(failed), runs=len(comparison.results),
-    )  # fmt: skip
+        title=comparison.title,
+        grids=grids,
+        charts=[_chart(comparison, group) for group in comparison.groups],
+        failed=failed,
+        facts=facts(comparison),
+        done=len(comparison.results) - len(failed),
+        runs=len(comparison.results),
+    )
+
+
+def _chart(comparison: Comparison, group: Group) -> str:
+    """Draw every seed of every site of a task by its selecting metric."""
+    metric = group.first
+    rows = [
+        Dots(label, {site: [r.value(metric, site) for r in comparison.of(label)] for site in group.sites})
+        for label in comparison.labels
+    ]
+    what = f"{group.title}: " if len(comparison.groups) > 1 else ""
+    title = f"{what}{metric.plain_heading} on the test videos: every seed, by site, and the mean (line)"
+    return dot_plot(rows, title=title, sites=group.sites)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from shared_components.bundle_config import Training, bundle_for, load_bundle
+from shared_components.bundle_config import Training, build_network, bundle_for, load_bundle
 from shared_components.data.sites import load_site, samples
 from shared_components.method import load_method, method_names
 
@@ -228,13 +229,20 @@ class Run:
         }
 
     def check(self) -> None:
-        """Refuse a wrong method, argument or training key before anything runs.
+        """Refuse a wrong method, argument, training key or size before anything is rendered or runs.
 
         Raises:
             ValueError: One sentence.
         """
         load_method(self.variant.method, **self.variant.arguments)
-        self.settings()
+        settings = self.settings()
+        counts = {name: getattr(settings, name) for name in ("height", "width", "batch_size", "iterations")}
+        for name, value in (counts | {"rounds": self.rounds, "threads": self.threads}).items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} is {value!r}; give a whole number from 1 on")
+        if not 0 < settings.learning_rate < math.inf:
+            raise ValueError(f"learning_rate is {settings.learning_rate!r}; give a number above 0")
+        _check_size(bundle_for(self.variant.method), settings.height, settings.width)
 
     def settings(self) -> Training:
         """Return the bundle's training section with this run's values in it."""
@@ -250,6 +258,23 @@ class Run:
         """Undo :meth:`to_json`."""
         variant = Variant(**{**values["variant"], "ticks": tuple(values["variant"]["ticks"])})
         return cls(**{**values, "variant": variant})
+
+
+def _check_size(bundle: str, height: int, width: int) -> None:
+    stride = _stride(bundle)
+    if height % stride or width % stride:
+        rows, columns = (max(1, round(size / stride)) * stride for size in (height, width))
+        raise ValueError(
+            f"the size is {height}x{width}, and the network of {bundle} takes multiples of {stride}; "
+            f"{rows}x{columns} would do"
+        )
+
+
+@lru_cache
+def _stride(bundle: str) -> int:
+    """Return what a bundle's network says that height and width must be multiples of."""
+    network: Any = build_network(load_bundle(bundle).network)
+    return int(network.stride)
 
 
 def fingerprint(path: str) -> str:

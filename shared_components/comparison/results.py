@@ -6,16 +6,16 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shared_components.card import Metric
 from shared_components.comparison.plan import Run
 from shared_components.comparison.run import SCORES, finished
+from shared_components.reporting.groups import Group, grouped, output_names
 from shared_components.reporting.records import NAN, score
 
-METRICS = {"dice": True, "iou": True, "assd": False, "hd95": False}
-"""Whether higher is better."""
 FEWEST_PAIRS = 3
 
 
@@ -29,25 +29,28 @@ class Result:
     info: dict[str, Any] | None = None
     reason: str = ""
 
-    def value(self, metric: str, site: str) -> float:
-        """Give a site's mean over classes of the test split; NaN where there is none."""
-        return score((self.scores or {}).get("sites", {}).get(site, {}), metric)
+    def value(self, metric: Metric, site: str) -> float:
+        """Give a site's mean over outputs of the test split; NaN where there is none."""
+        return score((self.scores or {}).get("sites", {}).get(site, {}), metric.name)
 
-    def held_out(self, metric: str) -> float:
-        """Give the score at the site that never trained."""
-        return score((self.scores or {}).get("held_out") or {}, metric)
+    def held_out(self, group: Group, metric: Metric) -> float:
+        """Give the score at the site that never trained; NaN where it has none or learns something else."""
+        return score(self.scores["held_out"], metric.name) if self.scores and self.out_of(group) else NAN
 
-    def average(self, metric: str) -> float:
-        """Give the mean over the sites; NaN where a site has none."""
-        values = [self.value(metric, site) for site in self.run.sites]
+    def out_of(self, group: Group) -> bool:
+        """Whether the site that never trained was scored by what the group learns."""
+        record = (self.scores or {}).get("held_out") or {}
+        return group.first.name in record and output_names([record], group.first) == group.outputs
+
+    def average(self, group: Group, metric: Metric) -> float:
+        """Give the mean over the group's sites; NaN where a site has none."""
+        values = [self.value(metric, site) for site in group.sites]
         return statistics.mean(values) if values and not any(map(math.isnan, values)) else NAN
 
-    def worst(self, metric: str) -> float:
-        """Give the worst site's score; NaN where a site has none."""
-        values = [self.value(metric, site) for site in self.run.sites]
-        if any(map(math.isnan, values)):
-            return NAN
-        return min(values) if METRICS[metric] else max(values)
+    def worst(self, group: Group, metric: Metric) -> float:
+        """Give the worst score of the group's sites; NaN where a site has none."""
+        values = [self.value(metric, site) for site in group.sites]
+        return NAN if any(map(math.isnan, values)) else metric.worst(values)
 
     def cost(self, name: str) -> float:
         """Give one of the costs; NaN where there is none."""
@@ -71,6 +74,20 @@ class Comparison:
         """The rows' names."""
         return list(dict.fromkeys(result.run.variant.label for result in self.results))
 
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The sites by what they learn, with the metrics that were scored; none before a run is done.
+
+        Raises:
+            RecordError: A run.json names no tasks.
+        """
+        done = [result for result in self.results if result.info and result.scores]
+        if not done or not done[0].info:
+            return ()
+        scores = {site: [r.scores["sites"].get(site, {}) for r in done if r.scores] for site in self.sites}
+        found = grouped(done[0].info, self.sites, scores, f"{done[0].folder}/run.json")
+        return tuple(_scored(group, scores) for group in found)
+
     def of(self, label: str) -> list[Result]:
         """The results of one row."""
         return [result for result in self.results if result.run.variant.label == label]
@@ -87,6 +104,13 @@ def _read(run: Run, root: Path, reason: str) -> Result:
         return Result(run, reason=reason or "not done yet")
     scores, info = (json.loads((folder / name).read_text()) for name in (SCORES, "run.json"))
     return Result(run, folder, scores, info)
+
+
+def _scored(group: Group, scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> Group:
+    """Leave out metrics that no result holds; the selecting one stays."""
+    held = {name for site in group.sites for record in scores[site] for name in record}
+    kept = [metric for metric in group.metrics if metric.name in held or metric is group.first]
+    return replace(group, metrics=tuple(kept))
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
@@ -107,7 +131,7 @@ class Contest:
         wilcoxon: The same.
     """
 
-    metric: str
+    metric: Metric
     best: str
     second: str
     difference: float
@@ -117,17 +141,17 @@ class Contest:
     untested: str = ""
 
 
-def contest(comparison: Comparison, metric: str) -> Contest | None:
+def contest(comparison: Comparison, group: Group, metric: Metric) -> Contest | None:
     """Compare the best two rows; None where there are no two with numbers."""
-    sign = -1 if METRICS[metric] else 1
     means = {
-        label: mean_and_deviation([r.average(metric) for r in comparison.of(label)])[0]
+        label: mean_and_deviation([r.average(group, metric) for r in comparison.of(label)])[0]
         for label in comparison.labels
     }
-    ranked = sorted((label for label in means if not math.isnan(means[label])), key=lambda m: sign * means[m])
+    known = [label for label in means if not math.isnan(means[label])]
+    ranked = sorted(known, key=lambda label: means[label] * (-1 if metric.higher_is_better else 1))
     if len(ranked) < 2:
         return None
-    pairs = _pairs(comparison, metric, ranked[0], ranked[1])
+    pairs = _pairs(comparison, group, metric, ranked[0], ranked[1])
     first, second = ([pair[i] for pair in pairs] for i in (0, 1))
     difference = statistics.mean(a - b for a, b in pairs) if pairs else NAN
     untested = _untested(first, second)
@@ -135,12 +159,14 @@ def contest(comparison: Comparison, metric: str) -> Contest | None:
     return Contest(metric, ranked[0], ranked[1], difference, len(pairs), *p_values, untested)
 
 
-def _pairs(comparison: Comparison, metric: str, best: str, second: str) -> list[tuple[float, float]]:
+def _pairs(
+    comparison: Comparison, group: Group, metric: Metric, best: str, second: str
+) -> list[tuple[float, float]]:
     by_seed = [{r.run.seed: r for r in comparison.of(label)} for label in (best, second)]
     pairs = [
         (by_seed[0][seed].value(metric, site), by_seed[1][seed].value(metric, site))
         for seed in sorted(set(by_seed[0]) & set(by_seed[1]))
-        for site in comparison.sites
+        for site in group.sites
     ]
     return [pair for pair in pairs if not any(map(math.isnan, pair))]
 

@@ -5,22 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
-from shared_components.card import DASH
-from shared_components.comparison.results import (
-    METRICS,
-    Comparison,
-    Result,
-    contest,
-    mean_and_deviation,
-)
-from shared_components.task import fixed as number
+from shared_components.card import DASH, Metric, fixed
+from shared_components.comparison.results import Comparison, Result, contest, mean_and_deviation
+from shared_components.reporting.groups import Group
 
-NAMES = {"dice": "Dice (%)", "iou": "IoU (%)", "assd": "ASSD (px)", "hd95": "HD95 (px)"}
-FACTORS = {"dice": 100.0, "iou": 100.0, "assd": 1.0, "hd95": 1.0}  # overlaps in percent, as in the papers
-DIGITS = 2
+BESIDE, EDGES_BESIDE = 2, 4  # metrics beside each other, as in PFedSIS's Table I; with two columns each
+_ARROWS = {True: "↑", False: "↓"}
 
 
 @dataclass(frozen=True)
@@ -46,81 +40,118 @@ class Grid:
     groups: tuple[tuple[str, int], ...] = ()
 
 
-Column = tuple[str, Callable[[Result], float], bool | None, int, float]
-"""Heading, what it shows of a run, whether higher is better (None: not ranked), digits, factor."""
+@dataclass(frozen=True)
+class Column:
+    """A heading and what it shows of a run; ``metric`` ranks the rows and tells the deviation, None neither."""
+
+    heading: str
+    value: Callable[[Result], float]
+    digits: int
+    factor: float = 1.0
+    metric: Metric | None = None
 
 
 def all_grids(comparison: Comparison, *, grouped: bool = False) -> list[Grid]:
-    """Return the preset's own table first, then all the others.
+    """Return the preset's own table first, then all the others; tables of scores hold one task each.
 
     Args:
         comparison: The results.
         grouped: Two metrics beside each other, as in the papers; else a table per metric.
     """
-    scores = _paper_grids(comparison) if grouped else [score_grid(comparison, m) for m in METRICS]
-    costs = cost_grid(comparison)
-    first = {"costs": [costs], "ablation": [ablation_grid(comparison)], "scores": []}[comparison.layout]
-    rest = [] if comparison.layout == "costs" else [costs]
-    return [*first, *scores, *rest, contest_grid(comparison), run_grid(comparison)]
+    rest = [run_grid(comparison)]
+    if comparison.layout != "costs":
+        rest.insert(0, cost_grid(comparison))
+    own = own_grids(comparison) if comparison.layout != "scores" else []
+    scores, contests = [], []
+    for group in comparison.groups:
+        plain = [score_grid(comparison, group, metric) for metric in group.metrics]
+        scores += _paper_grids(comparison, group) if grouped else plain
+        contests.append(contest_grid(comparison, group))
+    return [*own, *(scores or [empty_grid(comparison)]), *rest[:-1], *contests, rest[-1]]
 
 
-def score_grid(comparison: Comparison, metric: str) -> Grid:
+def own_grids(comparison: Comparison) -> list[Grid]:
+    """Return what the preset is about: its costs, or of every task the ablation or the selecting metric."""
+    if comparison.layout == "costs":
+        return [cost_grid(comparison)]
+    if comparison.layout == "ablation":
+        return [ablation_grid(comparison, group) for group in comparison.groups]
+    grids = [score_grid(comparison, group, group.first) for group in comparison.groups]
+    return grids or [empty_grid(comparison)]
+
+
+def empty_grid(comparison: Comparison) -> Grid:
+    """Name the rows where no run has a result, and why."""
+    rows = tuple((Cell(label),) for label in comparison.labels)
+    return Grid(comparison.title, ("Method",), rows, 1, _score_note(comparison))
+
+
+def score_grid(comparison: Comparison, group: Group, metric: Metric) -> Grid:
     """Tabulate one metric: average, every site, worst site, and out of the federation."""
-    columns = [*_site_columns(comparison, metric), *_edge_columns(comparison, metric)]
-    arrow = "higher" if METRICS[metric] else "lower"
-    title = f"{comparison.title}: {NAMES[metric]}, {arrow} is better"
+    columns = [*_site_columns(comparison, group, metric), *_edge_columns(comparison, group, metric)]
+    arrow = "higher" if metric.higher_is_better else "lower"
+    title = f"{_title(comparison, group)}: {metric.heading}, {arrow} is better"
     return _grid(title, comparison, columns, _score_note(comparison))
 
 
-def _paper_grids(comparison: Comparison) -> list[Grid]:
-    """Tabulate as PFedSIS's Table I: two metrics beside each other; worst and unseen sites in a third table."""
-    note = _score_note(comparison)
-    grids = [
-        _side_by_side(comparison, comparison.title, pair, _site_columns, note)
-        for pair in (("dice", "iou"), ("assd", "hd95"))
+def _title(comparison: Comparison, group: Group) -> str:
+    """Name the task where there are several."""
+    return f"{comparison.title}; {group.title}" if len(comparison.groups) > 1 else comparison.title
+
+
+def _paper_grids(comparison: Comparison, group: Group) -> list[Grid]:
+    """Tabulate as PFedSIS's Table I: two metrics beside each other; worst and unseen sites in tables below."""
+    side_by_side = partial(_side_by_side, comparison, group)
+    title = _title(comparison, group)
+    grids = [side_by_side(title, pair, _site_columns) for pair in _some(group.metrics, BESIDE)]
+    headings = [column.heading for column in _edge_columns(comparison, group, group.first)]
+    title += f": {' and '.join(heading.lower() for heading in headings)}"
+    return [
+        *grids,
+        *(side_by_side(title, four, _edge_columns) for four in _some(group.metrics, EDGES_BESIDE)),
     ]
-    titles = [heading for heading, *_ in _edge_columns(comparison, "dice")]
-    edges = " and ".join(title.lower() for title in titles)
-    title = f"{comparison.title}: {edges}"
-    return [*grids, _side_by_side(comparison, title, tuple(METRICS), _edge_columns, note)]
+
+
+def _some(metrics: Sequence[Metric], count: int) -> list[Sequence[Metric]]:
+    return [metrics[i : i + count] for i in range(0, len(metrics), count)]
 
 
 def _side_by_side(
     comparison: Comparison,
+    group: Group,
     title: str,
-    metrics: Sequence[str],
-    columns: Callable[[Comparison, str], list[Column]],
-    note: str,
+    metrics: Sequence[Metric],
+    columns: Callable[[Comparison, Group, Metric], list[Column]],
 ) -> Grid:
-    found = {metric: columns(comparison, metric) for metric in metrics}
-    grid = _grid(title, comparison, [column for part in found.values() for column in part], note)
-    arrows = {True: "↑", False: "↓"}
-    groups = tuple((f"{NAMES[m]} {arrows[METRICS[m]]}", len(part)) for m, part in found.items())
-    return replace(grid, groups=groups)
+    found = {metric: columns(comparison, group, metric) for metric in metrics}
+    every = [column for part in found.values() for column in part]
+    grid = _grid(title, comparison, every, _score_note(comparison))
+    heads = tuple((f"{m.heading} {_ARROWS[m.higher_is_better]}", len(part)) for m, part in found.items())
+    return replace(grid, groups=heads)
 
 
-def _site_columns(comparison: Comparison, metric: str) -> list[Column]:
-    column = _of_metric(metric)
-    sites = [column(site, methodcaller("value", metric, site)) for site in comparison.sites]
-    return [column("Average", methodcaller("average", metric)), *sites]
+def _site_columns(comparison: Comparison, group: Group, metric: Metric) -> list[Column]:
+    sites = [_column_of(metric, site, methodcaller("value", metric, site)) for site in group.sites]
+    return [_column_of(metric, "Average", methodcaller("average", group, metric)), *sites]
 
 
-def _edge_columns(comparison: Comparison, metric: str) -> list[Column]:
-    column = _of_metric(metric)
-    columns = [column("Worst site", methodcaller("worst", metric))]
-    if any(result.run.held_out for result in comparison.results):
-        columns.append(column("Out of federation", methodcaller("held_out", metric)))
+def _edge_columns(comparison: Comparison, group: Group, metric: Metric) -> list[Column]:
+    columns = [_column_of(metric, "Worst site", methodcaller("worst", group, metric))]
+    alone = len(comparison.groups) == 1
+    if any(result.run.held_out and (alone or result.out_of(group)) for result in comparison.results):
+        columns.append(_column_of(metric, "Out of federation", methodcaller("held_out", group, metric)))
     return columns
 
 
-def _of_metric(metric: str) -> Callable[[str, Callable[[Result], float]], Column]:
-    return lambda heading, value: (heading, value, METRICS[metric], DIGITS, FACTORS[metric])
+def _column_of(metric: Metric, heading: str, value: Callable[[Result], float]) -> Column:
+    return Column(heading, value, metric.digits, metric.factor, metric)
 
 
-def ablation_grid(comparison: Comparison) -> Grid:
-    """Tabulate the averages of all four metrics beside the ticks of what is switched on."""
-    columns = [_of_metric(m)(NAMES[m], methodcaller("average", m)) for m in METRICS]
-    grid = _grid(comparison.title, comparison, columns, "averages over the sites; " + _score_note(comparison))
+def ablation_grid(comparison: Comparison, group: Group) -> Grid:
+    """Tabulate the averages of all metrics beside the ticks of what is switched on."""
+    columns = [_column_of(m, m.heading, methodcaller("average", group, m)) for m in group.metrics]
+    note = "averages over the sites; " + _score_note(comparison)
+    grid = _grid(_title(comparison, group), comparison, columns, note)
     names = comparison.tick_names
     rows = []
     for label, row in zip(comparison.labels, grid.rows, strict=True):
@@ -132,14 +163,14 @@ def ablation_grid(comparison: Comparison) -> Grid:
 
 def cost_grid(comparison: Comparison) -> Grid:
     """Tabulate what a method costs: time of a frame, parameters, bytes and seconds of a round."""
-    columns: list[Column] = [
-        ("Inference ms/frame", methodcaller("cost", "ms_frame"), None, 2, 1),
-        ("Parameters, site (K)", methodcaller("cost", "parameters_site"), None, 3, 1e-3),
-        ("Parameters, server (K)", methodcaller("cost", "parameters_server"), None, 1, 1e-3),
-        ("Up MB/round", methodcaller("cost", "bytes_up"), None, 1, 1e-6),
-        ("Down MB/round", methodcaller("cost", "bytes_down"), None, 1, 1e-6),
-        ("Slowest site s/round", methodcaller("cost", "seconds_round_slowest"), None, 2, 1),
-        ("Server s/round", methodcaller("cost", "seconds_aggregation"), None, 3, 1),
+    columns = [
+        Column("Inference ms/frame", methodcaller("cost", "ms_frame"), 2),
+        Column("Parameters, site (K)", methodcaller("cost", "parameters_site"), 3, 1e-3),
+        Column("Parameters, server (K)", methodcaller("cost", "parameters_server"), 1, 1e-3),
+        Column("Up MB/round", methodcaller("cost", "bytes_up"), 1, 1e-6),
+        Column("Down MB/round", methodcaller("cost", "bytes_down"), 1, 1e-6),
+        Column("Slowest site s/round", methodcaller("cost", "seconds_round_slowest"), 2),
+        Column("Server s/round", methodcaller("cost", "seconds_aggregation"), 3),
     ]
     note = (
         "means over seeds; MB of one site; a site's seconds include the validation of the model it received; "
@@ -150,14 +181,14 @@ def cost_grid(comparison: Comparison) -> Grid:
     return _grid(title, comparison, columns, note)
 
 
-def contest_grid(comparison: Comparison) -> Grid:
+def contest_grid(comparison: Comparison, group: Group) -> Grid:
     """Tabulate whether the best two differ, metric by metric."""
-    found = [result for metric in METRICS if (result := contest(comparison, metric))]
+    found = [result for metric in group.metrics if (result := contest(comparison, group, metric))]
     rows = []
     for one in found:
-        p_values = [one.untested or number(p, 4) for p in (one.t_test, one.wilcoxon)]
-        difference = number(one.difference * FACTORS[one.metric], DIGITS)
-        texts = (NAMES[one.metric], one.best, one.second, difference, str(one.pairs), *p_values)
+        p_values = [one.untested or fixed(p, 4) for p in (one.t_test, one.wilcoxon)]
+        difference = one.metric.text(one.difference)
+        texts = (one.metric.heading, one.best, one.second, difference, str(one.pairs), *p_values)
         rows.append(tuple(map(Cell, texts)))
     head = ("Metric", "Best", "Second", "Difference", "Pairs", "Paired t-test p", "Wilcoxon p")
     note = (
@@ -165,7 +196,8 @@ def contest_grid(comparison: Comparison) -> Grid:
         "independent. Wilcoxon's p cannot be below 2 / 2^pairs; sites share models and seeds share videos, so "
         "that the pairs are not independent either"
     )
-    return Grid("Do the best two differ?", head, tuple(rows), 3, note)
+    title = "Do the best two differ?" + (f" {group.title}" if len(comparison.groups) > 1 else "")
+    return Grid(title, head, tuple(rows), 3, note)
 
 
 def run_grid(comparison: Comparison) -> Grid:
@@ -249,25 +281,27 @@ def _grid(title: str, comparison: Comparison, columns: Sequence[Column], note: s
     rows = tuple(
         (Cell(label), *(cells[place] for cells in drawn)) for place, label in enumerate(comparison.labels)
     )
-    return Grid(title, ("Method", *(column[0] for column in columns)), rows, 1, note)
+    return Grid(title, ("Method", *(column.heading for column in columns)), rows, 1, note)
 
 
 def _column(comparison: Comparison, column: Column) -> list[Cell]:
     """Write a column's cells and mark its best two."""
-    _, value, better, digits, factor = column
-    found = [mean_and_deviation([value(r) for r in comparison.of(label)]) for label in comparison.labels]
+    metric, digits, factor = column.metric, column.digits, column.factor
+    found = [
+        mean_and_deviation([column.value(r) for r in comparison.of(label)]) for label in comparison.labels
+    ]
     known = {round(mean * factor, digits) for mean, _ in found if not math.isnan(mean)}
-    ranked = sorted(known, reverse=bool(better)) if better is not None and len(found) > 1 else []
+    ranked = sorted(known, reverse=metric.higher_is_better) if metric and len(found) > 1 else []
     marks = dict(zip(ranked, ("best", "second"), strict=False))
     cells = []
     for mean, deviation in found:
-        text = number(mean * factor, digits)
-        if not math.isnan(deviation) and better is not None:
-            text += f" ± {number(deviation * factor, digits)}"
+        text = fixed(mean * factor, digits)
+        if metric and not math.isnan(deviation):
+            text += f" ± {fixed(deviation * factor, digits)}"
         cells.append(Cell(text, "" if math.isnan(mean) else marks.get(round(mean * factor, digits), "")))
     return cells
 
 
 def _seconds(seconds: dict[str, Any], key: str) -> str:
     value = seconds.get(key)
-    return DASH if value is None else number(value, 0)
+    return DASH if value is None else fixed(value, 0)

@@ -68,7 +68,9 @@ def read_cards(info: Mapping[str, Any], sites: Sequence[str], where: object) -> 
         RecordError: It holds none (an older version wrote it), or none of a site.
     """
     if "cards" not in info or "metrics" not in info:
-        raise RecordError(f"{where}: names no tasks, an older version of surgfl wrote it; run the job again")
+        raise RecordError(
+            f"{where}: names no tasks, an older version of surgfl wrote it; run it again in a new folder"
+        )
     if missing := [site for site in sites if site not in info["cards"]]:
         raise RecordError(
             f"{where}: names no task for {missing[0]}; its cards are of {', '.join(info['cards'])}"

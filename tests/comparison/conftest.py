@@ -1,13 +1,25 @@
 """Results by hand, and a comparison so small that it runs in a test."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shared_components.card import Card, Metric
 from shared_components.comparison.plan import Run, Variant
 from shared_components.comparison.results import Comparison, Result
 
 SITES = ("a", "b")
+CARD = Card("segmentation", ("background", "shaft"))
+DEPTH = Card("depth", ("mm",))
+DICE = Metric("dice", "Dice", True, unit="%", factor=100.0, digits=2)
+IOU = Metric("iou", "IoU", True, unit="%", factor=100.0, digits=2)
+ASSD = Metric("assd", "ASSD", False, unit="px", digits=2)
+HD95 = Metric("hd95", "HD95", False, unit="px", digits=2)
+MONAI = Metric("hd95_monai", "HD95 (MONAI)", False, unit="px", digits=2)
+RMSE = Metric("rmse", "RMSE", False, unit="mm", digits=2)
+ABS_REL = Metric("abs_rel", "absolute relative error", False)
+METRICS = {"segmentation": (DICE, IOU, ASSD, HD95, MONAI), "depth": (RMSE, ABS_REL)}
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
 
 
@@ -26,8 +38,16 @@ def result(label, seed, dice, *, held_out=None, ticks=(), **costs):
         "held_out": metrics(held_out) if held_out else None,
         "seconds": {"training": 100.0, "scoring": 8.0},
     }
-    info = {"commit": "abc", "hardware": "a machine"}
+    info = {"commit": "abc", "hardware": "a machine", **tasks(dict.fromkeys(SITES, CARD))}
     return Result(run, Path("runs") / f"{label}-{seed}" / "1", scores, info)
+
+
+def tasks(cards):
+    """What run.json says of the sites' tasks."""
+    return {
+        "cards": {site: card.to_json() for site, card in cards.items()},
+        "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in METRICS.items()},
+    }
 
 
 def metrics(dice):
@@ -37,6 +57,28 @@ def metrics(dice):
 
 def compared(*results, layout="scores", tick_names=()):
     return Comparison("A title", layout, tick_names, SITES, results)
+
+
+def mixed(label, seed, dice, rmse):
+    """One run whose sites a and b learn segmentation and whose site c learns depth."""
+    one = result(label, seed, dice)
+    run = replace(one.run, sites=dict.fromkeys((*SITES, "c"), ""), held_out="x")
+    one.scores["sites"]["c"] = {"rmse": {"mean": rmse}, "abs_rel": {"mean": rmse / 100}, "frames": 4}
+    one.scores["held_out"] = {"rmse": {"mean": 2 * rmse}, "abs_rel": {"mean": 0.5}}
+    one.info.update(tasks({**dict.fromkeys(SITES, CARD), "c": DEPTH}))
+    return replace(one, run=run)
+
+
+@pytest.fixture
+def two_tasks():
+    """Two rows over two tasks; the one with the better masks has the worse depth."""
+    return Comparison(
+        "A title",
+        "scores",
+        (),
+        (*SITES, "c"),
+        (mixed("FedAvg", 1, (0.5, 0.3), 4.0), mixed("PFedSIS", 1, (0.8, 0.6), 6.0)),
+    )
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What is compared, by name; presets against the papers' tables."""
 
 import argparse
+import re
 import shutil
 from pathlib import Path
 
@@ -143,6 +144,39 @@ def test_wrong_settings_are_refused_before_anything_runs():
         run_of(path, variant=Variant("x", "fedavgm", {"momentun": 1})).check()
     with pytest.raises(ValueError, match="iteration"):
         run_of(path, training={"iteration": 1}).check()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--size", "33x64"], "the size is 33x64, and the network of pvt_fpn takes multiples of 32; 32x64 would do"),
+        (["--size", "0x64"], "height is 0; give a whole number from 1 on"),
+        (["--size", "64"], "--size is '64'"),
+        (["--rounds", "0"], "rounds is 0; give a whole number from 1 on"),
+        (["--iterations", "0"], "iterations is 0"),
+        (["--batch-size", "-1"], "batch_size is -1"),
+        (["--learning-rate", "nan"], "learning_rate is nan; give a number above 0"),
+        (["--threads", "0"], "threads is 0"),
+        (["--jobs", "0"], "--jobs is 0"),
+        (["--seeds", "a"], "--seeds is 'a'"),
+        (["--held-out", "site-1"], "--held-out names one of the sites in --sites"),
+        (["--argument", "fedavgm.momentun=1"], "momentun"),
+        (["--argument", "krum.byzantine=1"], "'krum', which is not compared"),
+        (["--methods", "fedavg,fedsgd"], "'fedsgd' does not exist"),
+        (["--preset", "table1"], "'table1' does not exist"),
+    ],
+)  # fmt: skip
+def test_what_is_impossible_is_refused_before_anything_is_rendered(words, said, tmp_path, monkeypatch):
+    def render(*args, **kwargs):
+        raise AssertionError("a site was rendered")
+
+    monkeypatch.setattr(compare.sites, "write_site", render)
+    parser = argparse.ArgumentParser()
+    compare.configure(parser)
+    chosen = [] if words[0] in ("--methods", "--preset") else ["--methods", "fedavg,fedavgm"]
+    with pytest.raises(ValueError, match=re.escape(said)):
+        compare.run(parser.parse_args([*chosen, *words, "--out", str(tmp_path / "out")]))
+    assert not (tmp_path / "out").exists()
 
 
 def test_seeds_are_a_count_or_a_list():

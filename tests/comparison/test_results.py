@@ -5,15 +5,21 @@ import math
 import pytest
 from scipy import stats
 
-from shared_components.comparison.results import contest, mean_and_deviation
+from shared_components.comparison import results
+from shared_components.comparison.results import mean_and_deviation
 
-from .conftest import compared, result
+from .conftest import DICE, HD95, compared, result
+
+
+def contest(comparison, metric):
+    return results.contest(comparison, comparison.groups[0], metric)
 
 
 def test_average_and_worst_site_of_a_run():
     one = result("FedAvg", 1, (0.5, 0.25))
-    assert one.average("dice") == 0.375 and one.worst("dice") == 0.25
-    assert one.average("hd95") == 12.5 and one.worst("hd95") == 15.0
+    group = compared(one).groups[0]
+    assert one.average(group, DICE) == 0.375 and one.worst(group, DICE) == 0.25
+    assert one.average(group, HD95) == 12.5 and one.worst(group, HD95) == 15.0
 
 
 def test_deviation_is_the_sample_one_and_absent_for_one_seed():
@@ -24,7 +30,7 @@ def test_deviation_is_the_sample_one_and_absent_for_one_seed():
 
 
 def test_the_best_two_are_paired_by_seed_and_site(comparison):
-    found = contest(comparison, "dice")
+    found = contest(comparison, DICE)
     assert (found.best, found.second, found.pairs) == ("PFedSIS*", "FedAvg", 4)
     best, second = [0.8, 0.6, 0.6, 0.6], [0.5, 0.3, 0.7, 0.1]
     assert found.difference == pytest.approx(0.25)
@@ -39,7 +45,7 @@ def test_by_hand_a_p_value_of_four_pairs():
     """Differences 1, 2, 3, 4 tenths: t = 2.5 / (1.29099 / 2) = 3.873 on 3 degrees; all ranks one way: 2 / 2^4."""
     rows = [result("A", s, (0.5 + 0.2 * s - 0.1, 0.5 + 0.2 * s)) for s in (1, 2)]
     rows += [result("B", s, (0.5, 0.5)) for s in (1, 2)]
-    found = contest(compared(*rows), "dice")
+    found = contest(compared(*rows), DICE)
     t = 3.8729833462
     p = 1 - 2 / math.pi * (
         math.atan(t / 3**0.5) + (t / 3**0.5) / (1 + t * t / 3)
@@ -49,24 +55,24 @@ def test_by_hand_a_p_value_of_four_pairs():
 
 def test_equal_rows_and_constant_differences_are_not_tested():
     same = compared(*(result(label, seed, (0.5, 0.4)) for label in "AB" for seed in (1, 2)))
-    assert contest(same, "dice").untested == "no difference"
+    assert contest(same, DICE).untested == "no difference"
     values = {"A": (0.75, 0.5), "B": (0.5, 0.25)}
     apart = compared(*(result(label, seed, values[label]) for label in "AB" for seed in (1, 2)))
-    assert contest(apart, "dice").untested == "all differences equal"
+    assert contest(apart, DICE).untested == "all differences equal"
 
 
 def test_a_seed_that_one_of_the_two_lacks_is_not_paired():
     rows = [result("A", s, (0.5, 0.4 + 0.1 * s)) for s in (1, 2, 3)]
     rows += [result("B", s, (0.3, 0.1 * s)) for s in (1, 2)] + [result("B", 3, None)]
-    assert contest(compared(*rows), "dice").pairs == 4
+    assert contest(compared(*rows), DICE).pairs == 4
 
 
 def test_lower_distances_win(comparison):
-    assert contest(comparison, "hd95").best == "PFedSIS*"
+    assert contest(comparison, HD95).best == "PFedSIS*"
 
 
 def test_too_few_pairs_have_no_p_value_and_one_row_no_contest():
-    few = contest(compared(result("A", 1, (0.5, 0.4)), result("B", 1, (0.3, 0.2))), "dice")
+    few = contest(compared(result("A", 1, (0.5, 0.4)), result("B", 1, (0.3, 0.2))), DICE)
     assert few.pairs == 2 and math.isnan(few.t_test) and math.isnan(few.wilcoxon)
     assert few.untested == "fewer than 3 pairs"
-    assert contest(compared(result("A", 1, (0.5, 0.4))), "dice") is None
+    assert contest(compared(result("A", 1, (0.5, 0.4))), DICE) is None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from shared_components.comparison import tables
 from shared_components.comparison.output import (
     as_latex,
     as_markdown,
@@ -15,9 +16,17 @@ from shared_components.comparison.output import (
     summary_csv,
 )
 from shared_components.comparison.plan import SCALES
-from shared_components.comparison.tables import ablation_grid, all_grids, cost_grid, run_grid, score_grid
+from shared_components.comparison.tables import all_grids, cost_grid, run_grid
 
-from .conftest import compared, result
+from .conftest import DICE, compared, result
+
+
+def score_grid(comparison, metric):
+    return tables.score_grid(comparison, comparison.groups[0], metric)
+
+
+def ablation_grid(comparison):
+    return tables.ablation_grid(comparison, comparison.groups[0])
 
 
 def texts(grid):
@@ -25,7 +34,7 @@ def texts(grid):
 
 
 def test_scores_are_in_percent_with_deviation_best_and_second(comparison):
-    grid = score_grid(comparison, "dice")
+    grid = score_grid(comparison, DICE)
     assert grid.head == ("Method", "Average", "a", "b", "Worst site", "Out of federation")
     assert texts(grid) == [
         ["FedAvg", "40.00 ± 0.00", "60.00 ± 14.14", "20.00 ± 14.14", "20.00 ± 14.14", "30.00 ± 14.14"],
@@ -39,12 +48,12 @@ def test_scores_are_in_percent_with_deviation_best_and_second(comparison):
 
 def test_a_scale_too_short_to_tell_methods_apart_says_so(comparison):
     short = replace(comparison, remark="a check")
-    assert "original resolution; a check; Krum" in score_grid(short, "dice").note
+    assert "original resolution; a check; Krum" in score_grid(short, DICE).note
     assert SCALES["quick"].remark and not SCALES["small"].remark
 
 
 def test_a_row_that_lacks_a_seed_says_so():
-    grid = score_grid(compared(result("A", 1, (0.5, 0.4)), result("A", 2, None)), "dice")
+    grid = score_grid(compared(result("A", 1, (0.5, 0.4)), result("A", 2, None)), DICE)
     assert texts(grid) == [["A", "45.00", "50.00", "40.00", "40.00"]]
     assert grid.note.endswith("; A: without seed 2 (too few sites)")
 
@@ -60,7 +69,7 @@ def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
 
 
 def test_equal_values_share_a_mark():
-    grid = score_grid(compared(result("A", 1, (0.5, 0.5)), result("B", 1, (0.5, 0.5))), "dice")
+    grid = score_grid(compared(result("A", 1, (0.5, 0.5)), result("B", 1, (0.5, 0.5))), DICE)
     assert [row[1].mark for row in grid.rows] == ["best", "best"]
 
 
@@ -109,7 +118,7 @@ def test_the_presets_own_table_comes_first():
 
 
 def test_markdown_marks_the_best_and_escapes_stars(comparison):
-    lines = as_markdown(score_grid(comparison, "dice")).splitlines()
+    lines = as_markdown(score_grid(comparison, DICE)).splitlines()
     assert (
         lines[2].startswith("| Method | Average |")
         and lines[3] == "| --- | ---: | ---: | ---: | ---: | ---: |"
@@ -119,7 +128,7 @@ def test_markdown_marks_the_best_and_escapes_stars(comparison):
 
 
 def test_latex_escapes_and_closes_what_it_opens(comparison):
-    text = as_latex(score_grid(comparison, "dice"))
+    text = as_latex(score_grid(comparison, DICE))
     assert "\\textbf{65.00 $\\pm$ 7.07}" in text and "\\underline{40.00 $\\pm$ 0.00}" in text
     assert "Dice (\\%)" in text and "\\begin{tabular}{lrrrrr}" in text
     for name in ("table*", "tabular"):

@@ -55,7 +55,10 @@ def test_a_run_of_an_older_version_is_refused_in_one_sentence(make_run: MakeRun)
     folder = make_run(done=0)
     info = json.loads((folder / "run.json").read_text())
     for changed, said in (
-        ({"cards": None}, "names no tasks, an older version of surgfl wrote it; run the job again"),
+        (
+            {"cards": None},
+            "names no tasks, an older version of surgfl wrote it; run it again in a new folder",
+        ),
         ({"cards": {"site-1": DEPTH.to_json()}}, "names no task for site-2; its cards are of site-1"),
         ({"metrics": {"depth": []}}, "holds no metrics of segmentation; its metrics are of depth"),
     ):
