@@ -52,6 +52,11 @@ def bundles_folder() -> Path:
     return Path(__file__).resolve().parent.parent / "bundles"
 
 
+def bundle_names() -> list[str]:
+    """Return the bundles by listing their folder."""
+    return sorted(p.name for p in bundles_folder().iterdir() if (p / "configs" / "train.yaml").is_file())
+
+
 def bundle_for(method: str) -> str:
     """Return the bundle that a method is used with: one of its own name, else the baselines' network."""
     own = bundles_folder() / method / "configs" / "train.yaml"
@@ -73,9 +78,8 @@ def load_bundle(
     Raises:
         ValueError: No such bundle, a `$` expression in a plain section, or an unknown key or kind of task.
     """
-    known = sorted(p.name for p in bundles_folder().iterdir() if (p / "configs" / "train.yaml").is_file())
-    if name not in known:
-        raise ValueError(f"bundle {name!r} does not exist; there are {', '.join(known)}")
+    if name not in bundle_names():
+        raise ValueError(f"bundle {name!r} does not exist; there are {', '.join(bundle_names())}")
     path = bundles_folder() / name / "configs" / "train.yaml"
     document = yaml.safe_load(path.read_text())
     sections = {key: document.get(key) or {} for key in ("network_def", "tasks", "training")}

@@ -60,22 +60,35 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_metadata(path: Path) -> dict[str, str]:
-    """Read the strings that `save_weights` kept in the header; empty for other files."""
+    """Read the strings that `save_weights` kept in the header; empty for other files.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
     if Path(path).suffix != ".safetensors":
         return {}
-    with safe_open(path, framework="pt") as file:
-        return dict(file.metadata() or {})
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
+    except SafetensorError as error:
+        raise CheckpointError(f"checkpoint {path} is damaged; copy it again") from error
 
 
 def load_into(network: nn.Module, path: Path) -> None:
     """Load a checkpoint into a network of the same names and shapes.
 
+    Modules that the network's class declares as `training_only` (a tuple of names) may be missing on either
+    side: what is left out of the file keeps its weights, what the network lacks is left out.
+
     Raises:
-        CheckpointError: if the checkpoint differs in any name or shape; the network keeps its weights.
+        CheckpointError: if the checkpoint differs in any other name or shape; the network keeps its weights.
     """
-    state = load_weights(path)
-    _require_equal(network.state_dict(), state, Path(path), type(network).__name__)
-    network.load_state_dict(state)
+    own, state = network.state_dict(), load_weights(path)
+    helpers = tuple(f"{module}." for module in getattr(type(network), "training_only", ()))
+    needed = {name: own[name] for name in own if name in state or not name.startswith(helpers)}
+    found = {name: state[name] for name in state if name in own or not name.startswith(helpers)}
+    _require_equal(needed, found, Path(path), type(network).__name__)
+    network.load_state_dict(own | found)
 
 
 def load_encoder(network: nn.Module, path: Path) -> None:

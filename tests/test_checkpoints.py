@@ -113,10 +113,47 @@ def test_another_number_of_classes_is_explained(tmp_path):
     assert "trained for 3 classes and the site has 4, background included" in one_line(error)
 
 
-def test_a_plain_network_refuses_the_appearance_head_of_pfedsis(tmp_path):
-    save_weights(tmp_path / "pfedsis.safetensors", PvtFpn(appearance_head=True).state_dict())
-    with pytest.raises(CheckpointError, match=r"it has head_appearance\.bias, head_appearance\.weight$"):
-        load_into(PvtFpn(), tmp_path / "pfedsis.safetensors")
+def state_of(*, appearance_head: bool, seed: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(seed)
+    return PvtFpn(appearance_head=appearance_head).state_dict()
+
+
+def test_a_head_that_only_training_uses_is_left_out_of_a_network_without_it(tmp_path):
+    saved = state_of(appearance_head=True, seed=1)
+    save_weights(tmp_path / "pfedsis.safetensors", saved)
+    network = PvtFpn()
+    load_into(network, tmp_path / "pfedsis.safetensors")
+    assert all(torch.equal(value, saved[name]) for name, value in network.state_dict().items())
+
+
+def test_a_head_that_only_training_uses_keeps_its_weights_where_the_checkpoint_has_none(tmp_path):
+    saved = state_of(appearance_head=False, seed=1)
+    save_weights(tmp_path / "plain.safetensors", saved)
+    network = PvtFpn(appearance_head=True)
+    own = network.head_appearance.weight.clone()
+    load_into(network, tmp_path / "plain.safetensors")
+    assert all(torch.equal(network.state_dict()[name], value) for name, value in saved.items())
+    assert torch.equal(network.head_appearance.weight, own)
+
+
+def test_a_head_for_training_that_both_have_is_compared_like_all_else(tmp_path):
+    saved = state_of(appearance_head=True, seed=1) | {"head_appearance.bias": torch.zeros(4)}
+    save_weights(tmp_path / "a.safetensors", saved)
+    with pytest.raises(CheckpointError, match=r"head_appearance\.bias is \[4\] and should be \[3\]"):
+        load_into(PvtFpn(appearance_head=True), tmp_path / "a.safetensors")
+
+
+def test_what_no_network_declares_as_a_help_in_training_is_refused(tmp_path):
+    saved = state_of(appearance_head=False, seed=1) | {"head_appearance2.bias": torch.zeros(3)}
+    save_weights(tmp_path / "a.safetensors", saved)
+    with pytest.raises(CheckpointError, match=r"it has head_appearance2\.bias$"):
+        load_into(PvtFpn(), tmp_path / "a.safetensors")
+
+
+def test_the_header_of_a_damaged_file_is_refused_in_one_sentence(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"not a checkpoint at all")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged"):
+        load_metadata(tmp_path / "model.safetensors")
 
 
 def official_checkpoint(path: Path) -> dict[str, torch.Tensor]:

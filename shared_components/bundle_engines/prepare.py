@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,8 +15,15 @@ from typing import Any
 import torch
 import yaml
 from monai.bundle import ConfigWorkflow
+from torch import nn
 
-from shared_components.bundle_config import Training, training_from
+from shared_components.bundle_config import (
+    Training,
+    build_network,
+    bundle_names,
+    load_bundle,
+    training_from,
+)
 from shared_components.checkpoints import (
     CheckpointError,
     load_encoder,
@@ -28,6 +36,8 @@ from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
 from shared_components.networks.pvt_fpn import PvtFpn
+
+logger = logging.getLogger(__name__)
 
 SENTENCES = (SiteError, CheckpointError, InferenceError)
 """Errors whose message is one sentence for the person at the keyboard."""
@@ -131,27 +141,47 @@ def network_for(definition: PvtFpn, site: Site, *, seed: int, encoder_weights: s
     return network
 
 
-def trained_network_for(definition: PvtFpn, site: Site, checkpoint: str | None) -> PvtFpn:
-    """Return the defined network with as many classes as the site has and the weights of a checkpoint.
+def trained_network_for(definition: PvtFpn, site: Site, checkpoint: str | None, *, bundle: str) -> nn.Module:
+    """Return the network that a checkpoint is of, with as many classes as the site has, and its weights.
+
+    Args:
+        definition: the network of `network_def`, taken unless the checkpoint's header names another bundle.
+        site: whose class map decides the number of classes.
+        checkpoint: its path.
+        bundle: whose config this is.
 
     Raises:
         CheckpointError: not given, missing, damaged, of another network or of another class map.
     """
-    network = definition.with_classes(len(site.classes))
-    load_into(network, _given(checkpoint))
-    return network
+    return _trained(definition, _given(checkpoint), bundle, len(site.classes))
 
 
-def network_from_checkpoint(definition: PvtFpn, checkpoint: str | None) -> PvtFpn:
-    """Return the defined network with the weights, and so the number of classes, of a checkpoint.
+def network_from_checkpoint(definition: PvtFpn, checkpoint: str | None, *, bundle: str) -> nn.Module:
+    """Return the network that a checkpoint is of, with its weights and so its number of classes.
 
-    Raises:
-        CheckpointError: not given, missing, damaged, or of another network.
+    Args and errors as in `trained_network_for`.
     """
     path = _given(checkpoint)
     head = load_weights(path).get("head_global.weight")
-    network = definition if head is None else definition.with_classes(len(head))
-    load_into(network, path)
+    return _trained(definition, path, bundle, None if head is None else len(head))
+
+
+def _trained(definition: PvtFpn, path: Path, bundle: str, classes: int | None) -> nn.Module:
+    named = load_metadata(path).get("bundle", bundle) if path.is_file() else bundle
+    network: nn.Module = definition if classes is None else definition.with_classes(classes)
+    if named != bundle and named in bundle_names():
+        logger.info("checkpoint %s is of bundle %s: that bundle's network is built", path, named)
+        network = build_network(
+            load_bundle(named).network, **({} if classes is None else {"out_channels": classes})
+        )
+    try:
+        load_into(network, path)
+    except CheckpointError as error:
+        if named in bundle_names():
+            raise
+        raise CheckpointError(
+            f"{error}; it is of bundle {named!r}, which is not among those here ({', '.join(bundle_names())})"
+        ) from None
     return network
 
 

@@ -27,6 +27,7 @@ class PvtFpn(nn.Module):
     """
 
     stride: Final = 32  # pixels per cell of the coarsest feature map, each way
+    training_only = ("head_appearance",)  # what no prediction needs: a checkpoint may have it or not
 
     def __init__(
         self,

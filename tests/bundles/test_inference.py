@@ -71,12 +71,6 @@ def test_the_number_of_classes_follows_the_checkpoint(run, video, tmp_path):
     assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
 
 
-def test_a_checkpoint_of_another_bundle_is_refused(run, refusal, checkpoint, video, tmp_path):
-    given = {"input": str(video), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out")}
-    sentence = refusal(run, "pvt_fpn", "inference", **given)
-    assert "it has head_appearance.bias, head_appearance.weight" in sentence
-
-
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
