@@ -20,9 +20,21 @@ from torch import nn
 NETWORKS = "shared_components.networks."
 
 
+PRECISIONS = ("float32", "bf16")
+
+
 @dataclass(frozen=True)
 class Training:
-    """The `training` section: sizes in pixels, rates per step."""
+    """The `training` section: sizes in pixels, rates per step.
+
+    With `precision: bf16` the forward pass and the losses of every local step run under bfloat16 autocast, on
+    a CPU and a GPU alike. Weights, gradients and the optimizer stay float32, and with them all that is sent;
+    validation, what a method measures or trains outside of local steps, evaluation and inference stay float32,
+    so that scores are those of the weights that are saved.
+
+    Raises:
+        ValueError: the precision is unknown.
+    """
 
     height: int = 512
     width: int = 640
@@ -34,6 +46,11 @@ class Training:
     rounds: int = 200  # of a bundle that trains alone; a federation's job says its own number
     fixed: tuple[str, ...] = ()  # parts of the network that neither train nor leave the site
     learning_rates: Mapping[str, float] = field(default_factory=dict)  # of parts, instead of learning_rate
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"training: precision is {self.precision!r}; use one of {', '.join(PRECISIONS)}")
 
 
 @dataclass(frozen=True)

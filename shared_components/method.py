@@ -103,6 +103,7 @@ class Context:
     memory: State = field(default_factory=dict)  # what the method keeps at this site; never sent
     iteration: int = 0  # the local step, counted by the local loop
     iterations: int = 1  # local steps of this round
+    precision: str = "float32"  # of a local step's forward pass and losses, see `bundle_config.Training`
 
 
 @dataclass(frozen=True, eq=False)  # a seam is itself: tensors do not compare

@@ -50,6 +50,7 @@ def make_context(training: Training, task: Task, *, round: int, site: int, **kno
         round=round,
         site=site,
         iterations=training.iterations,
+        precision=training.precision,
         task=task,
         generator=torch.Generator().manual_seed(seed),
         **known,
@@ -75,6 +76,8 @@ def train_step(
 ) -> Losses:
     """Take one optimizer step on one batch, with the method's objective unless another is given.
 
+    The context's precision is that of the forward pass and the losses; gradients and weights stay float32.
+
     Returns:
         The loss terms by name.
 
@@ -82,9 +85,11 @@ def train_step(
         FloatingPointError: A loss term is not finite; the step is not taken.
     """
     minimised = objective or method.objective
+    where, mixed = next(network.parameters()).device.type, context.precision == "bf16"
 
     def backward() -> Losses:
-        terms = minimised(network, batch, context)
+        with torch.autocast(where, dtype=torch.bfloat16, enabled=mixed):
+            terms = minimised(network, batch, context)
         losses = {term.name: float(term.value.detach()) for term in terms}
         if bad := {name: value for name, value in losses.items() if not math.isfinite(value)}:
             raise FloatingPointError(

@@ -22,10 +22,14 @@ def federate_one_site(job, site_config, folder):
     return run
 
 
-@pytest.mark.parametrize(("bundle", "method"), [("pfedsis", "pfedsis"), ("pvt_fpn", "fedavg")])
+@pytest.mark.parametrize(
+    ("bundle", "method", "precision"),
+    [("pfedsis", "pfedsis", "float32"), ("pvt_fpn", "fedavg", "float32"), ("pfedsis", "pfedsis", "bf16")],
+)
 def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(
-    run, bundle, method, site_config, small, tmp_path
+    run, bundle, method, precision, site_config, small, tmp_path
 ):
+    small["training#precision"] = precision
     training = {name.removeprefix("training#"): value for name, value in small.items()}
     job = Job(name="alone", bundle=bundle, method=method, rounds=training.pop("rounds"), training=training)
     folder = federate_one_site(job, site_config, tmp_path / "runs")
