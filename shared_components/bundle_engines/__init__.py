@@ -5,15 +5,16 @@ here and nowhere on the path of a federation's executor, which imports what thes
 """
 
 from shared_components.bundle_engines.many_gpus import average_gradients, join, leave, on_first_rank
+from shared_components.bundle_engines.options import refuse_unknown_keys
 from shared_components.bundle_engines.predict import PredictionWriter
 from shared_components.bundle_engines.prepare import (
     explain_errors,
     input_size,
+    method_of,
     network_for,
     network_from_checkpoint,
     open_site,
     readable_dataset,
-    refuse_unknown_keys,
     settings_at,
     settings_of,
     trained_network_for,
@@ -21,7 +22,6 @@ from shared_components.bundle_engines.prepare import (
 from shared_components.bundle_engines.scoring import MeanDice, NativeFrames, ScoreWriter, ValidationBatches
 from shared_components.bundle_engines.train import LossMeans, Rounds, TrainingStep, WeightSaver, notes_of
 from shared_components.inference import FrameStream
-from shared_components.method import load_method
 from shared_components.training import device, make_optimizer
 
 __all__ = [
@@ -41,8 +41,8 @@ __all__ = [
     "input_size",
     "join",
     "leave",
-    "load_method",
     "make_optimizer",
+    "method_of",
     "network_for",
     "network_from_checkpoint",
     "notes_of",

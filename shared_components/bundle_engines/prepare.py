@@ -1,9 +1,7 @@
-"""What every bundle does first: refuse misspelt overrides, read site.yaml and settings, build the network."""
+"""What every bundle does first: explain errors, read site.yaml and settings, build the network."""
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import logging
 import sys
 from collections.abc import Mapping
@@ -13,8 +11,6 @@ from types import TracebackType
 from typing import Any
 
 import torch
-import yaml
-from monai.bundle import ConfigWorkflow
 from torch import nn
 
 from shared_components.bundle_config import (
@@ -24,6 +20,7 @@ from shared_components.bundle_config import (
     load_bundle,
     training_from,
 )
+from shared_components.bundle_engines.options import ConfigError
 from shared_components.checkpoints import (
     CheckpointError,
     load_encoder,
@@ -35,16 +32,13 @@ from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
+from shared_components.method import Method, load_method
 from shared_components.networks.pvt_fpn import PvtFpn
 
 logger = logging.getLogger(__name__)
 
 SENTENCES = (SiteError, CheckpointError, InferenceError)
 """Errors whose message is one sentence for the person at the keyboard."""
-
-
-class ConfigError(ValueError):
-    """A command line or config that cannot be used; the message names the key and what to do."""
 
 
 def explain_errors() -> None:
@@ -54,26 +48,6 @@ def explain_errors() -> None:
     of a long traceback. Other errors keep theirs.
     """
     sys.excepthook = _print_sentence
-
-
-def refuse_unknown_keys() -> None:
-    """Refuse a top-level key that no config file in use has; MONAI accepts a misspelt override in silence.
-
-    A file of the bundle's `configs` folder is in use when all of its keys are there.
-
-    Raises:
-        ConfigError: one sentence with the closest known key.
-    """
-    workflow = _running_workflow()
-    if workflow is None:
-        return
-    present = {key for key in workflow.parser.get() if key != workflow.parser.meta_key}
-    files = [_top_level_keys(path) for path in sorted(workflow.config_root_path.glob("*.yaml"))]
-    known = set().union(*(keys for keys in files if keys <= present))
-    for key in sorted(present - known):
-        close = difflib.get_close_matches(key, known, n=1)
-        hint = f"did you mean --{close[0]}? " if close else ""
-        raise ConfigError(f"unknown option --{key}; {hint}known options: {', '.join(sorted(known))}")
 
 
 def open_site(site_config: str | None) -> Site:
@@ -87,6 +61,18 @@ def open_site(site_config: str | None) -> Site:
             "site_config: not given; add --site_config /path/to/site.yaml, the description of the site"
         )
     return load_site(Path(site_config))
+
+
+def method_of(name: str, **arguments: Any) -> Method:
+    """Build the method that is trained, see `method.load_method`.
+
+    Raises:
+        ConfigError: there is no such method, or it takes no such argument or value.
+    """
+    try:
+        return load_method(name, **arguments)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def settings_of(training: Mapping[str, Any]) -> Training:
@@ -189,20 +175,6 @@ def _given(checkpoint: str | None) -> Path:
     if checkpoint is None:
         raise CheckpointError("checkpoint: not given; add --checkpoint /path/to/model.safetensors")
     return Path(checkpoint)
-
-
-def _running_workflow() -> ConfigWorkflow | None:
-    """Find the workflow that evaluates the calling expression: MONAI passes no reference to it."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if isinstance(found := frame.f_locals.get("self"), ConfigWorkflow):
-            return found
-        frame = frame.f_back
-    return None
-
-
-def _top_level_keys(path: Path) -> set[str]:
-    return {key.split("#")[0].split("::")[0] for key in yaml.safe_load(path.read_text())}
 
 
 def _print_sentence(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

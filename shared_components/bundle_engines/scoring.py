@@ -20,7 +20,7 @@ from ignite.metrics import Metric
 from monai.engines import Workflow
 
 from shared_components.bundle_config import Training
-from shared_components.bundle_engines.prepare import ConfigError
+from shared_components.bundle_engines.options import ConfigError
 from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site, SiteError, read_sample

@@ -78,14 +78,17 @@ class TrainingStep:
         self._rounds = rounds
         self._partition = partition_network(network, method.rule)
 
-    def __call__(self, engine: SupervisedTrainer, batch: Batch) -> dict[str, float]:
-        """Take one step and return the loss terms by name, and "loss", their sum."""
+    def __call__(self, engine: SupervisedTrainer, batch: Batch) -> list[dict[str, float]]:
+        """Take one step and return the loss terms by name, and "loss", their sum.
+
+        In a list, which MONAI's handlers expect of a trainer (`from_engine(["loss"], first=True)`).
+        """
         engine.network.train()
         moved = {key: value.to(engine.state.device) for key, value in batch.items()}
         context = self._rounds.context
         context.iteration = (engine.state.iteration - 1) % context.iterations
         losses = train_step(engine.network, engine.optimizer, self._method, moved, context, self._partition)
-        return {"loss": sum(losses.values()), **losses}
+        return [{"loss": sum(losses.values()), **losses}]
 
 
 class LossMeans:
@@ -95,13 +98,13 @@ class LossMeans:
         self._totals: dict[str, float] = defaultdict(float)
 
     def attach(self, engine: Workflow) -> None:
-        """Follow a trainer whose output is a dict of numbers."""
+        """Follow a trainer whose output is a list of one dict of numbers."""
         engine.add_event_handler(Events.EPOCH_STARTED, lambda: self._totals.clear())
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._add)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._publish)
 
     def _add(self, engine: Workflow) -> None:
-        for name, value in engine.state.output.items():
+        for name, value in engine.state.output[0].items():
             self._totals[name] += value
 
     def _publish(self, engine: Workflow) -> None:

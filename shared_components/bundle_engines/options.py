@@ -1,0 +1,165 @@
+"""Refuse what a command line asks for in vain: MONAI accepts a misspelt override, or one without effect, in silence."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import pydoc
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import yaml
+from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow
+from monai.bundle.scripts import create_workflow
+from monai.bundle.scripts import run as run_bundle
+from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
+
+FREE_SECTIONS = ("training", "tasks")
+"""Plain sections that need not state every key; what reads them refuses an unknown one by name."""
+
+
+class ConfigError(ValueError):
+    """A command line or config that cannot be used; the message names the key and what to do."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The running workflow, and the options with which MONAI's runner made it (none: made by hand)."""
+
+    workflow: ConfigWorkflow
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def refuse_unknown_keys() -> None:
+    """Refuse an override, nested or not, that no config file in use has and no component takes.
+
+    Options of MONAI's runner and what its `--tracking` adds are known, `--train#trainer#amp` is not: our
+    training step replaces the trainer's.
+
+    Raises:
+        ConfigError: one sentence with the closest known key.
+    """
+    call = _running_call()
+    if call is None:
+        return
+    parser = call.workflow.parser
+    _refuse_amp(parser)
+    _refuse_missing_mlflow(parser.get())
+    known = ConfigParser.load_config_files(_files_in_use(call))
+    added = _tracking_keys(call.options)
+    present = {k: v for k, v in parser.get().items() if k != parser.meta_key and k not in added}
+    for path, section in _unknown(present, known, parser):
+        raise ConfigError(_sentence(path, section))
+
+
+def _unknown(
+    present: Any, known: Any, parser: ConfigParser, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Collection[str]]]:
+    """Yield (path, known keys beside it) of what a config has and its files do not; a whole new value is fine."""
+    if (
+        isinstance(present, dict)
+        and isinstance(known, dict)
+        and path[:1] not in {(s,) for s in FREE_SECTIONS}
+    ):
+        for key in sorted(present):
+            if key in known:
+                yield from _unknown(present[key], known[key], parser, (*path, key))
+            elif not _is_argument(key, present, parser):
+                yield (*path, key), known
+    elif isinstance(present, list) and isinstance(known, list):
+        for number, pair in enumerate(zip(present, known, strict=False)):
+            yield from _unknown(*pair, parser, (*path, str(number)))
+
+
+def _is_argument(key: str, section: Mapping[str, Any], parser: ConfigParser) -> bool:
+    """Tell whether a component takes an argument that its config leaves at the default."""
+    if "_target_" not in section:
+        return False
+    name = ConfigComponent(config=section, locator=parser.locator).resolve_module_name()
+    target = pydoc.locate(name) if isinstance(name, str) else name
+    if key in ConfigComponent.non_arg_keys or not callable(target):
+        return True
+    parameters = inspect.signature(target).parameters
+    return key in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _sentence(path: tuple[str, ...], section: Collection[str]) -> str:
+    where = "#".join(path[:-1]) + "#" if path[1:] else ""
+    keys = sorted(key for key in section if not key.startswith("_"))
+    runners = [] if where else sorted(_runner_options())
+    close = difflib.get_close_matches(path[-1], [*keys, *runners], n=1)
+    hint = f"did you mean --{where}{close[0]}? " if close else ""
+    listed = ", ".join(f"{where}{key}" for key in keys)
+    more = f"; of MONAI's runner: {', '.join(runners)}" if runners else ""
+    return f"unknown option --{where}{path[-1]}; {hint}known options: {listed}{more}"
+
+
+def _refuse_amp(parser: ConfigParser) -> None:
+    value = parser.get("train#trainer#amp", False)
+    if value is not None and value is not False:
+        raise ConfigError(
+            f"--train#trainer#amp {value} would change nothing, since the training step is ours; "
+            "mixed precision is --training#precision bf16"
+        )
+
+
+def _refuse_missing_mlflow(config: Any) -> None:
+    if "MLFlowHandler" in repr(config) and find_spec("mlflow") is None:
+        raise ConfigError(
+            "--tracking mlflow needs the package mlflow, which is not installed: pip install mlflow, "
+            "or leave --tracking out; TensorBoard logs are written without it"
+        )
+
+
+def _runner_options() -> set[str]:
+    """Return what `python -m monai.bundle run` takes besides overrides, by its signatures."""
+    takers = (run_bundle, create_workflow, ConfigWorkflow)
+    parameters = [p for taker in takers for p in inspect.signature(taker).parameters.values()]
+    return {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
+
+
+def _tracking_keys(options: Mapping[str, Any]) -> set[str]:
+    """Return the top-level keys that experiment tracking adds to a config, and takes as overrides."""
+    tracking: Any = options.get("tracking") if options else "mlflow"  # by hand: cannot be known
+    if tracking is None:
+        return set()
+    if isinstance(tracking, str) and tracking in DEFAULT_EXP_MGMT_SETTINGS:
+        tracking = DEFAULT_EXP_MGMT_SETTINGS[tracking]
+    settings = ConfigParser.load_config_files(tracking)
+    return {"save_execute_config", *settings["configs"]} - set(settings["handlers_id"])
+
+
+def _files_in_use(call: _Call) -> list[str]:
+    """Return the config files, the base first.
+
+    A workflow made by hand does not remember them: then a file of its folder is in use when all of its
+    top-level keys are there.
+    """
+    given = call.options.get("config_file")
+    if given is not None:
+        return [given] if isinstance(given, str) else list(given)
+    present = set(call.workflow.parser.get())
+    files = sorted(call.workflow.config_root_path.glob("*.yaml"), key=lambda path: path.stem != "train")
+    return [str(path) for path in files if _top_level_keys(path) <= present]
+
+
+def _top_level_keys(path: Path) -> set[str]:
+    return {key.split("#")[0].split("::")[0] for key in yaml.safe_load(path.read_text())}
+
+
+def _running_call() -> _Call | None:
+    """Find the workflow that evaluates the calling expression: MONAI passes no reference to it."""
+    workflow: ConfigWorkflow | None = None
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None:
+        if workflow is None and isinstance(found := frame.f_locals.get("self"), ConfigWorkflow):
+            workflow = found
+        if workflow is not None and frame.f_code is create_workflow.__code__:
+            given = {**frame.f_locals["_args"], "config_file": frame.f_locals["config_file"]}
+            return _Call(workflow, given)
+        frame = frame.f_back
+    return None if workflow is None else _Call(workflow)

@@ -1,0 +1,143 @@
+"""Options that MONAI's runner takes are accepted, those that would change nothing are refused by name."""
+
+import json
+import logging
+from importlib.util import find_spec
+
+import monai.bundle
+import pytest
+
+from shared_components.checkpoints import load_weights, save_weights
+from shared_components.networks.pvt_fpn import PvtFpn
+
+TRACKED = {  # as MONAI's own settings of mlflow, with a handler that needs no other package
+    "handlers_id": {"trainer": {"id": "train#trainer", "handlers": "train#handlers"}},
+    "configs": {
+        "tracking_uri": "none", "experiment_name": "mine", "run_name": None, "colour": "blue",
+        "save_execute_config": True, "is_not_rank0": False,
+        "trainer": {
+            "_target_": "TensorBoardStatsHandler", "_disabled_": "@is_not_rank0",
+            "log_dir": "$@output_dir + '/' + @experiment_name",
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def inference(bundles, video, tmp_path):
+    """Run the inference config by MONAI's runner, as the command line does."""
+    save_weights(tmp_path / "model.safetensors", PvtFpn().state_dict(), {"height": "64", "width": "96"})
+
+    def inference(**options):
+        given = {"input": str(video), "checkpoint": str(tmp_path / "model.safetensors")}
+        given |= {"output_dir": str(tmp_path / "out"), "logging_file": False, **options}
+        given.setdefault("config_file", str(bundles / "pvt_fpn" / "configs" / "inference.yaml"))
+        monai.bundle.run(**given)
+
+    return inference
+
+
+@pytest.fixture
+def train(bundles, site_config, small, tmp_path):
+    def train(**options):
+        config = str(bundles / "pvt_fpn" / "configs" / "train.yaml")
+        given = {"site_config": str(site_config), "output_dir": str(tmp_path / "out"), **small, **options}
+        monai.bundle.run(config_file=config, logging_file=False, **given)
+
+    return train
+
+
+@pytest.fixture
+def _own_logging():
+    """Leave the process's logging as it was: MONAI's `logging_file` replaces it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+def written(path, content):
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "option", ["logging_file", "meta_file", "args_file", "properties_path", "init_id", "workflow_type", "run_id"]
+)  # fmt: skip
+@pytest.mark.usefixtures("_own_logging")
+def test_an_option_of_monais_runner_is_no_misspelt_key(inference, bundles, tmp_path, option):
+    configs = bundles / "pvt_fpn" / "configs"
+    values = {
+        "logging_file": str(configs / "logging.conf"),
+        "meta_file": str(configs / "metadata.json"),
+        "args_file": written(tmp_path / "args.json", {"final_id": "finalize", "output_dir": "elsewhere"}),
+        "properties_path": written(tmp_path / "properties.json", {"train": {}, "meta": {}}),
+        "init_id": "initialize",
+        "workflow_type": "infer",
+        "run_id": "run",
+    }
+    inference(**{option: values[option]})
+    assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
+
+
+def test_experiment_tracking_adds_its_keys_and_follows_the_training(train, tmp_path):
+    train(tracking=written(tmp_path / "settings.json", TRACKED), run_name="first")
+    assert len(list((tmp_path / "out" / "mine").iterdir())) == 1
+    recorded = next((tmp_path / "out").glob("config_*.json"))
+    assert json.loads(recorded.read_text())["run_name"] == "first"
+
+
+def test_what_tracking_takes_is_unknown_without_it(train, refusal):
+    assert refusal(train, run_name="first").startswith("unknown option --run_name; ")
+
+
+@pytest.mark.skipif(find_spec("mlflow") is not None, reason="mlflow is installed")
+def test_a_missing_mlflow_is_said_before_anything_is_read(train, refusal, tmp_path):
+    sentence = refusal(train, tracking="mlflow")
+    assert sentence.startswith("--tracking mlflow needs the package mlflow, which is not installed")
+    assert not (tmp_path / "out" / "tensorboard").exists()
+
+
+def test_mlflow_records_a_training(train, tmp_path):
+    pytest.importorskip("mlflow")
+    train(tracking="mlflow", experiment_name="mine")
+    assert (tmp_path / "out" / "mlruns.db").stat().st_size > 0
+
+
+def test_an_overlay_of_ones_own_may_bring_keys_of_its_own(inference, bundles, tmp_path):
+    overlay = tmp_path / "own.yaml"
+    overlay.write_text("colour: blue\nevaluator#val_handlers: []\n")
+    inference(config_file=[str(bundles / "pvt_fpn" / "configs" / "inference.yaml"), str(overlay)])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({"train#trainer#ampp": True}, "unknown option --train#trainer#ampp; "),
+        ({"train#steps": 3}, "unknown option --train#steps; did you mean --train#step?"),
+        ({"train#handlers#1#intervall": 2}, "unknown option --train#handlers#1#intervall; did you mean "
+         "--train#handlers#1#interval?"),
+        ({"train::dataloader::rnk": 1}, "unknown option --train#dataloader#rnk; "),
+        ({"network_def#dropot": 0.1}, "unknown option --network_def#dropot; "),
+        ({"training#roundss": 3}, "training: unknown key 'roundss'; known keys: "),
+        ({"method#momentun": 0.9}, "method 'fedavg': "),
+        ({"trackng": "mlflow"}, "unknown option --trackng; did you mean --tracking?"),
+        ({"train#trainer#amp": True}, "--train#trainer#amp True would change nothing, since the training step is "
+         "ours; mixed precision is --training#precision bf16"),
+    ],
+)  # fmt: skip
+def test_an_override_that_would_change_nothing_is_refused(train, refusal, tmp_path, overrides, sentence):
+    assert refusal(train, **overrides).startswith(sentence)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_override_made_by_hand_is_checked_like_the_runners(run, refusal, site_config, small):
+    given = {"site_config": str(site_config), "validate#key_metrics": None, **small}
+    sentence = refusal(run, "pfedsis", "train", "evaluate", **given)
+    assert sentence.startswith("unknown option --validate#key_metrics; did you mean --validate#key_metric?")
+
+
+def test_an_argument_that_the_config_leaves_at_its_default_can_be_given(train, tmp_path):
+    train(**{"network_def#drop_path": 0.0, "train#trainer#amp": False, "validate#dataloader#batch_size": 1})
+    assert "head_global.weight" in load_weights(tmp_path / "out" / "model.safetensors")
