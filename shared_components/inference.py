@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +13,12 @@ from torch import Tensor
 
 from shared_components.data.files import natural_order
 from shared_components.evaluation import network_input
-from shared_components.reporting.overlays import overlay
 
 logger = logging.getLogger(__name__)
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+OVERLAYS = "overlays"
+"""The kind of picture that a task draws to be looked at."""
 USUAL_RATE = 25.0
 """Frames per second of the overlay video where the input does not say its own."""
 
@@ -73,9 +74,10 @@ class FrameStream:
 
 
 class PredictionFolder:
-    """Write a mask and an overlay for every frame, and for a video an overlay video too.
+    """Write the pictures of every frame, and for a video an overlay video too.
 
-    Files: `masks/<name>.png` (one channel, class ids), `overlays/<name>.png`, `overlay.mp4`.
+    Files: `<kind>/<name>.png` of what a task's `files` gives, such as `masks` (one channel, class ids) and
+    `overlays`; `overlay.mp4`.
 
     Args:
         folder: made where it does not exist.
@@ -87,25 +89,24 @@ class PredictionFolder:
         self._rate = rate
         self._count = 0
         self._video: cv2.VideoWriter | None = None
-        for kind in ("masks", "overlays"):
-            (self.folder / kind).mkdir(parents=True, exist_ok=True)
 
-    def add(self, shot: Shot, mask: np.ndarray) -> None:
-        """Write one frame: uint8 ids (H, W) of the frame's size."""
-        drawn = cv2.cvtColor(overlay(shot.image, mask), cv2.COLOR_RGB2BGR)
-        for kind, picture in (("masks", mask), ("overlays", drawn)):
-            path = self.folder / kind / f"{shot.name}.png"
-            if not cv2.imwrite(str(path), picture):
+    def add(self, name: str, pictures: Mapping[str, np.ndarray]) -> None:
+        """Write one frame: by kind, uint8 RGB (H, W, 3) or one channel (H, W) of uint8 or uint16."""
+        for kind, picture in pictures.items():
+            path = self.folder / kind / f"{name}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            bgr = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR) if picture.ndim == 3 else picture
+            if not cv2.imwrite(str(path), bgr):
                 raise OSError(f"{path}: could not be written; check the disk's space and the folder's rights")
         self._count += 1
         if self._rate is not None:
-            self._append(drawn, self._rate)
+            self._append(cv2.cvtColor(pictures[OVERLAYS], cv2.COLOR_RGB2BGR), self._rate)
 
     def close(self) -> None:
         """Finish the video and say what was written."""
         if self._video is not None:
             self._video.release()
-        logger.info("%s: wrote masks and overlays of %d frames", self.folder, self._count)
+        logger.info("%s: wrote the predictions of %d frames", self.folder, self._count)
 
     def _append(self, picture: np.ndarray, rate: float) -> None:
         if self._video is None:

@@ -77,6 +77,10 @@ class Task(Protocol):
         """Return the numbers of a record; a metric of ``metrics`` that was not measured is left out."""
         ...
 
+    def files(self, answer: Answer, image: Array) -> dict[str, Array]:
+        """Return a prediction as PNGs by the folder that each is of: what it is, and ``overlays`` to look at."""
+        ...
+
     def picture(self, answer: Answer, item: Item) -> Array:
         """Draw frame, truth and prediction beside each other: uint8 RGB (H, W, 3)."""
         ...
@@ -166,6 +170,20 @@ def asks(kind: str, targets: tuple[str, ...], *, frames: object, interval: objec
 def last_frame(item: Item) -> Array:
     """Return the frame that a sample's labels belong to: uint8 (H, W, 3)."""
     return item.images[-1]
+
+
+def checkpoint_notes(bundle: str, method: str, task: Task, *, size: tuple[int, int]) -> dict[str, str]:
+    """Return what a checkpoint's header says of its origin, its task and its input size (height, width)."""
+    card = task.card
+    notes = {
+        "bundle": bundle,
+        "method": method,
+        "task": card.kind,
+        "outputs": ",".join(card.outputs),
+        "height": str(size[0]),
+        "width": str(size[1]),
+    }
+    return notes | ({"classes": notes["outputs"]} if card.kind == "segmentation" else {})
 
 
 def mean_rows(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> Scores:

@@ -26,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "networks": set(),
     "data": set(),
     "bundle_config": set(),
+    "bundle_files": {"bundle_config"},
     "checkpoints": {"atomic"},
     "rules": {"arguments", "parts", "partition"},
     "sharpness": {"method"},

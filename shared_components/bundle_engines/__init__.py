@@ -6,7 +6,7 @@ here and nowhere on the path of a federation's executor, which imports what thes
 
 from shared_components.bundle_engines.many_gpus import average_gradients, join, leave, on_first_rank
 from shared_components.bundle_engines.options import refuse_unknown_keys
-from shared_components.bundle_engines.predict import PredictionWriter
+from shared_components.bundle_engines.predict import PredictionStep, PredictionWriter
 from shared_components.bundle_engines.prepare import (
     explain_errors,
     input_size,
@@ -17,18 +17,31 @@ from shared_components.bundle_engines.prepare import (
     readable_dataset,
     settings_at,
     settings_of,
+    task_from_checkpoint,
+    task_of,
     trained_network_for,
 )
-from shared_components.bundle_engines.scoring import MeanDice, NativeFrames, ScoreWriter, ValidationBatches
+from shared_components.bundle_engines.scoring import (
+    EvaluationStep,
+    FirstMetric,
+    NativeSamples,
+    ScoreWriter,
+    ValidationBatches,
+    better,
+    key_metric,
+)
 from shared_components.bundle_engines.train import LossMeans, Rounds, TrainingStep, WeightSaver, notes_of
 from shared_components.inference import FrameStream
-from shared_components.training import device, make_optimizer
+from shared_components.machine import device
+from shared_components.training import make_optimizer
 
 __all__ = [
+    "EvaluationStep",
+    "FirstMetric",
     "FrameStream",
     "LossMeans",
-    "MeanDice",
-    "NativeFrames",
+    "NativeSamples",
+    "PredictionStep",
     "PredictionWriter",
     "Rounds",
     "ScoreWriter",
@@ -36,10 +49,12 @@ __all__ = [
     "ValidationBatches",
     "WeightSaver",
     "average_gradients",
+    "better",
     "device",
     "explain_errors",
     "input_size",
     "join",
+    "key_metric",
     "leave",
     "make_optimizer",
     "method_of",
@@ -52,5 +67,7 @@ __all__ = [
     "refuse_unknown_keys",
     "settings_at",
     "settings_of",
+    "task_from_checkpoint",
+    "task_of",
     "trained_network_for",
 ]

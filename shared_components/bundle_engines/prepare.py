@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from shared_components.bundle_config import (
     Training,
@@ -33,7 +33,8 @@ from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
 from shared_components.method import Method, load_method
-from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.parts import freeze
+from shared_components.task import Task, choose_task, make_task
 
 logger = logging.getLogger(__name__)
 
@@ -101,65 +102,137 @@ def input_size(checkpoint: str | Path | None, height: int, width: int) -> tuple[
     return int(notes.get("height", height)), int(notes.get("width", width))
 
 
-def readable_dataset(site: Site, split: str, settings: Training) -> SampleDataset:
-    """Return a split's frames at the network's size, without those that the site's quarantine sets aside.
+class Remade(Protocol):
+    """A network that can be built anew with another last layer."""
+
+    def with_classes(self, out_channels: int) -> nn.Module:
+        """Return a fresh network that differs in the channels of its last layer alone."""
+        ...
+
+
+def task_of(tasks: Mapping[str, Any], site: Site, *, empty_policy: str | None = None) -> Task:
+    """Build what the site learns of what the bundle can.
+
+    Args:
+        tasks: the section `tasks`.
+        site: names its task, or has the first.
+        empty_policy: of segmentation, instead of the bundle's own.
+
+    Raises:
+        ConfigError: the bundle does not learn the site's task, or a number is wrong.
+    """
+    numbers = {kind: dict(values or {}) for kind, values in tasks.items()}
+    if empty_policy is not None and "segmentation" in numbers:
+        numbers["segmentation"]["empty_policy"] = empty_policy
+    try:
+        return choose_task(numbers, site.task, classes=site.classes, who=str(site.path))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def task_from_checkpoint(tasks: Mapping[str, Any], checkpoint: str | None) -> Task:
+    """Build what a checkpoint's header says it has learnt; without a word of it, segmentation.
+
+    Raises:
+        ConfigError: the bundle's numbers lack this kind, or the model takes clips.
+        CheckpointError: as `network_from_checkpoint`.
+    """
+    path = _given(checkpoint)
+    notes, head = load_metadata(path) if path.is_file() else {}, _last_layer(path)
+    kind = notes.get("task", "segmentation")
+    classes = [name for name in notes.get("classes", "").split(",") if name]
+    if not classes:
+        classes = [str(number) for number in range(4 if head is None else len(head))]
+    try:
+        task = make_task(kind, dict(tasks.get(kind) or {}), classes=classes)
+    except ValueError as error:
+        raise ConfigError(f"checkpoint {path}: {error}") from None
+    if task.asks.frames > 1:
+        raise ConfigError(
+            f"checkpoint {path} takes clips of {task.asks.frames} frames; this config shows it single ones"
+        )
+    return task
+
+
+def readable_dataset(site: Site, split: str, task: Task, settings: Training) -> SampleDataset:
+    """Return a split's samples at the network's size, without those that the site's quarantine sets aside.
 
     Raises:
         SiteError: the split is empty, or has more unreadable files than the site allows.
     """
-    kept, _ = readable_samples(site, split)
+    kept, _ = readable_samples(site, split, asks=task.asks)
     return SampleDataset(kept, height=settings.height, width=settings.width, site=site)
 
 
-def network_for(definition: PvtFpn, site: Site, *, seed: int, encoder_weights: str | None = None) -> PvtFpn:
-    """Return the defined network with as many classes as the site has, initialised from the seed alone.
+def network_for(
+    definition: Remade, task: Task, settings: Training, *, encoder_weights: str | None = None
+) -> nn.Module:
+    """Return the defined network with the task's last layer, initialised from the seed alone.
 
     Args:
         definition: the network of `network_def`; its own weights are not used.
-        site: whose class map decides the number of classes.
-        seed: of the initial weights, as in a federation.
+        task: what the site learns.
+        settings: its seed is that of the initial weights, as in a federation; what it fixes does not train.
         encoder_weights: official ImageNet weights of the encoder.
+
+    Raises:
+        ConfigError: a part that is to be fixed does not exist.
     """
-    torch.manual_seed(seed)
-    network = definition.with_classes(len(site.classes))
+    torch.manual_seed(settings.seed)
+    network = definition.with_classes(task.channels)
     if encoder_weights is not None:
         load_encoder(network, Path(encoder_weights))
+    try:
+        freeze(network, settings.fixed)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     return network
 
 
-def trained_network_for(definition: PvtFpn, site: Site, checkpoint: str | None, *, bundle: str) -> nn.Module:
-    """Return the network that a checkpoint is of, with as many classes as the site has, and its weights.
+def trained_network_for(definition: Remade, task: Task, checkpoint: str | None, *, bundle: str) -> nn.Module:
+    """Return the network that a checkpoint is of, with the task's last layer, and its weights.
 
     Args:
         definition: the network of `network_def`, taken unless the checkpoint's header names another bundle.
-        site: whose class map decides the number of classes.
+        task: what the site learns.
         checkpoint: its path.
         bundle: whose config this is.
 
     Raises:
-        CheckpointError: not given, missing, damaged, of another network or of another class map.
+        CheckpointError: not given, missing, damaged, of another network, task or class map.
     """
-    return _trained(definition, _given(checkpoint), bundle, len(site.classes))
+    path = _given(checkpoint)
+    learnt = (load_metadata(path) if path.is_file() else {}).get("task", task.card.kind)
+    if learnt != task.card.kind:
+        raise CheckpointError(
+            f"checkpoint {path} has learnt {learnt}, and the site's task is {task.card.kind}; "
+            "use the checkpoint of a federation with the site's task, or correct 'task' in site.yaml"
+        )
+    return _trained(definition, path, bundle, task.channels)
 
 
-def network_from_checkpoint(definition: PvtFpn, checkpoint: str | None, *, bundle: str) -> nn.Module:
-    """Return the network that a checkpoint is of, with its weights and so its number of classes.
+def network_from_checkpoint(definition: Remade, checkpoint: str | None, *, bundle: str) -> nn.Module:
+    """Return the network that a checkpoint is of, with its weights and so the channels of its last layer.
 
     Args and errors as in `trained_network_for`.
     """
     path = _given(checkpoint)
-    head = load_weights(path).get("head_global.weight")
+    head = _last_layer(path)
     return _trained(definition, path, bundle, None if head is None else len(head))
 
 
-def _trained(definition: PvtFpn, path: Path, bundle: str, classes: int | None) -> nn.Module:
+def _last_layer(path: Path) -> Tensor | None:
+    return load_weights(path).get("head_global.weight")
+
+
+def _trained(definition: Remade, path: Path, bundle: str, channels: int | None) -> nn.Module:
     named = load_metadata(path).get("bundle", bundle) if path.is_file() else bundle
-    network: nn.Module = definition if classes is None else definition.with_classes(classes)
     if named != bundle and named in bundle_names():
         logger.info("checkpoint %s is of bundle %s: that bundle's network is built", path, named)
-        network = build_network(
-            load_bundle(named).network, **({} if classes is None else {"out_channels": classes})
-        )
+        wanted = {} if channels is None else {"out_channels": channels}
+        network = build_network(load_bundle(named).network, **wanted)
+    else:
+        network = cast(nn.Module, definition) if channels is None else definition.with_classes(channels)
     try:
         load_into(network, path)
     except CheckpointError as error:

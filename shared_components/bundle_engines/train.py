@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,14 +10,16 @@ from pathlib import Path
 
 from ignite.engine import Events
 from monai.engines import SupervisedTrainer, Workflow
-from torch import Tensor, nn
+from torch import nn
 
 from shared_components.bundle_config import Training
 from shared_components.checkpoints import save_weights
-from shared_components.data.dataset import SampleDataset, batches, style_statistics
+from shared_components.data.dataset import SampleDataset, batches
+from shared_components.data.profile_items import ITEMS
 from shared_components.data.sites import Site
 from shared_components.method import Batch, Context, Method
-from shared_components.partition import partition_network
+from shared_components.partition import partition_network, train_mode
+from shared_components.task import Task, checkpoint_notes
 from shared_components.training import make_context, train_step
 
 
@@ -29,17 +32,22 @@ class Rounds:
     Args:
         dataset: the site's training frames.
         settings: the section `training`.
-        method: what is trained; where it needs styles, the site knows its own alone.
+        task: what is learnt.
+        method: how it is trained; of profile items, the site knows its own alone.
         rank: number of this process where several train together; each draws its own batches.
     """
 
-    def __init__(self, dataset: SampleDataset, settings: Training, method: Method, *, rank: int = 0) -> None:
+    def __init__(
+        self, dataset: SampleDataset, settings: Training, task: Task, method: Method, *, rank: int = 0
+    ) -> None:
         self.dataset = dataset
         self.settings = settings
         self._context: Context | None = None
         self._rank = rank
         self._next = 0
-        self._styles = _own_style(dataset) if "style" in method.shares else None
+        self._task = task
+        text = dataset.site.text
+        self._items = {name: [ITEMS[name].measure(dataset, text)] for name in sorted(method.shares)}
 
     @property
     def context(self) -> Context:
@@ -52,16 +60,19 @@ class Rounds:
         return self.settings.iterations
 
     def __iter__(self) -> Iterator[Batch]:
-        context = make_context(self.settings, round=self._next, site=self._rank, styles=self._styles)
+        context = make_context(
+            self.settings, self._task, round=self._next, site=self._rank, items=self._items
+        )
         self._context = replace(context, site=0)
         self._next += 1
-        yield from batches(
+        for batch in batches(
             self.dataset,
             batch_size=self.settings.batch_size,
             iterations=self.settings.iterations,
             generator=context.generator,
             augment=True,
-        )
+        ):
+            yield self._task.draw(batch, context.generator)
 
 
 class TrainingStep:
@@ -83,7 +94,7 @@ class TrainingStep:
 
         In a list, which MONAI's handlers expect of a trainer (`from_engine(["loss"], first=True)`).
         """
-        engine.network.train()
+        train_mode(engine.network, self._partition)
         moved = {key: value.to(engine.state.device) for key, value in batch.items()}
         context = self._rounds.context
         context.iteration = (engine.state.iteration - 1) % context.iterations
@@ -135,27 +146,17 @@ class WeightSaver:
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._save)
 
     def _save(self, engine: Workflow) -> None:
-        if self._best_only and engine.state.best_metric_epoch != engine.state.epoch:
+        if self._best_only and (
+            engine.state.best_metric_epoch != engine.state.epoch or math.isnan(engine.state.best_metric)
+        ):
             return
         notes = {**self._notes, "round": str(engine.state.epoch)}
         if self._best_only:
-            notes["validation_dice"] = str(engine.state.best_metric)
+            notes[f"validation_{engine.state.key_metric_name}"] = str(engine.state.best_metric)
         save_weights(self._path, self._network.state_dict(), notes)
 
 
-def _own_style(dataset: SampleDataset) -> tuple[Tensor, Tensor]:
-    """A style memory of one site: means (1, 3) and deviations (1, 3)."""
-    mean, deviation = style_statistics(dataset)
-    return mean[None], deviation[None]
-
-
-def notes_of(bundle: str, method: Method, site: Site, settings: Training) -> dict[str, str]:
-    """What a checkpoint's header says of its origin, and the input size it was trained at."""
-    return {
-        "bundle": bundle,
-        "method": method.name,
-        "site": site.name,
-        "classes": ",".join(site.classes),
-        "height": str(settings.height),
-        "width": str(settings.width),
-    }
+def notes_of(bundle: str, method: Method, site: Site, task: Task, settings: Training) -> dict[str, str]:
+    """What a checkpoint's header says of its origin, its task, and the input size it was trained at."""
+    size = settings.height, settings.width
+    return checkpoint_notes(bundle, method.name, task, size=size) | {"site": site.name}

@@ -19,7 +19,7 @@ from shared_components.federation.messages import Job
 from shared_components.method import Method, State, load_method
 from shared_components.partition import Partition, partition_network
 from shared_components.parts import freeze
-from shared_components.task import Scores, Task, choose_task
+from shared_components.task import Scores, Task, checkpoint_notes, choose_task
 
 
 @dataclass
@@ -66,26 +66,12 @@ class Workbench:
             scores: On validation.
         """
         metric = self.task.metrics[0].name
-        notes = notes_of(self.bundle, self.method.name, self.task) | {
+        notes = checkpoint_notes(self.bundle.name, self.method.name, self.task, size=self.size) | {
             "site": name,
             "round": str(round),
             f"validation_{metric}": str((scores.get(metric) or {}).get("mean")),
         }
         save_weights(path, self.network.state_dict(), notes)
-
-
-def notes_of(bundle: Bundle, method: str, task: Task) -> dict[str, str]:
-    """Return what a checkpoint's header says of its origin, its task and its input size."""
-    card, training = task.card, bundle.training
-    notes = {
-        "bundle": bundle.name,
-        "method": method,
-        "task": card.kind,
-        "outputs": ",".join(card.outputs),
-        "height": str(training.height),
-        "width": str(training.width),
-    }
-    return notes | ({"classes": notes["outputs"]} if card.kind == "segmentation" else {})
 
 
 def build_bench(job: Job, site: Site, *, encoder_weights: Path | None = None) -> Workbench:

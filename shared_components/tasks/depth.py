@@ -148,6 +148,13 @@ class Depth:
         """Average over frames."""
         return mean_rows(scores, [metric.name for metric in METRICS])
 
+    def files(self, answer: Array, image: Array) -> dict[str, Array]:
+        """Return the depth as 16 bits, 256 per millimetre, and as colour with a scale bar."""
+        from shared_components.reporting.overlays import depth_colours
+
+        stored = np.clip(np.rint(answer * DEPTH_SCALE), 0, np.iinfo(np.uint16).max).astype(np.uint16)
+        return {"depth": stored, "overlays": depth_colours(answer)}
+
     def picture(self, answer: Array, item: Item) -> Array:
         """Draw frame, truth and prediction as colour, with a scale bar."""
         from shared_components.reporting.overlays import depth_picture

@@ -144,19 +144,29 @@ class Reconstruction:
         """Average over frames."""
         return mean_rows(scores, [metric.name for metric in METRICS])
 
+    def files(self, answer: Restored, image: Array) -> dict[str, Array]:
+        """Return the restored frame, and it beside the frame and what was hidden."""
+        _, restored = _shown(answer, image)
+        drawn = self.picture(answer, Item(image[None], {}, ""))
+        return {"restored": restored, "overlays": drawn}
+
     def picture(self, answer: Restored, item: Item) -> Array:
         """Draw frame, masked and restored; visible pixels are the frame's own."""
         from shared_components.reporting.overlays import reconstruction_picture
 
-        frame, hidden = last_frame(item), answer.hidden[..., None]
-        masked = np.where(hidden, np.uint8(round(255 * GREY)), frame)
-        restored = np.where(hidden, np.rint(255 * answer.image).astype(np.uint8), frame)
-        return reconstruction_picture(frame, masked, restored)
+        return reconstruction_picture(last_frame(item), *_shown(answer, last_frame(item)))
 
     @staticmethod
     def _masked(image: Tensor, hidden: Tensor) -> Tensor:
         """(B, 3, H, W), (B, H, W) -> (B, 3, H, W) with grey where hidden."""
         return torch.where(hidden[:, None], torch.full_like(image, GREY), image)
+
+
+def _shown(answer: Restored, frame: Array) -> tuple[Array, Array]:
+    """Return the frame as the network saw it and as it was restored, uint8 (H, W, 3)."""
+    hidden = answer.hidden[..., None]
+    masked = np.where(hidden, np.uint8(round(255 * GREY)), frame)
+    return masked, np.where(hidden, np.rint(255 * answer.image).astype(np.uint8), frame)
 
 
 def _current(image: Tensor) -> Tensor:

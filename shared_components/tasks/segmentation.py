@@ -144,6 +144,12 @@ class Segmentation:
         """Average over frames, see `metrics.summarise`."""
         return summarise(scores, self.classes[1:])
 
+    def files(self, answer: Array, image: Array) -> dict[str, Array]:
+        """Return the mask of class ids, and it tinted over the frame."""
+        from shared_components.reporting.overlays import overlay
+
+        return {"masks": answer, "overlays": overlay(image, answer)}
+
     def picture(self, answer: Array, item: Item) -> Array:
         """Draw frame, truth and prediction."""
         from shared_components.data.transforms import resize_image

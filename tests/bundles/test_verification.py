@@ -9,12 +9,12 @@ import torch
 import yaml
 from monai.bundle import ConfigParser, ckpt_export, verify_metadata, verify_net_in_out
 
-from shared_components.bundle_config import build_network, load_bundle
+from shared_components.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.checkpoints import export_pt, save_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:No hash value:UserWarning")
 SCHEMA = Path(__file__).with_name("metadata_schema.json")
-EACH = pytest.mark.parametrize("bundle", ["pfedsis", "pvt_fpn"])
+EACH = pytest.mark.parametrize("bundle", bundle_names())
 
 
 def document(bundles: Path, bundle: str, config: str) -> dict:

@@ -1,0 +1,27 @@
+"""`surgfl bundles`: write the files of all bundles from what they share and from their descriptions."""
+
+import argparse
+
+from shared_components.bundle_files.make import described_bundles, outdated_files, write_bundle
+
+HELP = "write bundles/<name>/ from bundles/<name>.yaml and what all bundles share"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file would change")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files that change and list them.
+
+    Raises:
+        ValueError: a description lacks something, or with --check a file is not what it should be.
+    """
+    for name in described_bundles():
+        changed = outdated_files(name) if args.check else write_bundle(name)
+        if changed and args.check:
+            raise ValueError(f"{changed[0]} is not what {name}.yaml gives; run `surgfl bundles`")
+        for path in changed:
+            print(f"{path}: written")
+    return 0
