@@ -1,8 +1,9 @@
-"""Draw class masks over frames: what a clinician looks at.
+"""Draw what a clinician looks at: class masks over frames, depth as colour, restored frames.
 
 Imported by the process that trains, so it needs numpy and cv2 only. Images are uint8 RGB (H, W, 3), masks
-uint8 (H, W) with 0 as background. Colours follow Okabe and Ito (2008), which the common colour-vision
-deficiencies keep apart; the first ones also stand out against red and pink tissue.
+uint8 (H, W) with 0 as background, depth float32 (H, W) in mm with 0 where it is unknown. Colours of classes
+follow Okabe and Ito (2008), which the common colour-vision deficiencies keep apart; the first ones also stand
+out against red and pink tissue. Colours of depth and error grow in lightness, so that grey keeps their order.
 """
 
 from collections.abc import Sequence
@@ -27,8 +28,16 @@ PALETTE = np.array(
 )
 MISSED, EXTRA, CONFUSED = (213, 94, 0), (255, 255, 255), (204, 121, 167)
 
+
+def _table(name: int, *, turned: bool = False) -> np.ndarray:
+    """Give one of OpenCV's colour maps as uint8 RGB (256, 3)."""
+    table = cv2.applyColorMap(np.arange(256, dtype=np.uint8)[:, None], name)[:, 0, ::-1]
+    return table[::-1] if turned else table
+
+
+_DEPTH, _ERROR = _table(cv2.COLORMAP_VIRIDIS, turned=True), _table(cv2.COLORMAP_INFERNO)
 _PAPER, _INK = (255, 255, 255), (30, 30, 30)
-_FONT, _FONT_SCALE, _BAR, _GAP = cv2.FONT_HERSHEY_SIMPLEX, 0.5, 26, 6
+_FONT, _FONT_SCALE, _BAR, _GAP, _SCALE = cv2.FONT_HERSHEY_SIMPLEX, 0.5, 26, 6, 44
 
 
 def colour(class_id: int) -> tuple[int, int, int]:
@@ -110,6 +119,129 @@ def triptych(
     return np.concatenate([body, _legend(entries, width=body.shape[1])], axis=0)
 
 
+def depth_picture(
+    image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, *, panel_width: int = 304
+) -> np.ndarray:
+    """Lay out frame | truth | prediction | error side by side, with one scale in mm for truth and prediction.
+
+    Near is bright, far is dark. Hatched: no depth is known there, and nothing is compared.
+
+    Args:
+        image: uint8 RGB (H, W, 3).
+        truth: float32 (H, W) in mm; 0 or not finite where it is unknown.
+        prediction: float32 (H, W) in mm.
+        panel_width: width in pixels each panel is scaled to.
+
+    Returns:
+        uint8 RGB, about (panel height + 70, 4 * panel_width + 18, 3).
+
+    Raises:
+        ValueError: when image, truth and prediction differ in size.
+    """
+    _check_size(image, truth, "truth")
+    _check_size(image, prediction, "prediction")
+    image, truth, prediction = (_scale(array, panel_width) for array in (image, truth, prediction))
+    known, shown = np.isfinite(truth) & (truth > 0), np.isfinite(prediction)
+    both = known & shown
+    off = np.where(both, np.abs(prediction - truth), 0)
+    depths, errors = _depth_range(truth[known], prediction[shown]), (0.0, _nice(_top(off[both])))
+    mean = f"error, mean {off[both].mean():.1f} mm" if both.any() else "error: nothing to compare"
+    panels = [
+        (image, "frame"),
+        (_coloured(truth, known, depths, _DEPTH), "truth" if known.any() else "truth: unknown"),
+        (_coloured(prediction, shown, depths, _DEPTH), "prediction"),
+        (_coloured(off, both, errors, _ERROR), mean),
+    ]
+    body = _side_by_side([_captioned(panel, caption) for panel, caption in panels])
+    return np.concatenate([body, _scales(depths, errors, panel_width)], axis=0)
+
+
+def reconstruction_picture(
+    image: np.ndarray, masked: np.ndarray, restored: np.ndarray, *, panel_width: int = 400
+) -> np.ndarray:
+    """Lay out frame | masked | restored side by side with captions.
+
+    Args:
+        image: uint8 RGB (H, W, 3).
+        masked: uint8 RGB (H, W, 3), what the network was given.
+        restored: uint8 RGB (H, W, 3), what it made of it.
+        panel_width: width in pixels each panel is scaled to.
+
+    Returns:
+        uint8 RGB, about (panel height + 26, 3 * panel_width + 12, 3).
+
+    Raises:
+        ValueError: when the three differ in size.
+    """
+    for name, other in (("masked", masked), ("restored", restored)):
+        if image.shape != other.shape or image.ndim != 3:
+            raise ValueError(f"image of shape {image.shape} and {name} of shape {other.shape} differ in size")
+    panels = {"frame": image, "masked": masked, "restored": restored}
+    return _side_by_side([_captioned(_scale(part, panel_width), name) for name, part in panels.items()])
+
+
+def _depth_range(truth: np.ndarray, prediction: np.ndarray) -> tuple[float, float]:
+    """Give the scale's ends in mm: those of both without outliers, but wild predictions do not flatten truth."""
+    low, high = _ends(truth if truth.size else prediction)
+    if truth.size and prediction.size:
+        near, far = _ends(prediction)
+        low, high = min(low, max(near, 0.0)), max(high, min(far, 2 * high))
+    return low, max(high, low + 1.0)
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    return (float(np.percentile(values, 1)), float(np.percentile(values, 99))) if values.size else (0.0, 1.0)
+
+
+def _top(values: np.ndarray) -> float:
+    return max(1e-3, float(np.percentile(values, 98))) if values.size else 1.0
+
+
+def _nice(value: float) -> float:
+    """Round up to 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** np.floor(np.log10(value))
+    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= value * 0.999))
+
+
+def _coloured(
+    values: np.ndarray, known: np.ndarray, ends: tuple[float, float], table: np.ndarray
+) -> np.ndarray:
+    """Look every known value up in a table of 256 colours, and hatch the others."""
+    share = (np.where(known, values, ends[0]) - ends[0]) / (ends[1] - ends[0])
+    colours = table[(255 * np.clip(share, 0, 1)).round().astype(np.uint8)]
+    return np.where(known[..., None], colours, _hatched(*known.shape))
+
+
+def _hatched(height: int, width: int) -> np.ndarray:
+    rows, columns = np.indices((height, width))
+    return np.where(((rows + columns) % 12 < 3)[..., None], np.uint8(140), np.uint8(70)).repeat(3, axis=-1)
+
+
+def _scales(depths: tuple[float, float], errors: tuple[float, float], width: int) -> np.ndarray:
+    """Draw the legend of the hatching, the scale of depth under its two panels and that of the error."""
+    box = np.full((_SCALE, width, 3), _PAPER, np.uint8)
+    box[7:21, 4:30] = _hatched(14, 26)
+    _write(box, "unknown", 38, above=24)
+    wide = _scale_bar(depths, _DEPTH, 2 * width + _GAP)
+    return _side_by_side([box, wide, _scale_bar(errors, _ERROR, width)])
+
+
+def _scale_bar(ends: tuple[float, float], table: np.ndarray, width: int) -> np.ndarray:
+    """Draw a colour scale with its numbers in mm below."""
+    bar = np.full((_SCALE, width, 3), _PAPER, np.uint8)
+    bar[7:21] = table[np.linspace(0, 255, width).round().astype(np.uint8)]
+    step = _nice((ends[1] - ends[0]) / (width / 110))
+    first, last = int(np.ceil(ends[0] / step - 1e-6)), int(np.floor(ends[1] / step + 1e-6))
+    digits = max(0, int(-np.floor(np.log10(step))))
+    for number in range(first, last + 1):
+        x = round((number * step - ends[0]) / (ends[1] - ends[0]) * (width - 1))
+        bar[19:24, max(0, x - 1) : x + 1] = _INK
+        text = f"{number * step:.{digits}f}" + (" mm" if number == last else "")
+        size = cv2.getTextSize(text, _FONT, _FONT_SCALE, 1)[0][0]
+        _write(bar, text, int(np.clip(x - size // 2, 0, max(0, width - size - 1))), above=6)
+    return bar
+
+
 def _check_size(image: np.ndarray, mask: np.ndarray, name: str) -> None:
     if image.shape[:2] != mask.shape or image.ndim != 3:
         raise ValueError(f"image of shape {image.shape} and {name} of shape {mask.shape} differ in size")
@@ -150,5 +282,5 @@ def _legend(entries: Sequence[tuple[str, tuple[int, int, int]]], *, width: int) 
     return np.concatenate(lines, axis=0)
 
 
-def _write(bar: np.ndarray, text: str, x: int) -> None:
-    cv2.putText(bar, text, (x, _BAR - 9), _FONT, _FONT_SCALE, _INK, 1, cv2.LINE_AA)
+def _write(bar: np.ndarray, text: str, x: int, *, above: int = 9) -> None:
+    cv2.putText(bar, text, (x, bar.shape[0] - above), _FONT, _FONT_SCALE, _INK, 1, cv2.LINE_AA)
