@@ -31,13 +31,11 @@ def state(run: Run) -> tuple[str, str]:
 
 
 def sentences(run: Run) -> list[str]:
-    """Give the summary, the most important sentence first; what is of one task of several names it."""
+    """Give the summary, the most important sentence first; of several tasks each has a line that names it."""
     said = []
     for group in run.groups:
-        found = [
-            sentence for sentence in (_gain(run, group), _worst(run, group), _test(run, group)) if sentence
-        ]
-        said += [f"{group.title}: {text}" if len(run.groups) > 1 else text for text in found]
+        found = [text for text in (_gain(run, group), _worst(run, group), _test(run, group)) if text]
+        said += found if len(run.groups) == 1 else [" ".join([f"{group.title}.", *found])]
     said += [*verdicts(run), _draws(run), _cost(run), *_absences(run)]
     refused = rejections(run)
     said.append(
@@ -136,6 +134,8 @@ def _test(run: Run, group: Group) -> str:
     if not known:
         return ""
     worst, average = metric.worst(known.values()), mean(list(known.values()))
+    if len(known) == 1:
+        return f"On the frames held out for testing: {metric.label} {metric.said(worst)} at {_whose(known, worst)}."
     over = f"mean {metric.label} {metric.said(average)} over {_count(len(known), 'site', 'sites')}"
     edge = "lowest" if metric.higher_is_better else "highest"
     return (

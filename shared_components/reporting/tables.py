@@ -57,10 +57,11 @@ def progress_table(run: Run, group: Group) -> Table:
         "site",
         *(("first mean", *heads, "last mean", "best mean") if heads else ("first", "last", "best")),
     )
+    edge = "lowest" if metric.higher_is_better else "highest"
     note = (
-        f"first: the model as received in the first round{_DRAWN if run.draws else ''}; worst site: the "
-        f"{'lowest' if metric.higher_is_better else 'highest'} of the sites, column by column; "
-        f"{DASH}: no frame {'with the class' if heads else 'to score'}, or no report"
+        f"first: the model as received in the first round{_DRAWN if run.draws else ''}; "
+        + (f"worst site: the {edge} of the sites, column by column; " if len(group.sites) > 1 else "")
+        + f"{DASH}: no frame {'with the class' if heads else 'to score'}, or no report"
     )
     texts = [(name, *(metric.plain_text(value) for value in values)) for name, values in rows]
     return Table(f"{metric.plain_heading} on the validation split", head, tuple(texts), note=note)
@@ -83,7 +84,9 @@ def scores_table(by_site: Mapping[str, dict[str, Any]], group: Group, *, title: 
         texts += [("mean over sites", name, *_means(by_site, name, group), "") for name in group.names]
         texts += [("worst site", name, *_worst(by_site, name, group), "") for name in group.names]
     head = ("site", "class", *(metric.plain_heading for metric in group.metrics), _EMPTY_HEAD)
-    notes = [*remarks(group.metrics), *([_EMPTY_NOTE] if group.outputs else []), _WORST_NOTE]
+    notes = [*remarks(group.metrics), *([_EMPTY_NOTE] if group.outputs else [])]
+    if len(by_site) > 1:
+        notes.append("Worst site: the worst of the sites, column by column")
     if said := policy_remark(by_site.values()):
         notes.append(said)
     if group.outputs:
@@ -97,7 +100,6 @@ _EMPTY_NOTE = (
     "Empty frames: those without the class in truth and prediction (not scored), in the truth only, in the "
     "prediction only"
 )
-_WORST_NOTE = "Worst site: the worst of the sites, column by column"
 
 
 def evaluation_title(run: Run) -> str:

@@ -104,9 +104,10 @@ def test_several_tasks_are_told_apart_and_never_averaged(make_run: MakeRun) -> N
     run = load_run(make_run(depth=("site-3",)))
     said = sentences(run)
     assert said[0].startswith(
-        "Segmentation: shaft, wrist, clasper (site-1, site-2): Every site's Dice rose: "
+        "Segmentation: shaft, wrist, clasper (site-1, site-2). Every site's Dice rose: "
     )
-    assert said[2].startswith("Depth (site-3): The site's RMSE fell (lower is better): site-3 26.0 → 6.4 mm")
+    assert "The worst site is site-2 with Dice" in said[0]
+    assert said[1] == "Depth (site-3). The site's RMSE fell (lower is better): site-3 26.0 → 6.4 mm."
     for group in run.groups:
         shown = {row[0] for row in progress_table(run, group).rows}
         assert shown - {"mean over sites", "worst site"} == set(group.sites)
