@@ -156,6 +156,27 @@ def depth_picture(
     return np.concatenate([body, _scales(depths, errors, panel_width)], axis=0)
 
 
+def depth_overlay(image: np.ndarray, depth: np.ndarray, *, panel_width: int = 400) -> np.ndarray:
+    """Lay out frame | depth side by side, with a scale in mm below; near is bright, far is dark.
+
+    Args:
+        image: uint8 RGB (H, W, 3).
+        depth: float32 (H, W) in mm.
+        panel_width: width in pixels each panel is scaled to.
+
+    Raises:
+        ValueError: when image and depth differ in size.
+    """
+    _check_size(image, depth, "depth")
+    image, depth = (_scale(array, panel_width) for array in (image, depth))
+    known = np.isfinite(depth)
+    ends = _depth_range(depth[known], depth[known])
+    body = _side_by_side(
+        [_captioned(image, "frame"), _captioned(_coloured(depth, known, ends, _DEPTH), "prediction")]
+    )
+    return np.concatenate([body, _scale_bar(ends, _DEPTH, body.shape[1])], axis=0)
+
+
 def reconstruction_picture(
     image: np.ndarray, masked: np.ndarray, restored: np.ndarray, *, panel_width: int = 400
 ) -> np.ndarray:
