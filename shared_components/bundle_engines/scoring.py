@@ -66,7 +66,7 @@ class NativeSamples:
         for batch, items in native_batches(self.samples(), size):
             yield {**batch, "items": items}
 
-    def _samples(self) -> list[Sample]:
+    def samples(self) -> list[Sample]:
         if self.split not in self.site.split:
             raise SiteError(
                 f"{self.site.path}: site {self.site.name} has no split {self.split!r}; "

@@ -85,7 +85,9 @@ def loopback_bytes() -> int:
 def without_flare(folder: Path, scenes: list[Path]) -> float:
     """Return the fastest round of the same three sites as processes of their own, joined by pipes."""
     from shared_components.federation.messages import Job
-    from shared_components.federation.server import ServerRunner, open_run
+    from shared_components.federation.protocol import Answers, Ask, drive
+    from shared_components.federation.runs import open_run
+    from shared_components.federation.server import ServerRunner
 
     names = [f"site-{i + 1}" for i in range(len(scenes))]
     job = Job(name="bench", bundle="pvt_fpn", method="fedavg", training=SIZE, rounds=ROUNDS)
@@ -98,17 +100,19 @@ def without_flare(folder: Path, scenes: list[Path]) -> float:
         processes.append(context.Process(target=serve, args=(name, scene, folder / "alone", theirs)))
         processes[-1].start()
 
-    def ask(task: str, messages: dict[str, Any]) -> dict[str, Any]:
-        for name, message in messages.items():
-            pipes[name].send((task, message))
-        return {name: pipes[name].recv() for name in messages}
+    def exchange(ask: Ask) -> Answers:
+        for name, message in ask.messages.items():
+            pipes[name].send((ask.task, message))
+        return Answers({name: pipes[name].recv() for name in ask.messages})
 
-    server.enrolled(ask("enrol", server.enrol_messages()))
-    walls = []
-    while server.round < ROUNDS:
-        started = time.perf_counter()
-        server.finish_round(ask("round", server.round_messages()), {})
-        walls.append(time.perf_counter() - started)
+    walls: list[float] = []
+    began = [time.perf_counter()]
+
+    def told(record: dict[str, Any]) -> None:
+        walls.append(time.perf_counter() - began[0])
+        began[0] = time.perf_counter()
+
+    drive(server, exchange, told=told)
     for pipe in pipes.values():
         pipe.send(None)
     for process in processes:

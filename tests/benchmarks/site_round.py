@@ -15,12 +15,13 @@ from typing import Any
 
 import torch
 
-from shared_components.data.sites import load_site
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import Job, Message
-from shared_components.federation.server import ServerRunner, open_run
+from shared_components.federation.protocol import conduct
+from shared_components.federation.server import ServerRunner
 from shared_components.federation.site import SiteRunner
+from shared_components.federation.together import answer, open_together
 
 SIZE = {"height": 96, "width": 128, "batch_size": 4, "iterations": 28, "learning_rate": 1e-3}  # of the demo
 REPEATS = 3
@@ -55,12 +56,10 @@ class Variant:
     def start(cls, name: str, scene: Path, folder: Path) -> Variant:
         settings = {"bundle": "pfedsis", "arguments": {}, "training": SIZE, **VARIANTS[name]}
         job = Job(name="bench", **settings)
-        server = ServerRunner(job, ["site-1"], open_run(job, folder / name.replace(" ", "_"), resume=False))
-        site = SiteRunner(
-            "site-1", folder=folder / name.replace(" ", "_"), find_site=lambda job, index: load_site(scene)
-        )
-        server.enrolled({"site-1": site.answer("enrol", server.enrol_messages()["site-1"])})
-        return cls(server, site, server.round_messages()["site-1"])
+        server, sites = open_together(job, {"site-1": scene}, folder / name.replace(" ", "_"), resume=False)
+        conversation = conduct(server)
+        first_round = conversation.send(answer(next(conversation), sites))
+        return cls(server, sites["site-1"], first_round.messages["site-1"])
 
     def round(self) -> tuple[float, float]:
         """Return the seconds of one whole round and of its training alone."""

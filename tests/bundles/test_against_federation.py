@@ -4,22 +4,8 @@ import pytest
 import torch
 
 from shared_components.checkpoints import load_weights
-from shared_components.data.sites import load_site
 from shared_components.federation.messages import Job
-from shared_components.federation.server import ServerRunner, open_run
-from shared_components.federation.site import SiteRunner
-
-
-def federate_one_site(job, site_config, folder):
-    """Carry the messages of a whole run by hand and return the run's folder."""
-    site = SiteRunner("only", folder=folder, find_site=lambda job, index: load_site(site_config, name="only"))
-    run = open_run(job, folder, resume=False)
-    server = ServerRunner(job, ["only"], run)
-    server.enrolled({"only": site.answer("enrol", server.enrol_messages()["only"])})
-    for _ in range(job.rounds):
-        server.finish_round({"only": site.answer("round", server.round_messages()["only"])}, {})
-    server.finished({"only": site.answer("finish", server.round_messages()["only"])})
-    return run
+from shared_components.federation.together import run_together
 
 
 @pytest.mark.parametrize(
@@ -32,7 +18,7 @@ def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(
     small["training#precision"] = precision
     training = {name.removeprefix("training#"): value for name, value in small.items()}
     job = Job(name="alone", bundle=bundle, method=method, rounds=training.pop("rounds"), training=training)
-    folder = federate_one_site(job, site_config, tmp_path / "runs")
+    folder = run_together(job, {"only": site_config}, tmp_path / "runs").folder
     run(bundle, "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small)
 
     federated = load_weights(folder / "only" / "model.safetensors")

@@ -35,8 +35,8 @@ def context(**known):
 def test_local_training_sends_no_weights_and_ends_where_each_site_would_alone(federate, tmp_path):  # noqa: F811
     together = federate(make_job("local"), folder=tmp_path / "a").run().finish()
     assert all(not pieces for pieces in together.weights().values()) and not together.weights()
-    replies = together.ask("round", together.server.round_messages())
-    assert all(not reply.tensors for reply in replies.values())
+    replies = together.replies()
+    assert all(reply.empty for reply in replies.values())
     alone = federate(make_job("fedavg"), folder=tmp_path / "b", names=["site-1"]).run().finish()
     files = [f.server.folder / "site-1" / "model.safetensors" for f in (together, alone)]
     ours, theirs = map(load_file, files)
@@ -47,7 +47,7 @@ def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(f
     federation = federate(make_job("centralised")).run()
     records = [r for r in federation.server.records if r["kind"] == "site" and r["round"] == 0]
     assert [bool(record["loss"]) for record in records] == [True, False, False]
-    header = federation.server.round_messages()["site-1"].header
+    header = federation.asked.messages["site-1"].header
     runner = federation.sites["site-1"]
     site = runner._find_site(federation.server.job, 0)
     bench = runner._workbench(federation.server.job, site)

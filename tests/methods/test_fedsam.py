@@ -131,12 +131,12 @@ def test_a_federation_ends_with_the_mean_of_its_last_models_also_after_a_resume(
     while federation.server.round < 3:
         federation.server.finish_round(federation.round(), {})
         models.append(dict(federation.server.models.shared))
-    last = federation.server.round_messages()["site-1"].pieces
+    last = federation.asked.messages["site-1"].pieces
     for name in ("head_global.bias", "encoder.patch_embed1.proj.weight"):
         torch.testing.assert_close(last[name], (models[1][name] + models[2][name]) / 2)
     federate(job, folder=tmp_path / "b").run(until=2)
     again = federate(job, folder=tmp_path / "b", resume=True).run()
-    found = again.server.round_messages()["site-1"].pieces
+    found = again.asked.messages["site-1"].pieces
     assert all(torch.equal(last[name], found[name]) for name in last)
 
 
