@@ -8,13 +8,12 @@ from torch import nn
 from shared_components import training as local_training
 from shared_components.aggregators.first_site import FirstSite
 from shared_components.bundle_config import build_network, load_bundle
-from shared_components.losses import segmentation_loss
 from shared_components.method import Aggregation, Context, Models, Update, load_method
 from shared_components.methods.fedprox import Proximal
 from shared_components.partition import Partition, Role, cut, partition_network
 
 from ..federation.conftest import TINY, federate, make_job, scenes  # noqa: F401 (fixtures)
-from .toys import names, profiles, tensor
+from .toys import SEGMENTATION, names, profiles, tensor
 
 BATCH = {"image": torch.rand(2, 3, 32, 32), "label": torch.randint(0, 4, (2, 32, 32))}
 
@@ -26,7 +25,7 @@ def network():
 
 
 def context(**known):
-    return Context(0, segmentation_loss, torch.Generator().manual_seed(0), **known)
+    return Context(0, SEGMENTATION, torch.Generator().manual_seed(0), **known)
 
 
 # ---- references
@@ -50,8 +49,8 @@ def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(f
     header = federation.asked.messages["site-1"].header
     runner = federation.sites["site-1"]
     site = runner._find_site(federation.server.job, 0)
-    bench = runner._workbench(federation.server.job, site)
-    pool = runner._training_frames(bench, federation.server.job, header)
+    bench = runner._bench(federation.server.job, site)
+    pool = runner._training_samples(bench, federation.server.job, header)
     assert {frame.site for frame in pool.samples} == {"site-1", "site-2", "site-3"} and len(pool) == 12
     weights = federation.weights()
     shared = {n.partition("/")[2]: v for n, v in weights.items() if n.startswith("site-1/")}

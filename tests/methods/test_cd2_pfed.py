@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from shared_components.bundle_config import build_network, load_bundle
-from shared_components.losses import segmentation_loss
 from shared_components.method import Context, load_method
 from shared_components.methods.cd2_pfed import CyclicDistillation, mutual_divergence, ramp
 from shared_components.partition import Role, partition_network
+
+from .toys import SEGMENTATION
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def network():
 
 
 def context(round=100):
-    return Context(round, segmentation_loss, torch.Generator())
+    return Context(round, SEGMENTATION, torch.Generator())
 
 
 BATCH = {"image": torch.rand(1, 3, 32, 32), "label": torch.randint(0, 4, (1, 32, 32))}

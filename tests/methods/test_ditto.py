@@ -12,6 +12,7 @@ from shared_components.methods.ditto import NearReceived, TwoModels, personal_mo
 from shared_components.partition import partition_network
 
 from ..federation.conftest import TINY, federate, make_job, scenes  # noqa: F401 (fixtures)
+from .toys import SEGMENTATION
 
 
 class Line(torch.nn.Module):
@@ -29,7 +30,7 @@ BATCH = {"image": torch.zeros(1, 3, 2, 2), "label": torch.ones(1, 2, 2, dtype=to
 
 
 def context(**known):
-    return Context(0, segmentation_loss, torch.Generator().manual_seed(0), iterations=3, **known)
+    return Context(0, SEGMENTATION, torch.Generator().manual_seed(0), iterations=3, **known)
 
 
 def test_the_distance_term_is_half_lambda_times_the_square():

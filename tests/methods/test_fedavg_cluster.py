@@ -10,14 +10,14 @@ from shared_components.method import Models, Profile, Update, load_method
 from shared_components.partition import Role
 
 from ..federation.conftest import TINY, Federation, make_job, scenes  # noqa: F401
-from .toys import SAMPLES, SITES, mixed, names, partition, step, tensor, updates
+from .toys import SAMPLES, SITES, card, mixed, names, partition, step, tensor, updates
 
 build = partial(load_method, "fedavg_cluster")
 MAPS = {"parts": ("background", "shaft", "wrist"), "whole": ("background", "tool")}
 
 
 def profiles(kinds):
-    return [Profile(site, 10, MAPS[kind]) for site, kind in zip(names(len(kinds)), kinds, strict=True)]
+    return [Profile(site, 10, card(*MAPS[kind])) for site, kind in zip(names(len(kinds)), kinds, strict=True)]
 
 
 def run(kinds, sent, models=None):
@@ -64,9 +64,9 @@ def test_a_group_is_a_class_map_with_its_order():
         partition(Role.MIXED),
         mixed([[0.0]] * 3),
         [
-            Profile("site-1", 1, ("a", "b")),
-            Profile("site-10", 1, ("a", "b")),
-            Profile("site-2", 1, ("b", "a")),
+            Profile("site-1", 1, card("a", "b")),
+            Profile("site-10", 1, card("a", "b")),
+            Profile("site-2", 1, card("b", "a")),
         ],
     )
     assert {n: int(v) for n, v in state.items()} == {

@@ -6,13 +6,12 @@ import pytest
 import torch
 
 from shared_components.bundle_config import build_network, load_bundle
-from shared_components.losses import segmentation_loss
 from shared_components.method import Context, Models, Update, load_method
 from shared_components.methods.feddp import TwoStages, disagreement, is_query
 from shared_components.partition import Partition, Piece, Role, partition_network
 
 from ..federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
-from .toys import names, profiles, tensor
+from .toys import SEGMENTATION, names, profiles, tensor
 
 Q, W = "encoder.block1.0.attn.q.weight", "encoder.block1.0.attn.kv.weight"
 BOTH = Partition((Piece(Q, Role.MIXED), Piece(W, Role.MIXED)))
@@ -117,7 +116,7 @@ def test_strength_zero_is_the_task_alone_and_stage_two_weighs_pixels():
     own = network.state_dict()
     other = {n: v + 0.1 * torch.randn_like(v) for n, v in own.items()}
     teachers = {f"0/{n}": v for n, v in own.items()} | {f"1/{n}": v for n, v in other.items()}
-    context = Context(1, segmentation_loss, torch.Generator(), broadcast={"teachers": teachers})
+    context = Context(1, SEGMENTATION, torch.Generator(), broadcast={"teachers": teachers})
     batch = {"image": torch.rand(1, 3, 32, 32), "label": torch.randint(0, 4, (1, 32, 32))}
     off, on = (
         load_method("feddp", fine_tune_from=1, strength=s).objective(network, batch, context)

@@ -12,7 +12,7 @@ from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.partition import Partition, Piece, Role, partition_network
 
 from ..federation.conftest import TINY, Federation, make_job, scenes  # noqa: F401
-from .toys import mixed, names, step, tensor, updates
+from .toys import card, mixed, names, step, tensor, updates
 
 build = partial(load_method, "fedhca2")
 ENCODER, WEIGHT, BIAS = "encoder.w", "decoder_global.conv.1.weight", "decoder_global.conv.1.bias"
@@ -33,7 +33,7 @@ def toy(seed=0, tasks=TASKS, **arguments):
     generator = torch.Generator().manual_seed(seed)
     aggregator, sites = build(**arguments).aggregator, names(len(tasks))
     models = Models({}, {site: draw(generator) for site in sites})
-    state = aggregator.init(TOY, models, [Profile(s, 9, (t,)) for s, t in zip(sites, tasks, strict=True)])
+    state = aggregator.init(TOY, models, [Profile(s, 9, card(t)) for s, t in zip(sites, tasks, strict=True)])
     return aggregator, state, models, trained(models, generator)
 
 

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from shared_components.aggregators.decomposition import LayerwiseDecomposition, decomposed
-from shared_components.losses import segmentation_loss
 from shared_components.method import Context, Models, Update, load_method
 from shared_components.methods.fedld import squared_probability
 from shared_components.partition import Partition
 
-from .toys import names, partition, shared, step, tensor, updates
+from .toys import SEGMENTATION, names, partition, shared, step, tensor, updates
 
 
 def by_svd(changes, keep=0.8):
@@ -118,7 +117,7 @@ def test_the_margin_is_a_mean_over_pixels_or_the_whole_batchs_sum():
 def test_margin_zero_is_the_task_alone():
     network = torch.nn.Conv2d(3, 4, 1)
     batch = {"image": torch.rand(1, 3, 4, 4), "label": torch.randint(0, 4, (1, 4, 4))}
-    context = Context(0, segmentation_loss, torch.Generator())
+    context = Context(0, SEGMENTATION, torch.Generator())
     off, on = (load_method("fedld", margin=m).objective(network, batch, context) for m in (0.0, 0.5))
     assert [term.name for term in off] == ["segmentation"] and torch.equal(off[0].value, on[0].value)
     probability = network(batch["image"]).softmax(1)

@@ -11,7 +11,7 @@ from shared_components.method import Context, load_method
 from shared_components.sharpness import SharpnessAware, ascent
 
 from ..federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
-from .toys import partition, profiles, shared, updates
+from .toys import Plain, partition, profiles, shared, updates
 
 
 class Bowl(nn.Module):
@@ -28,7 +28,7 @@ class Bowl(nn.Module):
 
 def gradients_of(rule, network=None):
     network = network or Bowl()
-    context = Context(0, lambda a, b: a.sum(), torch.Generator())
+    context = Context(0, Plain(lambda a, b: a.sum()), torch.Generator())
 
     def backward():
         network.zero_grad()
@@ -60,7 +60,7 @@ def test_radius_zero_is_the_plain_gradient_of_one_pass():
         calls.append(1)
         return {"loss": 1.0}
 
-    context = Context(0, lambda a, b: a.sum(), torch.Generator())
+    context = Context(0, Plain(lambda a, b: a.sum()), torch.Generator())
     assert SharpnessAware(0.0)(Bowl(), backward, context) == {"loss": 1.0} and calls == [1]
 
 
@@ -97,7 +97,7 @@ def test_the_network_is_put_back_when_the_second_pass_fails():
         return {}
 
     with pytest.raises(FloatingPointError):
-        SharpnessAware(0.5)(network, backward, Context(0, lambda a, b: a.sum(), torch.Generator()))
+        SharpnessAware(0.5)(network, backward, Context(0, Plain(lambda a, b: a.sum()), torch.Generator()))
     assert network.vector.item() == 3.0
 
 
@@ -129,7 +129,7 @@ def test_a_federation_ends_with_the_mean_of_its_last_models_also_after_a_resume(
     federation.enrol()
     models = []
     while federation.server.round < 3:
-        federation.server.finish_round(federation.round(), {})
+        federation.send(federation.replies())
         models.append(dict(federation.server.models.shared))
     last = federation.asked.messages["site-1"].pieces
     for name in ("head_global.bias", "encoder.patch_embed1.proj.weight"):

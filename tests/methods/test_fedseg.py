@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from shared_components.bundle_config import build_network, load_bundle
-from shared_components.losses import segmentation_loss
 from shared_components.method import Context, Models, Update, load_method
 from shared_components.methods.fedseg import (
     WithPrototypes,
@@ -22,6 +21,7 @@ from shared_components.methods.fedseg import (
 from shared_components.partition import Partition, Role, cut, partition_network
 
 from ..federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
+from .toys import SEGMENTATION
 
 
 def scalar_back_ce(logits, label):
@@ -156,7 +156,7 @@ def network():
 
 def context_of(network, **known):
     received = cut(network.state_dict(), partition_network(network, load_method("fedseg").rule), Role.GLOBAL)
-    return Context(1, segmentation_loss, torch.Generator().manual_seed(0), received=received, **known)
+    return Context(1, SEGMENTATION, torch.Generator().manual_seed(0), received=received, **known)
 
 
 def test_prototypes_are_class_means_under_the_received_model(network):

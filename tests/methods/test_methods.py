@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from shared_components.bundle_config import build_network, bundle_for, load_bundle
-from shared_components.losses import segmentation_loss
 from shared_components.method import Context, Models, Profile, Update, load_method, method_names
 from shared_components.partition import Role, cut, partition_network
+
+from .toys import SEGMENTATION, card
 
 SITES = ["site-1", "site-2", "site-10"]
 JOBS = Path(__file__).resolve().parents[2] / "nvflare_jobs"
@@ -26,10 +27,10 @@ def built(request):
 def make_context(number=0, round=0, **known):
     return Context(
         round=round,
-        segmentation=segmentation_loss,
+        task=SEGMENTATION,
         generator=torch.Generator().manual_seed(number),
         sites=len(SITES),
-        styles=(torch.rand(3, 3), torch.rand(3, 3) + 0.1),
+        items={"style": [[torch.rand(3).tolist(), (torch.rand(3) + 0.1).tolist()] for _ in SITES]},
         **known,
     )
 
@@ -62,7 +63,7 @@ def _federation(method, network, partition, sites, seeds):
     shared = {n: initial[n] for n in partition.with_roles(Role.GLOBAL)}
     mixed = {n: initial[n] for n in partition.with_roles(Role.MIXED)}
     models = Models(shared, {site: dict(mixed) for site in sites})
-    profiles = [Profile(site, 20, ("background", "a")) for site in sites]
+    profiles = [Profile(site, 20, card("background", "a")) for site in sites]
     updates = []
     for number, (seed, site) in enumerate(zip(seeds, sites, strict=False)):
         generator = torch.Generator().manual_seed(seed)

@@ -9,7 +9,7 @@ from shared_components.method import Models, Profile, Update, load_method
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.partition import Partition, Piece, Role, partition_network
 
-from .toys import names, tensor
+from .toys import card, names, tensor
 
 build = partial(load_method, "pfedla")
 LAYERS = {"a": ["w", "b"], "c": ["v"]}
@@ -38,7 +38,7 @@ def toy(count=3, seed=0, moved=0.3):
 
 def run(method, models, sent, state=None):
     if state is None:
-        state = method.aggregator.init(TOY, models, [Profile(s, 10, ("a", "b")) for s in models.mixed])
+        state = method.aggregator.init(TOY, models, [Profile(s, 10, card("a", "b")) for s in models.mixed])
     return state, method.aggregator.apply(state, TOY, models, sent)
 
 
@@ -60,7 +60,7 @@ def test_a_hypernetwork_has_the_published_number_of_weights(network):
     method = build()
     partition = partition_network(network, method.rule)
     models = Models({}, {site: dict(network.state_dict()) for site in names(3)})
-    state = method.aggregator.init(partition, models, [Profile(s, 10, ("a",)) for s in names(3)])
+    state = method.aggregator.init(partition, models, [Profile(s, 10, card("a")) for s in names(3)])
     own = {n: v for n, v in state.items() if n.startswith("hypernetwork/site-1/")}
     assert sum(v.numel() for n, v in own.items() if not n.endswith("embedding")) == 36_663
     assert all(name.startswith(("hypernetwork/", "personal/")) for name in state)

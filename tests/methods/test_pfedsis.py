@@ -17,6 +17,8 @@ from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.objectives import route_gradients
 from shared_components.partition import Role, cut, partition_network
 
+from .toys import SEGMENTATION, card
+
 build = partial(load_method, "pfedsis")
 ROWS = {1: 32, 2: 64, 3: 160, 4: 256}
 HEADS = {1: 1, 2: 2, 3: 5, 4: 8}
@@ -28,13 +30,16 @@ def network():
     return PvtFpn(out_channels=4, appearance_head=True, dropout=0.0, drop_path=0.0)
 
 
+MEANS = torch.rand(3, 3, generator=torch.Generator().manual_seed(5))
+
+
 def context(seed=0):
     return Context(
         round=0,
-        segmentation=segmentation_loss,
+        task=SEGMENTATION,
         generator=torch.Generator().manual_seed(seed),
         site=1,
-        styles=(torch.rand(3, 3, generator=torch.Generator().manual_seed(5)), torch.full((3, 3), 0.2)),
+        items={"style": [[mean.tolist(), [0.2] * 3] for mean in MEANS]},
     )
 
 
@@ -124,7 +129,7 @@ def test_routing_of_algorithm_1_on_the_real_network(network):
     parts = network.forward_parts(batch()["image"])
     given = context()
     weights = sample_style_weights(2, 3, given.generator)
-    styled = mix_style(batch()["image"], *given.styles, 1, weights)
+    styled = mix_style(batch()["image"], MEANS, torch.full((3, 3), 0.2), 1, weights)
     losses = {
         "seg": segmentation_loss(parts["pred"], batch()["label"]),
         "ar": appearance_loss(parts["restored"], batch()["image"]),
@@ -170,7 +175,7 @@ def test_without_personal_parts_it_is_fedavg(network):
     assert all(p.role is Role.GLOBAL for p in tensors)
     models, updates = two_sites(network, partition_network(network, fedavg.rule))
     partition = partition_network(network, fedavg.rule)
-    profiles = [Profile(u.site, 10, ("a", "b")) for u in updates]
+    profiles = [Profile(u.site, 10, card("a", "b")) for u in updates]
     results = [
         m.aggregator.apply(
             m.aggregator.init(partition, models, profiles), partition, models, updates
@@ -233,7 +238,7 @@ def test_every_personal_layer_is_the_reported_mixture_of_the_sites(network):
     method = build()
     partition = partition_network(network, method.rule)
     models, updates = two_sites(network, partition)
-    profiles = [Profile(u.site, u.samples, ("x", "y")) for u in updates]
+    profiles = [Profile(u.site, u.samples, card("x", "y")) for u in updates]
     result = method.aggregator.apply(
         method.aggregator.init(partition, models, profiles), partition, models, updates
     )
@@ -249,7 +254,7 @@ def test_sites_have_hypernetworks_of_their_own_and_they_learn(network):
     method = build()
     partition = partition_network(network, method.rule)
     models, updates = two_sites(network, partition)
-    state = method.aggregator.init(partition, models, [Profile(u.site, 10, ("x", "y")) for u in updates])
+    state = method.aggregator.init(partition, models, [Profile(u.site, 10, card("x", "y")) for u in updates])
     assert not torch.equal(state["hypernetwork/a/embedding"], state["hypernetwork/b/embedding"])
     after = method.aggregator.apply(state, partition, models, updates).state
     assert not torch.equal(state["hypernetwork/a/embedding"], after["hypernetwork/a/embedding"])
@@ -271,6 +276,6 @@ def test_wrong_arguments_are_named(arguments, words):
 
 def test_sge_without_styles_says_what_to_do(network):
     given = context()
-    given.styles = None
+    given.items = {}
     with pytest.raises(ValueError, match="publish 'style'"):
         build().objective(network, batch(), given)

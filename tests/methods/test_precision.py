@@ -14,6 +14,7 @@ from shared_components.training import train_step
 
 from ..federation.conftest import TINY, federate, make_job, scenes  # noqa: F401
 from .test_methods import built, make_batch, make_context, sent  # noqa: F401
+from .toys import SEGMENTATION, Plain
 
 NOT_IN_BF16 = 1 + 2**-8  # between 1 and the next bfloat16, 1 + 2**-7; rounds to even
 
@@ -33,7 +34,9 @@ class Scaled(nn.Module):
 def step_of_scaled(precision):
     """Take one step of plain gradient descent at rate 1 on the loss y at x = 1 + 2**-8."""
     network, method = Scaled(), load_method("fedavg")
-    context = Context(0, lambda logits, label: logits.float().mean(), torch.Generator(), precision=precision)
+    context = Context(
+        0, Plain(lambda logits, label: logits.float().mean()), torch.Generator(), precision=precision
+    )
     batch = {"image": torch.tensor([[NOT_IN_BF16]]), "label": torch.zeros(1)}
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
     losses = train_step(network, optimizer, method, batch, context, partition_network(network, method.rule))
@@ -52,7 +55,7 @@ def test_the_forward_pass_rounds_to_bfloat16_and_weights_stay_float32(precision,
 def test_float32_is_the_default_of_bundles_and_contexts():
     assert Training().precision == make_context().precision == "float32"
     assert {load_bundle(bundle).training.precision for bundle in ("pfedsis", "pvt_fpn")} == {"float32"}
-    assert context_of(Training(precision="bf16"), round=0, site=0).precision == "bf16"
+    assert context_of(Training(precision="bf16"), SEGMENTATION, round=0, site=0).precision == "bf16"
 
 
 @pytest.mark.parametrize("precision", ["fp16", "BF16", None])

@@ -8,6 +8,8 @@ from shared_components.method import Context, load_method, scalar
 from shared_components.methods.qfedavg import build
 from shared_components.partition import Role, cut, partition_network
 
+from .toys import Plain
+
 
 def frames(count=5, size=2):
     torch.manual_seed(0)
@@ -19,7 +21,7 @@ def site(network):
     partition = partition_network(network, build().rule)
     loss = nn.functional.cross_entropy
     return partition, Context(
-        0, loss, torch.Generator(), received=cut(network.state_dict(), partition, Role.GLOBAL)
+        0, Plain(loss), torch.Generator(), received=cut(network.state_dict(), partition, Role.GLOBAL)
     )
 
 

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from shared_components.card import Card
 from shared_components.method import Models, Profile, State, Update
 from shared_components.partition import Partition, Piece, Role
+from shared_components.task import make_task
 
+SEGMENTATION = make_task("segmentation", classes=("background", "shaft", "wrist", "clasper"))
 THETA = [1.0, 2.0]
 SITES = [[2.0, 2.0], [1.0, 4.0], [4.0, 2.0], [1.5, 2.5], [10.0, -10.0]]
 SAMPLES = [1, 1, 2, 1, 1]
@@ -53,9 +56,28 @@ def partition(role: Role = Role.GLOBAL) -> Partition:
     return Partition((Piece("w", role),))
 
 
+class Plain:
+    """A task of one line: a loss of (the network's output, "label")."""
+
+    def __init__(self, loss):
+        self._loss = loss
+        self.card = Card("segmentation")
+
+    def predict(self, network, batch):
+        return network(batch["image"])
+
+    def loss(self, outputs, batch):
+        return self._loss(outputs, batch.get("label"))
+
+
+def card(*classes: str) -> Card:
+    """The card of a segmentation of these classes."""
+    return Card("segmentation", classes)
+
+
 def profiles(count: int) -> list[Profile]:
     """Profiles of ``count`` sites."""
-    return [Profile(site, 100, ("background", "a")) for site in names(count)]
+    return [Profile(site, 100, card("background", "a")) for site in names(count)]
 
 
 def start(aggregator, models: Models, count: int, role: Role = Role.GLOBAL) -> State:
