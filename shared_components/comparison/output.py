@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import methodcaller
 from pathlib import Path
 
+from shared_components.atomic import write_text
 from shared_components.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.comparison.tables import Cell, Grid, all_grids, facts
 from shared_components.reporting.charts import Dots, dot_plot
 from shared_components.reporting.groups import Group
-from shared_components.reporting.report import TEMPLATES, write_atomically
+from shared_components.reporting.report import TEMPLATES
 
 
 def write_all(comparison: Comparison, out: Path) -> list[Path]:
@@ -28,7 +29,7 @@ def write_all(comparison: Comparison, out: Path) -> list[Path]:
         "index.html": as_page(comparison, grouped),
     }
     for name, text in texts.items():
-        write_atomically(out / name, text)
+        write_text(out / name, text)
     return [out / name for name in texts]
 
 

@@ -40,7 +40,7 @@ class Result:
     def out_of(self, group: Group) -> bool:
         """Whether the site that never trained was scored by what the group learns."""
         record = (self.scores or {}).get("held_out") or {}
-        return group.first.name in record and output_names([record], group.first) == group.outputs
+        return group.first.name in record and output_names([record], group.first, group.card) == group.outputs
 
     def average(self, group: Group, metric: Metric) -> float:
         """Give the mean over the group's sites; NaN where a site has none."""

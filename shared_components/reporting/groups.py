@@ -114,15 +114,16 @@ def grouped(
         metrics = read_metrics(info, card.kind, where)
         members = tuple(site for site in sites if cards[site] == card)
         records = [record for site in members for record in scores.get(site, ())]
-        groups.append(Group(card, metrics, members, output_names(records, metrics[0])))
+        groups.append(Group(card, metrics, members, output_names(records, metrics[0], card)))
     return tuple(groups)
 
 
-def output_names(records: Sequence[Mapping[str, Any]], metric: Metric) -> tuple[str, ...]:
-    """List the names beside ``mean`` that a metric was scored by, in the records' order."""
+def output_names(records: Sequence[Mapping[str, Any]], metric: Metric, card: Card) -> tuple[str, ...]:
+    """List the names beside ``mean`` that a metric was scored by, in the card's order where it has them."""
     found = [record.get(metric.name) for record in records]
     names = dict.fromkeys(name for scores in found if isinstance(scores, Mapping) for name in scores)
-    return tuple(name for name in names if name != "mean")
+    own = [name for name in card.outputs if name in names]  # JSON written by us has sorted keys
+    return tuple(name for name in (*own, *(n for n in names if n not in own)) if name != "mean")
 
 
 def _listed(names: Sequence[str], what: str) -> str:

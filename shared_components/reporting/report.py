@@ -2,8 +2,6 @@
 
 import base64
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import cv2
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from shared_components.atomic import write_text
 from shared_components.reporting import figures
 from shared_components.reporting.costs import cost_table, rejections, traffic_table
 from shared_components.reporting.glossary import directions
@@ -63,7 +62,7 @@ def build_report(run: Path, out: Path, *, evaluations: dict[str, dict[str, Any]]
     """
     records = load_run(run, evaluations=evaluations)
     page = TEMPLATES.get_template("report.html.j2").render(**contents(records))
-    write_atomically(out, page)
+    write_text(out, page)
     return out
 
 
@@ -134,20 +133,6 @@ def _unfinished(run: Run, group: Group) -> str:
     later = [metric.label for metric in group.metrics if metric not in followed]
     measured = f" ({', '.join(later)}: measured at the end)" if followed and later else ""
     return f"No final scores yet{measured}, so these are of the last round reported: {', '.join(waiting)}."
-
-
-def write_atomically(out: Path, text: str) -> None:
-    """Write beside the file, then rename: a reader sees the old file or the new one, never a part."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, out)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _title(run: Run) -> str:

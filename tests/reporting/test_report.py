@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from shared_components.atomic import write_text
 from shared_components.commands import report as command
 from shared_components.reporting.records import RecordError, load_run
-from shared_components.reporting.report import build_report, write_atomically
+from shared_components.reporting.report import build_report
 
 MakeRun = Callable[..., Path]
 VOID = {"meta", "img", "br", "hr", "link", "input", "line", "rect", "circle", "path"}
@@ -174,14 +175,14 @@ def test_a_failed_write_keeps_the_old_page_and_leaves_nothing_beside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "report" / "index.html"
-    write_atomically(page, "old")
+    write_text(page, "old")
 
     def refuse(*_: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(OSError, match="disk full"):
-        write_atomically(page, "new")
+        write_text(page, "new")
     assert page.read_text() == "old"
     assert [file.name for file in page.parent.iterdir()] == ["index.html"]
 

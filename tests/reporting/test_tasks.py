@@ -11,7 +11,7 @@ import pytest
 from shared_components.card import Card
 from shared_components.federation.progress import progress_line
 from shared_components.reporting.figures import followed, score_panels
-from shared_components.reporting.groups import Group
+from shared_components.reporting.groups import Group, output_names
 from shared_components.reporting.records import RecordError, Run, load_run, worst
 from shared_components.reporting.report import build_report
 from shared_components.reporting.summary import score_tiles, sentences, tiles
@@ -49,6 +49,12 @@ def test_a_title_counts_many_names_and_tells_clips_and_further_inputs() -> None:
     card = Card("triplets", (), ("image", "prompt"), frames=4)
     group = Group(card, METRICS["depth"], sites, tuple(map(str, range(100))))
     assert group.title == "Triplets: 100 outputs, 4 frames, with prompt (9 sites)"
+
+
+def test_outputs_stand_in_the_cards_order_whatever_a_file_sorts() -> None:
+    record = {"dice": {"clasper": 0.1, "mean": 0.2, "other": 0.3, "shaft": 0.4, "wrist": 0.5}}
+    names = output_names([record], METRICS["segmentation"][0], SEGMENTATION)
+    assert names == ("shaft", "wrist", "clasper", "other")
 
 
 def test_a_run_of_an_older_version_is_refused_in_one_sentence(make_run: MakeRun) -> None:
