@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.bundle_config import Training, build_network, bundle_for, load_bundle
-from shared_components.data.sites import load_site, samples
+from shared_components.data.sites import Asks, Site, load_site, samples
 from shared_components.method import load_method, method_names
+from shared_components.task import choose_task
 
 
 @dataclass(frozen=True)
@@ -211,8 +212,9 @@ class Run:
     def name(self) -> str:
         """A folder name that another setting cannot share: label, seed and a digest of all the rest."""
         slug = re.sub(r"[^a-z0-9]+", "-", self.variant.label.lower()).strip("-")
-        values = self.to_json() | {"sites": {n: fingerprint(p) for n, p in self.sites.items()}}
-        values["held_out"] = fingerprint(self.held_out) if self.held_out else ""
+        bundle = bundle_for(self.variant.method)
+        values = self.to_json() | {"sites": {n: fingerprint(p, bundle) for n, p in self.sites.items()}}
+        values["held_out"] = fingerprint(self.held_out, bundle) if self.held_out else ""
         values["variant"] = {"method": self.variant.method, "arguments": dict(self.variant.arguments)}
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
         return f"{slug[:60]}-seed-{self.seed}-{digest}"
@@ -277,22 +279,39 @@ def _stride(bundle: str) -> int:
     return int(network.stride)
 
 
-def fingerprint(path: str) -> str:
+def fingerprint(path: str, bundle: str) -> str:
     """Return a digest of a site's description and of its files' names and sizes; where they lie does not count.
+
+    Args:
+        path: The site's site.yaml.
+        bundle: With the site's task it decides which files are read.
 
     Raises:
         SiteError: The description is wrong, or a video is missing.
     """
-    return _fingerprint(path, Path(path).stat().st_mtime_ns)
+    return _fingerprint(path, bundle, Path(path).stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=256)
-def _fingerprint(path: str, changed: int) -> str:
+def _fingerprint(path: str, bundle: str, changed: int) -> str:
     site = load_site(Path(path))
     digest = hashlib.sha256(Path(path).read_bytes())
     for split in sorted(site.split):
-        for sample in samples(site, split):
+        for sample in samples(site, split, _asks(site, bundle)):
             paths = [*sample.images, *(path for paths in sample.targets.values() for path in paths)]
             files = [(path.name, path.stat().st_size) for path in paths]
             digest.update(json.dumps([split, sample.video, sample.index, files]).encode())
     return digest.hexdigest()
+
+
+def _asks(site: Site, bundle: str) -> Asks:
+    """Return what the site's task asks of its data; where the bundle does not learn it, the pictures alone.
+
+    Such a run has a name, so that the other rows go on: the federation refuses it with a sentence.
+    """
+    try:
+        return choose_task(
+            load_bundle(bundle).tasks, site.task, classes=site.classes, who=str(site.path)
+        ).asks
+    except ValueError:
+        return Asks(targets=())

@@ -1,11 +1,13 @@
 """What is compared, by name; presets against the papers' tables."""
 
 import argparse
+import os
 import re
 import shutil
 from pathlib import Path
 
 import cv2
+import numpy as np
 import pytest
 import yaml
 
@@ -104,6 +106,35 @@ def test_other_data_is_another_folder(site, tmp_path):
     described = copied(site, tmp_path / "described")
     described.write_text(described.read_text().replace("synthetic:", "a"))
     assert len({run_of(path).name for path in (site, other, described)}) == 3
+
+
+@pytest.fixture
+def depth_site(tmp_path):
+    """Return the site.yaml of a site that learns depth, of two frames."""
+    for keyframe in (1, 2):
+        data = tmp_path / "depth" / "dataset_1" / f"keyframe_{keyframe}" / "data"
+        for folder, dtype in (("left_undistorted", np.uint8), ("depthmap_undistorted", np.uint16)):
+            (data / folder).mkdir(parents=True)
+            shape = (64, 96, 3) if dtype is np.uint8 else (64, 96)
+            cv2.imwrite(str(data / folder / "000000.png"), np.full(shape, 200, dtype))
+    split = {"train": ["dataset_1/keyframe_1"], "test": ["dataset_1/keyframe_2"]}
+    file = tmp_path / "site.yaml"
+    file.write_text(yaml.safe_dump({"dataset": "scared", "root": "depth", "task": "depth", "split": split}))
+    return file
+
+
+def test_a_runs_folder_depends_on_the_targets_of_each_sites_task(depth_site):
+    before = run_of(depth_site).name
+    depth = next(depth_site.parent.glob("depth/dataset_1/keyframe_1/data/depthmap_undistorted/*"))
+    noise = np.random.default_rng(0).integers(0, 60000, (64, 96)).astype(np.uint16)
+    cv2.imwrite(str(depth), noise)
+    os.utime(depth_site, (1, 1))  # a digest is kept as long as the description is not touched
+    assert run_of(depth_site).name != before
+
+
+def test_a_row_whose_bundle_does_not_learn_a_sites_task_has_a_folder_too(depth_site):
+    """So that the other rows go on, and this one is a dash with the federation's sentence."""
+    assert run_of(depth_site, variant=Variant("PFedSIS", "pfedsis")).name.startswith("pfedsis-seed-1-")
 
 
 def test_a_method_has_one_folder_in_all_tables_that_write_it_alike(site):
