@@ -9,7 +9,7 @@ from pathlib import Path
 from shared_components.data.check import Problem, check_site
 from shared_components.data.readers import find_reader
 from shared_components.data.sites import Asks, Site, SiteError, load_site, samples
-from shared_components.data.synthetic.plan import TARGETS
+from shared_components.data.synthetic.schedule import TARGETS
 
 HELP = "read every file of the sites and list what must be put right"
 

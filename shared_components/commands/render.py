@@ -1,14 +1,16 @@
 """`surgfl render`: write synthetic sites to train on."""
 
 import argparse
+from itertools import islice
 from pathlib import Path
 
 from shared_components.data.synthetic.layouts import LAYOUTS
 from shared_components.data.synthetic.looks import LOOKS, SITE_LOOKS
 from shared_components.data.synthetic.plan import SitePlan, plan_sites
-from shared_components.data.synthetic.preview import write_contact_sheet
-from shared_components.data.synthetic.scene import SceneFrame, render_video
-from shared_components.data.synthetic.site import SPLITS, video_seed, write_site
+from shared_components.data.synthetic.preview import DEPTH_RANGE, write_contact_sheet
+from shared_components.data.synthetic.scene import SceneFrame
+from shared_components.data.synthetic.schedule import TARGETS, schedule
+from shared_components.data.synthetic.site import SPLITS, remove_sites, video_seed, write_site
 
 HELP = "render synthetic surgical sites in the layouts of public data sets"
 
@@ -22,13 +24,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--looks", default=",".join(SITE_LOOKS), help=f"looks to cycle through, of {', '.join(LOOKS)}"
     )
+    parser.add_argument(
+        "--tasks", default="segmentation", help=f"tasks to cycle through, of {', '.join(TARGETS)}"
+    )
+    parser.add_argument("--clip", type=int, default=1, help="frames of a clip: write those before, too")
+    parser.add_argument("--interval", type=float, default=0.0, help="seconds between the frames of a clip")
     parser.add_argument("--frames", type=int, default=20, help="frames per video (default 20)")
     parser.add_argument("--videos", default="4,1,1", help="videos for train,validation,test (default 4,1,1)")
     parser.add_argument("--height", type=int, default=256)
     parser.add_argument("--width", type=int, default=320)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--layout", choices=("auto", *LAYOUTS), default="auto", help="auto cycles through all of them"
+        "--layout", choices=("auto", *LAYOUTS), default="auto", help="auto cycles through those of the task"
     )
     parser.add_argument(
         "--preview", type=Path, help="also write a contact sheet of all sites to this PNG file"
@@ -39,8 +46,15 @@ def run(args: argparse.Namespace) -> int:
     """Write the sites; ValueError and OSError say what is wrong with the arguments or the folder."""
     videos = _videos(args.videos)
     sites = plan_sites(
-        args.out, sites=args.sites, seed=args.seed, looks=args.looks.split(","), layout=args.layout
+        args.out,
+        sites=args.sites,
+        seed=args.seed,
+        looks=args.looks.split(","),
+        layout=args.layout,
+        tasks=args.tasks.split(","),
     )
+    for site in sites:  # refuse before minutes of rendering
+        schedule(site.layout, clip=args.clip, interval=args.interval)
     for site in sites:
         path = write_site(
             site.folder,
@@ -51,9 +65,13 @@ def run(args: argparse.Namespace) -> int:
             height=args.height,
             width=args.width,
             layout=site.layout,
+            task=site.task,
+            clip=args.clip,
+            interval=args.interval,
         )
         facts = f"{sum(videos.values())} videos of {args.frames} frames"
-        print(f"{path}: look {site.look}, layout {site.layout}, {facts}")
+        print(f"{path}: look {site.look}, layout {site.layout}, {site.task}, {facts}")
+    _remove_others(args.out, sites)
     if args.preview:
         write_contact_sheet(args.preview, _preview(args, sites))
         print(f"{args.preview}: contact sheet")
@@ -71,16 +89,27 @@ def _videos(text: str) -> dict[str, int]:
     return dict(zip(SPLITS, counts, strict=True))
 
 
-def _preview(args: argparse.Namespace, sites: list[SitePlan]) -> dict[str, list[SceneFrame]]:
+def _remove_others(out: Path, sites: list[SitePlan]) -> None:
+    """Take away what an earlier, larger rendering left, which would take part as a site of its own."""
+    removed, foreign = remove_sites(out, keep=[site.folder.name for site in sites])
+    for path in removed:
+        print(f"{path}: removed, an earlier rendering's")
+    for path in foreign:
+        print(f"{path}: left in place, it was not rendered by surgfl")
+
+
+def _preview(args: argparse.Namespace, sites: list[SitePlan]) -> dict[str, tuple[str, list[SceneFrame]]]:
     """Render a few frames of each site's first video once more."""
     count = min(_PREVIEW_FRAMES, args.frames)
     chosen = {(2 * i + 1) * args.frames // (2 * count) for i in range(count)}
     size = {"frames": args.frames, "height": args.height, "width": args.width}
     rows = {}
     for site in sites:
-        rate = LAYOUTS[site.layout].rate
-        video = render_video(site.look, video_seed(site.seed, 1), rate=rate, **size)
-        rows[f"{site.folder.name}: {site.look}, {site.layout}"] = [
-            f for i, f in enumerate(video) if i in chosen
-        ]
+        plan = schedule(site.layout, clip=args.clip, interval=args.interval)
+        video = plan.render(site.look, video_seed(site.seed, 1), **size)
+        listed = islice(video, 0, None, plan.every)
+        title = f"{site.folder.name}: {site.look}, {site.layout}, {site.task}"
+        if site.task == "depth":
+            title += ", {:g} mm red to {:g} mm blue, unknown black".format(*DEPTH_RANGE)
+        rows[title] = site.task, [frame for i, frame in enumerate(listed) if i in chosen]
     return rows

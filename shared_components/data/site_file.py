@@ -16,7 +16,8 @@
     publish: [style]                 # what the site shares beyond weights; [] refuses
     quarantine: 0.0                  # share of unreadable frames it may set aside, 0 to 0.2
 
-A site with one surgery only may cut it by time: `train: [{OP1: [0, 30]}]` takes its first 30 labelled frames.
+A site with one surgery only may cut it by time: `train: [{OP1: [0, 30]}]` takes its first 30 labelled frames
+(its first 30 images, where the task needs no labels).
 
 A key or value that is not understood is an error, never a default.
 """

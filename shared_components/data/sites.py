@@ -166,7 +166,9 @@ def _read_target(sample: Sample, name: str, image_size: Size) -> np.ndarray:
 
 
 def _refuse_unknown_targets(site: Site, asks: Asks) -> None:
-    for name in set(asks.targets) - set(find_reader(site.dataset).TARGETS):
+    for name in asks.targets:
+        if name in find_reader(site.dataset).TARGETS:
+            continue
         having = [dataset for dataset in reader_names() if name in find_reader(dataset).TARGETS]
         raise DataError(
             site.path,

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from shared_components.data.sites import Site, load_site
 from shared_components.federation.messages import Job, SiteRefusal
 
 SITE_VARIABLE = "SURGFL_SITE_CONFIG"
-SYNTHETIC = {"frames_per_video": 12, "videos": [4, 1, 1], "height": 256, "width": 320, "seed": 0}
+SYNTHETIC = {
+    "frames_per_video": 12,
+    "videos": [4, 1, 1],
+    "height": 256,
+    "width": 320,
+    "seed": 0,
+    "tasks": ["segmentation"],
+    "clip": 1,
+    "interval": 0.0,
+}
+_LONGEST_LABEL = 200  # of 255 bytes that a file system allows
 
 
 def find_site(name: str, *, local: Path, scenes: Path | None, job: Job, index: int) -> Site:
@@ -61,12 +73,25 @@ def _rendered(scenes: Path, job: Job, index: int) -> Path:
     sizes = {**SYNTHETIC, **job.synthetic}
     if unknown := sorted(set(sizes) - set(SYNTHETIC)):
         raise SiteRefusal(f"job: synthetic has no key {unknown[0]!r}; known keys: {', '.join(SYNTHETIC)}")
-    label = "-".join(f"{key}_{'_'.join(map(str, _values(sizes[key])))}" for key in sorted(sizes))
-    plan = plan_sites(scenes / label, sites=index + 1, seed=sizes.pop("seed"))[index]
-    videos = dict(zip(("train", "validation", "test"), sizes.pop("videos"), strict=True))
+    tasks, seed = _values(sizes["tasks"]), sizes["seed"]
+    plan = plan_sites(scenes / _label(sizes), sites=index + 1, seed=seed, tasks=tasks)[index]
     if not (plan.folder / "site.yaml").is_file():
-        write_site(plan.folder, look=plan.look, seed=plan.seed, layout=plan.layout, videos=videos, **sizes)
+        write_site(
+            plan.folder,
+            look=plan.look,
+            seed=plan.seed,
+            layout=plan.layout,
+            task=plan.task,
+            videos=dict(zip(("train", "validation", "test"), sizes["videos"], strict=True)),
+            **{key: value for key, value in sizes.items() if key not in ("seed", "tasks", "videos")},
+        )
     return plan.folder / "site.yaml"
+
+
+def _label(sizes: Mapping[str, object]) -> str:
+    """Name the folder of what is rendered at these sizes."""
+    label = "-".join(f"{key}_{'_'.join(map(str, _values(sizes[key])))}" for key in sorted(sizes))
+    return label if len(label) <= _LONGEST_LABEL else hashlib.sha256(label.encode()).hexdigest()
 
 
 def _values(value: object) -> list:

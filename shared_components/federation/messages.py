@@ -79,7 +79,8 @@ class Job:
         longest_wait_seconds: How long a task may take at most; then its site counts as absent.
         largest_change: Updates that move further than this times (1 + norm of what was sent) are rejected.
         synthetic: Simulator only: what a site renders that has no data of its own (``frames_per_video``, ``videos``
-            for train, validation and test, ``height``, ``width``, ``seed``, ``tasks``, ...: `locate.SYNTHETIC`).
+            for train, validation and test, ``height``, ``width``, ``seed``; ``tasks`` to cycle through, frames of a
+            ``clip`` and their ``interval`` in seconds).
     """
 
     name: str

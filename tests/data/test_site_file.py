@@ -44,6 +44,14 @@ def test_defaults_share_the_style_and_set_nothing_aside(make_site):
     assert (site.frame_interval, site.text, site.publish, site.quarantine) == (1, "", ("style",), 0.0)
 
 
+def test_a_site_says_its_task_and_what_clips_may_show(make_site):
+    plain = load_site(make_site())
+    site = load_site(make_site(task="depth", history=False, rate=12.5, publish=["style", "model"]))
+
+    assert (plain.task, plain.history, plain.rate) == ("", True, 2.0)
+    assert (site.task, site.history, site.rate, site.publish) == ("depth", False, 12.5, ("style", "model"))
+
+
 def test_the_file_names_the_site_before_the_federation_does(make_site, tmp_path):
     assert load_site(make_site(), name="site-1").name == "hospital-a"
     assert load_site(make_site(name=None), name="site-1").name == "site-1"
@@ -125,6 +133,12 @@ def test_an_unknown_split_is_refused(make_site):
         ({"quarantine": float("nan")}, "'quarantine' is nan; "),
         ({"publish": "style"}, "'publish' is 'style'; write a list"),
         ({"publish": ["styles"]}, "unknown item in 'publish' 'styles'; did you mean 'style'?"),
+        ({"task": 5}, "'task' is 5; write text"),
+        ({"history": "no"}, "'history' is 'no'; write true or false"),
+        ({"rate": 0}, "'rate' is 0; write the frame numbers per second"),
+        ({"rate": float("inf")}, "'rate' is inf; "),
+        ({"rate": float("nan")}, "'rate' is nan; "),
+        ({"rate": True}, "'rate' is True; "),
         ({"text": 5}, "'text' is 5; write text"),
         ({"name": 5}, "'name' is 5; write text"),
         ({"split": ["instrument_dataset_1"]}, "'split' is ['instrument_dataset_1']; "),

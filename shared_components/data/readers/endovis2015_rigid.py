@@ -4,8 +4,8 @@
     root/OPn/Masks/img_01_class.png                   (or Masks_class/)
 
 Masks hold 0 background, 160 shaft, 70 manipulator (wrist and claspers in one). The *_instrument.png files
-beside them tell instruments apart and are not read. The official rule is to leave one surgery out. The frames
-were picked one by one from the surgeries; how far apart they lie in time is not known.
+beside them tell instruments apart and are not read. The official rule is to leave one surgery out. How far
+apart the frames of a surgery lie in time is not known to us.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from shared_components.data.files import DEPTH_SCALE
 from shared_components.data.synthetic.scene import SceneFrame
 
 Array = np.ndarray
@@ -35,7 +36,19 @@ _ENDOVIS2018_CLASSES = (
     ("ultrasound-probe", (12, 255, 141)),
 )
 _ENDOVIS2018_IDS = (0, 1, 3, 2)
-_SAR_RARP50_STEP = 60  # frame numbers between two masks: 60 Hz video, masks at 1 Hz
+_GESTURE_STEP = 6  # frame numbers between two lines of SAR-RARP50's actions: 10 Hz of 60 Hz
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One frame to write: its number in the video, and whether its labels are written, too."""
+
+    number: int
+    frame: SceneFrame
+    labelled: bool = True
+
+
+Written = Iterator[tuple[SceneFrame, str]]
 
 
 @dataclass(frozen=True)
@@ -43,13 +56,19 @@ class Layout:
     """A public data set's layout.
 
     Attributes:
-        video: name of video number N as a format; rate: labelled frames per second.
-        write: `(root, video name, frames) -> iterator of (frame, file stem)`; writes each frame as it passes.
+        video: name of video number N as a format.
+        rate: labelled frames per second; `numbers`: frame numbers per second.
+        target: what it holds beside images, "label" or "depth".
+        unlabelled: whether a labelled video may hold images without labels.
+        write: `(root, video name, shots) -> iterator of (frame, file stem)`; writes each frame as it passes.
     """
 
     video: str
     rate: float
-    write: Callable[[Path, str, Iterable[SceneFrame]], Iterator[tuple[SceneFrame, str]]]
+    numbers: float
+    target: str
+    unlabelled: bool
+    write: Callable[[Path, str, Iterable[Shot]], Written]
 
 
 def write_png(path: Path, image: Array) -> None:
@@ -60,25 +79,31 @@ def write_png(path: Path, image: Array) -> None:
         raise OSError(f"{path}: cannot be written; is the disk full?")
 
 
-def _write_endovis2017(
-    root: Path, video: str, frames: Iterable[SceneFrame]
-) -> Iterator[tuple[SceneFrame, str]]:
+def depth_values(depth: Array) -> Array:
+    """Return depth in mm as uint16 of 256ths of a millimetre; 0 stays unknown."""
+    return np.round(np.clip(depth * DEPTH_SCALE, 0, 65535)).astype(np.uint16)
+
+
+def _write_endovis2017(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """instrument_dataset_N/left_frames/frameNNN.png and ground_truth/<Instrument>_labels/frameNNN.png."""
-    (root / "parts_mapping.json").write_text(json.dumps(_ENDOVIS2017_PARTS, indent=2) + "\n")
     truth = root / video / "ground_truth"
     stems: list[str] = []
     seen: dict[str, set[str]] = {}
     blank = np.zeros((1, 1), np.uint8)
-    for index, frame in enumerate(frames):
-        stem = f"frame{index:03d}"
+    for shot in shots:
+        frame, stem = shot.frame, f"frame{shot.number:03d}"
         write_png(root / video / "left_frames" / f"{stem}.png", frame.image)
-        ids = _ENDOVIS2017_IDS[frame.parts]
-        for number, tool in enumerate(frame.tools, start=1):
-            write_png(truth / f"{tool}_labels" / f"{stem}.png", np.where(frame.instances == number, ids, 0))
-            seen.setdefault(tool, set()).add(stem)
-        stems.append(stem)
-        blank = np.zeros_like(frame.parts)
+        if shot.labelled:
+            ids = _ENDOVIS2017_IDS[frame.parts]
+            for number, tool in enumerate(frame.tools, start=1):
+                mask = np.where(frame.instances == number, ids, 0)
+                write_png(truth / f"{tool}_labels" / f"{stem}.png", mask)
+                seen.setdefault(tool, set()).add(stem)
+            stems.append(stem)
+            blank = np.zeros_like(frame.parts)
         yield frame, stem
+    if stems:
+        (root / "parts_mapping.json").write_text(json.dumps(_ENDOVIS2017_PARTS, indent=2) + "\n")
     # as in the challenge, every instrument's folder has a mask for every frame
     for tool in sorted(seen) or ["Left_Large_Needle_Driver"]:
         for stem in stems:
@@ -86,37 +111,51 @@ def _write_endovis2017(
                 write_png(truth / f"{tool}_labels" / f"{stem}.png", blank)
 
 
-def _write_endovis2018(
-    root: Path, video: str, frames: Iterable[SceneFrame]
-) -> Iterator[tuple[SceneFrame, str]]:
+def _write_endovis2018(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """seq_N/left_frames/frameNNN.png and seq_N/labels/frameNNN.png, colour-coded as labels.json says."""
     classes = [{"name": n, "color": list(c), "classid": i} for i, (n, c) in enumerate(_ENDOVIS2018_CLASSES)]
-    (root / "labels.json").write_text(json.dumps(classes, indent=2) + "\n")
     colours = np.array([_ENDOVIS2018_CLASSES[i][1] for i in _ENDOVIS2018_IDS], np.uint8)
-    for index, frame in enumerate(frames):
-        stem = f"frame{index:03d}"
-        write_png(root / video / "left_frames" / f"{stem}.png", frame.image)
-        write_png(root / video / "labels" / f"{stem}.png", colours[frame.parts])
-        yield frame, stem
+    labelled = False
+    for shot in shots:
+        stem = f"frame{shot.number:03d}"
+        write_png(root / video / "left_frames" / f"{stem}.png", shot.frame.image)
+        if shot.labelled:
+            write_png(root / video / "labels" / f"{stem}.png", colours[shot.frame.parts])
+            labelled = True
+        yield shot.frame, stem
+    if labelled:
+        (root / "labels.json").write_text(json.dumps(classes, indent=2) + "\n")
 
 
-def _write_sar_rarp50(
-    root: Path, video: str, frames: Iterable[SceneFrame]
-) -> Iterator[tuple[SceneFrame, str]]:
-    """video_N/{rgb,segmentation}/%09d.png at 1 Hz and video_N/action_discrete.txt at 10 Hz."""
+def _write_sar_rarp50(root: Path, video: str, shots: Iterable[Shot]) -> Written:
+    """video_N/{rgb,segmentation}/%09d.png, labelled at 1 Hz, and video_N/action_discrete.txt at 10 Hz."""
     lines = []
-    for index, frame in enumerate(frames):
-        number = index * _SAR_RARP50_STEP
-        stem = f"{number:09d}"
-        write_png(root / video / "rgb" / f"{stem}.png", frame.image)
-        write_png(root / video / "segmentation" / f"{stem}.png", _SAR_RARP50_IDS[frame.parts])
-        lines += [f"{number + offset},{frame.gesture}\n" for offset in range(0, _SAR_RARP50_STEP, 6)]
-        yield frame, stem
-    (root / video / "action_discrete.txt").write_text("".join(lines))
+    for shot in shots:
+        stem = f"{shot.number:09d}"
+        write_png(root / video / "rgb" / f"{stem}.png", shot.frame.image)
+        if shot.labelled:
+            write_png(root / video / "segmentation" / f"{stem}.png", _SAR_RARP50_IDS[shot.frame.parts])
+            second = range(shot.number, shot.number + 60, _GESTURE_STEP)
+            lines += [f"{number},{shot.frame.gesture}\n" for number in second]
+        yield shot.frame, stem
+    if lines:
+        (root / video / "action_discrete.txt").write_text("".join(lines))
+
+
+def _write_scared(root: Path, video: str, shots: Iterable[Shot]) -> Written:
+    """dataset_N/keyframe_M/data/{left_undistorted,depthmap_undistorted}/%06d.png, as scared_toolkit exports them."""
+    data = root / video / "data"
+    for shot in shots:
+        stem = f"{shot.number:06d}"
+        write_png(data / "left_undistorted" / f"{stem}.png", shot.frame.image)
+        if shot.labelled:
+            write_png(data / "depthmap_undistorted" / f"{stem}.png", depth_values(shot.frame.depth))
+        yield shot.frame, stem
 
 
 LAYOUTS: dict[str, Layout] = {
-    "endovis2017": Layout("instrument_dataset_{}", 2.0, _write_endovis2017),
-    "endovis2018": Layout("seq_{}", 2.0, _write_endovis2018),
-    "sar_rarp50": Layout("video_{}", 1.0, _write_sar_rarp50),
+    "endovis2017": Layout("instrument_dataset_{}", 2.0, 2.0, "label", False, _write_endovis2017),
+    "endovis2018": Layout("seq_{}", 2.0, 2.0, "label", False, _write_endovis2018),
+    "sar_rarp50": Layout("video_{}", 1.0, 60.0, "label", True, _write_sar_rarp50),
+    "scared": Layout("dataset_1/keyframe_{}", 2.5, 25.0, "depth", True, _write_scared),
 }

@@ -10,21 +10,42 @@ OUT/render.json                   how it was made; marks the folder as ours
 import csv
 import json
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
 
-from shared_components.data.synthetic.layouts import LAYOUTS, write_png
+from shared_components.data.synthetic.layouts import LAYOUTS, depth_values, write_png
 from shared_components.data.synthetic.looks import look_named
 from shared_components.data.synthetic.motion import PHASES
-from shared_components.data.synthetic.scene import SceneFrame, render_video
+from shared_components.data.synthetic.plan import layouts_for
+from shared_components.data.synthetic.scene import SceneFrame
+from shared_components.data.synthetic.schedule import TARGETS, schedule
 
 MARK = "render.json"
 SPLITS = ("train", "validation", "test")
-DEPTH_SCALE = 256.0
+PUBLISH = ("style", "model")  # a synthetic site is nobody's
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a rendered site follows from; `clip` and `interval` as in `schedule`."""
+
+    look: str
+    seed: int
+    layout: str
+    height: int
+    width: int
+    frames_per_video: int
+    videos: Mapping[str, int]
+    task: str
+    clip: int
+    interval: float
 
 
 def video_seed(seed: int, number: int) -> int:
@@ -42,6 +63,9 @@ def write_site(
     height: int = 256,
     width: int = 320,
     layout: str = "endovis2017",
+    task: str = "segmentation",
+    clip: int = 1,
+    interval: float = 0.0,
 ) -> Path:
     """Render a site into `out` and return the path of its site.yaml.
 
@@ -50,23 +74,28 @@ def write_site(
 
     Args:
         videos: number of videos per split, e.g. {"train": 3, "validation": 1, "test": 1}.
-        layout: one of `layouts.LAYOUTS`.
+        frames_per_video: with labels, if the task has any.
+        layout: one of `plan.layouts_for(task)`.
+        task: "segmentation", "depth", or "reconstruction", whose site has no label files.
+        clip: write what clips of this many frames show before each labelled frame, too.
+        interval: seconds between the frames of a clip.
 
     Raises:
-        ValueError: on unknown looks, layouts or splits, or a site without frames.
+        ValueError: on unknown looks, layouts, tasks or splits, clips that the layout cannot give, or a site
+            without frames.
         FileExistsError: if `out` exists and was not made by this function.
     """
     out = Path(out)
-    _check(look, videos, frames_per_video, layout)
+    recipe = Recipe(look, seed, layout, height, width, frames_per_video, dict(videos), task, clip, interval)
+    _check(recipe)
     _check_free(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.parent / f".{out.name}.part-{os.getpid()}"
     shutil.rmtree(part, ignore_errors=True)
     try:
-        names = _write_videos(part, look, seed, videos, frames_per_video, height, width, layout)
-        _describe(part, look, layout, names)
-        facts = {"look": look, "seed": seed, "layout": layout, "height": height, "width": width}
-        facts |= {"frames_per_video": frames_per_video, "videos": names}
+        names = _write_videos(part, recipe)
+        _describe(part, recipe, names)
+        facts = asdict(recipe) | {"videos": names}
         (part / MARK).write_text(json.dumps(facts, indent=2) + "\n")
         _replace(part, out)
     finally:
@@ -74,10 +103,38 @@ def write_site(
     return out / "site.yaml"
 
 
-def _check(look: str, videos: Mapping[str, int], frames: int, layout: str) -> None:
-    look_named(look)
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout {layout!r} is unknown; known layouts: {', '.join(LAYOUTS)}")
+def remove_sites(out: Path, *, keep: Collection[str]) -> tuple[list[Path], list[Path]]:
+    """Remove the sites `site-N` that an earlier rendering left in `out`, each at once.
+
+    Args:
+        keep: names of the folders that stay.
+
+    Returns:
+        The folders that were removed, and those that are not ours (no `render.json`) and were left alone.
+    """
+    others = [path for path in sorted(out.iterdir()) if re.fullmatch(r"site-\d+", path.name)]
+    others = [path for path in others if path.name not in keep and path.is_dir()]
+    ours = [path for path in others if (path / MARK).is_file() and not path.is_symlink()]
+    for path in ours:
+        old = path.with_name(f".{path.name}.old-{os.getpid()}")
+        path.rename(old)
+        shutil.rmtree(old, ignore_errors=True)
+    return ours, [path for path in others if path not in ours]
+
+
+def _check(recipe: Recipe) -> None:
+    look_named(recipe.look)
+    if recipe.layout not in LAYOUTS:
+        raise ValueError(f"layout {recipe.layout!r} is unknown; known layouts: {', '.join(LAYOUTS)}")
+    if recipe.layout not in (fitting := layouts_for(recipe.task)):
+        raise ValueError(
+            f"layout {recipe.layout!r} cannot hold {recipe.task}; layouts for it: {', '.join(fitting)}"
+        )
+    schedule(recipe.layout, clip=recipe.clip, interval=recipe.interval)
+    _check_videos(recipe.videos, recipe.frames_per_video)
+
+
+def _check_videos(videos: Mapping[str, int], frames: int) -> None:
     for split, count in videos.items():
         if split not in SPLITS:
             raise ValueError(f"split {split!r} is unknown; a site's splits are {', '.join(SPLITS)}")
@@ -97,30 +154,22 @@ def _check_free(out: Path) -> None:
         )
 
 
-def _write_videos(
-    part: Path,
-    look: str,
-    seed: int,
-    videos: Mapping[str, int],
-    frames: int,
-    height: int,
-    width: int,
-    layout: str,
-) -> dict[str, list[str]]:
+def _write_videos(part: Path, recipe: Recipe) -> dict[str, list[str]]:
     """Write every video; return the names of the videos per split."""
-    style, number = LAYOUTS[layout], 0
+    style, number = LAYOUTS[recipe.layout], 0
+    plan = schedule(recipe.layout, clip=recipe.clip, interval=recipe.interval)
     names: dict[str, list[str]] = {}
-    (part / layout).mkdir(parents=True)
+    frames, size = recipe.frames_per_video, {"height": recipe.height, "width": recipe.width}
+    (part / recipe.layout).mkdir(parents=True)
     for split in SPLITS:
-        for _ in range(videos.get(split, 0)):
+        for _ in range(recipe.videos.get(split, 0)):
             number += 1
             video = style.video.format(number)
-            scene = render_video(
-                look, video_seed(seed, number), frames=frames, height=height, width=width, rate=style.rate
-            )
+            scene = plan.render(recipe.look, video_seed(recipe.seed, number), frames=frames, **size)
+            shots = plan.shots(scene, frames=frames, labels=bool(TARGETS[recipe.task]))
             rows = [
                 _write_side(part / "side" / video, frame, stem)
-                for frame, stem in style.write(part / layout, video, scene)
+                for frame, stem in style.write(part / recipe.layout, video, shots)
             ]
             _write_table(part / "side" / video / "frames.csv", rows)
             names.setdefault(split, []).append(video)
@@ -129,8 +178,7 @@ def _write_videos(
 
 def _write_side(folder: Path, frame: SceneFrame, stem: str) -> dict[str, str | int]:
     """Write one frame's depth; return its row of frames.csv."""
-    depth = np.round(np.clip(frame.depth * DEPTH_SCALE, 0, 65535)).astype(np.uint16)
-    write_png(folder / "depth" / f"{stem}.png", depth)
+    write_png(folder / "depth" / f"{stem}.png", depth_values(frame.depth))
     return {
         "frame": stem,
         "phase": frame.phase,
@@ -148,13 +196,14 @@ def _write_table(path: Path, rows: list[dict[str, str | int]]) -> None:
         table.writerows(rows)
 
 
-def _describe(part: Path, look: str, layout: str, names: Mapping[str, list[str]]) -> None:
-    facts = {
-        "dataset": layout,
-        "root": layout,
-        "split": dict(names),
-        "text": f"synthetic: {look_named(look).text}",
-    }
+def _describe(part: Path, recipe: Recipe, names: Mapping[str, list[str]]) -> None:
+    facts: dict[str, Any] = {"dataset": recipe.layout, "root": recipe.layout, "split": dict(names)}
+    if recipe.task != "segmentation":
+        facts["task"] = recipe.task
+    numbers = schedule(recipe.layout, clip=recipe.clip, interval=recipe.interval).numbers
+    if numbers != LAYOUTS[recipe.layout].numbers:
+        facts["rate"] = numbers
+    facts |= {"text": f"synthetic: {look_named(recipe.look).text}", "publish": list(PUBLISH)}
     (part / "site.yaml").write_text(yaml.safe_dump(facts, sort_keys=False))
 
 

@@ -1,0 +1,208 @@
+"""Rendered sites for every task, with clips, and what an earlier rendering leaves behind."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+
+from shared_components.commands import check_data, render
+from shared_components.data.check import check_site
+from shared_components.data.sites import Asks, Sample, load_site, read_sample, samples
+from shared_components.data.synthetic.layouts import LAYOUTS
+from shared_components.data.synthetic.plan import plan_sites
+from shared_components.data.synthetic.preview import DEPTH_RANGE, depth_colours
+from shared_components.data.synthetic.scene import render_video
+from shared_components.data.synthetic.schedule import TARGETS, schedule
+from shared_components.data.synthetic.site import remove_sites, video_seed, write_site
+
+SIZE = {"height": 64, "width": 96}
+VIDEOS = {"train": 1, "validation": 1}
+
+
+def site_of(out: Path, layout: str, task: str, **changes: object) -> Path:
+    arguments = {"look": "violet", "seed": 5, "videos": VIDEOS, "frames_per_video": 4, **SIZE, **changes}
+    return write_site(out, layout=layout, task=task, **arguments)
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    render.configure(parser)
+    small = ("--height", "64", "--width", "96", "--frames", "2", "--videos", "1,1,0")
+    return render.run(parser.parse_args([*words, *small]))
+
+
+def numbers(sample: Sample) -> list[int]:
+    return [int(path.stem.removeprefix("frame")) for path in sample.images]
+
+
+def test_a_depth_site_reads_back_to_a_256th_of_a_millimetre(tmp_path):
+    site = load_site(site_of(tmp_path / "site", "scared", "depth"))
+    asks = Asks(("depth",))
+
+    assert (site.dataset, site.task, site.classes) == ("scared", "depth", ())
+    assert check_site(site, asks) == []
+    scene = render_video("violet", video_seed(5, 1), frames=4, rate=2.5, **SIZE)
+    for stored, frame in zip(samples(site, "train", asks), scene, strict=True):
+        item = read_sample(stored)
+        np.testing.assert_array_equal(item.images, frame.image[None])
+        np.testing.assert_allclose(item.targets["depth"], frame.depth, atol=1 / 256)
+        assert np.array_equal(item.targets["depth"] == 0, frame.depth == 0)  # outside the aperture: unknown
+        assert (frame.depth == 0).any()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_reconstruction_site_has_no_label_files_in_any_layout(layout, tmp_path):
+    site = load_site(site_of(tmp_path / "site", layout, "reconstruction"))
+
+    files = {path for path in site.root.rglob("*") if path.is_file()}
+    listed = samples(site, "train", Asks(())) + samples(site, "validation", Asks(()))
+
+    assert files == {path for sample in listed for path in sample.images}
+    assert len(listed) == 8
+    assert check_site(site, Asks(())) == []
+
+
+def test_every_public_site_of_nobody_publishes_its_style_and_its_model(tmp_path):
+    assert load_site(site_of(tmp_path / "site", "endovis2018", "segmentation")).publish == ("style", "model")
+
+
+@pytest.mark.parametrize(
+    ("layout", "task", "rate", "every", "step"),
+    [("sar_rarp50", "segmentation", 5.0, 5, 12), ("scared", "depth", 5.0, 2, 5)],
+)
+def test_clips_are_the_denser_video_and_labels_stay_exact(layout, task, rate, every, step, tmp_path):
+    site = load_site(site_of(tmp_path / "site", layout, task, clip=4, interval=0.2))
+    asks = Asks(TARGETS[task], frames=4, interval=0.2)
+    dense = list(render_video("violet", video_seed(5, 1), frames=4 * every, rate=rate, **SIZE))
+    plain = render_video("violet", video_seed(5, 1), frames=4, rate=LAYOUTS[layout].rate, **SIZE)
+
+    listed = samples(site, "train", asks)
+
+    assert check_site(site, asks) == []
+    for i, (sample, frame) in enumerate(zip(listed, plain, strict=True)):
+        shown = [max(i * every - back, 0) for back in (3, 2, 1, 0)]
+        assert numbers(sample) == [step * index for index in shown]
+        item = read_sample(sample)
+        np.testing.assert_array_equal(item.images, [dense[index].image for index in shown])
+        truth = frame.parts if task == "segmentation" else frame.depth  # as without clips
+        np.testing.assert_allclose(item.targets[TARGETS[task][0]], truth, atol=1 / 256)
+
+
+def test_endovis_clips_are_a_denser_video_with_all_of_its_labels(tmp_path):
+    site = load_site(site_of(tmp_path / "site", "endovis2018", "segmentation", clip=4, interval=0.2))
+
+    listed = samples(site, "train", Asks(frames=4, interval=0.2))
+
+    assert site.rate == 5.0
+    assert [numbers(sample) for sample in listed] == [[0] * 4, [0, 0, 0, 1], [0, 0, 1, 2], [0, 1, 2, 3]]
+    scene = list(render_video("violet", video_seed(5, 1), frames=4, rate=5.0, **SIZE))
+    np.testing.assert_array_equal(read_sample(listed[3]).targets["label"], scene[3].parts)
+
+
+def test_endovis_gives_clips_at_its_own_rate_without_any_change(tmp_path):
+    assert schedule("endovis2017", clip=4, interval=0.5) == schedule("endovis2017")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clip": 0}, "clips of 0 frames 0.0 s apart cannot be"),
+        ({"clip": 4}, "clips of 4 frames 0.0 s apart cannot be"),
+        ({"clip": 4, "interval": float("nan")}, "clips of 4 frames nan s apart cannot be"),
+        ({"clip": 4, "interval": 0.17}, "0.17 s apart are no whole number of sar_rarp50's frames"),
+        ({"task": "depth"}, "layout 'sar_rarp50' cannot hold depth; layouts for it: scared"),
+        ({"task": "dept"}, "task 'dept' is unknown; sites are rendered for segmentation, depth"),
+    ],
+)
+def test_what_a_layout_cannot_give_is_refused_before_rendering(changes, message, tmp_path):
+    arguments = {"layout": "sar_rarp50", "task": "segmentation", **changes}
+    with pytest.raises(ValueError, match=message):
+        site_of(tmp_path / "site", **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tasks_cycle_over_the_sites_and_take_their_layouts(tmp_path):
+    plans = plan_sites(tmp_path, sites=4, tasks=("segmentation", "segmentation", "depth"))
+
+    assert [plan.task for plan in plans] == ["segmentation", "segmentation", "depth", "segmentation"]
+    assert [plan.layout for plan in plans] == ["endovis2017", "endovis2018", "scared", "endovis2017"]
+
+
+def test_without_tasks_the_plan_is_that_of_segmentation(tmp_path):
+    assert plan_sites(tmp_path, sites=3) == plan_sites(tmp_path, sites=3, tasks=("segmentation",))
+
+
+def test_the_command_renders_a_site_per_task_that_check_data_finds_ready(tmp_path, capsys):
+    out, sheet = tmp_path / "sites", tmp_path / "sheet.png"
+
+    tasks = "segmentation,reconstruction,depth"
+    assert run("--out", str(out), "--tasks", tasks, "--preview", str(sheet), "--looks", "rose") == 0
+
+    described = [yaml.safe_load((out / f"site-{i}/site.yaml").read_text()) for i in (1, 2, 3)]
+    assert [site.get("task") for site in described] == [None, "reconstruction", "depth"]
+    made = [json.loads((out / f"site-{i}/render.json").read_text())["task"] for i in (1, 2, 3)]
+    assert made == tasks.split(",")
+    parser = argparse.ArgumentParser()
+    check_data.configure(parser)
+    assert check_data.run(parser.parse_args([str(out)])) == 0
+    assert "3 of 3 sites are ready" in capsys.readouterr().out
+    picture = cv2.imread(str(sheet))[..., ::-1]
+    assert picture.shape == (3 * (64 + 18), 4 * 96, 3)
+    assert (
+        picture[64 + 2 * 18 : 2 * (64 + 18), 96 : 2 * 96] == 255
+    ).all()  # nothing beside what has no labels
+
+
+def test_near_is_red_far_is_blue_and_unknown_is_black():
+    near, far = DEPTH_RANGE
+
+    (red, _, _), (_, _, blue), unknown = depth_colours(np.array([[near + 5, far - 5, 0.0]], np.float32))[0]
+
+    assert red > 150 and blue > 100
+    assert unknown.tolist() == [0, 0, 0]
+
+
+def test_a_smaller_rendering_leaves_no_site_of_a_larger_one(tmp_path, capsys):
+    assert run("--out", str(tmp_path), "--sites", "3") == 0
+    capsys.readouterr()
+
+    assert run("--out", str(tmp_path), "--sites", "2") == 0
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["site-1", "site-2"]
+    assert f"{tmp_path / 'site-3'}: removed, an earlier rendering's" in capsys.readouterr().out
+
+
+def test_a_strangers_site_is_never_removed(tmp_path, capsys):
+    run("--out", str(tmp_path / "sites"), "--sites", "1")
+    ours = tmp_path / "elsewhere"
+    (tmp_path / "sites/site-1").rename(ours)
+    stranger, link = tmp_path / "sites/site-4", tmp_path / "sites/site-5"
+    stranger.mkdir()
+    (stranger / "site.yaml").write_text("mine")
+    link.symlink_to(ours)
+    (tmp_path / "sites/hospital-a").mkdir()
+    (tmp_path / "sites/hospital-a/render.json").write_text("{}")  # not a name that this command gives
+    capsys.readouterr()
+
+    run("--out", str(tmp_path / "sites"), "--sites", "1")
+
+    assert (stranger / "site.yaml").read_text() == "mine"
+    assert link.is_symlink() and (ours / "render.json").is_file()
+    assert (tmp_path / "sites/hospital-a").is_dir()
+    assert f"{stranger}: left in place, it was not rendered by surgfl" in capsys.readouterr().out
+
+
+def test_a_site_that_is_not_wanted_any_more_vanishes_whole(tmp_path, monkeypatch):
+    run("--out", str(tmp_path), "--sites", "2")
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # killed before its files were removed
+
+    removed, foreign = remove_sites(tmp_path, keep=["site-1"])
+
+    assert (removed, foreign) == ([tmp_path / "site-2"], [])
+    assert not (tmp_path / "site-2").exists()
