@@ -137,6 +137,7 @@ class Card:
         Raises:
             ValueError: It is no card.
         """
+        values = {"inputs": ["image"], "frames": 1, **values}
         texts = [values.get(key) for key in ("outputs", "inputs")]
         lists = all(isinstance(part, list) and all(isinstance(t, str) for t in part) for part in texts)
         frames = values.get("frames")

@@ -14,13 +14,19 @@ METHODS, TASKS = f"{PACKAGE}.methods", f"{PACKAGE}.tasks"
 # What each part may import of ours besides itself, from the bottom up.
 ALLOWED: dict[str, set[str]] = {
     "arguments": set(),
+    "card": set(),
     "atomic": set(),
     "machine": set(),
     "parts": {"arguments"},
     "partition": {"parts"},
-    "task": {"arguments", "data", "tasks"},  # make_task lists the folder; nothing at module level
-    "tasks": {"arguments", "data", "losses", "metrics", "reporting", "task"},  # pictures, late
-    "method": {"partition", "task", "methods"},  # load_method lists the folder; nothing at module level
+    "task": {"arguments", "card", "data", "tasks"},  # make_task lists the folder; nothing at module level
+    "tasks": {"arguments", "card", "data", "losses", "metrics", "reporting", "task"},  # pictures, late
+    "method": {
+        "card",
+        "partition",
+        "task",
+        "methods",
+    },  # load_method lists the folder; nothing at module level
     "losses": set(),
     "metrics": set(),
     "networks": set(),
@@ -31,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "rules": {"arguments", "parts", "partition"},
     "sharpness": {"method"},
     "objectives": {"method", "partition", "parts", "losses"},
-    "aggregators": {"method", "partition", "parts", "task"},
+    "aggregators": {"card", "method", "partition", "parts"},
     "methods": {
         "arguments",
         "method",

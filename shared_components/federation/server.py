@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from shared_components.atomic import write_json, write_text
+from shared_components.card import Card, Metric
 from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.checks import RejectedUpdate
@@ -128,15 +129,17 @@ class ServerRunner:
                     )
         return Models(shared, {site: self._of_role(pieces, Role.MIXED) for site, pieces in own.items()})
 
+    def first_metric(self, site: str) -> Metric:
+        """Return the metric that selects a site's best model."""
+        return self._metrics(self.profiles[site].card)[0]
+
+    def _metrics(self, card: Card) -> tuple[Metric, ...]:
+        return make_task(card.kind, self.job.open_bundle().tasks.get(card.kind), classes=card.outputs).metrics
+
     def _tasks(self) -> dict[str, Any]:
         """Return the sites' cards and the metrics of each kind of task, for whoever reads the run."""
-        numbers = self.job.open_bundle().tasks
         cards = {site: self.profiles[site].card for site in self.sites}
-        kinds = {card.kind: card for card in cards.values()}
-        metrics = {
-            kind: make_task(kind, numbers.get(kind), classes=card.outputs).metrics
-            for kind, card in kinds.items()
-        }
+        metrics = {card.kind: self._metrics(card) for card in cards.values()}
         return {
             "cards": {site: card.to_json() for site, card in cards.items()},
             "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in metrics.items()},

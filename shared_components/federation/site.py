@@ -102,7 +102,7 @@ class SiteRunner:
             text = error.args[0] if error.args else repr(error)
             raise SiteRefusal(text if self.name in str(text) else f"site {self.name}: {text}") from error
         reply.header["round"] = message.header["round"]
-        reply.header.setdefault("seconds", {})["total"] = time.perf_counter() - started
+        reply.header.setdefault("seconds", {})["total"] = time.perf_counter() - self._began
         reply.header["memory_mb"] = machine.peak_memory_mb()
         return reply
 

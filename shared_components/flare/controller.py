@@ -129,7 +129,8 @@ class FederationController(Controller):
         recent = self._round_seconds[-5:]
         rounds = self.server.job.rounds
         left = (rounds - self.server.round) * sum(recent) / len(recent) if recent else None
-        logger.info(progress_line(record, rounds=rounds, seconds_left=left))
+        metric = self.server.first_metric(site)
+        logger.info(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
 
     def _exchange(self, ask: Ask, fl_ctx: FLContext, abort_signal: Signal) -> Answers:

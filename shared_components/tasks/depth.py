@@ -30,8 +30,8 @@ METRICS = (
     Metric("delta1", "δ < 1.25", True),
     Metric("delta2", "δ < 1.25²", True),
     Metric("delta3", "δ < 1.25³", True),
-    Metric("rmse_scaled", "RMSE, scaled", False, "mm", digits=2),
-    Metric("abs_rel_scaled", "Abs rel, scaled", False),
+    Metric("rmse_scaled", "scaled RMSE", False, "mm", digits=2),
+    Metric("abs_rel_scaled", "scaled abs rel", False),
 )
 DEFINITIONS = {
     "rmse": "per frame the root of the mean squared error in mm over pixels of known depth, then the mean over frames",

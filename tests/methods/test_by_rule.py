@@ -32,10 +32,10 @@ def context(**known):
 
 
 def test_local_training_sends_no_weights_and_ends_where_each_site_would_alone(federate, tmp_path):  # noqa: F811
-    together = federate(make_job("local"), folder=tmp_path / "a").run().finish()
-    assert all(not pieces for pieces in together.weights().values()) and not together.weights()
-    replies = together.replies()
-    assert all(reply.empty for reply in replies.values())
+    together = federate(make_job("local"), folder=tmp_path / "a").enrol()
+    assert all(reply.empty for reply in together.replies().values())
+    together.run().finish()
+    assert not together.weights()
     alone = federate(make_job("fedavg"), folder=tmp_path / "b", names=["site-1"]).run().finish()
     files = [f.server.folder / "site-1" / "model.safetensors" for f in (together, alone)]
     ours, theirs = map(load_file, files)
@@ -129,7 +129,7 @@ def test_mu_zero_trains_fedavgs_bits_and_mu_holds_sites_back(federate, tmp_path)
         federation = federate(job, folder=tmp_path / f"{method}{arguments}")
         federation.enrol()
         before = federation.server.models.shared
-        replies = federation.round()
+        replies = federation.replies()
         return replies["site-1"].pieces, before
 
     plain, before = change("fedavg")

@@ -89,8 +89,8 @@ def test_two_tasks_and_three_sites_in_a_federation(scenes, tmp_path):  # noqa: F
     federation.enrol()
     start = federation.server.models
     assert all(torch.equal(v, start.mixed["c"][n]) for n, v in start.mixed["a"].items())
-    replies = federation.round()
-    federation.server.finish_round(replies, {})
+    replies = federation.replies()
+    federation.send(replies)
     after = federation.server.models.mixed
     for name, value in after["a"].items():
         assert torch.equal(value, after["c"][name])
