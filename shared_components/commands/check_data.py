@@ -9,7 +9,7 @@ from pathlib import Path
 from shared_components.data.check import Problem, check_site
 from shared_components.data.readers import find_reader
 from shared_components.data.sites import Asks, Site, SiteError, load_site, samples
-from shared_components.data.synthetic.schedule import TARGETS
+from shared_components.task import make_task
 
 HELP = "read every file of the sites and list what must be put right"
 
@@ -45,10 +45,10 @@ def _check(path: Path, clip: Asks, *, full: bool) -> bool:
     """Print one site's table; return whether it must not start."""
     try:
         site = load_site(path)
-    except SiteError as error:
+        asks = replace(clip, targets=_targets(site))
+    except (SiteError, ValueError) as error:
         print(f"site {path.parent.name}: {error}\n")
         return True
-    asks = replace(clip, targets=TARGETS.get(site.task, find_reader(site.dataset).TARGETS))
     problems = check_site(site, asks, full=full)
     print(f"{site.name}: {site.dataset}, {', '.join(site.classes or asks.targets) or 'images only'}")
     print(f"  {'split':<12}{'videos':>8}{'frames':>8}{'problems':>10}{'set aside':>11}")
@@ -58,6 +58,20 @@ def _check(path: Path, clip: Asks, *, full: bool) -> bool:
         print(f"  {problem}")
     print()
     return not all(problem.quarantined for problem in problems)
+
+
+def _targets(site: Site) -> tuple[str, ...]:
+    """Return what the site's task learns from; without a task, what the dataset has.
+
+    Raises:
+        ValueError: There is no such task.
+    """
+    if not site.task:
+        return find_reader(site.dataset).TARGETS
+    try:
+        return make_task(site.task, classes=site.classes).asks.targets
+    except ValueError as error:
+        raise ValueError(f"{site.path}: {error}") from error
 
 
 def _row(site: Site, split: str, asks: Asks, problems: list[Problem]) -> str:

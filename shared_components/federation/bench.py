@@ -18,7 +18,7 @@ from shared_components.data.sites import Sample, Site
 from shared_components.federation.messages import Job
 from shared_components.method import Method, State, load_method
 from shared_components.partition import Partition, partition_network
-from shared_components.parts import freeze
+from shared_components.parts import by_learning_rate, freeze
 from shared_components.task import Scores, Task, checkpoint_notes, choose_task
 
 
@@ -89,5 +89,6 @@ def build_bench(job: Job, site: Site, *, encoder_weights: Path | None = None) ->
     if encoder_weights:
         load_encoder(network, encoder_weights)
     freeze(network, bundle.training.fixed)
+    by_learning_rate(network, bundle.training.learning_rates)  # a part that does not exist is refused now
     network.to(machine.device())
     return Workbench(site, bundle, task, method, network, partition_network(network, method.rule))

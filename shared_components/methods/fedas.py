@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shared_components.aggregators.fisher import GROUP, FisherMean, fisher_trace
-from shared_components.arguments import between
+from shared_components.arguments import between, require_list
 from shared_components.losses import shrink_label
 from shared_components.method import (
     Batch,
@@ -50,6 +50,7 @@ def build(
     """
     between("fedas", "alignment_rate", alignment_rate, 0)
     between("fedas", "largest_weight", largest_weight, 0, 1, ends="(]")
+    require_list(personal, "fedas: personal")
     if chosen := sorted(set(personal) & set(ALIGNED)):
         raise ValueError(
             f"fedas: personal names {chosen[0]}, whose features are aligned; it must be shared with all sites"

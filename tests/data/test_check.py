@@ -152,6 +152,13 @@ def test_a_misspelt_key_is_reported_by_the_command(make_site, capsys):
     assert f"{path}: unknown key 'datset'; did you mean 'dataset'?" in capsys.readouterr().out
 
 
+def test_a_task_that_does_not_exist_is_reported_by_the_command(make_site, capsys):
+    path = make_site("endovis2017")
+    path.write_text(path.read_text() + "task: dephts\n")
+    assert run(path) == 1
+    assert "task 'dephts' does not exist; there are depth, " in capsys.readouterr().out
+
+
 def test_the_command_reads_a_folder_of_sites(make_site, tmp_path, capsys):
     make_site()
     for name in ("site-1", "site-2"):

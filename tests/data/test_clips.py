@@ -13,8 +13,9 @@ import torch
 from shared_components.commands import check_data
 from shared_components.data import dataset as dataset_module
 from shared_components.data.check import check_site, readable_samples
-from shared_components.data.dataset import SampleDataset, batches, once, style_statistics
+from shared_components.data.dataset import SampleDataset, batches, once
 from shared_components.data.files import whole_steps
+from shared_components.data.profile_items import style_statistics
 from shared_components.data.readers import find_reader, sar_rarp50
 from shared_components.data.sites import Asks, Site, SiteError, load_site, read_sample, samples
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.data.dataset import SampleDataset, batches, style_statistics
+from shared_components.data.dataset import SampleDataset, batches
+from shared_components.data.profile_items import style_statistics
 from shared_components.data.sites import SiteError, load_site, samples
 
 STREAM = """
