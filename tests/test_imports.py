@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "losses": set(),
     "metrics": set(),
     "networks": set(),
+    "two_paths": set(),
     "data": set(),
     "bundle_config": set(),
     "bundle_files": {"bundle_config"},
@@ -48,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
         "objectives",
         "aggregators",
         "losses",
+        "two_paths",
     },
 }
 # The only parts that may import these.

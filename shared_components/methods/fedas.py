@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,8 +30,7 @@ from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Rule, TensorRule, cut, paste
 from shared_components.parts import inside, resolve, shared_paths, trained_parameters
 from shared_components.rules import HEAD, modules
-
-TwoPaths = Any  # a network with encode and decoder_global: `networks.pvt_fpn.PvtFpn`
+from shared_components.two_paths import split_features
 
 BASE = "base/"  # in the memory: the base as this site trained it last
 ALIGNED = ("encoder", "decoder_global")  # what the features come from
@@ -122,7 +120,7 @@ class Alignment:
 
     def _align(self, work: LocalWork, old: Pieces) -> Losses:
         """One pass of SGD over the training frames; dropout is off. What is fixed needs none."""
-        network: TwoPaths = work.network
+        network = work.network
         aligned = _aligned(network)
         base = [p for name, p in trained_parameters(network).items() if inside(name, aligned)]
         if not base:
@@ -143,14 +141,14 @@ class Alignment:
         return {"alignment": sum(losses) / len(losses)}
 
 
-def features(network: TwoPaths, image: Tensor) -> Tensor:
+def features(network: nn.Module, image: Tensor) -> Tensor:
     """Return what the shared decoder gives to its classifier: (B, 128, H/4, W/4)."""
-    shared, _ = network.encode(image)
-    return network.decoder_global(shared)
+    split = split_features(network, "fedas")
+    return split.decoder_global(split.encode(image)[0])
 
 
 @torch.no_grad()
-def class_prototypes(network: TwoPaths, batches: Iterable[Batch]) -> dict[int, Tensor]:
+def class_prototypes(network: nn.Module, batches: Iterable[Batch]) -> dict[int, Tensor]:
     """Return the mean feature vector of the pixels of each class that occurs."""
     sums: dict[int, Tensor] = {}
     counts: dict[int, int] = {}

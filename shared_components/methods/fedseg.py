@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from shared_components.aggregators.mean import WeightedMean, in_site_order
 from shared_components.arguments import between
@@ -32,8 +31,7 @@ from shared_components.method import (
 )
 from shared_components.objectives import as_received
 from shared_components.partition import Partition, Pieces, Role, everything
-
-TwoPaths = Any  # a network with forward_features: `networks.pvt_fpn.PvtFpn`
+from shared_components.two_paths import two_paths
 
 PROTOTYPES = "prototypes"
 BACKGROUND = 0  # the class of every class map that holds what a site has not labelled
@@ -172,11 +170,11 @@ class BackgroundAndContrast:
     weight: float
     anchors: int
 
-    def __call__(self, network: TwoPaths, batch: Batch, context: Context) -> list[Term]:
+    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         image, label = batch["image"], batch["label"]
         if PROTOTYPES not in context.broadcast or self.weight == 0:
             return [Term("segmentation", background_cross_entropy(network(image), label))]
-        logits, features = network.forward_features(image)
+        logits, features = two_paths(network, "fedseg").forward_features(image)
         pixels, labels = flat_pixels(features, label)
         prototypes, classes = (value.to(pixels.device) for value in gathered(context.broadcast[PROTOTYPES]))
         chosen = balanced_anchors(labels, classes, self.anchors, context.generator)
@@ -200,10 +198,10 @@ def flat_pixels(features: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def measure_prototypes(
-    network: TwoPaths, batches: Iterable[Batch], context: Context, partition: Partition
+    network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition
 ) -> Extras:
     """Return each class's mean feature under the model that was received, and which classes the frames show."""
-    received: TwoPaths = as_received(network, context, partition)
+    received = two_paths(as_received(network, context, partition), "fedseg")
     sums, counts = torch.zeros(0), torch.zeros(0)
     for batch in batches:
         with torch.no_grad():

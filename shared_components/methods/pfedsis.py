@@ -35,8 +35,7 @@ from shared_components.method import (
 )
 from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Slice, TensorRule, cut
-
-TwoPaths = Any  # a network with encode, decode, forward_parts and forward_global: `networks.pvt_fpn.PvtFpn`
+from shared_components.two_paths import TwoPaths, two_paths
 
 PLACES = {  # what may be personal, and how the names of its tensors begin and go on
     "decoder": ("decoder_personal.", "."),
@@ -88,12 +87,10 @@ def build(
     between("pfedsis", "cross_style_share", cross_style_share, 0, 1, ends="(]")
     between("pfedsis", "hypernetwork_rate", hypernetwork_rate, 0)
     between("pfedsis", "seed", seed, 0, hn.LARGEST_SEED, whole=True)
-    released = mode == "as_released"
+    released, own = mode == "as_released", Role.MIXED if ape else Role.LOCAL
     return Method(
         name="pfedsis",
-        rule=Disentanglement(
-            tuple(personal), head_aligned=head_aligned, role=Role.MIXED if ape else Role.LOCAL
-        ),
+        rule=Disentanglement(tuple(personal), head_aligned=head_aligned, role=own),
         objective=Objective(ape=ape, sge=sge, released=released, share=cross_style_share),
         kinds=("segmentation",),
         aggregator=PersonalisedAggregator(
@@ -201,14 +198,15 @@ class Objective:
     released: bool
     share: float
 
-    def __call__(self, network: TwoPaths, batch: Batch, context: Context) -> list[Term]:
+    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         if not (self.ape or self.sge):
             return task_objective(network, batch, context)
+        paths = two_paths(network, "pfedsis")
         if self.released:
-            return self._released(network, batch, context)
+            return self._released(paths, batch, context)
         image, label = batch["image"], batch["label"]
-        shared, own = ([Seam.cut(half) for half in halves] for halves in network.encode(image))
-        parts = network.decode([seam.twin for seam in shared], [seam.twin for seam in own])
+        shared, own = ([Seam.cut(half) for half in halves] for halves in paths.encode(image))
+        parts = paths.decode([seam.twin for seam in shared], [seam.twin for seam in own])
         terms = [Term("segmentation", context.task.loss(parts["pred"], batch), seams=(*shared, *own))]
         if self.ape:  # Eq. (5)
             terms.append(
@@ -217,7 +215,7 @@ class Objective:
         if self.sge:
             count = max(1, round(self.share * len(image)))
             styled = _cross_style(image[:count], context)  # Eqs. (10), (11)
-            logits = network.forward_global(styled)
+            logits = paths.forward_global(styled)
             terms.append(
                 Term("consistency", consistency_loss(logits, label[:count]), Role.GLOBAL)
             )  # Eq. (12)
@@ -260,19 +258,19 @@ class Sensitivity:
     released: bool
 
     def __call__(
-        self, network: TwoPaths, batches: Iterable[Batch], context: Context, partition: Partition
+        self, network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition
     ) -> Extras:
-        parameters = dict(network.named_parameters())
+        paths, parameters = two_paths(network, "pfedsis"), dict(network.named_parameters())
         tensors = list(dict.fromkeys(p.tensor for p in partition.with_roles(Role.GLOBAL).values()))
         totals = {name: torch.zeros_like(parameters[name]) for name in tensors if name in parameters}
         was_training, count = network.training, 0
         network.eval()
         for image in self._images(batches):
-            energy = network.forward_global(image).square().mean()
+            energy = paths.forward_global(image).square().mean()
             if self.released:  # where MixStyle does not strike, the same images count twice
                 strikes = bool(torch.rand((), generator=context.generator) < 0.5)
                 other = _cross_style(image, context) if strikes else image
-                energy = energy + network.forward_global(other).square().mean()
+                energy = energy + paths.forward_global(other).square().mean()
             gradients = torch.autograd.grad(energy, [parameters[n] for n in totals], allow_unused=True)
             for name, gradient in zip(totals, gradients, strict=True):
                 if gradient is not None:
