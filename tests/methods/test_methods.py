@@ -8,8 +8,8 @@ import torch
 
 from shared_components.bundle_config import build_network, bundle_for, load_bundle
 from shared_components.method import Context, Models, Profile, Update, load_method, method_names
-from shared_components.partition import Role, cut, partition_network
-from shared_components.two_paths import split_features, two_paths
+from shared_components.methods import fedas, fedseg
+from shared_components.partition import Partition, Role, cut, partition_network
 
 from .toys import SEGMENTATION, card
 
@@ -205,12 +205,17 @@ def test_an_unknown_method_or_argument_is_named():
         load_method("fedavg", momentun=0.9)
 
 
-@pytest.mark.parametrize("name", ["fedas", "fedseg", "pfedsis"])
-def test_a_network_without_two_paths_is_refused_by_name(name):
-    """FedSeg asks for its features from the second round on."""
-    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1))
-    with pytest.raises(
-        ValueError, match=r"needs a network with a shared and a personal path.*Sequential has none"
-    ):
-        check = two_paths if name != "fedas" else split_features
-        check(network, name)
+ONE_PATH = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1))
+
+
+@pytest.mark.parametrize(
+    "name, ask",
+    [
+        ("pfedsis", lambda: load_method("pfedsis").objective(ONE_PATH, make_batch(), make_context())),
+        ("fedas", lambda: fedas.features(ONE_PATH, make_batch()["image"])),
+        ("fedseg", lambda: fedseg.measure_prototypes(ONE_PATH, [], make_context(), Partition(()))),
+    ],
+)
+def test_a_network_without_two_paths_is_refused_by_name(name, ask):
+    with pytest.raises(ValueError, match=f"{name} needs a network with a shared .* Sequential has none"):
+        ask()
