@@ -6,10 +6,10 @@ CORES := $(shell nproc 2>/dev/null || echo 2)
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test check format bench clean
+.PHONY: help install demo test check format bench bench-before clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 install: $(BIN)/.installed  ## make a virtual environment in $(VENV) and install everything
 
@@ -50,6 +50,9 @@ format: install  ## format and fix what can be fixed
 
 bench: install  ## print the performance ratios of README's table
 	$(BIN)/python -m tests.benchmarks
+
+bench-before: install  ## a round's time beside another checkout's: make bench-before BEFORE=/path/to/it
+	$(BIN)/python -m tests.benchmarks.before $(BEFORE)
 
 clean:  ## remove the virtual environment and the demo's output
 	rm -rf $(VENV) $(OUT)
