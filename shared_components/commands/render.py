@@ -9,7 +9,7 @@ from shared_components.data.synthetic.looks import LOOKS, SITE_LOOKS
 from shared_components.data.synthetic.plan import SitePlan, plan_sites
 from shared_components.data.synthetic.preview import DEPTH_RANGE, write_contact_sheet
 from shared_components.data.synthetic.scene import SceneFrame
-from shared_components.data.synthetic.schedule import TARGETS, schedule
+from shared_components.data.synthetic.schedule import TARGETS, Schedule, schedule
 from shared_components.data.synthetic.site import SPLITS, remove_sites, video_seed, write_site
 
 HELP = "render synthetic surgical sites in the layouts of public data sets"
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         tasks=args.tasks.split(","),
     )
     for site in sites:  # refuse before minutes of rendering
-        schedule(site.layout, clip=args.clip, interval=args.interval)
+        _schedule(args, site)
     for site in sites:
         path = write_site(
             site.folder,
@@ -76,6 +76,11 @@ def run(args: argparse.Namespace) -> int:
         write_contact_sheet(args.preview, _preview(args, sites))
         print(f"{args.preview}: contact sheet")
     return 0
+
+
+def _schedule(args: argparse.Namespace, site: SitePlan) -> Schedule:
+    labels = bool(TARGETS[site.task])
+    return schedule(site.layout, clip=args.clip, interval=args.interval, labels=labels)
 
 
 def _videos(text: str) -> dict[str, int]:
@@ -105,7 +110,7 @@ def _preview(args: argparse.Namespace, sites: list[SitePlan]) -> dict[str, tuple
     size = {"frames": args.frames, "height": args.height, "width": args.width}
     rows = {}
     for site in sites:
-        plan = schedule(site.layout, clip=args.clip, interval=args.interval)
+        plan = _schedule(args, site)
         video = plan.render(site.look, video_seed(site.seed, 1), **size)
         listed = islice(video, 0, None, plan.every)
         title = f"{site.folder.name}: {site.look}, {site.layout}, {site.task}"

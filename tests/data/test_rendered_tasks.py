@@ -105,6 +105,17 @@ def test_endovis_clips_are_a_denser_video_with_all_of_its_labels(tmp_path):
     np.testing.assert_array_equal(read_sample(listed[3]).targets["label"], scene[3].parts)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_without_labels_every_image_has_the_clip_that_it_is_a_sample_of(layout, tmp_path):
+    path = site_of(tmp_path / "site", layout, "reconstruction", clip=3, interval=0.2)
+    site, asks = load_site(path), Asks((), frames=3, interval=0.2)
+
+    assert check_site(site, asks) == []
+    step = round(0.2 * site.rate)
+    shown = [numbers(sample) for sample in samples(site, "train", asks)]
+    assert shown == [[max(i - back, 0) * step for back in (2, 1, 0)] for i in range(4)]
+
+
 def test_endovis_gives_clips_at_its_own_rate_without_any_change(tmp_path):
     assert schedule("endovis2017", clip=4, interval=0.5) == schedule("endovis2017")
 

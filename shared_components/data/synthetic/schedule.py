@@ -2,7 +2,8 @@
 
 Without clips every rendered frame is labelled. With clips of N frames the same video is rendered more densely, so
 that each labelled frame is as before, and the N - 1 images before it are written without labels, at the real
-interval. A layout that cannot hold images without labels gets the denser video with all of its labels.
+interval. A layout that cannot hold images without labels gets the denser video with all of its labels. Where no frame
+has a label, every image is a sample: then they are all one interval apart.
 """
 
 from __future__ import annotations
@@ -56,12 +57,13 @@ class Schedule:
                 return
 
 
-def schedule(layout: str, *, clip: int = 1, interval: float = 0.0) -> Schedule:
+def schedule(layout: str, *, clip: int = 1, interval: float = 0.0, labels: bool = True) -> Schedule:
     """Plan the frames of a layout's videos.
 
     Args:
         clip: frames of the clips that the site is to give; 1: single frames.
         interval: seconds between the frames of a clip.
+        labels: whether listed frames have labels.
 
     Raises:
         ValueError: the clip or its interval cannot be.
@@ -80,7 +82,7 @@ def schedule(layout: str, *, clip: int = 1, interval: float = 0.0) -> Schedule:
             f"frames {interval:g} s apart are no whole number of {layout}'s frames, of which a second has "
             f"{style.numbers:g}; give another interval"
         )
-    return _denser(style, plain.step, step, clip)
+    return _denser(style, plain.step, step, clip) if labels else Schedule(1 / interval, style.numbers, step)
 
 
 def _denser(style: Layout, listed: int, step: int, clip: int) -> Schedule:

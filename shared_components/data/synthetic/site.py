@@ -25,7 +25,7 @@ from shared_components.data.synthetic.looks import look_named
 from shared_components.data.synthetic.motion import PHASES
 from shared_components.data.synthetic.plan import layouts_for
 from shared_components.data.synthetic.scene import SceneFrame
-from shared_components.data.synthetic.schedule import TARGETS, schedule
+from shared_components.data.synthetic.schedule import TARGETS, Schedule, schedule
 
 MARK = "render.json"
 SPLITS = ("train", "validation", "test")
@@ -46,6 +46,11 @@ class Recipe:
     task: str
     clip: int
     interval: float
+
+    def plan(self) -> Schedule:
+        """Which frames of its videos are rendered; ValueError where its clips cannot be."""
+        labels = bool(TARGETS[self.task])
+        return schedule(self.layout, clip=self.clip, interval=self.interval, labels=labels)
 
 
 def video_seed(seed: int, number: int) -> int:
@@ -130,7 +135,7 @@ def _check(recipe: Recipe) -> None:
         raise ValueError(
             f"layout {recipe.layout!r} cannot hold {recipe.task}; layouts for it: {', '.join(fitting)}"
         )
-    schedule(recipe.layout, clip=recipe.clip, interval=recipe.interval)
+    recipe.plan()
     _check_videos(recipe.videos, recipe.frames_per_video)
 
 
@@ -157,7 +162,7 @@ def _check_free(out: Path) -> None:
 def _write_videos(part: Path, recipe: Recipe) -> dict[str, list[str]]:
     """Write every video; return the names of the videos per split."""
     style, number = LAYOUTS[recipe.layout], 0
-    plan = schedule(recipe.layout, clip=recipe.clip, interval=recipe.interval)
+    plan = recipe.plan()
     names: dict[str, list[str]] = {}
     frames, size = recipe.frames_per_video, {"height": recipe.height, "width": recipe.width}
     (part / recipe.layout).mkdir(parents=True)
@@ -200,7 +205,7 @@ def _describe(part: Path, recipe: Recipe, names: Mapping[str, list[str]]) -> Non
     facts: dict[str, Any] = {"dataset": recipe.layout, "root": recipe.layout, "split": dict(names)}
     if recipe.task != "segmentation":
         facts["task"] = recipe.task
-    numbers = schedule(recipe.layout, clip=recipe.clip, interval=recipe.interval).numbers
+    numbers = recipe.plan().numbers
     if numbers != LAYOUTS[recipe.layout].numbers:
         facts["rate"] = numbers
     facts |= {"text": f"synthetic: {look_named(recipe.look).text}", "publish": list(PUBLISH)}
