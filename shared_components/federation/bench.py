@@ -16,7 +16,7 @@ from shared_components.checkpoints import load_encoder, save_weights
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site
 from shared_components.federation.messages import Job
-from shared_components.method import Method, State, load_method
+from shared_components.method import Method, State, check_network, load_method
 from shared_components.partition import Partition, partition_network
 from shared_components.parts import by_learning_rate, freeze
 from shared_components.task import Scores, Task, checkpoint_notes, choose_task
@@ -86,6 +86,7 @@ def build_bench(job: Job, site: Site, *, encoder_weights: Path | None = None) ->
     # one seed for all sites: where nothing is sent (LOCAL pieces), sites still start from one model
     torch.manual_seed(bundle.training.seed)
     network = build_network(bundle.network, out_channels=task.channels)
+    check_network(network, method, task)
     if encoder_weights:
         load_encoder(network, encoder_weights)
     freeze(network, bundle.training.fixed)

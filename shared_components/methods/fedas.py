@@ -58,6 +58,7 @@ def build(
         rule=head(personal),
         objective=task_objective,
         kinds=("segmentation",),
+        needs=("encode", "decoder_global"),
         aggregator=FisherMean(largest_weight),
         local_update=Alignment(alignment_rate),
         measure=measure_fisher,

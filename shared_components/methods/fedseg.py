@@ -65,6 +65,7 @@ def build(
         rule=everything(Role.GLOBAL),
         objective=BackgroundAndContrast(temperature, weight, anchors),
         kinds=("segmentation",),
+        needs=("forward_features",),
         aggregator=WithPrototypes(),
         measure=measure_prototypes,
         measure_images=prototype_images,

@@ -1,0 +1,91 @@
+"""A network of a few thousand parameters, to try things out with: pictures and clips, in milliseconds on a CPU.
+
+It learns next to nothing. A bundle that names it runs through a whole federation in seconds.
+"""
+
+from functools import partial
+from typing import Final
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Tiny(nn.Module):
+    """Two convolutions down, one across, one up; 5,476 parameters for four channels.
+
+    Of a clip the last frame is predicted; what comes before is averaged over time, feature by feature. A picture
+    alone is its own past, as in a clip that repeats it.
+
+    Args:
+        out_channels: of the last layer, such as the number of classes, background included.
+        width: channels of the features, a multiple of 4.
+        dropout: probability of zeroing a channel of the merged features.
+    """
+
+    stride: Final = 4  # pixels per cell of the feature map, each way
+    takes_clips: Final = True
+
+    def __init__(self, *, out_channels: int = 4, width: int = 16, dropout: float = 0.1) -> None:
+        super().__init__()
+        self._remade = partial(Tiny, width=width, dropout=dropout)
+        self.encoder = nn.Sequential(
+            nn.Conv2d(3, width, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+        )
+        self.past = nn.Conv2d(width, width, 1)
+        self.decoder = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            nn.GroupNorm(4, width),
+            nn.ReLU(),
+            nn.Dropout2d(dropout),
+        )
+        self.head = nn.Conv2d(width, out_channels, 1)
+        self.parts = {
+            "encoder": ("encoder",),
+            "decoder": ("past", "decoder"),
+            "head": ("head",),
+            "top": ("decoder", "head"),
+        }
+
+    def with_classes(self, out_channels: int) -> "Tiny":
+        """Return a fresh, newly initialised network that differs in the channels of its last layer alone."""
+        return self._remade(out_channels=out_channels)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Predict the current frame.
+
+        Args:
+            image: (B, 3, H, W) in [0, 1], or clips (B, T, 3, H, W), the current frame last; H and W multiples of 4.
+
+        Returns:
+            (B, out_channels, H, W).
+
+        Raises:
+            ValueError: The size is none of these.
+        """
+        if image.dim() not in (4, 5) or image.shape[-3] != 3 or image.shape[-1] % 4 or image.shape[-2] % 4:
+            raise ValueError(
+                f"Tiny takes images (B, 3, H, W) or clips (B, T, 3, H, W), height and width multiples of "
+                f"{self.stride}, and got {list(image.shape)}"
+            )
+        current, past = self._features(image)
+        return F.interpolate(
+            self.head(self.decoder(current + self.past(past))),
+            scale_factor=4.0,
+            mode="bilinear",
+            align_corners=False,
+        )
+
+    def _features(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features (B, C, H/4, W/4) of the current frame and the mean of those before it."""
+        if image.dim() == 4:
+            features = self.encoder(image)
+            return features, features
+        B, T, C, H, W = image.shape
+        features = self.encoder(image.reshape(B * T, C, H, W))
+        frames = features.reshape(B, T, features.shape[1], features.shape[2], features.shape[3])
+        return frames[:, -1], frames[:, :-1].mean(1) if T > 1 else frames[:, -1]
