@@ -173,7 +173,7 @@ def last_frame(item: Item) -> Array:
 
 
 def checkpoint_notes(bundle: str, method: str, task: Task, *, size: tuple[int, int]) -> dict[str, str]:
-    """Return what a checkpoint's header says of its origin, its task and its input size (height, width)."""
+    """Return what a checkpoint's header says of its origin, its task and its input: size (height, width) and clips."""
     card = task.card
     notes = {
         "bundle": bundle,
@@ -182,6 +182,8 @@ def checkpoint_notes(bundle: str, method: str, task: Task, *, size: tuple[int, i
         "outputs": ",".join(card.outputs),
         "height": str(size[0]),
         "width": str(size[1]),
+        "frames": str(task.asks.frames),
+        "interval": str(task.asks.interval),
     }
     return notes | ({"classes": notes["outputs"]} if card.kind == "segmentation" else {})
 

@@ -7,7 +7,7 @@ pieces are GLOBAL every participant holds the model anyway, and no consent is ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -22,8 +22,15 @@ from shared_components.partition import Partition, Pieces, Role
 GROUP = "model"  # of a reply at the finish, and the item of `publish` that allows it
 
 
-def write_outsiders(folder: Path, models: Mapping[Card, State], notes: Mapping[str, str]) -> dict[str, str]:
+def write_outsiders(
+    folder: Path, models: Mapping[Card, State], notes: Callable[[Card], Mapping[str, str]]
+) -> dict[str, str]:
     """Write ``model.safetensors``, or one ``model-<kind>.safetensors`` per task where there are several.
+
+    Args:
+        folder: Where to.
+        models: By task.
+        notes: What each task's header says.
 
     Returns:
         The files' names by the card as text.
@@ -33,10 +40,7 @@ def write_outsiders(folder: Path, models: Mapping[Card, State], notes: Mapping[s
         name = "model" if len(models) == 1 else f"model-{card.kind}"
         if f"{name}.safetensors" in written.values():  # two class maps of one kind
             name = f"{name}-{number + 1}"
-        own = {**notes, "task": card.kind, "outputs": ",".join(card.outputs), "site": "server"}
-        if card.kind == "segmentation":
-            own["classes"] = own["outputs"]
-        save_weights(folder / f"{name}.safetensors", state, own)
+        save_weights(folder / f"{name}.safetensors", state, {**notes(card), "site": "server"})
         written[str(card)] = f"{name}.safetensors"
     return written
 

@@ -27,7 +27,7 @@ from shared_components.federation.runs import describe, point_latest_to
 from shared_components.federation.store import RoundFiles, groups_of, named_groups
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
 from shared_components.partition import Partition, Pieces, Role
-from shared_components.task import make_task
+from shared_components.task import Task, checkpoint_notes, make_task
 
 logger = logging.getLogger(__name__)
 
@@ -131,19 +131,19 @@ class ServerRunner:
 
     def first_metric(self, site: str) -> Metric:
         """Return the metric that selects a site's best model."""
-        return self._metrics(self.profiles[site].card)[0]
-
-    def _metrics(self, card: Card) -> tuple[Metric, ...]:
-        return make_task(card.kind, self.job.open_bundle().tasks.get(card.kind), classes=card.outputs).metrics
+        return self._task(self.profiles[site].card).metrics[0]
 
     def _tasks(self) -> dict[str, Any]:
         """Return the sites' cards and the metrics of each kind of task, for whoever reads the run."""
         cards = {site: self.profiles[site].card for site in self.sites}
-        metrics = {card.kind: self._metrics(card) for card in cards.values()}
+        metrics = {card.kind: self._task(card).metrics for card in cards.values()}
         return {
             "cards": {site: card.to_json() for site, card in cards.items()},
             "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in metrics.items()},
         }
+
+    def _task(self, card: Card) -> Task:
+        return make_task(card.kind, self.job.open_bundle().tasks.get(card.kind), classes=card.outputs)
 
     # ---- rounds
 
@@ -274,17 +274,17 @@ class ServerRunner:
         finish = self.method.finish
         models = finish(self.state, self.models) if finish else self.models
         found = outsider.outsiders(self.method, self.partition, models, profiles, given)
-        settings = self.job.open_bundle().training
-        notes = {
-            "bundle": self.job.bundle,
-            "method": self.job.method,
-            "round": str(self.round),
-            "height": str(settings.height),
-            "width": str(settings.width),
-        }
-        files = outsider.write_outsiders(self.folder / "server", found, notes)
+        files = outsider.write_outsiders(self.folder / "server", found, self._notes)
         self.records.append({"kind": "outsider", "files": files, "sites": site_order(given)})
         self._write_records()
+
+    def _notes(self, card: Card) -> dict[str, str]:
+        """Return what the header of an outsider's model says."""
+        bundle = self.job.open_bundle()
+        size = bundle.training.height, bundle.training.width
+        task = self._task(card)
+        notes = checkpoint_notes(self.job.bundle, self.job.method, task, size=size)
+        return notes | {"round": str(self.round)}
 
     def _take_model(self, site: str, reply: Message, given: dict[str, Pieces]) -> None:
         card = self.profiles[site].card

@@ -1,10 +1,13 @@
-"""Three tiny synthetic sites and a federation that runs in this process."""
+"""Three tiny synthetic sites, a tiny network, and a federation that runs in this process."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from shared_components import bundle_config
 from shared_components.bundle_config import bundle_for
+from shared_components.bundle_files.make import write_bundle
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError, Job, SiteRefusal
@@ -14,6 +17,32 @@ from shared_components.method import site_order
 
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
 VIDEOS = {"train": 1, "validation": 1, "test": 1}
+
+
+TOY = """\
+title: A toy
+network_def: |
+  _target_: shared_components.networks.tiny.Tiny
+  out_channels: 4
+tasks: |
+  segmentation: {}
+  depth: {}
+  reconstruction: {patch: 8}
+training: {height: 32, width: 64, batch_size: 2, iterations: 2, rounds: 2, learning_rate: 1.0e-3}
+metadata: {name: Toy, task: to be small, description: A network for tests., references: []}
+"""
+
+
+@pytest.fixture
+def toy_bundle(tmp_path, monkeypatch):
+    """Let there be one bundle, `toy`, whose network is `networks.tiny.Tiny`; return the folder of bundles."""
+    shutil.copy(Path(__file__).parents[2] / "LICENSE", tmp_path)
+    folder = tmp_path / "bundles"
+    folder.mkdir()
+    (folder / "toy.yaml").write_text(TOY)
+    write_bundle("toy", folder)
+    monkeypatch.setattr(bundle_config, "bundles_folder", lambda: folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

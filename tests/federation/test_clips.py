@@ -1,0 +1,197 @@
+"""Clips of four frames, 0.2 s apart, through whole federations of a network that takes them."""
+
+import json
+
+import pytest
+import torch
+import yaml
+
+from shared_components import evaluation
+from shared_components.checkpoints import load_metadata
+from shared_components.comparison.run import _costs
+from shared_components.data.sites import samples
+from shared_components.data.synthetic.plan import plan_sites
+from shared_components.data.synthetic.site import write_site
+from shared_components.federation.bench import build_bench
+from shared_components.federation.messages import FederationError
+from shared_components.networks.tiny import Tiny
+from shared_components.reporting.report import build_report
+
+from .conftest import VIDEOS, Federation, make_job
+
+CLIP = {"frames": 4, "interval": 0.2}
+KINDS = ("segmentation", "depth", "reconstruction")
+pytestmark = pytest.mark.usefixtures("toy_bundle")
+
+
+@pytest.fixture(scope="session")
+def clips(tmp_path_factory):
+    """Return by kind of task the site.yaml files of two sites whose videos have frames before the labelled ones."""
+
+    def render(kind):
+        out = tmp_path_factory.mktemp(kind)
+        layout = "scared" if kind == "depth" else "sar_rarp50"
+        plans = plan_sites(out, sites=2, tasks=[kind], layout=layout)
+        return [
+            write_site(
+                plan.folder, look=plan.look, seed=plan.seed, layout=plan.layout, task=plan.task, clip=4, interval=0.2,
+                videos=VIDEOS, frames_per_video=3, height=64, width=96,
+            )
+            for plan in plans
+        ]  # fmt: skip
+
+    return {kind: render(kind) for kind in KINDS}
+
+
+@pytest.fixture
+def federate(tmp_path, clips):
+    """Return a function that makes a federation of two sites on clips."""
+
+    def make(method="fedavg", kind="segmentation", *, sites=None, folder="runs", resume=False, **changes):
+        job = clip_job(method, kind, **changes)
+        return Federation(job, tmp_path / folder, sites or clips[kind], ("a", "b"), resume=resume)
+
+    return make
+
+
+def clip_job(method="fedavg", kind="segmentation", **changes):
+    return make_job(method, **({"bundle": "toy", "tasks": {kind: CLIP}, "training": {}} | changes))
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Return the shapes of what networks are shown."""
+    shapes, forward = [], Tiny.forward
+
+    def watched(self, image):
+        shapes.append(tuple(image.shape))
+        return forward(self, image)
+
+    monkeypatch.setattr(Tiny, "forward", watched)
+    return shapes
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+def rewritten(path, folder, **changes):
+    """Copy a site.yaml with other values; its data stay where they are."""
+    config = yaml.safe_load(path.read_text())
+    config |= {"root": str(path.parent / config["root"])} | changes
+    folder.mkdir(parents=True)
+    (folder / "site.yaml").write_text(yaml.safe_dump(config))
+    return folder / "site.yaml"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_round_trains_validates_and_finishes_on_clips(federate, seen, kind):
+    federation = federate(kind=kind, rounds=1).run()
+    assert {shape[1:] for shape in seen} == {(4, 3, 32, 64)}
+    folder = federation.finish().server.folder
+    assert {shape[1:] for shape in seen} == {(4, 3, 32, 64)}
+    info = json.loads((folder / "run.json").read_text())
+    assert [card["frames"] for card in info["cards"].values()] == [4, 4]
+    final = json.loads((folder / "a" / "final.json").read_text())
+    first = info["metrics"][kind][0]["name"]
+    assert final[first]["mean"] >= 0
+    assert len(list((folder / "a" / "overlays").glob("*.png"))) == 3
+    assert load_metadata(folder / "a" / "model.safetensors")["frames"] == "4"
+    assert load_metadata(folder / "server" / "model.safetensors")["frames"] == "4"
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedper"])
+def test_a_run_on_clips_goes_on_bit_equal_after_a_kill(federate, method):
+    straight = federate(method, folder="straight").run()
+    federate(method, folder="killed").run(until=1).replies(["b"])
+    again = federate(method, folder="killed", resume=True)
+    assert again.resumed and again.server.round == 1
+    assert same(straight.weights(), again.run().weights())
+    first, second = (f.finish().server.folder / "a" / "final.json" for f in (straight, again))
+    assert first.read_text() == second.read_text()
+
+
+def test_clips_give_another_model_than_frames_and_so_does_a_site_that_refuses_history(
+    federate, clips, tmp_path
+):
+    closed = [
+        rewritten(path, tmp_path / f"closed-{i}", history=False)
+        for i, path in enumerate(clips["segmentation"])
+    ]
+    models = [
+        federate(folder="clips").run().weights(),
+        federate(folder="frames", tasks={}).run().weights(),
+        federate(folder="closed", sites=closed).run().weights(),
+    ]
+    assert not same(models[0], models[1]) and not same(models[0], models[2])
+
+
+def test_a_site_that_refuses_history_shows_its_frame_four_times(federate, clips, tmp_path):
+    closed = [
+        rewritten(clips["segmentation"][0], tmp_path / "closed", history=False),
+        clips["segmentation"][1],
+    ]
+    federation = federate(sites=closed)
+    for name, different in (("a", 1), ("b", 4)):
+        runner = federation.sites[name]
+        bench = build_bench(federation.server.job, runner._find_site(federation.server.job, "ab".index(name)))
+        last = samples(bench.site, "train", bench.task.asks)[-1]
+        assert len(last.images) == 4 and len(set(last.images)) == different
+        image = bench.dataset([last])[0]["image"]
+        assert image.shape == (4, 3, 32, 64)
+        assert all(torch.equal(frame, image[-1]) for frame in image) == (name == "a")
+    cards = [reply.header["card"]["frames"] for reply in federation.replies().values()]
+    assert cards == [4, 4]  # it takes part in the same task
+
+
+def test_sites_that_differ_in_frames_are_refused_at_enrolment(federate):
+    federation = federate()
+    replies = federation.replies()
+    other = federate(folder="frames", tasks={}).replies()
+    with pytest.raises(
+        FederationError, match=r"a and b differ in their task .*clasper on clips of 4 frames and"
+    ):
+        federation.send({"a": replies["a"], "b": other["b"]})
+
+
+def test_a_network_of_single_frames_refuses_clips_before_the_first_round(federate, toy_bundle):
+    train = toy_bundle / "toy" / "configs" / "train.yaml"
+    train.write_text(train.read_text().replace("tiny.Tiny", "pvt_fpn.PvtFpn"))
+    with pytest.raises(
+        FederationError, match="asks for clips of 4 frames, and PvtFpn takes single ones; leave"
+    ):
+        federate().enrol()
+
+
+@pytest.mark.parametrize("method", ["pfedsis", "fedas", "fedseg"])
+def test_a_method_for_another_network_refuses_this_one_before_the_first_round(federate, method):
+    with pytest.raises(FederationError, match=rf"{method} needs a network with '\w+', and Tiny has none"):
+        federate(method).enrol()
+
+
+def test_an_interval_that_the_videos_cannot_give_ends_the_enrolment(federate):
+    with pytest.raises(FederationError, match=r"clips of 4 frames 0\.21 s apart are asked for"):
+        federate(tasks={"segmentation": {"frames": 4, "interval": 0.21}}).enrol()
+
+
+def test_both_evaluations_show_the_network_clips_and_score_the_last_frame(federate, seen):
+    federation = federate()
+    bench = build_bench(federation.server.job, federation.sites["a"]._find_site(federation.server.job, 0))
+    chosen = samples(bench.site, "validation", bench.task.asks)
+    quick = evaluation.quick(bench.network, bench.task, bench.dataset(chosen))
+    whole = evaluation.thorough(bench.network, bench.task, chosen, size=bench.size, split="validation")
+    assert seen == [(3, 4, 3, 32, 64)] + 3 * [(1, 4, 3, 32, 64)]
+    assert quick["frames"] == whole["frames"] == 3 and "hd95" in whole and "hd95" not in quick
+
+
+def test_the_report_says_how_many_frames_a_sample_has(federate, tmp_path):
+    folder = federate(rounds=1).run().finish().server.folder
+    build_report(folder, tmp_path / "report.html")
+    assert "Segmentation: shaft, wrist, clasper, 4 frames" in (tmp_path / "report.html").read_text()
+
+
+def test_a_comparison_times_the_network_on_clips(federate, seen):
+    server = federate(rounds=1).run().finish().server
+    seen.clear()
+    assert _costs(server)["ms_frame"] > 0
+    assert set(seen) == {(1, 4, 3, 32, 64)}
