@@ -8,8 +8,7 @@ sections of `train.yaml`, `network_def`, `tasks` and `training`, with a safe YAM
 from __future__ import annotations
 
 import importlib
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from typing import Any
 import yaml
 from torch import nn
 
+from shared_components.arguments import between, require_list
+
 NETWORKS = "shared_components.networks."
-
-
 PRECISIONS = ("float32", "bf16")
 
 
@@ -33,7 +32,7 @@ class Training:
     so that scores are those of the weights that are saved.
 
     Raises:
-        ValueError: the precision is unknown.
+        ValueError: a value is of another type, out of its range or not finite, or the precision is unknown.
     """
 
     height: int = 512
@@ -49,6 +48,14 @@ class Training:
     precision: str = "float32"
 
     def __post_init__(self) -> None:
+        for name in ("height", "width", "batch_size", "iterations", "rounds"):
+            between("training", name, getattr(self, name), 1, whole=True)
+        between("training", "learning_rate", self.learning_rate, 0)
+        between("training", "weight_decay", self.weight_decay, 0)
+        between("training", "seed", self.seed, 0, 2**63 - 1, whole=True)
+        require_list(self.fixed, "training: fixed", "encoder", least=0)
+        for part, rate in self.learning_rates.items():
+            between("training", f"learning_rates of {part}", rate, 0)
         if self.precision not in PRECISIONS:
             raise ValueError(f"training: precision is {self.precision!r}; use one of {', '.join(PRECISIONS)}")
 
@@ -101,6 +108,9 @@ def load_bundle(
     document = yaml.safe_load(path.read_text())
     sections = {key: document.get(key) or {} for key in ("network_def", "tasks", "training")}
     _refuse_expressions(sections, f"{path}")
+    for given in (sections["training"], overrides or {}):
+        if not isinstance(given, Mapping):
+            raise ValueError(f"training: it is {given!r}; write its settings as 'name: value'")
     training = training_from({**sections["training"], **(overrides or {})})
     return Bundle(name, sections["network_def"], training, tasks_from(sections["tasks"], tasks or {}))
 
@@ -124,23 +134,22 @@ def tasks_from(
 
 
 def training_from(values: Mapping[str, Any]) -> Training:
-    """Build the training settings; a misspelt key is refused by name, and a learning rate that is none.
+    """Build the training settings; a misspelt key is refused by name, and a value that cannot be.
 
     Parts that the network does not have are refused where it is known.
+
+    Raises:
+        ValueError: one sentence.
     """
     known = {f.name for f in fields(Training)}
     if unknown := sorted(set(values) - known):
         raise ValueError(f"training: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
     fixed, rates = values.get("fixed") or (), values.get("learning_rates") or {}
-    if isinstance(fixed, str) or not isinstance(fixed, Collection):
-        raise ValueError(f"training: fixed is {fixed!r}; write a list of parts, such as ['encoder']")
+    require_list(fixed, "training: fixed", "encoder", least=0)
     if not isinstance(rates, Mapping):
         raise ValueError(
             f"training: learning_rates is {rates!r}; it is a rate by part, such as encoder: 0.0001"
         )
-    for part, rate in rates.items():
-        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate < math.inf:
-            raise ValueError(f"training: learning_rates of {part} is {rate!r}; it is a number, 0 or more")
     return Training(**{**values, "fixed": tuple(fixed), "learning_rates": dict(rates)})
 
 

@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "networks": set(),
     "two_paths": set(),
     "data": set(),
-    "bundle_config": set(),
+    "bundle_config": {"arguments"},
     "bundle_files": {"bundle_config"},
     "checkpoints": {"atomic"},
     "rules": {"arguments", "parts", "partition"},

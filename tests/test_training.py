@@ -1,10 +1,14 @@
 """The optimizer: one group as ever, groups by part, and nothing that is fixed."""
 
+import math
+import re
+
 import pytest
 import torch
 from torch import nn
 
-from shared_components.bundle_config import Training, training_from
+from shared_components.bundle_config import Training, load_bundle, training_from
+from shared_components.federation.messages import Job
 from shared_components.parts import freeze
 from shared_components.training import make_optimizer, optimizer_tensors, restore_optimizer
 
@@ -69,8 +73,9 @@ def test_the_optimizer_holds_nothing_that_is_fixed():
 @pytest.mark.parametrize(
     "values, sentence",
     [
-        ({"fixed": "encoder"}, "fixed is 'encoder'; write a list"),
+        ({"fixed": "encoder"}, r"fixed is the text 'encoder'; write a list: \['encoder'\]"),
         ({"fixed": 3}, "fixed is 3; write a list"),
+        ({"fixed": [3]}, r"fixed is \[3\]; write a list"),
         ({"learning_rates": 0.1}, "learning_rates is 0.1; it is a rate by part"),
         ({"learning_rates": {"head": float("nan")}}, "learning_rates of head is nan"),
         ({"learning_rates": {"head": float("inf")}}, "learning_rates of head is inf"),
@@ -82,6 +87,33 @@ def test_the_optimizer_holds_nothing_that_is_fixed():
 def test_settings_that_are_no_parts_or_rates_are_refused(values, sentence):
     with pytest.raises(ValueError, match=f"training: {sentence}"):
         training_from(values)
+
+
+@pytest.mark.parametrize(
+    "key, values, due",
+    [
+        ("learning_rate", [math.nan, math.inf, -1e-3, "5e-05", None, True], "a number, at least 0"),
+        ("weight_decay", [math.nan, -0.1, "0"], "a number, at least 0"),
+        ("iterations", [0, -1, 2.5, "10", None, False, math.nan], "a whole number, at least 1"),
+        ("batch_size", [0, 2.5, 2.0], "a whole number, at least 1"),
+        ("height", [0, "96", 96.0], "a whole number, at least 1"),
+        ("width", [-32, [64]], "a whole number, at least 1"),
+        ("rounds", [0, 1.5], "a whole number, at least 1"),
+        ("seed", [-1, 0.5, 2**63, None], "a whole number, at least 0 and at most 9223372036854775807"),
+    ],
+)
+def test_a_setting_that_is_no_such_number_is_refused_when_it_is_read(key, values, due):
+    for value in values:
+        sentence = re.escape(f"training: {key} is {value!r}; it is {due}")
+        with pytest.raises(ValueError, match=f"^{sentence}$"):
+            load_bundle("pvt_fpn", {key: value})
+        with pytest.raises(ValueError, match=f"^{sentence}$"):
+            Job("a", "pvt_fpn", "fedavg", training={key: value}).open_bundle()
+
+
+def test_settings_that_are_no_section_are_refused():
+    with pytest.raises(ValueError, match=r"^training: it is \[3\]; write its settings as 'name: value'$"):
+        load_bundle("pvt_fpn", [3])
 
 
 def test_settings_of_parts_are_read():
