@@ -61,7 +61,7 @@ def check_together(
         _check_equal("task", cards, "task and classes in site.yaml")
     _check_equal("network partition", partitions, "the version of surgfl and of the bundle")
     hashes = {site: profile.fixed for site, profile in profiles.items()}
-    _check_equal("fixed weights", hashes, "the file of the encoder's weights, which is not trained,")
+    _check_equal("fixed weights", hashes, "the files of the encoder's weights, which are not trained,")
 
 
 def wrong_kind(method: Method, card: Card) -> str:

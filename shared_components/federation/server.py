@@ -45,10 +45,18 @@ class ServerRunner:
         folder: The run's folder, see :func:`runs.open_run`.
         find_data: Finds the server's own data, for methods that train at the server; called with the job and the
             number after the last site's.
+        encoder_weights: The file of the encoder's first weights, as at the sites; needed where the server trains and
+            the encoder is fixed.
     """
 
     def __init__(
-        self, job: Job, sites: Sequence[str], folder: Path, *, find_data: FindSite | None = None
+        self,
+        job: Job,
+        sites: Sequence[str],
+        folder: Path,
+        *,
+        find_data: FindSite | None = None,
+        encoder_weights: Path | None = None,
     ) -> None:
         self.job = job
         self.folder = folder
@@ -64,6 +72,7 @@ class ServerRunner:
         self.records: list[dict[str, Any]] = []
         self._files = RoundFiles(folder / "server")
         self._find_data = find_data
+        self.encoder_weights = encoder_weights
         self._sent_at = time.perf_counter()
         self._noted: dict[str, dict[str, Any]] = {}  # records of the round under way
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from shared_components import training as local
 from shared_components.data.check import readable_samples
 from shared_components.data.sites import SiteError
-from shared_components.federation.bench import build_bench
+from shared_components.federation.bench import Workbench, build_bench
 from shared_components.federation.messages import FederationError
 from shared_components.federation.work import LocalRound, memory_of
 from shared_components.method import Aggregation, Losses, State
-from shared_components.partition import Role, paste
+from shared_components.partition import Role, fixed_hash, paste
 
 if TYPE_CHECKING:
     from shared_components.federation.server import FindSite, ServerRunner
@@ -43,7 +43,9 @@ def train_at_server(
         )
     number = len(server.sites)
     try:
-        bench = build_bench(server.job, find_data(server.job, number))
+        data = find_data(server.job, number)
+        bench = build_bench(server.job, data, encoder_weights=server.encoder_weights)
+        _check_fixed(server, bench)
         readable, _ = readable_samples(bench.site, "train", asks=bench.task.asks)
         paste(result.models.shared, bench.partition, bench.network.state_dict())
         context = local.make_context(
@@ -72,3 +74,12 @@ def train_at_server(
             f"{server.method.name}: its training at the server changes which pieces there are: {odd}"
         )
     return outcome, work.tensors(), losses
+
+
+def _check_fixed(server: ServerRunner, bench: Workbench) -> None:
+    """Refuse to train on other FIXED weights than the sites'; they have agreed on theirs at enrolment."""
+    of_sites = server.profiles[server.sites[0]].fixed
+    if fixed_hash(bench.network.state_dict(), bench.partition) != of_sites:
+        raise ValueError(
+            "its fixed weights are not those of the sites; give the server the sites' file of the encoder's weights"
+        )

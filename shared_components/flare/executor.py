@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 from functools import partial
-from pathlib import Path
 
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
@@ -19,7 +18,6 @@ from shared_components.flare.places import is_simulator, local_folder, runs_fold
 
 logger = logging.getLogger(__name__)
 
-ENCODER_VARIABLE = "SURGFL_ENCODER_WEIGHTS"
 THREADS_VARIABLE = "SURGFL_CPU_THREADS"
 
 
@@ -52,7 +50,7 @@ class SiteExecutor(Executor):
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
         import torch
 
-        from shared_components.federation.locate import find_site
+        from shared_components.federation.locate import encoder_weights, find_site
         from shared_components.federation.messages import SiteRefusal, folder_name
         from shared_components.federation.site import SiteRunner
 
@@ -60,7 +58,6 @@ class SiteExecutor(Executor):
         name, runs = fl_ctx.get_identity_name(), runs_folder(fl_ctx)
         scenes = runs / "scenes" if is_simulator(fl_ctx) else None
         local = local_folder(fl_ctx)
-        encoder = os.environ.get(ENCODER_VARIABLE)
         message = wire.from_wire(shareable)
         pool = message.header.get("pool")
         if pool and scenes is None:
@@ -74,7 +71,7 @@ class SiteExecutor(Executor):
                 pool[index] if pool else name, local=local, scenes=scenes, job=job, index=index
             ),
             folder=runs,
-            encoder_weights=Path(encoder) if encoder else None,
+            encoder_weights=encoder_weights(),
             stop=partial(_triggered, abort_signal),
         )
         if is_simulator(fl_ctx):  # the server runs on this machine and looks whether this process lives

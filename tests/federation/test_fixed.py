@@ -1,0 +1,250 @@
+"""A part that is fixed in a running federation; learning rates and loss terms of parts."""
+
+import dataclasses
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from shared_components.checkpoints import save_weights
+from shared_components.federation import bench as bench_side
+from shared_components.federation import server as server_side
+from shared_components.federation.messages import FederationError, total_bytes
+from shared_components.method import Term, load_method, method_names
+from shared_components.networks.tiny import Tiny
+
+from .conftest import TINY, Federation, make_job
+from .test_second_storey import fine_tune, outsider_of, rewritten, same
+
+SITES = ("site-1", "site-2", "site-3")
+FIXED = {"fixed": ["encoder"]}
+PLAIN = sorted(name for name in method_names() if not load_method(name).needs)
+OTHERWISE = {"mat_fl": "MIXED", "feddp": "LOCAL"}  # all that they exchange or keep lies in the encoder
+
+
+def toy_job(method="fedavg", **changes):
+    changes = {"bundle": "toy", "training": FIXED, **changes}
+    return make_job(method, **changes)
+
+
+def pvt_job(method="fedavg", **changes):
+    return make_job(method, **{"training": {**TINY, **FIXED}, **changes})
+
+
+def encoder_of(state):
+    return {name: value for name, value in state.items() if name.startswith("encoder.")}
+
+
+def initial(federation):
+    """Return the encoder that every site begins with."""
+    find = federation.sites["site-1"]._find_site
+    network = bench_side.build_bench(federation.server.job, find(federation.server.job, 0)).network
+    return encoder_of({name: value.clone() for name, value in network.state_dict().items()})
+
+
+def fixed_from_end_to_end(federation):
+    """Run and finish; check that the encoder neither moves nor travels at any time."""
+    encoder = initial(federation)
+    assert encoder
+    sent = []
+    while federation.asked.task != "finish":
+        replies = federation.replies()
+        sent += [*replies.values(), *federation.asked.messages.values()]
+        federation.send(replies)
+    groups = [group for message in sent for group in (message.pieces, *message.groups.values())]
+    assert not any("encoder." in name for group in groups for name in group)
+    federation.finish()
+    for site in federation.server.sites:
+        model = load_file(federation.server.folder / site / "model.safetensors")
+        assert same(encoder_of(model), encoder)
+    rounds = [r for r in federation.server.records if r["kind"] == "site" and "loss" in r]
+    for record in rounds:
+        declared = federation.server.models.of(record["site"])
+        up = {role: size for role, size in record["bytes"]["up"].items() if role in ("global", "mixed")}
+        assert sum(up.values()) == total_bytes(declared)
+    return encoder
+
+
+@pytest.mark.usefixtures("toy_bundle")
+@pytest.mark.parametrize("method", sorted(set(PLAIN) - set(OTHERWISE)))
+def test_a_fixed_encoder_never_moves_and_never_travels(federate, method):
+    """BatchNorm's running statistics are among what stays."""
+    federation = federate(toy_job(method))
+    encoder = fixed_from_end_to_end(federation)
+    assert encoder["encoder.1.num_batches_tracked"] == 0
+    torch.manual_seed(2022)
+    fresh = Tiny().state_dict()
+    model = load_file(federation.server.folder / "site-1" / "model.safetensors")
+    assert {n for n in model if not torch.equal(model[n], fresh[n])} == {n for n in model if n not in encoder}
+
+
+@pytest.mark.parametrize("method", ["fedavg", *sorted(set(method_names()) - set(PLAIN))])
+def test_a_fixed_encoder_of_the_baselines_network_never_moves_and_never_travels(federate, method):
+    arguments = {"sensitivity_images": 2} if method == "pfedsis" else {}
+    fixed_from_end_to_end(federate(pvt_job(method, rounds=1, arguments=arguments)))
+
+
+@pytest.mark.parametrize("method", OTHERWISE)
+def test_a_method_whose_own_part_is_fixed_is_refused_at_enrolment(federate, method):
+    sentence = rf"all that the method makes {OTHERWISE[method]} is fixed, encoder\..*name fewer parts"
+    with pytest.raises(FederationError, match=sentence):
+        federate(pvt_job(method)).enrol()
+
+
+def test_a_part_that_the_network_does_not_have_is_refused_at_enrolment(federate):
+    with pytest.raises(FederationError, match=r"training\.fixed names 'encodr'.* did you mean 'encoder'"):
+        federate(pvt_job(training={**TINY, "fixed": ["encodr"]})).enrol()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedper"])
+@pytest.mark.usefixtures("toy_bundle")
+def test_a_run_with_a_fixed_part_goes_on_bit_equal_after_a_kill(federate, tmp_path, method):
+    straight = federate(toy_job(method), folder=tmp_path / "a").run()
+    federate(toy_job(method), folder=tmp_path / "b").run(until=1).replies(["site-2"])
+    again = federate(toy_job(method), folder=tmp_path / "b", resume=True).run()
+    assert again.resumed and same(straight.weights(), again.weights())
+
+
+@pytest.mark.usefixtures("toy_bundle")
+def test_without_the_setting_the_encoder_and_its_statistics_move(federate):
+    federation = federate(toy_job(training={}))
+    encoder = initial(federation)
+    moved = encoder_of(federation.run().server.models.shared)
+    assert moved.keys() == encoder.keys() and not any(torch.equal(moved[n], encoder[n]) for n in moved)
+
+
+# ---- the hash of what is fixed
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """Return the file of another encoder."""
+    torch.manual_seed(7)
+    save_weights(tmp_path / "encoder.safetensors", Tiny().encoder.state_dict())
+    return tmp_path / "encoder.safetensors"
+
+
+def given(federation, weights, names=SITES):
+    """Let some sites begin with these encoder weights."""
+    for name in names:
+        federation.sites[name]._encoder_weights = weights
+    return federation
+
+
+@pytest.mark.usefixtures("toy_bundle")
+def test_sites_with_different_fixed_weights_are_refused_by_both_names(federate, weights):
+    federation = given(federate(toy_job()), weights, ["site-2"])
+    with pytest.raises(FederationError, match="site-1 and site-2 differ in their fixed weights"):
+        federation.enrol()
+
+
+@pytest.mark.usefixtures("toy_bundle")
+def test_where_nothing_is_fixed_the_first_sites_weights_are_everybodys(federate, weights):
+    federation = given(federate(toy_job(training={}, rounds=1)), weights, ["site-2"]).run()
+    assert federation.server.round == 1
+
+
+@pytest.mark.usefixtures("toy_bundle")
+def test_a_resumed_run_wants_the_fixed_weights_that_it_began_with(federate, weights):
+    given(federate(toy_job()), weights).run(until=1)
+    with pytest.raises(FederationError, match="site-1 has other fixed weights than when the run began"):
+        federate(toy_job(), resume=True).enrol()
+    assert given(federate(toy_job(), resume=True), weights).run().server.round == 2
+
+
+@pytest.mark.usefixtures("toy_bundle")
+def test_a_server_that_trains_needs_the_sites_fixed_weights(federate, weights, scenes, monkeypatch):
+    method = dataclasses.replace(load_method("fedavg"), server_update=fine_tune)
+    for side in (server_side, bench_side):
+        monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
+    names = ("site-1", "site-2")
+    federate(toy_job(rounds=1), names=names, server_data=scenes[2]).run()
+    other = given(federate(toy_job(rounds=1), names=names, server_data=scenes[2]), weights, names)
+    with pytest.raises(
+        FederationError, match="the server cannot train: its fixed weights are not those of the sites"
+    ):
+        other.run()
+    both = given(federate(toy_job(rounds=1), names=names, server_data=scenes[2]), weights, names)
+    both.server.encoder_weights = weights
+    assert both.run().server.round == 1
+
+
+# ---- the outsider's model
+
+
+@pytest.mark.usefixtures("toy_bundle")
+@pytest.mark.parametrize("method", ["fedavg", "fedper"])
+def test_the_outsider_gets_a_whole_model_of_those_that_consent(scenes, tmp_path, method):
+    files = [
+        rewritten(path, tmp_path / f"c{i}", publish=["model"] * (i < 2)) for i, path in enumerate(scenes)
+    ]
+    federation = Federation(toy_job(method, rounds=1), tmp_path / "runs", files, SITES)
+    encoder = initial(federation)
+    record, path = outsider_of(federation.run().finish())
+    assert record["sites"] == ["site-1", "site-2"]
+    model = load_file(path)
+    assert same(encoder_of(model), encoder) and model.keys() == Tiny().state_dict().keys()
+    Tiny().load_state_dict(model)
+
+
+@pytest.mark.usefixtures("toy_bundle")
+@pytest.mark.parametrize("method", ["fedavg", "fedper"])
+def test_without_consent_there_is_none_since_the_server_never_saw_what_is_fixed(scenes, tmp_path, method):
+    files = [rewritten(path, tmp_path / f"c{i}", publish=[]) for i, path in enumerate(scenes)]
+    federation = Federation(toy_job(method, rounds=1), tmp_path / "runs", files, SITES)
+    record, path = outsider_of(federation.run().finish())
+    assert record["files"] == {} and not path.exists()
+
+
+# ---- learning rates and loss terms of parts
+
+
+def changes(federation):
+    """Return how far each part's parameters have moved at most."""
+    before, after = Tiny(), Tiny()
+    torch.manual_seed(2022)
+    before = Tiny()
+    after.load_state_dict(federation.server.models.shared)
+    moved = {}
+    for (name, old), new in zip(before.named_parameters(), after.parameters(), strict=True):
+        part = "decoder" if name.startswith("past") else name.partition(".")[0]
+        moved[part] = max(moved.get(part, 0.0), float((new - old).detach().abs().max()))
+    return moved
+
+
+def one_step(**training):
+    return toy_job(
+        rounds=1, training={"iterations": 1, "learning_rate": 1e-3, "weight_decay": 0.0} | training
+    )
+
+
+@pytest.mark.usefixtures("toy_bundle")
+def test_parts_train_at_their_own_learning_rates(federate):
+    """The first step of AdamW moves every weight by its learning rate."""
+    job = one_step(learning_rates={"encoder": 0.0, "head": 1e-2})
+    moved = changes(federate(job, names=["site-1"]).run())
+    assert moved["encoder"] == 0
+    assert moved["decoder"] == pytest.approx(1e-3, rel=1e-2)
+    assert moved["head"] == pytest.approx(1e-2, rel=1e-2)
+
+
+@pytest.mark.usefixtures("toy_bundle")
+def test_terms_reach_their_parts_alone(federate, monkeypatch):
+    """One term reaches the head, one (of nothing) the encoder, none the decoder."""
+
+    def objective(network, batch, context):
+        loss = context.task.loss(context.task.predict(network, batch), batch)
+        return [Term("last", loss, parts=("head",)), Term("first", 0 * loss, parts=("encoder",))]
+
+    method = dataclasses.replace(load_method("fedavg"), objective=objective)
+    for side in (server_side, bench_side):
+        monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
+    federation = federate(one_step(), names=["site-1"]).run()
+    assert changes(federation) == {"encoder": 0, "decoder": 0, "head": pytest.approx(1e-3, rel=1e-2)}
+    assert set(federation.server.records[0]["loss"]) == {"last", "first"}
+
+
+@pytest.mark.usefixtures("toy_bundle")
+def test_rates_of_unknown_parts_are_refused_at_enrolment(federate):
+    with pytest.raises(FederationError, match=r"training\.learning_rates names 'hed'.* did you mean 'head'"):
+        federate(one_step(learning_rates={"hed": 0.1})).enrol()
