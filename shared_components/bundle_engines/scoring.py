@@ -103,6 +103,8 @@ class EvaluationStep:
 class FirstMetric(Metric):
     """The mean of the metric that decides which weights are best; NaN where nothing was to be scored."""
 
+    required_output_keys = ("pred",)  # of the engine's output; ignite asks for labels beside it otherwise
+
     def __init__(self, step: EvaluationStep) -> None:
         self._step = step
         super().__init__()

@@ -27,6 +27,9 @@ network_def: |
   out_channels: 4            # overridden
   dropout: 0.0               # of the decoders
 
+tasks: |
+  segmentation: {}
+
 training: {height: 64, width: 96, batch_size: 2, rounds: 1, iterations: 1, learning_rate: 5.0e-5}
 
 metadata:

@@ -10,6 +10,12 @@ from shared_components.bundle_engines import trained_network_for
 from shared_components.checkpoints import export_pt, load_weights, save_weights
 from shared_components.data.sites import load_site
 from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.task import make_task
+
+
+def task_at(site_config):
+    return make_task("segmentation", classes=load_site(site_config).classes)
+
 
 PAIRS = pytest.mark.parametrize(("trained", "used"), [("pvt_fpn", "pfedsis"), ("pfedsis", "pvt_fpn")])
 
@@ -56,7 +62,7 @@ def test_the_network_is_that_of_the_bundle_which_the_header_names(site_config, t
     path = tmp_path / "model.safetensors"
     save_weights(path, PvtFpn().state_dict(), {"bundle": "pvt_fpn"})
     definition = PvtFpn(appearance_head=True, dropout=0.5)
-    network = trained_network_for(definition, load_site(site_config), str(path), bundle="pfedsis")
+    network = trained_network_for(definition, task_at(site_config), str(path), bundle="pfedsis")
     assert network.state_dict().keys() == load_weights(path).keys()
     assert network.decoder_global.dropout.p == load_bundle("pvt_fpn").network.get("dropout", 0.2)
 
@@ -65,7 +71,7 @@ def test_the_config_in_use_defines_the_network_of_its_own_bundle(site_config, tm
     path = tmp_path / "model.safetensors"
     save_weights(path, PvtFpn().state_dict(), {"bundle": "pvt_fpn"})
     definition = PvtFpn(dropout=0.5)
-    network = trained_network_for(definition, load_site(site_config), str(path), bundle="pvt_fpn")
+    network = trained_network_for(definition, task_at(site_config), str(path), bundle="pvt_fpn")
     assert network.decoder_global.dropout.p == 0.5
 
 

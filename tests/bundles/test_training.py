@@ -1,19 +1,29 @@
 """A bundle trains one site: the same bits as a federation's loop, the right files, plain refusals."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 import yaml
 
 from shared_components.bundle_config import Training, build_network, load_bundle
-from shared_components.bundle_engines import MeanDice, Rounds, ValidationBatches, readable_dataset
+from shared_components.bundle_engines import (
+    EvaluationStep,
+    FirstMetric,
+    Rounds,
+    ValidationBatches,
+    readable_dataset,
+)
 from shared_components.checkpoints import load_metadata, load_weights
-from shared_components.data.dataset import batches, style_statistics
+from shared_components.data.dataset import batches
+from shared_components.data.profile_items import ITEMS
 from shared_components.data.sites import load_site
 from shared_components.evaluation import quick
 from shared_components.method import load_method
 from shared_components.networks.pvt_v2 import PvtV2B0
 from shared_components.partition import partition_network
+from shared_components.task import make_task
 from shared_components.training import local_iterations, make_context, make_optimizer
 
 BOTH = pytest.mark.parametrize(("bundle", "method"), [("pfedsis", "pfedsis"), ("pvt_fpn", "fedavg")])
@@ -23,6 +33,10 @@ def settings_of(sizes: dict) -> Training:
     return Training(**{name.removeprefix("training#"): value for name, value in sizes.items()})
 
 
+def task_at(site):
+    return make_task("segmentation", load_bundle("pvt_fpn").tasks["segmentation"], classes=site.classes)
+
+
 @BOTH
 def test_training_gives_the_bits_of_a_federations_local_loop(
     run, bundle, method, site_config, small, tmp_path
@@ -30,15 +44,17 @@ def test_training_gives_the_bits_of_a_federations_local_loop(
     run(bundle, "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small)
 
     settings = load_bundle(bundle, {n.removeprefix("training#"): v for n, v in small.items()}).training
-    dataset = readable_dataset(load_site(site_config), "train", settings)
+    site = load_site(site_config)
+    task = task_at(site)
+    dataset = readable_dataset(site, "train", task, settings)
     torch.manual_seed(settings.seed)
     network = build_network(load_bundle(bundle).network, out_channels=4)
     optimizer = make_optimizer(network, settings)
     algorithm = load_method(method)
     partition = partition_network(network, algorithm.rule)
-    mean, deviation = style_statistics(dataset)
+    items = {"style": [ITEMS["style"].measure(dataset, "")]}
     for number in range(settings.rounds):
-        context = make_context(settings, round=number, site=0, styles=(mean[None], deviation[None]))
+        context = make_context(settings, task, round=number, site=0, items=items)
         stream = batches(dataset, batch_size=2, iterations=2, generator=context.generator, augment=True)
         local_iterations(network, optimizer, algorithm, stream, context, partition)
 
@@ -102,19 +118,24 @@ def test_training_starts_from_imagenet_weights(prepare, site_config, small, tmp_
 
 def test_validation_in_a_bundle_scores_as_in_a_federation(site_config, small):
     site, settings = load_site(site_config), settings_of(small)
-    dataset = readable_dataset(site, "validation", settings)
+    task = task_at(site)
+    dataset = readable_dataset(site, "validation", task, settings)
     torch.manual_seed(0)
     network = build_network(load_bundle("pvt_fpn").network).eval()
-    metric = MeanDice(site)
-    for batch in ValidationBatches(dataset, batch_size=1):
-        metric.update((network(batch["image"]).detach(), batch["label"]))
-    assert metric.compute() == quick(network, dataset, site)["dice"]["mean"]
+    step = EvaluationStep(task, quick=True)
+    for number, batch in enumerate(ValidationBatches(dataset, batch_size=1), start=1):
+        state = SimpleNamespace(iteration=number, device="cpu")
+        step(SimpleNamespace(state=state, network=network), batch)
+    scores = quick(network, task, dataset)
+    assert FirstMetric(step).compute() == scores["dice"]["mean"] and step.scorer.summary() == scores
 
 
 def test_rounds_differ_from_each_other_and_repeat_in_another_process(site_config, small):
     site, settings = load_site(site_config), settings_of(small)
+    task = task_at(site)
     rounds, again = (
-        Rounds(readable_dataset(site, "train", settings), settings, load_method("fedavg")) for _ in range(2)
+        Rounds(readable_dataset(site, "train", task, settings), settings, task, load_method("fedavg"))
+        for _ in range(2)
     )
     first, second = list(rounds), list(rounds)
     assert len(first) == len(rounds) == 2
@@ -124,8 +145,9 @@ def test_rounds_differ_from_each_other_and_repeat_in_another_process(site_config
 
 def test_processes_that_train_together_draw_different_batches_of_one_site(site_config, small):
     site, settings = load_site(site_config), settings_of(small)
-    dataset = readable_dataset(site, "train", settings)
-    ranks = [Rounds(dataset, settings, load_method("pfedsis"), rank=rank) for rank in range(2)]
+    task = task_at(site)
+    dataset = readable_dataset(site, "train", task, settings)
+    ranks = [Rounds(dataset, settings, task, load_method("pfedsis"), rank=rank) for rank in range(2)]
     images = [next(iter(rounds))["image"] for rounds in ranks]
     assert not torch.equal(*images)
     assert [rounds.context.site for rounds in ranks] == [0, 0]
@@ -161,8 +183,9 @@ def test_a_mask_with_an_unknown_id_is_named_before_training(run, refusal, site_c
 
 
 @BOTH
-def test_the_two_sections_that_a_federation_reads_are_plain(bundles, bundle, method):
+def test_the_three_sections_that_a_federation_reads_are_plain(bundles, bundle, method):
     document = yaml.safe_load((bundles / bundle / "configs" / "train.yaml").read_text())
     loaded = load_bundle(bundle)
     assert dict(loaded.network) == document["network_def"]
+    assert loaded.tasks == document["tasks"]
     assert loaded.training == Training(**document["training"])
