@@ -134,7 +134,7 @@ def test_a_dead_process_is_noticed_long_before_the_longest_wait(by_hand, workspa
 
     controller = by_hand(answer=answer, longest_wait_seconds=600).start()
     assert "site-2: its process died" in controller.panics[0]
-    assert said[0].startswith("surgfl: job test-fedavg FAILED: round 0 has 2 valid updates and needs 3")
+    assert said[0].startswith("surgfl: job test-fedavg FAILED: round 1 has 2 valid updates and needs 3")
     assert "error" in json.loads((run_folder(workspace) / "run.json").read_text())
 
 
@@ -195,7 +195,7 @@ def test_an_answer_that_is_none_becomes_a_reason(result, words):
 
 
 def test_an_honest_answer_is_read():
-    message = Message({"round": 0}, {"pieces": {"w": torch.ones(2)}})
+    message = Message({"round": 0}, {"w": torch.ones(2)})
     assert read_reply(wire.to_shareable(message)).header == {"round": 0}
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from shared_components.federation.messages import Message
+from shared_components.federation.protocol import Answers
 from shared_components.flare.exchange import Exchange
 
 
@@ -60,4 +61,5 @@ def test_nobody_is_waited_for_longer_than_the_longest_wait(exchange):
 def test_reasons_name_each_site_once(exchange):
     exchange.fail("b", "site b: /x/site.yaml: unknown key 'datset'")
     exchange.fail("a", "its process died")
-    assert exchange.reasons() == "a: its process died; b: /x/site.yaml: unknown key 'datset'"
+    reasons = Answers(exchange.replies, exchange.failures).reasons()
+    assert reasons == "a: its process died; b: /x/site.yaml: unknown key 'datset'"

@@ -9,8 +9,10 @@ import pytest
 import yaml
 from nvflare.apis.signal import Signal
 
-from shared_components.federation.messages import Message
-from shared_components.federation.server import ServerRunner, open_run
+from shared_components.federation.messages import FederationError, Message
+from shared_components.federation.protocol import Answers, conduct
+from shared_components.federation.runs import open_run
+from shared_components.federation.server import ServerRunner
 from shared_components.flare import wire
 from shared_components.flare.controller import read_reply
 from shared_components.flare.executor import SiteExecutor
@@ -29,13 +31,24 @@ def data(tmp_path, scenes, monkeypatch):
     return tmp_path / "data" / "site-1"
 
 
-def enrol(tmp_path, *, simulator=True, job=None, signal=None):
-    """Return the executor's answer to an enrolment: a message, or the reason why there is none."""
-    job = job or make_job("fedavg")
-    server = ServerRunner(job, ["site-1"], open_run(job, tmp_path / "ws-state", resume=False))
-    place = Place(tmp_path / "ws", "site-1", simulator=simulator)
-    task = copied(wire.to_shareable(server.enrol_messages()["site-1"]))
-    return read_reply(copied(SiteExecutor().execute("enrol", task, place, signal or Signal())))
+def begin(tmp_path, *sites):
+    """Return a server, its conversation and what it asks first."""
+    job = make_job("fedavg")
+    server = ServerRunner(job, sites, open_run(job, tmp_path / "ws-state", resume=False))
+    conversation = conduct(server)
+    return server, conversation, next(conversation)
+
+
+def answer(tmp_path, ask, site, *, simulator=True, signal=None):
+    """Return the executor's answer to what is asked: a message, or the reason why there is none."""
+    place = Place(tmp_path / "ws", site, simulator=simulator)
+    task = copied(wire.to_shareable(ask.messages[site]))
+    return read_reply(copied(SiteExecutor().execute(ask.task, task, place, signal or Signal())))
+
+
+def enrol(tmp_path, *, simulator=True):
+    """Return the executor's answer to an enrolment."""
+    return answer(tmp_path, begin(tmp_path, "site-1")[2], "site-1", simulator=simulator)
 
 
 def change_site(folder, **changes):
@@ -52,8 +65,9 @@ def masks(folder):
 
 
 def test_a_good_site_enrols(tmp_path, data):
-    answer = enrol(tmp_path)
-    assert answer.header["samples"] == 4 and answer.pieces
+    reply = enrol(tmp_path)
+    assert reply.header["samples"] == 4 and reply.pieces
+    assert not {"job", "classes"} & reply.header.keys()
 
 
 def misspell(folder):
@@ -124,20 +138,13 @@ def test_a_real_deployment_keeps_file_names_at_the_site(tmp_path, data, caplog):
 
 
 def test_a_site_of_another_class_map_is_named_with_the_first(tmp_path, data, scenes):
-    from shared_components.federation.messages import FederationError
-
-    job = make_job("fedavg")
-    server = ServerRunner(job, ["site-1", "site-2"], open_run(job, tmp_path / "ws-state", resume=False))
     shutil.copytree(scenes[1].parent, data.parent / "site-2")
     change_site(data, classes="shaft_manipulator")
-    replies = {}
-    for name, message in server.enrol_messages().items():
-        task = wire.to_shareable(message)
-        place = Place(tmp_path / "ws", name)
-        replies[name] = read_reply(SiteExecutor().execute("enrol", task, place, Signal()))
+    _, conversation, ask = begin(tmp_path, "site-1", "site-2")
+    replies = {name: answer(tmp_path, ask, name) for name in ask.messages}
     assert all(isinstance(reply, Message) for reply in replies.values()), replies
-    with pytest.raises(FederationError, match="site-1 and site-2 differ in their class map"):
-        server.enrolled(replies)
+    with pytest.raises(FederationError, match="site-1 and site-2 differ in their task"):
+        conversation.send(Answers(replies))
 
 
 def test_the_process_is_announced_in_a_simulator_only(tmp_path, data):
@@ -148,23 +155,17 @@ def test_the_process_is_announced_in_a_simulator_only(tmp_path, data):
 
 
 def test_a_message_that_is_not_ours_is_refused(tmp_path, data):
-    answer = SiteExecutor().execute(
-        "round", copied(wire.to_shareable(Message({}))), Place(tmp_path / "ws", "site-1"), Signal()
-    )
-    assert "site-1" in answer.get_header(wire.ERROR)
+    place = Place(tmp_path / "ws", "site-1")
+    reply = SiteExecutor().execute("round", copied(wire.to_shareable(Message({}))), place, Signal())
+    assert "site-1" in reply.get_header(wire.ERROR)
 
 
 def test_training_stops_when_the_task_is_ended(tmp_path, data):
-    job = make_job("fedavg")
-    server = ServerRunner(job, ["site-1"], open_run(job, tmp_path / "ws-state", resume=False))
-    place, signal = Place(tmp_path / "ws", "site-1"), Signal()
-    answer = SiteExecutor().execute(
-        "enrol", wire.to_shareable(server.enrol_messages()["site-1"]), place, signal
-    )
-    server.enrolled({"site-1": read_reply(answer)})
-    signal.trigger(True)
-    task = wire.to_shareable(server.round_messages()["site-1"])
-    reason = read_reply(SiteExecutor().execute("round", task, place, signal))
+    server, conversation, ask = begin(tmp_path, "site-1")
+    ask = conversation.send(Answers({"site-1": answer(tmp_path, ask, "site-1")}))
+    ended = Signal()
+    ended.trigger(True)
+    reason = answer(tmp_path, ask, "site-1", signal=ended)
     assert reason == "site site-1: the server ended the task during training"
     assert not list((tmp_path / "ws-state").rglob("round-*"))
     assert json.loads((server.folder / "run.json").read_text())["sites"] == ["site-1"]
