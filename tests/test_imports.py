@@ -146,7 +146,7 @@ def test_no_two_parts_import_each_other():
 TRAINING = f"""
 import sys
 from {PACKAGE}.flare.executor import SiteExecutor, _import_ahead
-from {PACKAGE}.flare.filters import declared_pieces
+from {PACKAGE}.flare.filters import DeclaredPiecesOnly
 _import_ahead()
 from {PACKAGE}.bundle_config import build_network, load_bundle
 from {PACKAGE}.federation import locate, site

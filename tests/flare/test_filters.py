@@ -1,102 +1,227 @@
-"""What may leave a site: declared pieces in their shapes, and nothing else."""
+"""The filter inside FLARE's own client runner: when it notes a task, what it lets out, and that it fails closed."""
+
+import json
 
 import pytest
 import torch
-from nvflare.apis.fl_constant import ReturnCode
-from nvflare.apis.shareable import make_reply
+import yaml
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
 
-from shared_components.bundle_config import build_network, load_bundle
-from shared_components.federation.messages import Job, Message
+from shared_components.federation.messages import Message
 from shared_components.flare import wire
-from shared_components.flare.filters import DeclaredPiecesOnly, declared_pieces
-from shared_components.method import load_method
-from shared_components.partition import Role, cut, partition_network
+from shared_components.flare.executor import SiteExecutor
+from shared_components.flare.filters import DeclaredPiecesOnly
 
 from ..federation.conftest import make_job
+from .client import Client
+from .conftest import copied
+from .test_declared import HEAD, honest
 
-CLASSES = ["background", "shaft", "wrist", "clasper"]
-LOCAL_DECODER = {"ape": False, "sensitivity_images": 2}  # PFedSIS's personal parts stay at home
-
-
-def honest(job: Job) -> Message:
-    """Return what a site sends after a round, without the training."""
-    method = load_method(job.method, **job.arguments)
-    network = build_network(load_bundle(job.bundle).network, out_channels=len(CLASSES))
-    partition, state = partition_network(network, method.rule), network.state_dict()
-    tensors = {"pieces": cut(state, partition, Role.GLOBAL, Role.MIXED)}
-    if method.measure:
-        tensors["sensitivity"] = {n: v.abs() for n, v in cut(state, partition, Role.GLOBAL).items()}
-    return Message({"job": job.to_json(), "classes": CLASSES, "round": 0}, tensors)
+BLOCKED = ReturnCode.TASK_RESULT_FILTER_ERROR
+WAYS = {
+    "job": lambda: {"job": DeclaredPiecesOnly()},
+    "site": lambda: {"scope": (DeclaredPiecesOnly(), DeclaredPiecesOnly())},
+    "both": lambda: WAYS["job"]() | WAYS["site"](),
+}
 
 
-def sent(message: Message) -> Message:
-    return wire.from_wire(DeclaredPiecesOnly().process(wire.to_shareable(message), None))
+@pytest.fixture(autouse=True)
+def registered(workspace):
+    """Let site-1 find its data."""
+    wire.register()
 
 
-@pytest.mark.parametrize(
-    "job", [make_job("fedavg"), make_job("pfedsis"), make_job("pfedsis", arguments=LOCAL_DECODER)]
-)
-def test_honest_updates_pass_unchanged(job):
-    message = honest(job)
-    passed = sent(message)
-    assert passed.header == message.header and passed.tensors.keys() == message.tensors.keys()
-    for group, pieces in message.tensors.items():
-        assert all(torch.equal(value, passed.tensors[group][name]) for name, value in pieces.items())
+@pytest.fixture(params=WAYS)
+def client(request, workspace):
+    """Return a function that makes a client with the filter in the job, in the site's privacy scope, or in both."""
+    return lambda answer: Client(answer, workspace / "site-1", **WAYS[request.param]())
 
 
-def test_a_local_piece_is_blocked():
-    message = honest(make_job("pfedsis", arguments=LOCAL_DECODER))
-    message.pieces["decoder_personal.lateral.0.weight"] = torch.zeros(256, 128, 1, 1)
-    with pytest.raises(ValueError, match=r"decoder_personal.lateral.0.weight .* is not a declared piece"):
-        sent(message)
+def task(job=None, **header) -> Shareable:
+    job = job or make_job("fedavg")
+    return wire.to_shareable(Message({"job": job.to_json(), "index": 0, "round": 1, "sites": 3, **header}))
 
 
-def test_the_personal_half_of_a_query_is_blocked_where_it_is_local():
-    """Rows 0:16 of the first block's query are GLOBAL, rows 16:32 the site's own (GPD, half of 32 rows)."""
-    message = honest(make_job("pfedsis", arguments=LOCAL_DECODER))
-    name = "encoder.block1.0.attn.q.weight"
-    assert f"{name}[0:16]" in message.pieces and f"{name}[16:32]" not in message.pieces
-    message.pieces[f"{name}[16:32]"] = torch.zeros(16, 32)
-    with pytest.raises(ValueError, match=r"\[16:32\]"):
-        sent(message)
-
-
-@pytest.mark.parametrize(
-    "group, name, value",
-    [
-        ("pieces", "patient", torch.zeros(3)),
-        ("pieces", "head_global.bias", torch.zeros(5)),
-        ("images", "frame_000", torch.zeros(3, 32, 64)),
-        ("images", "head_global.bias", torch.zeros(2, 3, 32, 64)),
-    ],
-)
-def test_undeclared_names_other_shapes_and_images_are_blocked(group, name, value):
-    message = honest(make_job("fedavg"))
-    message.tensors.setdefault(group, {})[name] = value
-    with pytest.raises(ValueError, match=f"{group} (is nothing|{name})"):
-        sent(message)
-
-
-def test_a_declared_extra_must_have_the_shapes_of_the_shared_pieces():
+def test_an_honest_reply_passes_unchanged(client):
     message = honest(make_job("pfedsis"))
-    message.tensors["sensitivity"]["head_global.bias"] = torch.zeros(2, 3, 32, 64)
-    with pytest.raises(ValueError, match=r"head_global\.bias is \(2, 3, 32, 64\)"):
-        sent(message)
+    sent = client(lambda *_: wire.to_shareable(message)).give("round", task(make_job("pfedsis")))
+    passed = wire.from_wire(copied(sent))
+    assert sent.get_return_code() == ReturnCode.OK and passed.header == message.header
+    assert passed.pieces.keys() == message.pieces.keys() and passed.groups.keys() == message.groups.keys()
+    for name, value in message.pieces.items():
+        assert torch.equal(value, passed.pieces[name])
 
 
-def test_a_message_that_is_not_ours_is_blocked():
-    with pytest.raises(ValueError):
-        DeclaredPiecesOnly().process(make_reply(ReturnCode.OK), None)
+def test_a_reply_is_judged_by_the_job_that_the_server_sent(client, caplog):
+    """Before, a reply that said it was FedAvg's took FedPer's head out of the site."""
+    message = honest(make_job("fedper"))
+    message.pieces[HEAD] = torch.zeros(4)
+    lie = {"job": make_job("fedavg").to_json(), "classes": ["background", "shaft", "wrist", "clasper"]}
+    for header in (message.header, message.header | lie):
+        reply = wire.to_shareable(Message(header, message.pieces))
+        sent = client(lambda *_, reply=reply: reply).give("round", task(make_job("fedper")))
+        assert sent.get_return_code() == BLOCKED and "DXO" not in sent
+    assert f"piece {HEAD} (4,) is not declared" in caplog.text
+    assert "classes is nothing that an answer to 'round' says" in caplog.text
 
 
-def test_refusals_and_profiles_without_tensors_pass():
-    refusal = make_reply(ReturnCode.EXECUTION_EXCEPTION)
-    assert DeclaredPiecesOnly().process(refusal, None) is refusal
-    assert sent(Message({"samples": 3})).header == {"samples": 3}
+def test_the_task_is_gone_when_results_are_filtered(client):
+    """Why the filter notes it: FLARE has taken it out of its context by then."""
+    seen = []
+
+    class Looking(DeclaredPiecesOnly):
+        def process(self, shareable, fl_ctx):
+            seen.append(fl_ctx.get_prop(FLContextKey.TASK_DATA))
+            return super().process(shareable, fl_ctx)
+
+    made = client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))))
+    made.runner.task_result_filters["round/out"] = [Looking()]
+    assert made.give("round", task()).get_return_code() == ReturnCode.OK
+    assert seen == [None]
 
 
-def test_shapes_need_no_memory_for_weights():
-    pieces = declared_pieces(make_job("pfedsis"), CLASSES)
-    assert tuple(pieces["head_personal.weight"][0].shape) == (4, 128, 1, 1)
-    assert tuple(pieces["encoder.block1.0.attn.q.weight[0:16]"][0].shape) == (16, 32)
-    assert all(value.is_meta for value, _ in pieces.values())
+def test_what_the_executor_changes_in_the_task_changes_nothing(client):
+    """It has the very object that the filter has read, and FLARE's context."""
+    message = honest(make_job("fedper"))
+    message.pieces[HEAD] = torch.zeros(4)
+
+    def answer(name, data, fl_ctx):
+        data.update(task(make_job("fedavg")))
+        fl_ctx.set_prop(FLContextKey.TASK_DATA, task(make_job("fedavg")), private=True, sticky=False)
+        return wire.to_shareable(message)
+
+    assert client(answer).give("round", task(make_job("fedper"))).get_return_code() == BLOCKED
+
+
+def test_only_what_was_checked_leaves(client):
+    """Beside the message a FLARE result can carry any key, header and note."""
+    message = honest(make_job("fedavg"))
+
+    def answer(*_):
+        dxo = from_shareable(wire.to_shareable(message))
+        dxo.set_meta_prop("photo", "secret")
+        dxo.data[wire.PIECES].set_meta_prop("photo", "secret")
+        result = dxo.to_shareable()
+        result["patient"] = "secret"
+        result.set_header("patient", "secret")
+        result.set_cookie_jar({"patient": "secret"})
+        return result
+
+    sent = client(answer).give("round", task())
+    assert sent.get_return_code() == ReturnCode.OK
+    headers = sent["__headers__"]
+    assert "patient" not in headers and not sent.get_cookie_jar() and "patient" not in sent
+    dxo = from_shareable(sent)
+    assert dxo.meta.keys() <= {wire.HEADER} and dxo.data.keys() == {wire.PIECES}
+    assert not dxo.data[wire.PIECES].meta
+    assert json.loads(dxo.meta[wire.HEADER]) == message.header
+
+
+def test_of_a_refusal_the_sentence_alone_leaves(client):
+    def answer(*_):
+        refusal = wire.to_shareable(honest(make_job("fedper")))
+        refusal.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
+        refusal.set_header(wire.ERROR, "site site-1: no data" + "!" * 10_000)
+        refusal["patient"] = "secret"
+        return refusal
+
+    sent = client(answer).give("round", task(make_job("fedper")))
+    assert sent.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert (
+        sent.get_header(wire.ERROR).startswith("site site-1: no data!")
+        and len(sent.get_header(wire.ERROR)) == 2000
+    )
+    assert "DXO" not in sent and "patient" not in sent
+
+
+# ---- failing closed
+
+
+def test_without_a_noted_task_nothing_is_sent(workspace):
+    """A scope's filter is told of no event: on the way out alone it has seen nothing."""
+    alone = Client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))), workspace / "site-1")
+    alone.runner.task_result_filters["round/out"] = [DeclaredPiecesOnly()]
+    assert alone.give("round", task()).get_return_code() == BLOCKED
+
+
+def test_a_task_has_one_answer(workspace):
+    reply = wire.to_shareable(honest(make_job("fedavg")))
+    lone = DeclaredPiecesOnly()
+    made = Client(lambda *_: reply, workspace / "site-1", job=lone)
+    with made.manager.new_context() as fl_ctx:
+        assert made.again("round", task(), fl_ctx).get_return_code() == ReturnCode.OK
+        with pytest.raises(ValueError, match="has not seen the task"):
+            lone.process(reply, fl_ctx)
+
+
+def test_a_task_is_forgotten_with_its_context(workspace):
+    made = Client(
+        lambda *_: wire.to_shareable(honest(make_job("fedavg"))),
+        workspace / "site-1",
+        job=DeclaredPiecesOnly(),
+    )
+    assert made.give("round", task()).get_return_code() == ReturnCode.OK
+    with made.manager.new_context() as fl_ctx, pytest.raises(ValueError, match="has not seen the task"):
+        made.runner.task_result_filters["round/out"][0].process(
+            wire.to_shareable(honest(make_job("fedavg"))), fl_ctx
+        )
+
+
+def test_a_task_that_cannot_be_read_is_not_answered_with_an_earlier_ones_leave(client, caplog):
+    """The context is used again, as by a client of another version of FLARE."""
+    made = client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))))
+    with made.manager.new_context() as fl_ctx:
+        assert made.again("round", task(), fl_ctx).get_return_code() == ReturnCode.OK
+        odd = DXO(DataKind.WEIGHTS, data={"w": torch.ones(1)}).to_shareable()
+        sent = made.again("round", odd, fl_ctx)
+    assert sent.get_return_code() in (BLOCKED, ReturnCode.TASK_DATA_FILTER_ERROR) and "DXO" not in sent
+
+
+@pytest.mark.parametrize("reply", [make_reply(ReturnCode.OK), Shareable({"DXO": "no object"})])
+def test_a_result_that_is_not_ours_is_blocked(client, reply):
+    assert client(lambda *_: reply).give("round", task()).get_return_code() == BLOCKED
+
+
+def test_a_job_that_names_nothing_that_exists_is_blocked(client):
+    made = client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))))
+    for change in ({"method": "nonsense"}, {"bundle": "nonsense"}, {"photo": 1}):
+        values = make_job("fedavg").to_json() | change
+        odd = wire.to_shareable(Message({"job": values, "index": 0, "round": 1}))
+        assert made.give("round", odd).get_return_code() == BLOCKED
+
+
+def test_without_a_description_of_the_site_nothing_is_sent(client, monkeypatch, tmp_path):
+    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path))
+    made = client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))))
+    assert made.give("round", task()).get_return_code() == BLOCKED
+
+
+# ---- the real executor behind it
+
+
+@pytest.mark.parametrize("publish", [["style", "model"], ["style"]])
+def test_a_whole_federation_passes_both_filters_at_once(
+    by_hand, workspace, scenes, monkeypatch, tmp_path, publish
+):
+    """Enrolment with a profile item, a round with an extra, and the consenting site's model."""
+    for number, path in enumerate(scenes, start=1):
+        own = yaml.safe_load(path.read_text()) | {"publish": publish}
+        own["root"] = str(path.parent / own["root"])
+        (tmp_path / "sites" / f"site-{number}").mkdir(parents=True)
+        (tmp_path / "sites" / f"site-{number}" / "site.yaml").write_text(yaml.safe_dump(own))
+    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path / "sites"))
+
+    def answer(controller, site, sent):
+        def execute(name, data, fl_ctx):
+            return SiteExecutor().execute(name, data, fl_ctx, Signal())
+
+        client = Client(execute, workspace / site, **WAYS["both"]())
+        return copied(client.give(sent.name, copied(sent.data)))
+
+    controller = by_hand("pfedsis", answer=answer).start()
+    assert controller.panics == []
+    record = next(r for r in controller.server.records if r["kind"] == "outsider")
+    assert record["sites"] == (["site-1", "site-2", "site-3"] if "model" in publish else [])

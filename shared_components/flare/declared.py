@@ -1,0 +1,161 @@
+"""What a reply may hold: worked out from the task that the server sent and from the site's own description."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.bundle_config import build_network
+from shared_components.data.profile_items import check_item
+from shared_components.data.sites import Site
+from shared_components.federation import checks, outsider
+from shared_components.federation.messages import Job, Message
+from shared_components.method import Method, load_method
+from shared_components.partition import Partition, Pieces, Role, partition_network
+from shared_components.parts import freeze
+from shared_components.task import Task, choose_task
+
+HEADER = {
+    "enrol": {"samples", "card", "items", "partition", "fixed"},
+    "round": {"samples", "loss", "metrics"},
+    "finish": {"metrics", "final"},
+}
+"""What a reply may say in plain values, beside `COMMON`."""
+COMMON = {"round", "seconds", "memory_mb"}
+LONGEST_TEXT = 100  # characters of any text among numbers: names of classes and metrics
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A task as the server sent it: its name (``enrol``, ``round`` or ``finish``) and its message's header."""
+
+    task: str
+    header: Mapping[str, Any]
+
+    @property
+    def job(self) -> Job:
+        """The server's."""
+        return Job.from_json(self.header["job"])
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a job makes of a site: its task, and the network's state as tensors without memory, divided."""
+
+    method: Method
+    task: Task
+    state: Pieces
+    partition: Partition
+
+    def pieces(self, *roles: Role) -> Pieces:
+        """Return the pieces of these roles by name."""
+        return {name: piece.view(self.state) for name, piece in self.partition.with_roles(*roles).items()}
+
+
+def expected(job: Job, site: Site) -> Expected:
+    """Build what a site's reply is compared with.
+
+    Raises:
+        ValueError: The job or the site names something that does not exist or does not fit.
+    """
+    bundle = job.open_bundle()
+    method = load_method(job.method, **job.arguments)
+    task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
+    network = _weightless(bundle.network, task)
+    freeze(network, bundle.training.fixed)
+    return Expected(method, task, network.state_dict(), partition_network(network, method.rule))
+
+
+def check_reply(message: Message, asked: Asked, site: Site) -> None:
+    """Refuse a reply that carries anything but what this task of this job may send from this site.
+
+    Raises:
+        ValueError: The sentence names what is not declared.
+    """
+    due = expected(asked.job, site)
+    _check_header(message.header, asked, due, site)
+    if asked.task == "finish":
+        _check_finish(message, due, site)
+        return
+    _check_tensors("piece", message.pieces, due.pieces(Role.GLOBAL, Role.MIXED))
+    for group, pieces in message.groups.items():
+        if asked.task != "round" or group not in due.method.extras:
+            raise ValueError(
+                f"{group} is nothing that {due.method.name} declares for {asked.task!r}; nothing was sent"
+            )
+        _check_plain_tensors(group, pieces)
+        due.method.extras[group](pieces, due.pieces(Role.GLOBAL))
+
+
+def _weightless(network_def: Mapping[str, Any], task: Task) -> nn.Module:
+    with torch.device("meta"):
+        return build_network(network_def, out_channels=task.channels)
+
+
+def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: Site) -> None:
+    if odd := sorted(set(header) - HEADER.get(asked.task, set()) - COMMON):
+        raise ValueError(f"{odd[0]} is nothing that an answer to {asked.task!r} says; nothing was sent")
+    forms: dict[str, Callable[[Any], bool]] = {
+        **checks.NOTED,
+        "round": lambda value: value == asked.header["round"],
+        "card": lambda value: value == due.task.card.to_json(),
+        "partition": lambda value: value == due.partition.to_json(),
+        "fixed": lambda value: isinstance(value, str) and bool(re.fullmatch(r"[0-9a-f]{0,64}", value)),
+        "items": lambda value: isinstance(value, Mapping),
+        "final": lambda value: _is_final(value, site),
+    }
+    for key, value in header.items():
+        if not forms[key](value) or (key in checks.NOTED and not _brief(value)):
+            raise ValueError(f"its {key} has an odd form: {value!r:.80}; nothing was sent")
+    published = (due.method.shares | due.method.may_share) & set(site.publish)
+    for name, value in header.get("items", {}).items():
+        if name not in published:
+            raise ValueError(
+                f"{name} is no item that {site.path} publishes to {due.method.name}; nothing was sent"
+            )
+        check_item(name, value)
+
+
+def _is_final(value: Any, site: Site) -> bool:
+    """Accept the site's name, a split and scores."""
+    if not isinstance(value, Mapping) or value.get("site") != site.name:
+        return False
+    scores = {key: item for key, item in value.items() if key not in ("site", "split")}
+    return checks.NOTED["metrics"](scores) and _brief(value)
+
+
+def _brief(value: Any) -> bool:
+    """Say whether no text in plain values is longer than a name."""
+    if isinstance(value, Mapping):
+        return all(_brief(key) and _brief(item) for key, item in value.items())
+    return not isinstance(value, str) or len(value) <= LONGEST_TEXT
+
+
+def _check_finish(message: Message, due: Expected, site: Site) -> None:
+    """Accept a whole model of a site that consents, and no other tensor."""
+    if message.pieces or set(message.groups) - {outsider.GROUP}:
+        named = sorted(message.groups) or ["pieces"]
+        raise ValueError(f"{named[0]} is nothing that is due at the finish; nothing was sent")
+    if message.empty:
+        return
+    if outsider.GROUP not in site.publish:
+        raise ValueError(f"{site.path} does not publish 'model'; nothing was sent")
+    _check_tensors("model", message.groups[outsider.GROUP], due.state)
+
+
+def _check_tensors(what: str, pieces: Pieces, declared: Pieces) -> None:
+    _check_plain_tensors(what, pieces)
+    for name, value in pieces.items():
+        if name not in declared or declared[name].shape != value.shape:
+            raise ValueError(f"{what} {name} {tuple(value.shape)} is not declared; nothing was sent")
+
+
+def _check_plain_tensors(what: str, pieces: Mapping[str, Any]) -> None:
+    for name, value in pieces.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{what} {name} is no tensor but {type(value).__name__}; nothing was sent")

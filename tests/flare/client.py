@@ -1,0 +1,95 @@
+"""FLARE's own client runner in this process: its order of events and filters, around an executor that a test gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from nvflare.apis.executor import Executor
+from nvflare.apis.filter import Filter
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FilterKey, FLContextKey
+from nvflare.apis.fl_context import FLContext, FLContextManager
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.utils.event import fire_event_to_components
+from nvflare.private.fed.client.client_engine_executor_spec import TaskAssignment
+from nvflare.private.fed.client.client_runner import ClientRunner, ClientRunnerConfig, TaskRouter
+from nvflare.private.privacy_manager import Scope
+
+JOB = "simulate_job"
+TASKS = ("enrol", "round", "finish")
+Answer = Callable[[str, Shareable, FLContext], Shareable]
+
+
+class Answering(Executor):
+    """An executor that answers as a test says."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def execute(self, task_name, shareable, fl_ctx, abort_signal):
+        return self.answer(task_name, shareable, fl_ctx)
+
+
+class Engine:
+    """The little that FLARE's runner and our components ask of an engine."""
+
+    def __init__(self, handlers: list[FLComponent], root: Path) -> None:
+        self.handlers, self.root = handlers, root
+
+    def register_aux_message_handler(self, **_) -> None: ...
+
+    def fire_event(self, event: str, fl_ctx: FLContext) -> None:
+        fire_event_to_components(event, self.handlers, fl_ctx)
+
+    def get_workspace(self):
+        return self
+
+    def get_root_dir(self) -> str:
+        return str(self.root)
+
+
+class Client:
+    """One site's runner.
+
+    Args:
+        answer: What its executor does.
+        root: Its workspace.
+        job: The filter of the job's config, which FLARE tells of events, too; None for none.
+        scope: The filters of the site's privacy.json on the way in and on the way out, which it does not.
+    """
+
+    def __init__(
+        self,
+        answer: Answer,
+        root: Path,
+        *,
+        job: Filter | None = None,
+        scope: tuple[Filter, Filter] | None = None,
+    ) -> None:
+        self.scope = None
+        if scope:
+            self.scope = Scope()
+            self.scope.add_task_data_filter(scope[0], FilterKey.IN)
+            self.scope.add_task_result_filter(scope[1], FilterKey.OUT)
+        executor, router = Answering(answer), TaskRouter()
+        router.add_executor(list(TASKS), executor)
+        own = [job] if job else []
+        self.engine = Engine([executor, *own], root)
+        config = ClientRunnerConfig(router, {}, {f"{task}/{FilterKey.OUT}": own for task in TASKS})
+        self.runner = ClientRunner({}, config, JOB, self.engine)
+        self.manager = FLContextManager(self.engine, root.name, JOB)
+
+    def give(self, task: str, data: Shareable) -> Shareable:
+        """Let the runner process a task, and return what it would send."""
+        with self.manager.new_context() as fl_ctx:
+            return self.again(task, data, fl_ctx)
+
+    def again(self, task: str, data: Shareable, fl_ctx: FLContext) -> Shareable:
+        """The same in a given context."""
+        fl_ctx.set_prop(FLContextKey.SIMULATE_MODE, True, private=True)
+        fl_ctx.set_prop(FLContextKey.SCOPE_OBJECT, self.scope, private=True, sticky=False)
+        with FLContextManager(self.engine, "server", JOB).new_context() as peer:
+            fl_ctx.set_peer_context(peer)
+            return self.runner._process_task(TaskAssignment(task, "a-task", data), fl_ctx)

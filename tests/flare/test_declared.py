@@ -1,0 +1,272 @@
+"""What may leave a site: what the server's job and the site's own description allow, and nothing else."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from shared_components.bundle_config import build_network
+from shared_components.data.sites import load_site
+from shared_components.federation.messages import Job, Message
+from shared_components.flare.declared import Asked, check_reply, expected
+from shared_components.method import load_method
+from shared_components.partition import Role, cut, partition_network
+
+from ..federation.conftest import make_job
+
+HEAD, STYLE = "head_global.bias", [[0.5] * 3, [0.1] * 3]
+LOCAL_DECODER = {"ape": False, "sensitivity_images": 2}  # PFedSIS's personal parts stay at home
+SCORES = {"dice": {"shaft": 0.5, "wrist": None, "mean": 0.5}, "frames": 4, "policy": "diagonal"}
+
+
+@pytest.fixture
+def site(scenes):
+    """Return a segmentation site that publishes nothing."""
+    return dataclasses.replace(load_site(scenes[0], name="site-1"), publish=())
+
+
+def asked(task="round", job=None, **header):
+    job = job or make_job("fedavg")
+    return Asked(task, {"job": job.to_json(), "index": 0, "round": 1, "sites": 3, **header})
+
+
+def network_of(job: Job, channels=4):
+    return build_network(job.open_bundle().network, out_channels=channels)
+
+
+def honest(job: Job, channels=4) -> Message:
+    """Return what a site sends after a round, without the training."""
+    method, network = load_method(job.method, **job.arguments), network_of(job, channels)
+    partition, state = partition_network(network, method.rule), network.state_dict()
+    groups = {}
+    if method.measure:
+        groups["sensitivity"] = {n: v.abs() for n, v in cut(state, partition, Role.GLOBAL).items()}
+    header = {"round": 1, "samples": 4, "loss": {"segmentation": 0.5}, "metrics": SCORES}
+    header |= {"seconds": {"total": 1.5}, "memory_mb": 300.0}
+    return Message(header, cut(state, partition, Role.GLOBAL, Role.MIXED), groups)
+
+
+def refused(message, question, site, words):
+    with pytest.raises(ValueError, match=words):
+        check_reply(message, question, site)
+
+
+# ---- after a round
+
+
+@pytest.mark.parametrize(
+    "job", [make_job("fedavg"), make_job("pfedsis"), make_job("pfedsis", arguments=LOCAL_DECODER)]
+)
+def test_honest_updates_pass(job, site):
+    check_reply(honest(job), asked(job=job), site)
+
+
+def test_a_reply_cannot_say_itself_which_job_it_answers(site):
+    """FedPer keeps the head at home; a reply that says it is FedAvg's must not get it out."""
+    job = make_job("fedper")
+    message = honest(job)
+    message.pieces[HEAD] = torch.zeros(4)
+    refused(message, asked(job=job), site, rf"piece {HEAD} \(4,\) is not declared")
+    lie = {"job": make_job("fedavg").to_json(), "classes": ["background", "shaft", "wrist", "clasper"]}
+    for key, value in lie.items():
+        odd = Message({**message.header, key: value}, message.pieces)
+        refused(odd, asked(job=job), site, f"{key} is nothing that an answer to 'round' says")
+
+
+def test_the_sites_own_description_says_how_many_channels_leave(site):
+    depth = dataclasses.replace(site, task="depth")
+    check_reply(honest(make_job("fedavg"), channels=1), asked(), depth)
+    refused(honest(make_job("fedavg"), channels=4), asked(), depth, "head_global.* is not declared")
+    refused(honest(make_job("fedavg"), channels=1), asked(), site, "head_global.* is not declared")
+
+
+def test_a_local_piece_is_blocked(site):
+    job = make_job("pfedsis", arguments=LOCAL_DECODER)
+    message = honest(job)
+    message.pieces["decoder_personal.lateral.0.weight"] = torch.zeros(256, 128, 1, 1)
+    refused(message, asked(job=job), site, r"decoder_personal.lateral.0.weight .* is not declared")
+
+
+def test_the_personal_half_of_a_query_is_blocked_where_it_is_local(site):
+    """Rows 0:16 of the first block's query are GLOBAL, rows 16:32 the site's own (GPD, half of 32 rows)."""
+    job = make_job("pfedsis", arguments=LOCAL_DECODER)
+    message = honest(job)
+    name = "encoder.block1.0.attn.q.weight"
+    assert f"{name}[0:16]" in message.pieces and f"{name}[16:32]" not in message.pieces
+    message.pieces[f"{name}[16:32]"] = torch.zeros(16, 32)
+    refused(message, asked(job=job), site, r"\[16:32\]")
+
+
+def test_a_fixed_piece_is_blocked(site):
+    job = make_job("fedavg", training={"fixed": ["encoder"]})
+    message = honest(make_job("fedavg"))
+    refused(message, asked(job=job), site, "piece encoder.* is not declared")
+    kept = {name: value for name, value in message.pieces.items() if not name.startswith("encoder")}
+    check_reply(Message(message.header, kept), asked(job=job), site)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("patient", torch.zeros(3)),
+        (HEAD, torch.zeros(5)),
+        (HEAD, torch.zeros(2, 3, 32, 64)),
+        (HEAD, "a text"),
+        (HEAD, [1.0, 2.0, 3.0, 4.0]),
+    ],
+)
+def test_undeclared_names_other_shapes_and_what_is_no_tensor_are_blocked(site, name, value):
+    message = honest(make_job("fedavg"))
+    message.pieces[name] = value
+    refused(message, asked(), site, f"piece {name} .*(not declared|no tensor)")
+
+
+@pytest.mark.parametrize("group", ["images", "sensitivity", "model"])
+def test_a_group_that_the_method_does_not_declare_is_blocked(site, group):
+    message = honest(make_job("fedavg"))
+    message.groups[group] = {HEAD: torch.zeros(4)}
+    open_site = dataclasses.replace(site, publish=("model",))
+    refused(message, asked(), open_site, f"{group} is nothing that fedavg declares for 'round'")
+
+
+def test_a_declared_extra_must_have_the_shapes_of_the_shared_pieces(site):
+    job = make_job("pfedsis")
+    message = honest(job)
+    message.groups["sensitivity"][HEAD] = torch.zeros(2, 3, 32, 64)
+    refused(message, asked(job=job), site, r"head_global\.bias is \(2, 3, 32, 64\)")
+    message.groups["sensitivity"][HEAD] = "a text"
+    refused(message, asked(job=job), site, "is no tensor but str")
+
+
+@pytest.mark.parametrize("task", ["enrol", "finish", "evaluate"])
+def test_an_extra_is_due_after_a_round_only(site, task):
+    job = make_job("pfedsis")
+    message = Message({"round": 1}, {}, honest(job).groups)
+    refused(message, asked(task, job), site, "sensitivity is nothing that")
+
+
+# ---- plain values
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("round", 2),
+        ("samples", [1, 2]),
+        ("loss", {"segmentation": "0.5"}),
+        ("seconds", "long"),
+        ("memory_mb", {"a": 1}),
+        ("metrics", {"dice": "aGVsbG8="}),
+        ("metrics", {"dice": {"mean": 0.5, "frame": [1, 2, 3]}}),
+        ("metrics", {"policy": "a" * 101}),
+        ("metrics", {"a" * 101: {"mean": 1.0}}),
+        ("loss", {"a" * 101: 1.0}),
+    ],
+)
+def test_plain_values_have_the_form_of_what_they_say(site, key, value):
+    message = honest(make_job("fedavg"))
+    refused(Message({**message.header, key: value}), asked(), site, f"its {key} has an odd form")
+
+
+@pytest.mark.parametrize("task, key", [("round", "final"), ("finish", "loss"), ("enrol", "metrics")])
+def test_values_of_another_task_are_blocked(site, task, key):
+    refused(Message({key: {}}), asked(task), site, f"{key} is nothing that an answer to '{task}' says")
+
+
+def test_a_profile_is_what_the_job_makes_of_the_site(site):
+    job = make_job("fedavg")
+    due = expected(job, site)
+    profile = {
+        "samples": 4,
+        "card": due.task.card.to_json(),
+        "items": {},
+        "partition": due.partition.to_json(),
+        "fixed": "",
+    }
+    check_reply(Message(profile, due.pieces(Role.GLOBAL)), asked("enrol"), site)
+    for key, value in {
+        "card": {**profile["card"], "outputs": ["Jane Doe"]},
+        "partition": [*profile["partition"], {"tensor": "Jane Doe"}],
+        "fixed": "Jane Doe",
+        "items": [],
+    }.items():
+        refused(Message({**profile, key: value}), asked("enrol"), site, f"its {key} has an odd form")
+
+
+@pytest.mark.parametrize("publish, free", [((), False), (("text",), False), (("style",), True)])
+def test_a_profile_item_leaves_only_if_site_yaml_publishes_it(site, publish, free):
+    own = dataclasses.replace(site, publish=publish)
+    message = Message({"samples": 4, "items": {"style": STYLE}})
+    question = asked("enrol", make_job("pfedsis"))
+    if free:
+        check_reply(message, question, own)
+    else:
+        refused(message, question, own, "style is no item that .* publishes to pfedsis")
+
+
+def test_a_profile_item_leaves_only_for_a_method_that_asks_for_it_and_in_its_form(site):
+    own = dataclasses.replace(site, publish=("style", "text"))
+    refused(Message({"items": {"style": STYLE}}), asked("enrol"), own, "style is no item")
+    question = asked("enrol", make_job("pfedsis"))
+    refused(Message({"items": {"style": [STYLE, STYLE]}}), question, own, "should be six numbers")
+    refused(Message({"items": {"text": "porcine"}}), question, own, "text is no item")
+
+
+# ---- at the finish
+
+
+def whole(job):
+    return {name: value.clone() for name, value in network_of(job).state_dict().items()}
+
+
+def test_a_whole_model_leaves_at_the_finish_and_with_consent_only(site):
+    job = make_job("fedper")
+    final = {"site": site.name, "split": "validation", **SCORES}
+    message = Message({"round": 1, "metrics": SCORES, "final": final}, {}, {"model": whole(job)})
+    open_site = dataclasses.replace(site, publish=("style", "model"))
+    check_reply(message, asked("finish", job), open_site)
+    refused(message, asked("finish", job), site, "does not publish 'model'")
+    for task in ("enrol", "round"):
+        early = Message({}, {}, message.groups)
+        refused(early, asked(task, job), open_site, "model is nothing that fedper declares")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {HEAD: torch.zeros(5)},
+        {"encoder.block1.0.attn.q.weight": torch.zeros(32, 33)},
+        {"patient": torch.zeros(1)},
+        {HEAD: "a text"},
+    ],
+)
+def test_a_model_of_another_shape_is_blocked(site, change):
+    job = make_job("fedper")
+    message = Message({}, {}, {"model": {**whole(job), **change}})
+    open_site = dataclasses.replace(site, publish=("model",))
+    refused(message, asked("finish", job), open_site, "model .*(not declared|no tensor)")
+
+
+def test_no_piece_leaves_at_the_finish(site):
+    refused(Message({}, honest(make_job("fedavg")).pieces), asked("finish"), site, "pieces is nothing")
+
+
+@pytest.mark.parametrize(
+    "change", [{"site": "Jane Doe"}, {"split": "a" * 101}, {"notes": "Jane Doe"}, {"dice": [0.1, 0.2]}]
+)
+def test_final_scores_are_scores(site, change):
+    final = {"site": site.name, "split": "validation", **SCORES, **change}
+    refused(Message({"final": final}), asked("finish"), site, "its final has an odd form")
+
+
+def test_a_task_that_does_not_exist_has_no_answer(site):
+    refused(
+        honest(make_job("fedavg")), asked("evaluate"), site, "is nothing that an answer to 'evaluate' says"
+    )
+
+
+def test_shapes_need_no_memory_for_weights(site):
+    pieces = expected(make_job("pfedsis"), site).pieces(Role.GLOBAL, Role.MIXED)
+    assert tuple(pieces["head_personal.weight"].shape) == (4, 128, 1, 1)
+    assert tuple(pieces["encoder.block1.0.attn.q.weight[0:16]"].shape) == (16, 32)
+    assert all(value.is_meta for value in pieces.values())
