@@ -91,13 +91,17 @@ class ServerRunner:
         """Ask every site for its profile, and the first one for the initial model (of several tasks: all).
 
         Raises:
-            FederationError: The method needs more sites.
+            FederationError: The method needs more sites, or trains at a server that has no good data for it.
         """
         if len(self.sites) < self.method.min_sites:
             raise FederationError(
                 f"{self.job.method} needs at least {self.method.min_sites} sites with these arguments, "
                 f"and there are {len(self.sites)}; add sites or choose another method"
             )
+        if self.method.server_update is not None:
+            from shared_components.federation.server_work import open_data  # late: few servers train
+
+            open_data(self, self._find_data)
         asked = self.sites if self.method.multi_task else self.sites[:1]
         return {
             site: Message(self._header(site) | {"send_initial": site in asked and not self.profiles})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shared_components import training as local
 from shared_components.data.check import readable_samples
-from shared_components.data.sites import SiteError
+from shared_components.data.sites import Sample, SiteError
 from shared_components.federation.bench import Workbench, build_bench
 from shared_components.federation.messages import FederationError
 from shared_components.federation.work import LocalRound, memory_of
@@ -15,6 +15,25 @@ from shared_components.partition import Role, fixed_hash, paste
 
 if TYPE_CHECKING:
     from shared_components.federation.server import FindSite, ServerRunner
+
+
+def open_data(server: ServerRunner, find_data: FindSite | None) -> tuple[Workbench, list[Sample]]:
+    """Return the server's tools and its readable training samples.
+
+    Raises:
+        FederationError: The server has no data, or they are wrong.
+    """
+    if find_data is None:
+        raise FederationError(
+            f"{server.method.name} trains at the server, and this one has no data of its own"
+        )
+    try:
+        data = find_data(server.job, len(server.sites))
+        bench = build_bench(server.job, data, encoder_weights=server.encoder_weights)
+        readable, _ = readable_samples(bench.site, "train", asks=bench.task.asks)
+    except (SiteError, ValueError) as error:
+        raise FederationError(f"the server cannot train: {error}") from error
+    return bench, readable
 
 
 def train_at_server(
@@ -37,16 +56,10 @@ def train_at_server(
         FederationError: The server has no data, or they are wrong.
     """
     assert server.method.server_update is not None
-    if find_data is None:
-        raise FederationError(
-            f"{server.method.name} trains at the server, and this one has no data of its own"
-        )
+    bench, readable = open_data(server, find_data)
     number = len(server.sites)
     try:
-        data = find_data(server.job, number)
-        bench = build_bench(server.job, data, encoder_weights=server.encoder_weights)
         _check_fixed(server, bench)
-        readable, _ = readable_samples(bench.site, "train", asks=bench.task.asks)
         paste(result.models.shared, bench.partition, bench.network.state_dict())
         context = local.make_context(
             bench.bundle.training,

@@ -54,6 +54,7 @@ class ByHand(FederationController):
         self.workspace, self.answer = workspace, answer or ByHand.ask
         self.panics: list[str] = []
         self.sent: list = []
+        self.given: list[tuple[str, str]] = []  # task and site, in the order of asking
 
     def ask(self, site, task):
         executor = SiteExecutor()
@@ -62,6 +63,7 @@ class ByHand(FederationController):
 
     def send(self, task, fl_ctx, targets, **_):
         self.sent.append(task)
+        self.given.append((task.name, targets[0]))
         result = self.answer(self, targets[0], task)
         if result is not None:
             self.receive(targets[0], task, result, fl_ctx)

@@ -1,24 +1,33 @@
 """The controller without FLARE's network: whole runs, and every way in which one can end early."""
 
+import dataclasses
 import json
 import logging
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
+import yaml
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from safetensors.torch import load_file
 
+from shared_components.federation import bench as bench_side
+from shared_components.federation import server as server_side
+from shared_components.federation import server_work
+from shared_components.federation.bench import build_bench
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.flare import processes, wire
 from shared_components.flare.controller import read_job, read_reply
+from shared_components.method import load_method
+from shared_components.partition import Role, cut
 
 from ..federation.conftest import make_job
-from .conftest import ByHand
+from .conftest import SITES, ByHand
 
 
 def run_folder(workspace, job="test-fedavg"):
@@ -237,3 +246,96 @@ def test_last_words_are_last_however_the_process_ends(way):
 def test_settings_travel_unchanged():
     job = make_job("pfedsis")
     assert read_job(job.to_json()) == job and isinstance(job, Job)
+
+
+# ---- a fraction of the sites
+
+
+def test_a_round_gives_only_the_drawn_sites_a_task_and_waits_for_nobody_else(by_hand):
+    controller = by_hand(rounds=4, client_fraction=0.5, grace_seconds=600, longest_wait_seconds=1200)
+    began = time.monotonic()
+    controller.start()
+    assert controller.panics == [] and time.monotonic() - began < 300  # not even a grace time
+    given = [site for task, site in controller.given if task == "round"]
+    drawn = [r["drawn"] for r in controller.server.records if r["kind"] == "aggregation"]
+    assert given == [site for sites in drawn for site in sites] and [len(sites) for sites in drawn] == [2] * 4
+    assert set(given) == set(SITES) and len(set(map(tuple, drawn))) > 1
+    for task in ("enrol", "finish"):
+        assert [site for name, site in controller.given if name == task] == list(SITES)
+
+
+def test_a_drawn_site_that_does_not_answer_is_missed_and_one_that_was_not_drawn_is_not(by_hand):
+    """Two of three are drawn, one is enough: the round ends with the grace time of the one that is absent."""
+
+    def answer(controller, site, task):
+        if task.name == "round" and site == controller.server.job.drawn(SITES, 0, seed=2022)[0]:
+            return None
+        return controller.ask(site, task)
+
+    controller = by_hand(client_fraction=0.5, min_sites=1, grace_seconds=0.2, answer=answer).start()
+    assert controller.panics == []
+    record = next(r for r in controller.server.records if r["kind"] == "aggregation")
+    assert [r["site"] for r in record["rejected"]] == record["drawn"][:1]
+
+
+# ---- a server that trains
+
+
+def fine_tune(work, result):
+    """Train the averaged model on the server's own frames."""
+    losses = work.train()
+    shared = cut(work.network.state_dict(), work.partition, Role.GLOBAL)
+    return dataclasses.replace(result, models=dataclasses.replace(result.models, shared=shared)), losses
+
+
+@pytest.fixture
+def trains_at_the_server(monkeypatch):
+    """Let FedAvg train at the server after each round."""
+    method = dataclasses.replace(load_method("fedavg"), server_update=fine_tune)
+    for side in (server_side, bench_side):
+        monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
+
+
+def describe(path, folder):
+    """Write a site.yaml into a folder for data that lie elsewhere; return the folder."""
+    config = yaml.safe_load(path.read_text())
+    folder.mkdir(parents=True)
+    own = config | {"root": str(path.parent / config["root"])}
+    (folder / "site.yaml").write_text(yaml.safe_dump(own))
+    return folder
+
+
+@pytest.mark.parametrize("where", ["named", "local"])
+def test_a_server_that_trains_finds_its_own_site_yaml(
+    by_hand, workspace, scenes, trains_at_the_server, monkeypatch, tmp_path, where
+):
+    """In the folder that SURGFL_SITE_CONFIG names, or in the startup kit's `local`."""
+    data = tmp_path / "data"
+    for site, path in zip(SITES, scenes, strict=True):
+        describe(path, data / site if where == "named" else workspace / site / "local")
+    server = describe(scenes[0], data / "server" if where == "named" else workspace / "server" / "local")
+    if where == "named":
+        monkeypatch.setenv("SURGFL_SITE_CONFIG", str(data))
+    else:
+        monkeypatch.delenv("SURGFL_SITE_CONFIG")
+    found = []
+    monkeypatch.setattr(
+        server_work, "build_bench", lambda job, site: found.append(site) or build_bench(job, site)
+    )
+    controller = by_hand().start()
+    assert controller.panics == []
+    assert {(site.name, site.path) for site in found} == {("server", server / "site.yaml")}
+    record = controller.server.last_record
+    assert record["loss"]["segmentation"] > 0 and record["seconds_training"] > 0
+
+
+def test_a_server_that_trains_without_data_says_so_before_any_site_is_asked(
+    by_hand, workspace, scenes, trains_at_the_server, said
+):
+    """The fixture's SURGFL_SITE_CONFIG has no server/site.yaml; it is not replaced by a rendered one."""
+    controller = by_hand().start()
+    assert controller.sent == [] and controller.panics == [
+        f"site server: there is no description of its data at {scenes[0].parent.parent / 'server.yaml'}; write one "
+        "(README, 'Your own data') or name it in the environment variable SURGFL_SITE_CONFIG"
+    ]
+    assert said[0].startswith("surgfl: job test-fedavg FAILED: site server: ")
