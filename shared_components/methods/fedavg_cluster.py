@@ -1,4 +1,4 @@
-"""FedAvg+Cluster: FedAvg (McMahan et al., AISTATS 2017) inside each group of sites with the same class map.
+"""FedAvg+Cluster: FedAvg (McMahan et al., AISTATS 2017) inside each group of sites with the same task.
 
 The baseline of multi-task federations: MaT-FL (Cai et al.) and FedHCA2 (Lu et al., CVPR 2024) group by task.
 """
@@ -12,7 +12,7 @@ from shared_components.partition import Role, everything
 
 
 def build() -> Method:
-    """Return FedAvg+Cluster: one model for all sites that know the same classes."""
+    """Return FedAvg+Cluster: one model for all sites that have the same task."""
     return Method(
         name="fedavg_cluster",
         rule=everything(Role.MIXED),

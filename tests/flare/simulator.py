@@ -26,7 +26,8 @@ def tiny_job(folder: Path, name: str, *, rounds: int = 2, longest_wait: float = 
 
     def shrink(config: dict) -> None:
         settings = config["workflows"][0]["args"]
-        settings.update(rounds=rounds, synthetic=SCENES, grace_seconds=5, longest_wait_seconds=longest_wait)
+        settings.update(rounds=rounds, grace_seconds=5, longest_wait_seconds=longest_wait)
+        settings["synthetic"] = {**settings.get("synthetic", {}), **SCENES}
         settings["training"] = {**settings.get("training", {}), **TINY}
         settings["arguments"] = {**settings.get("arguments", {}), **arguments}
         if "sensitivity_images" in settings["arguments"]:
