@@ -57,22 +57,13 @@ class Client:
         answer: What its executor does.
         root: Its workspace.
         job: The filter of the job's config, which FLARE tells of events, too; None for none.
-        scope: The filters of the site's privacy.json on the way in and on the way out, which it does not.
+        scope: Of the site's privacy.json, whose filters it does not.
     """
 
     def __init__(
-        self,
-        answer: Answer,
-        root: Path,
-        *,
-        job: Filter | None = None,
-        scope: tuple[Filter, Filter] | None = None,
+        self, answer: Answer, root: Path, *, job: Filter | None = None, scope: Scope | None = None
     ) -> None:
-        self.scope = None
-        if scope:
-            self.scope = Scope()
-            self.scope.add_task_data_filter(scope[0], FilterKey.IN)
-            self.scope.add_task_result_filter(scope[1], FilterKey.OUT)
+        self.scope = scope
         executor, router = Answering(answer), TaskRouter()
         router.add_executor(list(TASKS), executor)
         own = [job] if job else []

@@ -9,9 +9,11 @@ from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
+from nvflare.apis.workspace import Workspace
+from nvflare.private.fed.app.fl_conf import create_privacy_manager
 
 from shared_components.federation.messages import Message
-from shared_components.flare import wire
+from shared_components.flare import filters, wire
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.filters import DeclaredPiecesOnly
 
@@ -21,11 +23,23 @@ from .conftest import copied
 from .test_declared import HEAD, honest
 
 BLOCKED = ReturnCode.TASK_RESULT_FILTER_ERROR
-WAYS = {
-    "job": lambda: {"job": DeclaredPiecesOnly()},
-    "site": lambda: {"scope": (DeclaredPiecesOnly(), DeclaredPiecesOnly())},
-    "both": lambda: WAYS["job"]() | WAYS["site"](),
-}
+WAYS = ("job", "site", "both")
+
+
+def guards(way, root):
+    """Return the filters of a job's config, of the site's privacy scope, or of both.
+
+    FLARE itself reads the privacy.json that the docstring gives.
+    """
+    found = {"job": DeclaredPiecesOnly()} if way != "site" else {}
+    if way != "job":
+        for folder in ("local", "startup"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        (root / "local" / "privacy.json").write_text("{" + filters.__doc__.partition("{")[2])
+        policy = create_privacy_manager(Workspace(str(root), root.name), names_only=False)
+        assert policy.is_policy_defined()
+        found["scope"] = policy.get_scope("")
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +51,8 @@ def registered(workspace):
 @pytest.fixture(params=WAYS)
 def client(request, workspace):
     """Return a function that makes a client with the filter in the job, in the site's privacy scope, or in both."""
-    return lambda answer: Client(answer, workspace / "site-1", **WAYS[request.param]())
+    root = workspace / "site-1"
+    return lambda answer: Client(answer, root, **guards(request.param, root))
 
 
 def task(job=None, **header) -> Shareable:
@@ -218,7 +233,7 @@ def test_a_whole_federation_passes_both_filters_at_once(
         def execute(name, data, fl_ctx):
             return SiteExecutor().execute(name, data, fl_ctx, Signal())
 
-        client = Client(execute, workspace / site, **WAYS["both"]())
+        client = Client(execute, workspace / site, **guards("both", workspace / site))
         return copied(client.give(sent.name, copied(sent.data)))
 
     controller = by_hand("pfedsis", answer=answer).start()

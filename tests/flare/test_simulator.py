@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from shared_components.data.synthetic.site import write_site
 from shared_components.method import load_method
 
+from .liar import HEAD
 from .simulator import CLIENT, JOBS, SCENES, SERVER, Simulator, edit, tiny_job
 
 pytestmark = pytest.mark.slow
@@ -124,7 +125,7 @@ def test_three_threads_give_the_same_bits_as_one_even_after_two_kills(plain, kil
 
 def test_a_dead_client_ends_the_job_and_is_named(killed):
     assert killed.code not in (0, None)
-    assert killed.last_line.startswith("surgfl: job pfedsis FAILED: round 1 has 2 valid updates and needs 3")
+    assert killed.last_line.startswith("surgfl: job pfedsis FAILED: round 2 has 2 valid updates and needs 3")
     assert "site-2: its process died" in killed.last_line
 
 
@@ -204,6 +205,29 @@ def test_every_job_runs_two_rounds(job_name, launches):
     assert heads == ([4, 3] if load_method(job_name).multi_task else [4] * len(sites))
     assert not records(simulator, "aggregation")[1]["rejected"]
     shutil.rmtree(simulator.state.parent)  # half a gigabyte of models and optimizers
+
+
+# ---- what leaves a site
+
+
+def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp_path):
+    """FedPer's head, in round 2; round 1 and the other site pass."""
+    job = tiny_job(tmp_path, "fedper")
+
+    def let_it_lie(config):
+        config["executors"][0]["executor"]["path"] = "tests.flare.liar.Liar"
+
+    edit(job / CLIENT, let_it_lie)
+    with Simulator(job, tmp_path / "ws", "-n", "2", "-t", "2") as simulator:
+        assert simulator.wait() not in (0, None)
+    assert simulator.last_line.endswith(
+        "FAILED: round 2 has 1 valid updates and needs 2: site-2: FLARE reports TASK_RESULT_FILTER_ERROR; "
+        "the site's log says why"
+    )
+    log = (tmp_path / "ws" / "site-2" / "log.txt").read_text()
+    assert f"piece {HEAD} (4,) is not declared; nothing was sent" in log
+    assert [record["site"] for record in records(simulator)] == list(SITES[:2])  # of round 1
+    assert not (simulator.run / "server" / "round-00001.safetensors").exists()
 
 
 # ---- bad input: a non-zero exit, the reason in the last line, and nothing lost
