@@ -100,8 +100,8 @@ def mixing_panels(run: Run) -> list[Panel]:
             for layer, w in weights.items()
         ]
         text = (
-            f"Weights used in round {round_number(r)}, one matrix per layer, as in the paper's Fig. 3. Row: the "
-            "site that receives; column: the site whose parameters it takes. No colour: an equal share."
+            f"Weights used in round {round_number(r)}, one matrix per layer, as in PFedSIS, Fig. 3. Row: the site "
+            "that receives; column: the site whose parameters it takes. No colour: an equal share."
         )
         panels.append(
             Panel("How each site's personal weights are mixed", maps, _heat_legend(run, full), 0, text)
