@@ -319,9 +319,12 @@ def test_a_server_that_trains_finds_its_own_site_yaml(
     else:
         monkeypatch.delenv("SURGFL_SITE_CONFIG")
     found = []
-    monkeypatch.setattr(
-        server_work, "build_bench", lambda job, site: found.append(site) or build_bench(job, site)
-    )
+
+    def noting(job, site, **options):
+        found.append(site)
+        return build_bench(job, site, **options)
+
+    monkeypatch.setattr(server_work, "build_bench", noting)
     controller = by_hand().start()
     assert controller.panics == []
     assert {(site.name, site.path) for site in found} == {("server", server / "site.yaml")}
