@@ -1,6 +1,7 @@
 """The command on sites of two tasks: one table per task, also for the site where nobody trained."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -51,7 +52,7 @@ def tables(out):
     """Return the tables of tables.md by their titles, in which each of the first grids is of one task."""
     parts = (out / "tables.md").read_text().split("\n\n")
     rows = [part for part in parts if part.startswith("|")]
-    titles = [part for part, after in zip(parts, parts[1:], strict=False) if after.startswith("|")]
+    titles = [part for part, after in pairwise(parts) if after.startswith("|")]
     return dict(zip(titles, rows, strict=True))
 
 
