@@ -144,11 +144,13 @@ def _listed(verb: str, names: list[str]) -> str:
 
 def _about_classes(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
     """Explain the commonest difference: a checkpoint trained with another class map."""
-    head = "head_global.weight"
-    if head not in expected or expected[head].shape == found[head].shape:
-        return ""
+    differing = [(found[n], expected[n]) for n in expected if found[n].shape != expected[n].shape]
+    counts = {(len(has), len(due)) for has, due in differing if has.dim() and due.dim()}
+    if len(counts) != 1 or any(has.shape[1:] != due.shape[1:] for has, due in differing):
+        return ""  # more than the last layer's channels
+    has, due = counts.pop()
     return (
-        f"; it was trained for {len(found[head])} classes and the site has {len(expected[head])}, "
+        f"; it was trained for {has} classes and the site has {due}, "
         "background included: use the checkpoint of a federation with the site's class map"
     )
 

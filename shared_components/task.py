@@ -8,6 +8,7 @@ site says which one it has (`task:` in site.yaml). A task is their product. One 
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import pkgutil
 from collections.abc import Mapping, Sequence
@@ -172,8 +173,18 @@ def last_frame(item: Item) -> Array:
     return item.images[-1]
 
 
-def checkpoint_notes(bundle: str, method: str, task: Task, *, size: tuple[int, int]) -> dict[str, str]:
-    """Return what a checkpoint's header says of its origin, its task and its input: size (height, width) and clips."""
+def checkpoint_notes(
+    bundle: str, method: str, task: Task, numbers: Mapping[str, Any], *, size: tuple[int, int]
+) -> dict[str, str]:
+    """Return what a checkpoint's header says, without which the weights cannot be used.
+
+    Args:
+        bundle: Whose network it is.
+        method: How it was trained.
+        task: What was learnt.
+        numbers: The task's, as the bundle and the job say them: what the network's outputs are counted in, its clips.
+        size: (height, width) of the network's input.
+    """
     card = task.card
     notes = {
         "bundle": bundle,
@@ -182,8 +193,8 @@ def checkpoint_notes(bundle: str, method: str, task: Task, *, size: tuple[int, i
         "outputs": ",".join(card.outputs),
         "height": str(size[0]),
         "width": str(size[1]),
-        "frames": str(task.asks.frames),
-        "interval": str(task.asks.interval),
+        "frames": str(card.frames),
+        "numbers": json.dumps(dict(numbers)),
     }
     return notes | ({"classes": notes["outputs"]} if card.kind == "segmentation" else {})
 

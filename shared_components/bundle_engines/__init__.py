@@ -10,6 +10,7 @@ from shared_components.bundle_engines.predict import PredictionStep, PredictionW
 from shared_components.bundle_engines.prepare import (
     explain_errors,
     input_size,
+    make_optimizer,
     method_of,
     network_for,
     network_from_checkpoint,
@@ -33,7 +34,6 @@ from shared_components.bundle_engines.scoring import (
 from shared_components.bundle_engines.train import LossMeans, Rounds, TrainingStep, WeightSaver, notes_of
 from shared_components.inference import FrameStream
 from shared_components.machine import device
-from shared_components.training import make_optimizer
 
 __all__ = [
     "EvaluationStep",

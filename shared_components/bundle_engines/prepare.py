@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from shared_components import training as local
 from shared_components.bundle_config import (
     Training,
     build_network,
@@ -21,6 +23,7 @@ from shared_components.bundle_config import (
     training_from,
 )
 from shared_components.bundle_engines.options import ConfigError
+from shared_components.card import Card
 from shared_components.checkpoints import (
     CheckpointError,
     load_encoder,
@@ -33,7 +36,7 @@ from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
 from shared_components.method import Method, load_method
-from shared_components.parts import freeze
+from shared_components.parts import freeze, parts_of
 from shared_components.task import Task, choose_task, make_task
 
 logger = logging.getLogger(__name__)
@@ -97,8 +100,7 @@ def settings_at(training: Mapping[str, Any], checkpoint: str | Path | None) -> T
 
 def input_size(checkpoint: str | Path | None, height: int, width: int) -> tuple[int, int]:
     """Return the (height, width) a checkpoint was trained at; the given ones where it does not say."""
-    path = Path(checkpoint or "")
-    notes = load_metadata(path) if path.is_file() else {}
+    notes = _notes(None if checkpoint is None else str(checkpoint))
     return int(notes.get("height", height)), int(notes.get("width", width))
 
 
@@ -110,18 +112,23 @@ class Remade(Protocol):
         ...
 
 
-def task_of(tasks: Mapping[str, Any], site: Site, *, empty_policy: str | None = None) -> Task:
+def task_of(
+    tasks: Mapping[str, Any], site: Site, *, checkpoint: str | None = None, empty_policy: str | None = None
+) -> Task:
     """Build what the site learns of what the bundle can.
 
     Args:
         tasks: the section `tasks`.
         site: names its task, or has the first.
+        checkpoint: knows the numbers that it has learnt with, such as its clips; the section's stand where it does
+            not say.
         empty_policy: of segmentation, instead of the bundle's own.
 
     Raises:
         ConfigError: the bundle does not learn the site's task, or a number is wrong.
     """
-    numbers = {kind: dict(values or {}) for kind, values in tasks.items()}
+    notes = _notes(checkpoint)
+    numbers = {kind: _with_numbers(values, notes, kind) for kind, values in tasks.items()}
     if empty_policy is not None and "segmentation" in numbers:
         numbers["segmentation"]["empty_policy"] = empty_policy
     try:
@@ -130,21 +137,26 @@ def task_of(tasks: Mapping[str, Any], site: Site, *, empty_policy: str | None = 
         raise ConfigError(str(error)) from None
 
 
-def task_from_checkpoint(tasks: Mapping[str, Any], checkpoint: str | None) -> Task:
+def task_from_checkpoint(tasks: Mapping[str, Any], checkpoint: str | None, network: nn.Module) -> Task:
     """Build what a checkpoint's header says it has learnt; without a word of it, segmentation.
 
+    Args:
+        tasks: the section `tasks`.
+        checkpoint: its path.
+        network: with the checkpoint's weights; counts the classes that the header does not name.
+
     Raises:
-        ConfigError: the bundle's numbers lack this kind, or the model takes clips.
-        CheckpointError: as `network_from_checkpoint`.
+        ConfigError: there is no such kind of task, or the model takes clips.
+        CheckpointError: not given.
     """
     path = _given(checkpoint)
-    notes, head = load_metadata(path) if path.is_file() else {}, _last_layer(path)
+    notes = _notes(checkpoint)
     kind = notes.get("task", "segmentation")
     classes = [name for name in notes.get("classes", "").split(",") if name]
     if not classes:
-        classes = [str(number) for number in range(4 if head is None else len(head))]
+        classes = [str(number) for number in range(_channels(network, network.state_dict()) or 0)]
     try:
-        task = make_task(kind, dict(tasks.get(kind) or {}), classes=classes)
+        task = make_task(kind, _with_numbers(tasks.get(kind), notes, kind), classes=classes)
     except ValueError as error:
         raise ConfigError(f"checkpoint {path}: {error}") from None
     if task.asks.frames > 1:
@@ -189,6 +201,18 @@ def network_for(
     return network
 
 
+def make_optimizer(network: nn.Module, settings: Training) -> torch.optim.Optimizer:
+    """Return the optimizer, see `training.make_optimizer`.
+
+    Raises:
+        ConfigError: a part that is to have a learning rate of its own does not exist, or nothing is left to train.
+    """
+    try:
+        return local.make_optimizer(network, settings)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
 def trained_network_for(definition: Remade, task: Task, checkpoint: str | None, *, bundle: str) -> nn.Module:
     """Return the network that a checkpoint is of, with the task's last layer, and its weights.
 
@@ -202,12 +226,7 @@ def trained_network_for(definition: Remade, task: Task, checkpoint: str | None, 
         CheckpointError: not given, missing, damaged, of another network, task or class map.
     """
     path = _given(checkpoint)
-    learnt = (load_metadata(path) if path.is_file() else {}).get("task", task.card.kind)
-    if learnt != task.card.kind:
-        raise CheckpointError(
-            f"checkpoint {path} has learnt {learnt}, and the site's task is {task.card.kind}; "
-            "use the checkpoint of a federation with the site's task, or correct 'task' in site.yaml"
-        )
+    _refuse_another_task(path, _notes(checkpoint), task.card)
     return _trained(definition, path, bundle, task.channels)
 
 
@@ -216,23 +235,24 @@ def network_from_checkpoint(definition: Remade, checkpoint: str | None, *, bundl
 
     Args and errors as in `trained_network_for`.
     """
-    path = _given(checkpoint)
-    head = _last_layer(path)
-    return _trained(definition, path, bundle, None if head is None else len(head))
+    return _trained(definition, _given(checkpoint), bundle, None)
 
 
-def _last_layer(path: Path) -> Tensor | None:
-    return load_weights(path).get("head_global.weight")
+def _channels(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
+    """Return how many channels the last layer has in a state of the network; None where it is not there."""
+    found = (state.get(f"{head}.weight") for head in parts_of(network).get("head", ()))
+    return next((len(weight) for weight in found if weight is not None), None)
 
 
 def _trained(definition: Remade, path: Path, bundle: str, channels: int | None) -> nn.Module:
-    named = load_metadata(path).get("bundle", bundle) if path.is_file() else bundle
+    named = _notes(str(path)).get("bundle", bundle)
     if named != bundle and named in bundle_names():
         logger.info("checkpoint %s is of bundle %s: that bundle's network is built", path, named)
-        wanted = {} if channels is None else {"out_channels": channels}
-        network = build_network(load_bundle(named).network, **wanted)
-    else:
-        network = cast(nn.Module, definition) if channels is None else definition.with_classes(channels)
+        definition = cast(Remade, build_network(load_bundle(named).network))
+    network = cast(nn.Module, definition)
+    channels = channels or _channels(network, load_weights(path))
+    if channels is not None:
+        network = definition.with_classes(channels)
     try:
         load_into(network, path)
     except CheckpointError as error:
@@ -242,6 +262,37 @@ def _trained(definition: Remade, path: Path, bundle: str, channels: int | None) 
             f"{error}; it is of bundle {named!r}, which is not among those here ({', '.join(bundle_names())})"
         ) from None
     return network
+
+
+def _notes(checkpoint: str | None) -> dict[str, str]:
+    """Return a checkpoint's header; nothing where there is no such file."""
+    path = Path(checkpoint or "")
+    return load_metadata(path) if path.is_file() else {}
+
+
+def _with_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str], kind: str) -> dict[str, Any]:
+    """Return a task's numbers, replaced by those that a checkpoint's header knows."""
+    numbers = dict(own or {})
+    if kind == notes.get("task"):
+        learnt = json.loads(notes.get("numbers", "{}"))
+        if changed := {name: value for name, value in learnt.items() if numbers.get(name) != value}:
+            logger.info("tasks: %s: the checkpoint has learnt with %s, which counts", kind, changed)
+        numbers |= learnt
+    return numbers
+
+
+def _refuse_another_task(path: Path, notes: Mapping[str, str], card: Card) -> None:
+    """Refuse another kind, or as many outputs of other names; another number is told by the last layer's shape."""
+    has, due = notes.get("task", card.kind), card.kind
+    if has == due and card.outputs:
+        names = notes.get("outputs", ",".join(card.outputs)).split(",")
+        if len(names) == len(card.outputs) and tuple(names) != card.outputs:
+            has, due = str(replace(card, outputs=tuple(names))), str(card)
+    if has != due:
+        raise CheckpointError(
+            f"checkpoint {path} has learnt {has}, and the site's task is {due}; use the checkpoint of a federation "
+            "with the site's task, or correct site.yaml"
+        )
 
 
 def _given(checkpoint: str | None) -> Path:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ignite.engine import Events
 from monai.engines import SupervisedTrainer, Workflow
 from torch import nn
 
 from shared_components.bundle_config import Training
+from shared_components.bundle_engines.options import ConfigError
 from shared_components.checkpoints import save_weights
 from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.sites import Site
-from shared_components.method import Batch, Context, Method
+from shared_components.method import Batch, Context, Method, check_network
 from shared_components.partition import partition_network, train_mode
 from shared_components.task import Task, checkpoint_notes
 from shared_components.training import make_context, train_step
@@ -45,7 +47,7 @@ class Rounds:
         self._context: Context | None = None
         self._rank = rank
         self._next = 0
-        self._task = task
+        self.task = task
         text = dataset.site.text
         self._items = {name: [ITEMS[name].measure(dataset, text)] for name in sorted(method.shares)}
 
@@ -60,9 +62,7 @@ class Rounds:
         return self.settings.iterations
 
     def __iter__(self) -> Iterator[Batch]:
-        context = make_context(
-            self.settings, self._task, round=self._next, site=self._rank, items=self._items
-        )
+        context = make_context(self.settings, self.task, round=self._next, site=self._rank, items=self._items)
         self._context = replace(context, site=0)
         self._next += 1
         for batch in batches(
@@ -72,7 +72,7 @@ class Rounds:
             generator=context.generator,
             augment=True,
         ):
-            yield self._task.draw(batch, context.generator)
+            yield self.task.draw(batch, context.generator)
 
 
 class TrainingStep:
@@ -82,12 +82,19 @@ class TrainingStep:
         method: whose objective is minimised, each term reaching its own part of the network.
         network: the network of the trainer.
         rounds: the data of the trainer.
+
+    Raises:
+        ConfigError: the network is not for this task or method.
     """
 
     def __init__(self, method: Method, network: nn.Module, rounds: Rounds) -> None:
         self._method = method
         self._rounds = rounds
-        self._partition = partition_network(network, method.rule)
+        try:
+            check_network(network, method, rounds.task)
+            self._partition = partition_network(network, method.rule)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     def __call__(self, engine: SupervisedTrainer, batch: Batch) -> list[dict[str, float]]:
         """Take one step and return the loss terms by name, and "loss", their sum.
@@ -156,7 +163,9 @@ class WeightSaver:
         save_weights(self._path, self._network.state_dict(), notes)
 
 
-def notes_of(bundle: str, method: Method, site: Site, task: Task, settings: Training) -> dict[str, str]:
-    """What a checkpoint's header says of its origin, its task, and the input size it was trained at."""
-    size = settings.height, settings.width
-    return checkpoint_notes(bundle, method.name, task, size=size) | {"site": site.name}
+def notes_of(
+    bundle: str, method: Method, site: Site, task: Task, settings: Training, tasks: Mapping[str, Any]
+) -> dict[str, str]:
+    """What a checkpoint's header says of its origin, its task, and its input; `tasks` is the section."""
+    size, numbers = (settings.height, settings.width), tasks.get(task.card.kind) or {}
+    return checkpoint_notes(bundle, method.name, task, numbers, size=size) | {"site": site.name}

@@ -66,7 +66,8 @@ class Workbench:
             scores: On validation.
         """
         metric = self.task.metrics[0].name
-        notes = checkpoint_notes(self.bundle.name, self.method.name, self.task, size=self.size) | {
+        numbers = self.bundle.tasks[self.task.card.kind]
+        notes = checkpoint_notes(self.bundle.name, self.method.name, self.task, numbers, size=self.size) | {
             "site": name,
             "round": str(round),
             f"validation_{metric}": str((scores.get(metric) or {}).get("mean")),

@@ -295,8 +295,8 @@ class ServerRunner:
         """Return what the header of an outsider's model says."""
         bundle = self.job.open_bundle()
         size = bundle.training.height, bundle.training.width
-        task = self._task(card)
-        notes = checkpoint_notes(self.job.bundle, self.job.method, task, size=size)
+        numbers = bundle.tasks.get(card.kind, {})
+        notes = checkpoint_notes(bundle.name, self.method.name, self._task(card), numbers, size=size)
         return notes | {"round": str(self.round)}
 
     def _take_model(self, site: str, reply: Message, given: dict[str, Pieces]) -> None:

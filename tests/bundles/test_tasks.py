@@ -1,0 +1,287 @@
+"""Depth, reconstruction and clips by a bundle's own configs: train, evaluate, predict, refuse."""
+
+import csv
+import json
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from monai.bundle import ConfigWorkflow, verify_net_in_out
+
+from shared_components import bundle_config, evaluation
+from shared_components.bundle_config import build_network, load_bundle
+from shared_components.bundle_engines import FirstMetric
+from shared_components.bundle_files.make import write_bundle
+from shared_components.checkpoints import load_metadata, load_weights, save_weights
+from shared_components.data.sites import load_site, samples
+from shared_components.data.synthetic.site import write_site
+from shared_components.evaluation import network_input
+from shared_components.task import checkpoint_notes, make_task
+
+KINDS = ("depth", "reconstruction")
+FIRST = {"depth": "rmse", "reconstruction": "mse"}
+SIZE = {"height": 64, "width": 96}
+
+
+@pytest.fixture(scope="session")
+def sites(tmp_path_factory):
+    """Return the site.yaml of a rendered site by kind of task, and of one whose videos have what clips show."""
+
+    def render(name, layout, task, **clip):
+        return write_site(
+            tmp_path_factory.mktemp(name) / "site", look="rose", seed=3, layout=layout, task=task, **SIZE, **clip,
+            videos={"train": 1, "validation": 1, "test": 1}, frames_per_video=3,
+        )  # fmt: skip
+
+    return {
+        "depth": render("depth", "scared", "depth"),
+        "reconstruction": render("reconstruction", "endovis2018", "reconstruction"),
+        "clips": render("clips", "sar_rarp50", "segmentation", clip=4, interval=0.2),
+    }
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Return a function that leaves a model of a task as a federation does, and the task and network."""
+
+    def model(kind, **numbers):
+        bundle = load_bundle("pvt_fpn")
+        task = make_task(
+            kind, bundle.tasks[kind] | numbers, classes=("background", "shaft", "wrist", "clasper")
+        )
+        torch.manual_seed(1)
+        network = build_network(bundle.network, out_channels=task.channels).eval()
+        notes = checkpoint_notes("pvt_fpn", "fedavg", task, bundle.tasks[kind] | numbers, size=(64, 96))
+        path = tmp_path / f"{kind}.safetensors"
+        save_weights(path, network.state_dict(), notes)
+        return path, task, network
+
+    return model
+
+
+def evaluated(run, site, checkpoint, out, **overrides):
+    given = {"site_config": str(site), "checkpoint": str(checkpoint), "output_dir": str(out), **overrides}
+    run("pvt_fpn", "train", "evaluate", **given)
+    return json.loads((out / "metrics.json").read_text())
+
+
+def predicted(run, images, checkpoint, out, **overrides):
+    given = {"input": str(images), "checkpoint": str(checkpoint), "output_dir": str(out), **overrides}
+    return run("pvt_fpn", "inference", **given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_best_weights_are_those_of_the_lowest_error(run, sites, small, tmp_path, monkeypatch, kind):
+    measured, compute = [], FirstMetric.compute
+
+    def scripted(self):
+        measured.append(compute(self))
+        return [3.0, 1.0, 2.0][len(measured) - 1]
+
+    monkeypatch.setattr(FirstMetric, "compute", scripted)
+    small["training#rounds"] = 3
+    run("pvt_fpn", "train", site_config=str(sites[kind]), output_dir=str(tmp_path / "out"), **small)
+    best = load_metadata(tmp_path / "out" / "best.safetensors")
+    assert best["task"] == kind and best["round"] == "2" and best[f"validation_{FIRST[kind]}"] == "1.0"
+    assert load_metadata(tmp_path / "out" / "model.safetensors")["round"] == "3"
+    assert len(set(measured)) == 3 and all(0 < value < 200 for value in measured)
+    channels = {"depth": 1, "reconstruction": 3}[kind]
+    assert len(load_weights(tmp_path / "out" / "best.safetensors")["head_global.weight"]) == channels
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_numbers_are_those_of_the_one_evaluation(run, sites, model, tmp_path, kind):
+    path, task, network = model(kind)
+    found = evaluated(run, sites[kind], path, tmp_path / "out")
+    chosen = samples(load_site(sites[kind]), "test", task.asks)
+    expected = evaluation.thorough(network, task, chosen, size=(64, 96), split="test")
+    assert {key: found[key] for key in expected} == expected and found["frames"] == 3
+    assert found["task"] == task.card.to_json() and found["definitions"] == dict(task.definitions)
+    assert found["metrics"] == [metric.to_json() for metric in task.metrics]
+    with open(tmp_path / "out" / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["frame"]) for row in rows] == [sample.index for sample in chosen]
+    first = np.mean([float(row[FIRST[kind]]) for row in rows])
+    assert np.isclose(first, found[FIRST[kind]]["mean"], rtol=1e-4)
+
+
+def test_predicted_depth_reads_back_to_a_256th_of_a_millimetre(run, sites, model, tmp_path):
+    path, task, network = model("depth")
+    images = [sample.images[-1] for sample in samples(load_site(sites["depth"]), "test", task.asks)]
+    predicted(run, images[0].parent, path, tmp_path / "out")
+    for image in images:
+        frame = cv2.imread(str(image))[..., ::-1]
+        with torch.no_grad():
+            depth = task.predict(network, {"image": network_input(frame[None], 64, 96)})[0].numpy()
+        stored = cv2.imread(str(tmp_path / "out" / "depth" / image.name), cv2.IMREAD_UNCHANGED)
+        assert stored.dtype == np.uint16 and stored.shape == frame.shape[:2]
+        assert np.abs(stored / 256 - depth).max() <= 1 / 512 + 1e-6 and depth.min() > 1
+        assert cv2.imread(str(tmp_path / "out" / "overlays" / image.name)).shape[1] > 2 * 96
+
+
+def test_a_restored_frame_keeps_what_was_visible(run, sites, model, tmp_path):
+    path, task, _network = model("reconstruction")
+    images = [sample.images[-1] for sample in samples(load_site(sites["reconstruction"]), "test", task.asks)]
+    predicted(run, images[0].parent, path, tmp_path / "out")
+    for image in images:
+        frame, restored = cv2.imread(str(image)), cv2.imread(str(tmp_path / "out" / "restored" / image.name))
+        kept = (frame == restored).all(-1).mean()
+        assert 0.2 < kept < 0.4  # a quarter of the patches is visible
+    assert len(list((tmp_path / "out" / "overlays").iterdir())) == 3
+
+
+@pytest.mark.parametrize("learnt, has", [("segmentation", "depth"), ("depth", "reconstruction")])
+def test_a_model_of_another_task_is_refused_in_one_sentence(
+    run, refusal, sites, model, tmp_path, learnt, has
+):
+    path, *_ = model(learnt)
+    sentence = refusal(evaluated, run, sites[has], path, tmp_path / "out")
+    assert sentence.startswith(f"checkpoint {path} has learnt {learnt}, and the site's task is {has}; use ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_depth_model_is_refused_at_a_site_of_segmentation(run, refusal, site_config, model, tmp_path):
+    path, *_ = model("depth")
+    sentence = refusal(evaluated, run, site_config, path, tmp_path / "out")
+    assert f"checkpoint {path} has learnt depth, and the site's task is segmentation" in sentence
+
+
+def test_as_many_classes_of_other_names_are_refused(run, refusal, site_config, model, tmp_path):
+    path, *_ = model("segmentation")
+    notes = load_metadata(path) | {"outputs": "background,liver,gallbladder,bile duct"}
+    save_weights(path, load_weights(path), notes)
+    sentence = refusal(evaluated, run, site_config, path, tmp_path / "out")
+    assert "has learnt segmentation of background, liver, gallbladder, bile duct, and the site's" in sentence
+
+
+def test_a_task_that_the_bundle_does_not_learn_is_refused(run, refusal, sites, small, tmp_path):
+    sentence = refusal(
+        run, "pfedsis", "train", site_config=str(sites["depth"]), output_dir=str(tmp_path / "out")
+    )
+    assert "the task is 'depth', and this bundle learns segmentation; correct 'task' in site.yaml" in sentence
+
+
+def test_a_model_is_used_with_the_numbers_that_it_has_learnt_with(run, sites, model, tmp_path):
+    """A network whose output counts in another unit than the bundle's 100 mm."""
+    found = {}
+    for scale in (100.0, 50.0):
+        path, *_ = model("depth", scale=scale)
+        found[scale] = evaluated(run, sites["depth"], path, tmp_path / str(scale))["mae"]["mean"]
+        predicted(run, load_site(sites["depth"]).root / "dataset_1/keyframe_3/data/left_undistorted", path,
+                  tmp_path / str(scale))  # fmt: skip
+    first, second = (
+        cv2.imread(str(next((tmp_path / name / "depth").iterdir())), cv2.IMREAD_UNCHANGED).astype(int)
+        for name in ("100.0", "50.0")
+    )
+    assert np.abs(first - 2 * second).max() <= 2 and found[100.0] != found[50.0]
+
+
+def test_a_bundles_training_leaves_the_numbers_that_it_was_given(run, sites, small, tmp_path):
+    given = {
+        "site_config": str(sites["depth"]),
+        "output_dir": str(tmp_path / "out"),
+        "tasks#depth#scale": 50.0,
+    }
+    run("pvt_fpn", "train", **given, **small)
+    notes = load_metadata(tmp_path / "out" / "model.safetensors")
+    assert json.loads(notes["numbers"]) == {"scale": 50.0} and notes["frames"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({"tasks#depth#scal": 3}, "task 'depth': "),
+        ({"tasks#depth#scale": 0}, "depth: scale is 0; it is a number, at least 0.001"),
+        ({"training#iterations": 0}, "training: iterations is 0; it is a whole number, at least 1"),
+        ({"training#fixed": ["encodr"]}, "training.fixed names 'encodr', which is no part"),
+        ({"training#learning_rates": {"hed": 0.1}}, "training.learning_rates names 'hed', which is no part"),
+        ({"training#fixed": ["encoder", "decoder", "head"]}, "nothing is left to train; name fewer parts"),
+        ({"tasks#depth#frames": 4, "tasks#depth#interval": 0.4},
+         "depth asks for clips of 4 frames, and PvtFpn takes single ones"),
+    ],
+)  # fmt: skip
+def test_a_wrong_number_is_refused_in_one_sentence(run, refusal, sites, small, tmp_path, overrides, sentence):
+    given = {"site_config": str(sites["depth"]), "output_dir": str(tmp_path / "out"), **small, **overrides}
+    assert refusal(run, "pvt_fpn", "train", **given).startswith(sentence)
+    assert not (tmp_path / "out").exists()
+
+
+# ---- clips, with a bundle of the tiny network
+
+TOY = """\
+title: A toy
+network_def: |
+  _target_: shared_components.networks.tiny.Tiny
+  out_channels: 4
+tasks: |
+  segmentation: {frames: 4, interval: 0.2}
+training: {height: 64, width: 96, batch_size: 2, iterations: 2, rounds: 2}
+metadata: {name: Toy, task: to be small, description: A network for tests., references: []}
+"""
+
+
+@pytest.fixture
+def toy(bundles, tmp_path, monkeypatch):
+    """Return a function that runs configs of a bundle on clips."""
+    folder = tmp_path / "bundles"
+    folder.mkdir()
+    shutil.copy(bundles.parent / "LICENSE", tmp_path)
+    (folder / "toy.yaml").write_text(TOY)
+    write_bundle("toy", folder)
+    monkeypatch.setattr(bundle_config, "bundles_folder", lambda: folder)
+
+    def toy(*configs, **overrides):
+        files = [str(folder / "toy" / "configs" / f"{config}.yaml") for config in configs]
+        workflow = ConfigWorkflow(config_file=files, workflow_type="train", logging_file=False, **overrides)
+        workflow.initialize()
+        workflow.run()
+        workflow.finalize()
+
+    toy.configs = folder / "toy" / "configs"
+    return toy
+
+
+def test_a_bundle_trains_and_evaluates_on_clips(toy, sites, tmp_path):
+    site = {"site_config": str(sites["clips"]), "output_dir": str(tmp_path)}
+    toy("train", **site)
+    path = tmp_path / "best.safetensors"
+    assert load_metadata(path)["frames"] == "4"
+    toy("train", "evaluate", checkpoint=str(path), **site)
+    found = json.loads((tmp_path / "metrics.json").read_text())
+    assert found["task"]["frames"] == 4 and found["frames"] == 3
+    toy("train", "evaluate", checkpoint=str(path), **site, **{"tasks#segmentation#frames": 1})
+    assert json.loads((tmp_path / "metrics.json").read_text()) == found  # the model knows its clips
+
+
+def test_a_model_of_clips_is_not_shown_single_frames(toy, refusal, sites, video, tmp_path):
+    site = {"site_config": str(sites["clips"]), "output_dir": str(tmp_path)}
+    toy("train", **site)
+    path = str(tmp_path / "model.safetensors")
+    sentence = refusal(toy, "inference", input=str(video), checkpoint=path, output_dir=str(tmp_path / "out"))
+    assert sentence == f"checkpoint {path} takes clips of 4 frames; this config shows it single ones"
+
+
+def test_a_model_pt_of_another_networks_head_is_used_with_as_many_classes(toy, video, tmp_path):
+    from shared_components.networks.tiny import Tiny
+
+    torch.save(Tiny(out_channels=7).state_dict(), tmp_path / "model.pt")
+    single = {"tasks#segmentation#frames": 1, "tasks#segmentation#interval": 0.0}
+    given = {
+        "input": str(video),
+        "checkpoint": str(tmp_path / "model.pt"),
+        "output_dir": str(tmp_path / "out"),
+    }
+    toy("inference", **given, **single)
+    assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
+
+
+@pytest.mark.parametrize("config", ["train", "inference"])
+def test_monai_verifies_a_bundle_of_the_tiny_network(toy, config):
+    verify_net_in_out(
+        net_id="network_def",
+        meta_file=str(toy.configs / "metadata.json"),
+        config_file=str(toy.configs / f"{config}.yaml"),
+        device="cpu",
+    )
