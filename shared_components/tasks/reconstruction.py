@@ -2,7 +2,7 @@
 
 He et al., Masked Autoencoders Are Scalable Vision Learners, CVPR 2022: a random share of patches is hidden, and the
 squared error counts on the hidden ones. Here the network is any that maps a picture to a picture; hidden patches are
-grey in its input.
+grey in its input, and a sigmoid keeps its colours in [0, 1].
 """
 
 from __future__ import annotations
@@ -107,12 +107,13 @@ class Reconstruction:
         return {**batch, "hidden": whole.to(image.device)}
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """Return the restored picture (B, 3, H, W); the network sees grey where patches are hidden."""
+        """Return the restored picture (B, 3, H, W) in [0, 1]; the network sees grey where patches are hidden."""
         image, hidden = batch["image"], batch["hidden"]
         if image.dim() == 5:  # a clip: (B, T, 3, H, W), of which the last frame is restored
-            image = torch.cat([image[:, :-1], self._masked(image[:, -1], hidden)[:, None]], 1)
-            return network(image)
-        return network(self._masked(image, hidden))
+            shown = torch.cat([image[:, :-1], self._masked(image[:, -1], hidden)[:, None]], 1)
+        else:
+            shown = self._masked(image, hidden)
+        return network(shown).float().sigmoid()
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the mean squared error over hidden pixels."""

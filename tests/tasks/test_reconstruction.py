@@ -45,25 +45,40 @@ def test_a_frame_that_is_no_whole_number_of_patches_is_refused():
 
 
 class Echo(nn.Module):
-    """Returns what it is given."""
+    """Keeps and returns what it is given; of a clip the last frame."""
 
     def forward(self, image):
-        return image
+        self.seen = image
+        return image if image.dim() == 4 else image[:, -1]
+
+
+def shown(given):
+    """Return what the network sees, and what the task makes of it."""
+    network = Echo()
+    restored = TASK.predict(network, given)
+    return network.seen, restored
 
 
 def test_the_network_sees_grey_where_patches_are_hidden_and_the_frame_elsewhere():
     given = drawn()
-    seen, hidden = TASK.predict(Echo(), given), given["hidden"][:, None].expand(-1, 3, -1, -1)
+    (seen, _), hidden = shown(given), given["hidden"][:, None].expand(-1, 3, -1, -1)
     assert (seen[hidden] == GREY).all() and torch.equal(seen[~hidden], given["image"][~hidden])
 
 
 def test_of_a_clip_the_last_frame_is_hidden_and_restored():
     clip = torch.rand(2, 3, 3, 8, 16, generator=torch.Generator().manual_seed(4))
     given = TASK.draw({"image": clip}, torch.Generator().manual_seed(0))
-    seen = TASK.predict(Echo(), given)
+    seen, restored = shown(given)
     assert torch.equal(seen[:, :-1], clip[:, :-1]) and not torch.equal(seen[:, -1], clip[:, -1])
-    expected = ((seen[:, -1] - clip[:, -1]) ** 2).mean(1)[given["hidden"]].mean()
-    assert float(TASK.loss(seen[:, -1], given)) == pytest.approx(float(expected))
+    assert torch.allclose(restored, 1 / (1 + (-seen[:, -1]).exp()))
+    expected = ((restored - clip[:, -1]) ** 2).mean(1)[given["hidden"]].mean()
+    assert float(TASK.loss(restored, given)) == pytest.approx(float(expected))
+
+
+def test_a_restored_picture_has_colours_whatever_the_network_says():
+    loud = nn.Conv2d(3, 3, 1)
+    nn.init.constant_(loud.bias, 100.0)
+    assert 0 <= float(TASK.predict(loud, drawn()).min()) <= float(TASK.predict(loud, drawn()).max()) <= 1
 
 
 def test_the_loss_is_the_mean_over_hidden_pixels_alone():
