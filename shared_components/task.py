@@ -32,7 +32,7 @@ class Task(Protocol):
     """What every file of ``shared_components/tasks`` builds. Tasks keep no state.
 
     Attributes:
-        card: What is learned.
+        card: What is learned; ``make_task(card.kind, numbers, classes=card.outputs)`` builds the task again.
         metrics: The first selects the best model.
         asks: What the data must yield.
         channels: Of the network's last layer.

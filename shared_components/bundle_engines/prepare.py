@@ -152,7 +152,8 @@ def task_from_checkpoint(tasks: Mapping[str, Any], checkpoint: str | None, netwo
     path = _given(checkpoint)
     notes = _notes(checkpoint)
     kind = notes.get("task", "segmentation")
-    classes = [name for name in notes.get("classes", "").split(",") if name]
+    outputs = notes.get("outputs") or notes.get("classes", "")  # headers of older versions have these alone
+    classes = [name for name in outputs.split(",") if name]
     if not classes:
         classes = [str(number) for number in range(_channels(network, network.state_dict()) or 0)]
     try:
