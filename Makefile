@@ -48,7 +48,7 @@ format: install  ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: install  ## print the performance ratios of README's table
+bench: install  ## print the performance ratios of docs/benchmarks.md
 	$(BIN)/python -m tests.benchmarks
 
 bench-before: install  ## a round's time beside another checkout's: make bench-before BEFORE=/path/to/it

@@ -1,4 +1,4 @@
-"""The table of methods, from the methods themselves: README and `surgfl methods` show it."""
+"""The table of methods, from the methods themselves: docs/methods.md and `surgfl methods` show it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared_components.method import Method, load_method, method_names
 from shared_components.partition import Role, partition_network
 from shared_components.reporting.tables import Table, as_markdown
 
-BEGIN, END = "<!-- methods: `surgfl methods --write README.md` -->", "<!-- end of methods -->"
+BEGIN, END = "<!-- methods: `surgfl methods --write docs/methods.md` -->", "<!-- end of methods -->"
 _HEAD = ("Method", "Partition", "Objective", "Aggregator", "Paper", "What leaves the site", "Secure sums")
 
 
@@ -43,7 +43,7 @@ def write_between_marks(path: Path, text: str) -> None:
 
 def _row(method: Method) -> tuple[str, ...]:
     summary = method.summary
-    name = f"[{method.label}](nvflare_jobs/{method.name}/README.md)"
+    name = f"[{method.label}](../nvflare_jobs/{method.name}/README.md)"
     texts = (summary.partition, summary.objective, summary.aggregator, method.paper)
     return (name, *texts, leaves(method), summary.secure_sums)
 

@@ -1,4 +1,4 @@
-"""README's table of methods is the code's own."""
+"""The documents' table of methods is the code's own."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ import pytest
 from shared_components.method import load_method, method_names
 from shared_components.reporting.methods import BEGIN, END, leaves, methods_markdown, write_between_marks
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "methods.md"
 
 
-def test_readme_has_the_table_that_the_code_gives():
-    """If this fails: surgfl methods --write README.md."""
-    block = README.read_text().partition(BEGIN)[2].partition(END)[0].strip()
+def test_the_document_has_the_table_that_the_code_gives():
+    """If this fails: surgfl methods --write docs/methods.md."""
+    block = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0].strip()
     assert block == methods_markdown()
 
 
@@ -20,7 +20,7 @@ def test_every_method_has_a_row_that_names_its_card_and_paper():
     rows = methods_markdown().splitlines()[2:]
     assert len(rows) == len(method_names())
     for name, row in zip(method_names(), rows, strict=True):
-        assert f"](nvflare_jobs/{name}/README.md)" in row and load_method(name).paper in row
+        assert f"](../nvflare_jobs/{name}/README.md)" in row and load_method(name).paper in row
         assert len(row.split(" | ")) == 7
 
 
