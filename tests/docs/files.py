@@ -1,0 +1,98 @@
+"""What the documents take for granted: data sets below /data, a video, a model. All of it is tiny."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from shared_components.bundle_config import build_network, load_bundle
+from shared_components.checkpoints import save_weights
+from shared_components.data.synthetic.site import write_site
+
+HEIGHT, WIDTH = 64, 64  # the smallest that is rendered
+SITES = ("site-1", "site-2", "site-3", "hospital-a", "hospital-b")
+RENDERED = {"endovis2017": 4, "endovis2018": 4, "sar_rarp50": 4, "scared": 3}  # layouts: how many videos
+SAR_VIDEOS = ("video_1", "video_11", "video_21", "video_22")
+KEYFRAMES = ("dataset_1/keyframe_1", "dataset_1/keyframe_2", "dataset_2/keyframe_1")
+
+
+def write_data(folder: Path) -> None:
+    """Write what the documents call /data."""
+    for number, (layout, videos) in enumerate(RENDERED.items()):
+        task = "depth" if layout == "scared" else "segmentation"
+        made = folder / "made" / layout
+        write_site(
+            made, look="rose", seed=number, layout=layout, task=task, videos={"train": videos}, frames_per_video=3,
+            height=HEIGHT, width=WIDTH,
+        )  # fmt: skip
+        shutil.move(made / layout, folder / layout)
+    _as_published(folder)
+    _write_rigid(folder / "endovis2015_rigid")
+    _write_pack(folder / "robotics_site_npy" / "site1")
+    shutil.rmtree(folder / "made")
+    _write_sites(folder)
+
+
+def write_model_and_video(folder: Path) -> None:
+    """Write model.safetensors and surgery.mp4."""
+    notes = {"height": str(HEIGHT), "width": str(WIDTH), "bundle": "pvt_fpn"}
+    network = build_network(load_bundle("pvt_fpn").network)
+    save_weights(folder / "model.safetensors", network.state_dict(), notes)
+    _write_video(folder / "surgery.mp4", "mp4v", 3)
+
+
+def _write_sites(folder: Path) -> None:
+    for number, name in enumerate(SITES):
+        write_site(
+            folder / name, look="rose", seed=number, videos={"train": 1, "validation": 1, "test": 1},
+            frames_per_video=2, height=HEIGHT, width=WIDTH,
+        )  # fmt: skip
+    for name, site in zip(("a", "b", "d"), SITES, strict=False):
+        shutil.copytree(folder / site, folder / "sites" / f"hospital-{name}")
+
+
+def _as_published(folder: Path) -> None:
+    """Name the videos of SAR-RARP50 and SCARED as the document does, and pack the former's frames as videos."""
+    root = folder / "sar_rarp50"
+    for old, name in zip(sorted(root.glob("video_*")), reversed(SAR_VIDEOS), strict=True):
+        video = old.rename(root / f"new-{name}")
+        shutil.rmtree(video / "rgb")
+        last = max(int(path.stem) for path in (video / "segmentation").iterdir())
+        _write_video(video / "video_left.avi", "MJPG", last + 1)
+    for video in root.glob("new-*"):
+        video.rename(root / video.name.removeprefix("new-"))
+    root = folder / "scared"
+    found = sorted(path.parent.relative_to(root) for path in root.glob("*/*/data"))
+    for number, old in enumerate(found):
+        (root / old).rename(folder / "made" / f"keyframe-{number}")
+    for number, name in enumerate(KEYFRAMES):
+        (root / name).parent.mkdir(exist_ok=True)
+        (folder / "made" / f"keyframe-{number}").rename(root / name)
+
+
+def _write_video(path: Path, codec: str, frames: int) -> None:
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*codec), 25, (WIDTH, HEIGHT))
+    for number in range(frames):
+        writer.write(np.full((HEIGHT, WIDTH, 3), number % 255, np.uint8))
+    writer.release()
+
+
+def _write_rigid(root: Path) -> None:
+    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
+    mask[4:8], mask[8:12] = 160, 70
+    for video in ("OP1", "OP2", "OP3"):
+        for folder in ("Raw", "Masks"):
+            (root / video / folder).mkdir(parents=True)
+        for number in range(1, 41):
+            cv2.imwrite(str(root / video / "Raw" / f"img_{number:02d}_raw.png"), np.dstack([mask] * 3))
+            cv2.imwrite(str(root / video / "Masks" / f"img_{number:02d}_class.png"), mask)
+
+
+def _write_pack(root: Path) -> None:
+    for split, video in (("train", "video1"), ("train", "video2"), ("test", "video9")):
+        for folder, shape in (("image", (HEIGHT, WIDTH, 3)), ("mask", (HEIGHT, WIDTH))):
+            (root / split / folder).mkdir(parents=True, exist_ok=True)
+            np.save(root / split / folder / f"{video}frame000.npy", np.ones(shape, np.uint8))

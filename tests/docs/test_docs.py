@@ -1,0 +1,234 @@
+"""README and docs/: every block of code is executed in a copy of the repository, every link leads somewhere."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from shared_components.bundle_config import Training
+from shared_components.checkpoints import load_metadata
+from shared_components.data import site_file
+from shared_components.federation.messages import Job
+
+from .blocks import blocks_of, commands_in, prose_of
+from .files import write_data, write_model_and_video
+from .rules import RULES, Sandbox, paths_in, refuse_command, yaml_keys
+from .smaller import SMALLER, shrink_jobs
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+CARDS = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("bundles/**/*.md"), *ROOT.glob("nvflare_jobs/*/*.md")]]
+COPIED = (
+    "README.md", "LICENSE", "Makefile", "setup.cfg", "pyproject.toml", "requirements.txt", "bundles", "docs",
+    "nvflare_jobs", "shared_components", "tests",
+)  # fmt: skip
+README_BYTES, PICTURE_BYTES = 8_000, 300_000
+BLOCKS = {name: blocks_of(ROOT / name, name) for name in DOCUMENTS}
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """Return a folder with the data, the model and the video that documents take for granted."""
+    folder = tmp_path_factory.mktemp("taken-for-granted")
+    write_data(folder / "data")
+    write_model_and_video(folder)
+    return folder
+
+
+@pytest.fixture
+def sandbox(tmp_path, made_once):
+    """Return a copy of the repository with small jobs, and a `.venv` that is this test's own environment."""
+    root = tmp_path / "surgfl"
+    for name in COPIED:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        root.mkdir(exist_ok=True)
+        copy(ROOT / name, root / name)
+    shrink_jobs(root / "nvflare_jobs")
+    (root / ".venv").symlink_to(sys.prefix)  # as `make install` would leave it
+    data = Path(shutil.copytree(made_once / "data", tmp_path / "data"))
+    for name in ("model.safetensors", "surgery.mp4"):
+        shutil.copy(made_once / name, root / name)
+    sandbox = Sandbox(root, data=data, origin=repository(tmp_path / "origin"))
+    yield sandbox
+    sandbox.close()
+
+
+def repository(folder: Path) -> Path:
+    """Return a git repository that holds what make needs, to be cloned."""
+    folder.mkdir()
+    for name in ("Makefile", "requirements.txt", "setup.cfg", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "One"]):
+        subprocess.run([*git, *words], cwd=folder, check=True)
+    return folder
+
+
+def follow(sandbox: Sandbox, document: str) -> Path:
+    """Execute every block of a document, and count that it was."""
+    for block in BLOCKS[document]:
+        sandbox.execute(block)
+    assert [block for block, _ in sandbox.executed] == BLOCKS[document]
+    sandbox.check_sites()
+    return sandbox.root
+
+
+# ---- every block is executed
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_block_has_a_rule(document):
+    """A block without a language, or of an unknown one, would be executed by nobody."""
+    assert [str(block) for block in BLOCKS[document] if block.language not in RULES] == []
+
+
+def test_no_block_is_overlooked(tmp_path):
+    """Fences of any length and indented lines are found; what has no rule fails instead of being passed over."""
+    path = tmp_path / "a.md"
+    path.write_text("a\n\n    make it\n\n````python b.py\n```\n````\n\n- a\n  b\n\n~~~perl\nx\n~~~\n")
+    found = blocks_of(path, "a.md")
+    assert [(b.line, b.language, b.note, b.text) for b in found] == [
+        (3, "", "", "    make it\n"),
+        (5, "python", "b.py", "```\n"),
+        (12, "perl", "", "x\n"),
+    ]
+    assert prose_of(path).split() == ["a", "-", "a", "b"]
+    sandbox = Sandbox(tmp_path, data=tmp_path, origin=tmp_path)
+    for block in (found[0], found[2]):
+        with pytest.raises(AssertionError, match="there is no rule for this"):
+            sandbox.execute(block)
+
+
+def test_a_tree_of_files_is_read_with_what_it_is_indented_under():
+    tree = "a/<name>/      words\nb/\n    c.py d/   words\n    e       words\nf.py        words\n"
+    assert paths_in(tree) == ["a/*/", "b/", "b/c.py", "b/d/", "b/e", "f.py"]
+
+
+FOLLOWED_BELOW = {"README.md", "docs/add-a-task.md", "docs/methods.md", "docs/run.md"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if name not in FOLLOWED_BELOW])
+def test_a_document_can_be_followed_as_it_is_written(document, sandbox):
+    follow(sandbox, document)
+
+
+@pytest.mark.slow
+def test_readmes_one_command_trains_sites_with_different_tasks(sandbox):
+    """Two sites segment and one measures depth; each is scored by its own metrics."""
+    run = follow(sandbox, "README.md") / "ws-state" / "mat_fl" / "latest"
+    info = json.loads((run / "run.json").read_text())
+    kinds = [info["cards"][site]["kind"] for site in info["sites"]]
+    assert kinds == ["segmentation", "segmentation", "depth"]
+    finals = [json.loads((run / site / "final.json").read_text()) for site in info["sites"]]
+    assert "dice" in finals[0] and "dice" not in finals[2] and finals[2]["rmse"]["mean"] > 0
+    assert "</html>" in (sandbox.root / "ws" / "report" / "index.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_simulator_leaves_what_the_document_says(sandbox):
+    root = follow(sandbox, "docs/run.md")
+    assert {path.name for path in (root / "results").iterdir()} >= {"metrics.json", "masks", "overlays"}
+
+
+@pytest.mark.slow
+def test_the_table_of_methods_is_written_where_it_stands(sandbox):
+    root = follow(sandbox, "docs/methods.md")
+    assert (root / "docs/methods.md").read_text() == (ROOT / "docs/methods.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_task_is_added_as_the_document_says(sandbox):
+    """One new file, a line of a bundle, `task:` at the sites: F1 is recorded and chooses the best model."""
+    before = contents(sandbox.root / "shared_components")
+    root = follow(sandbox, "docs/add-a-task.md")
+    added = contents(root / "shared_components").items() - before.items()
+    assert [path for path, _ in added] == ["tasks/tool_presence.py"]
+
+    run = root / "runs" / "tools" / "latest"
+    info = json.loads((run / "run.json").read_text())
+    assert [row["name"] for row in info["metrics"]["tool_presence"]] == ["f1"]
+    records = [json.loads(line) for line in (run / "server" / "rounds.jsonl").read_text().splitlines()]
+    for site in ("site-1", "site-2"):
+        assert info["cards"][site]["kind"] == "tool_presence"
+        scores = [r["metrics"]["f1"]["mean"] for r in records if r["kind"] == "site" and r["site"] == site]
+        best = load_metadata(run / site / "best.safetensors")
+        assert len(scores) == 3 and best["round"] == str(scores.index(max(scores)))
+        assert float(best["validation_f1"]) == max(scores) and scores[0] < max(scores)
+        final = json.loads((run / site / "final.json").read_text())
+        assert set(final["f1"]) == {"shaft", "wrist", "clasper", "mean"} and final["frames"] == 8
+        assert len(list((run / site / "overlays").glob("*.png"))) == 3
+    assert "F1" in (root / "report.html").read_text()
+    assert json.loads((root / "results" / "metrics.json").read_text())["f1"]["mean"] is not None
+    assert len(list((root / "seen" / "overlays").glob("*.png"))) == 8
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Return every source below a folder by its path in it."""
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.py")}
+
+
+def test_no_command_is_made_smaller_that_is_not_there():
+    """If this fails a line of SMALLER matches nothing any more: take it out, or correct it."""
+    text = "\n".join(block.text for blocks in BLOCKS.values() for block in blocks if block.language == "sh")
+    assert [pattern for pattern, *_ in SMALLER if not re.search(pattern, text, re.MULTILINE)] == []
+
+
+# ---- what the documents say
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_in_running_text_exist(document):
+    prose = prose_of(ROOT / document)
+    assert list(filter(None, map(refuse_command, commands_in(prose)))) == []
+
+
+def slugs(document: Path) -> set[str]:
+    """Return the anchors of a document's headings."""
+    found = re.findall(r"^#+ (.+)$", prose_of(document), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, *CARDS])
+def test_every_link_leads_somewhere(document):
+    path = ROOT / document
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(path)):
+        file, _, anchor = target.partition("#")
+        if "://" in file:
+            continue
+        found = (path.parent / file).resolve() if file else path
+        assert found.exists(), f"{document}: {target} is not there"
+        assert not anchor or anchor in slugs(found), f"{document}: {target} is no heading"
+
+
+def test_readme_is_short_and_its_picture_small():
+    readme = ROOT / "README.md"
+    assert len(readme.read_bytes()) <= README_BYTES
+    assert len(re.findall(r"^\|-*\|", readme.read_text(), re.MULTILINE)) == 1
+    (picture,) = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", readme.read_text())
+    assert (ROOT / picture).stat().st_size <= PICTURE_BYTES
+
+
+def test_site_yaml_is_shown_with_all_its_keys():
+    block = next(block for block in BLOCKS["docs/your-data.md"] if block.note)
+    assert yaml_keys(block) == {*site_file._REQUIRED, *site_file._OPTIONAL}
+
+
+def test_all_settings_of_a_job_and_of_its_training_are_shown():
+    (block,) = [block for block in BLOCKS["docs/run.md"] if block.language == "json"]
+    job, alone = json.loads(block.text), {"rounds"}  # of a bundle that trains alone
+    assert set(job) == {field.name for field in fields(Job)}
+    assert set(job["training"]) == {field.name for field in fields(Training)} - alone
+
+
+def test_all_environment_variables_are_explained():
+    sources = "".join(path.read_text() for path in (ROOT / "shared_components").rglob("*.py"))
+    text = (ROOT / "docs/run.md").read_text()
+    assert set(re.findall(r"\bSURGFL_[A-Z_]+\b", sources)) == set(
+        re.findall(r"^\| `(SURGFL_\w+)`", text, re.MULTILINE)
+    )
