@@ -112,7 +112,6 @@ class SiteRunner:
         bench = self._bench(job, site)
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteRefusal(f"{site.path}: {refusal}")
-        local.make_optimizer(bench.network, bench.bundle.training)  # the rates are of parts that there are
         aside = _check_data(bench)
         write_json(self._files(job, header["run"]).folder / ASIDE, aside)
         dataset = self._dataset(bench, job, header["run"], "train")
