@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from shared_components.card import Card
 from shared_components.partition import Partition, Pieces, Role, Rule
 from shared_components.task import Batch, Task
+from shared_components.two_paths import require
 
 State = dict[str, Tensor]
 Extras = dict[str, Pieces]
@@ -205,7 +206,7 @@ class Method:
         measure_images: Unaugmented training frames that ``measure`` sees per round; None: each once.
         extras: Groups that ``measure`` returns, and the function by which site and server check each.
         kinds: Of task that the method is for; None: any.
-        needs: What the network must have beside `forward`, such as ``forward_features``.
+        needs: Protocol that the network must satisfy, such as `two_paths.TwoPaths`; None: any network will do.
         shares: Profile items without which a site cannot take part (`data.profile_items`).
         may_share: Profile items that a site may refuse.
         gradients: Called in every step with (network, backward, context); ``backward()`` sets every
@@ -238,7 +239,7 @@ class Method:
     measure_images: int | None = 0
     extras: Mapping[str, CheckExtra] = field(default_factory=dict)
     kinds: tuple[str, ...] | None = None
-    needs: tuple[str, ...] = ()
+    needs: type | None = None
     shares: frozenset[str] = frozenset()
     may_share: frozenset[str] = frozenset()
     gradients: Gradients | None = None
@@ -290,7 +291,7 @@ def check_network(network: nn.Module, method: Method, task: Task) -> None:
     """Refuse a network that has not what the task or the method asks of it.
 
     Raises:
-        ValueError: It takes no clips, or lacks one of ``method.needs``; one sentence.
+        ValueError: It takes no clips, or is not what ``method.needs``; one sentence.
     """
     kind, frames = type(network).__name__, task.asks.frames
     if frames > 1 and not getattr(network, "takes_clips", False):
@@ -298,10 +299,8 @@ def check_network(network: nn.Module, method: Method, task: Task) -> None:
             f"{task.card.kind} asks for clips of {frames} frames, and {kind} takes single ones; leave 'frames' out, "
             "or choose a bundle whose network takes clips"
         )
-    if missing := [name for name in method.needs if not hasattr(network, name)]:
-        raise ValueError(
-            f"{method.name} needs a network with {missing[0]!r}, and {kind} has none; choose another bundle or method"
-        )
+    if method.needs is not None:
+        require(network, method.needs, method.name)
 
 
 def method_names() -> list[str]:

@@ -41,7 +41,8 @@ class TwoPaths(SplitFeatures, Protocol):
 
 def split_features(network: nn.Module, method: str) -> SplitFeatures:
     """Return the network as one of split features; ValueError as :func:`two_paths`."""
-    return cast(SplitFeatures, _checked(network, SplitFeatures, method))
+    require(network, SplitFeatures, method)
+    return cast(SplitFeatures, network)
 
 
 def two_paths(network: nn.Module, method: str) -> TwoPaths:
@@ -50,13 +51,18 @@ def two_paths(network: nn.Module, method: str) -> TwoPaths:
     Raises:
         ValueError: It has no such paths; the sentence names the method and the network.
     """
-    return cast(TwoPaths, _checked(network, TwoPaths, method))
+    require(network, TwoPaths, method)
+    return cast(TwoPaths, network)
 
 
-def _checked(network: nn.Module, wanted: type, method: str) -> nn.Module:
+def require(network: nn.Module, wanted: type, method: str) -> None:
+    """Refuse a network that is not what a method asks for.
+
+    Raises:
+        ValueError: The sentence names the method and the network.
+    """
     if not isinstance(network, wanted):
         raise ValueError(
             f"{method} needs a network with a shared and a personal path, such as pvt_fpn's; "
             f"{type(network).__name__} has none: choose another bundle or method"
         )
-    return network

@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
         "card",
         "partition",
         "task",
+        "two_paths",
         "methods",
     },  # load_method lists the folder; nothing at module level
     "losses": set(),

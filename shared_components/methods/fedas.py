@@ -30,7 +30,7 @@ from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Rule, TensorRule, cut, paste
 from shared_components.parts import inside, resolve, shared_paths, trained_parameters
 from shared_components.rules import HEAD, modules
-from shared_components.two_paths import split_features
+from shared_components.two_paths import SplitFeatures, split_features
 
 BASE = "base/"  # in the memory: the base as this site trained it last
 ALIGNED = ("encoder", "decoder_global")  # what the features come from
@@ -58,7 +58,7 @@ def build(
         rule=head(personal),
         objective=task_objective,
         kinds=("segmentation",),
-        needs=("encode", "decoder_global"),
+        needs=SplitFeatures,
         aggregator=FisherMean(largest_weight),
         local_update=Alignment(alignment_rate),
         measure=measure_fisher,

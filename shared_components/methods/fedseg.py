@@ -31,7 +31,7 @@ from shared_components.method import (
 )
 from shared_components.objectives import as_received
 from shared_components.partition import Partition, Pieces, Role, everything
-from shared_components.two_paths import two_paths
+from shared_components.two_paths import TwoPaths, two_paths
 
 PROTOTYPES = "prototypes"
 BACKGROUND = 0  # the class of every class map that holds what a site has not labelled
@@ -65,7 +65,7 @@ def build(
         rule=everything(Role.GLOBAL),
         objective=BackgroundAndContrast(temperature, weight, anchors),
         kinds=("segmentation",),
-        needs=("forward_features",),
+        needs=TwoPaths,
         aggregator=WithPrototypes(),
         measure=measure_prototypes,
         measure_images=prototype_images,

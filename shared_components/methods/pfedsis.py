@@ -93,7 +93,7 @@ def build(
         rule=Disentanglement(tuple(personal), head_aligned=head_aligned, role=own),
         objective=Objective(ape=ape, sge=sge, released=released, share=cross_style_share),
         kinds=("segmentation",),
-        needs=("encode", "decode", "forward_parts", "forward_global"),
+        needs=TwoPaths,
         aggregator=PersonalisedAggregator(
             ape=ape,
             sge=sge,
