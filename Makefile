@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 OUT ?= demo
 CORES := $(shell nproc 2>/dev/null || echo 2)
+TESTS_AT_ONCE ?= 2
 
 export OMP_NUM_THREADS ?= 1
 
@@ -36,8 +37,8 @@ demo: install  ## three synthetic hospitals train PFedSIS together; prints a tab
 	    > $(OUT)/evaluate-$$site.log 2>&1 || { cat $(OUT)/evaluate-$$site.log; exit 1; }; done
 	surgfl report $(RUN) --evaluations $(OUT)/evaluations --out $(OUT)/ws/report/index.html
 
-test: install  ## run all tests
-	$(BIN)/python -m pytest
+test: install  ## run all tests, $(TESTS_AT_ONCE) files at once
+	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile
 
 check: install  ## lint, format and type checks
 	$(BIN)/ruff check .
