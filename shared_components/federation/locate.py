@@ -22,6 +22,7 @@ SYNTHETIC = {
     "clip": 1,
     "interval": 0.0,
 }
+SERVER = "server"  # whose data a method that trains at the server uses
 _LONGEST_LABEL = 200  # of 255 bytes that a file system allows
 
 
@@ -67,6 +68,11 @@ def _configured(name: str) -> Path | None:
         return None
     path = Path(value.replace("{site}", name)).expanduser().resolve()
     if not path.is_dir():
+        if name == SERVER and "{site}" not in value:
+            raise SiteRefusal(
+                f"the server trains on data of its own, and {SITE_VARIABLE} names the one file {path}, a site's; "
+                f"let it name a folder with {SERVER}/site.yaml, or a path with {{site}} in it"
+            )
         return path
     nested = path / name / "site.yaml"
     return nested if nested.is_file() else path / f"{name}.yaml"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shared_components.atomic import write_json, write_text
 from shared_components.card import Card, Metric
-from shared_components.data.sites import Site
+from shared_components.data.sites import Sample, Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.enrolment import (
@@ -70,6 +70,7 @@ class ServerRunner:
         self.kept: dict[str, Tensor] = {}  # of the server's own training: optimizers, memory
         self.answered: dict[str, int] = {}  # the last round of each site whose update counted
         self.records: list[dict[str, Any]] = []
+        self.own_samples: list[Sample] | None = None  # of a server that trains, once they have been checked
         self._files = RoundFiles(folder / "server")
         self._find_data = find_data
         self.encoder_weights = encoder_weights

@@ -30,10 +30,11 @@ def open_data(server: ServerRunner, find_data: FindSite | None) -> tuple[Workben
     try:
         data = find_data(server.job, len(server.sites))
         bench = build_bench(server.job, data, encoder_weights=server.encoder_weights)
-        readable, _ = readable_samples(bench.site, "train", asks=bench.task.asks)
+        if server.own_samples is None:  # read once, as sites read theirs at enrolment
+            server.own_samples, _ = readable_samples(bench.site, "train", asks=bench.task.asks)
     except (SiteError, ValueError) as error:
         raise FederationError(f"the server cannot train: {error}") from error
-    return bench, readable
+    return bench, server.own_samples
 
 
 def train_at_server(

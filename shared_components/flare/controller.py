@@ -20,7 +20,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from shared_components.data.sites import Site
-from shared_components.federation.locate import encoder_weights, find_site
+from shared_components.federation.locate import SERVER, encoder_weights, find_site
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.progress import progress_line, write_scalars
 from shared_components.federation.protocol import Answers, Ask, drive
@@ -115,7 +115,7 @@ class FederationController(Controller):
     def _find_data(self, fl_ctx: FLContext, job: Job, number: int) -> Site:
         """Find the server's own site.yaml, for methods that train at the server."""
         scenes = runs_folder(fl_ctx) / "scenes" if is_simulator(fl_ctx) else None
-        return find_site("server", local=local_folder(fl_ctx), scenes=scenes, job=job, index=number)
+        return find_site(SERVER, local=local_folder(fl_ctx), scenes=scenes, job=job, index=number)
 
     def _after_round(self, record: dict[str, Any]) -> None:
         assert self.server is not None

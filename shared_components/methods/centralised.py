@@ -30,7 +30,7 @@ def build(*, budget: str = "steps") -> Method:
         paper="reference",
         summary=Summary(
             partition="all GLOBAL",
-            objective="segmentation on all sites' frames",
+            objective="the task's loss on all sites' frames",
             aggregator="the first site's model",
             secure_sums="no: frames are pooled; simulations only",
         ),

@@ -34,7 +34,7 @@ def build(*, strength: float = 0.1) -> Method:
         paper="Li et al., ICML 2021, arXiv 2012.04221",
         summary=Summary(
             partition="all GLOBAL; a second model never leaves the site",
-            objective="segmentation; the second model also lambda/2 its squared distance to what was received",
+            objective="the task's loss; the second model also lambda/2 its squared distance to what was received",
             aggregator="mean weighted by samples",
             secure_sums="yes: the weighted sum is all that the server needs",
         ),

@@ -41,7 +41,7 @@ def build(
         paper="Reddi et al., ICLR 2021, arXiv 2003.00295",
         summary=Summary(
             partition="all GLOBAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="mean weighted by samples, then a step of Adam",
             secure_sums="yes: the server needs the weighted sum alone",
         ),

@@ -19,7 +19,7 @@ def build() -> Method:
         paper="McMahan et al., AISTATS 2017",
         summary=Summary(
             partition="all GLOBAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="mean weighted by samples",
             secure_sums="yes: the weighted sum is all that the server needs",
         ),

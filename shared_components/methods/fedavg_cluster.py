@@ -23,8 +23,8 @@ def build() -> Method:
         paper="McMahan et al., AISTATS 2017, inside groups of one task",
         summary=Summary(
             partition="all MIXED",
-            objective="segmentation",
-            aggregator="mean weighted by samples among sites of the same class map",
+            objective="the task's loss",
+            aggregator="mean weighted by samples among sites of the same task",
             secure_sums="yes: a weighted sum per group, which hides nothing in groups of one or two sites",
         ),
     )

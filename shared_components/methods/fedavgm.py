@@ -28,7 +28,7 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:
         paper="Hsu et al., arXiv 1909.06335",
         summary=Summary(
             partition="all GLOBAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="mean weighted by samples, then a step with momentum",
             secure_sums="yes: the server needs the weighted sum alone",
         ),

@@ -42,7 +42,7 @@ def build(*, norms: Sequence[str] | None = None) -> Method:
         paper="Li et al., ICLR 2021, arXiv 2102.07623",
         summary=Summary(
             partition="normalisation layers LOCAL, the rest GLOBAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="mean weighted by samples",
             secure_sums="yes: the weighted sum is all that the server needs",
         ),

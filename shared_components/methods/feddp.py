@@ -60,7 +60,7 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
         paper="Wang et al., IEEE TMI 2023",
         summary=Summary(
             partition="the encoder's queries LOCAL, the rest GLOBAL (all MIXED with stage 2)",
-            objective="segmentation; in stage 2 also cross-entropy where the sites' models disagree",
+            objective="the task's loss; in stage 2 also cross-entropy where the sites' models disagree",
             aggregator="plain mean",
             secure_sums="yes: the sum is all that stage 1 needs; stage 2 sends whole models to every site",
         ),

@@ -73,7 +73,7 @@ def build(
         paper="Lu et al., CVPR 2024, arXiv 2311.13250",
         summary=Summary(
             partition="encoder and decoders MIXED, classifiers LOCAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="learned shares of a conflict-averse direction (encoder) and of cross-attention between "
             "changes (decoders)",
             secure_sums="no: sites' changes are compared with each other",

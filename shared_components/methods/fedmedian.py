@@ -21,7 +21,7 @@ def build() -> Method:
         paper="Yin et al., ICML 2018, arXiv 1803.01498",
         summary=Summary(
             partition="all GLOBAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="coordinate-wise median; every site counts once",
             secure_sums="no: it orders single sites' values",
         ),

@@ -25,7 +25,7 @@ def build(*, personal: Sequence[str] = HEAD) -> Method:
         paper="Arivazhagan et al., arXiv 1912.00818",
         summary=Summary(
             partition="last decoder and classifiers LOCAL, the rest GLOBAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="mean weighted by samples",
             secure_sums="yes: the weighted sum is all that the server needs",
         ),

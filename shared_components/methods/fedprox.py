@@ -32,7 +32,7 @@ def build(*, mu: float = 0.01, mode: str = "corrected") -> Method:
         paper="Li et al., MLSys 2020, arXiv 1812.06127",
         summary=Summary(
             partition="all GLOBAL",
-            objective="segmentation + mu/2 the squared distance to what was received",
+            objective="the task's loss + mu/2 the squared distance to what was received",
             aggregator="mean weighted by samples",
             secure_sums="yes: the weighted sum is all that the server needs",
         ),

@@ -34,7 +34,7 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
         paper="Collins et al., ICML 2021, arXiv 2102.07078",
         summary=Summary(
             partition="last decoder and classifiers LOCAL, the rest GLOBAL",
-            objective="segmentation: first steps reach LOCAL, the others GLOBAL",
+            objective="the task's loss: first steps reach LOCAL, the others GLOBAL",
             aggregator="mean weighted by samples",
             secure_sums="yes: the weighted sum is all that the server needs",
         ),

@@ -46,7 +46,7 @@ def build(
         paper="Caldarola et al., ECCV 2022, arXiv 2203.11834",
         summary=Summary(
             partition="all GLOBAL",
-            objective="segmentation, gradients at the worst nearby point (two passes a step)",
+            objective="the task's loss, gradients at the worst nearby point (two passes a step)",
             aggregator="mean weighted by samples; on demand averaged over the last rounds (SWA)",
             secure_sums="yes: the weighted sum is all that the server needs",
         ),

@@ -29,7 +29,7 @@ def build(*, faults: int = 0, neighbours: str = "n-f-2") -> Method:
         paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
         summary=Summary(
             partition="all GLOBAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="the model of the site nearest to its neighbours",
             secure_sums="no: it measures distances between single sites",
         ),

@@ -19,7 +19,7 @@ def build() -> Method:
         paper="reference",
         summary=Summary(
             partition="all LOCAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="none",
             secure_sums="yes: nothing is sent",
         ),

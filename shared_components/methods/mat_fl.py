@@ -41,7 +41,7 @@ def build(
         paper="Cai et al., CVPR Workshops 2023",
         summary=Summary(
             partition="encoder MIXED, decoders and classifiers LOCAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="mean inside clusters of like changes, found each round",
             secure_sums="no: sites are compared with each other",
         ),

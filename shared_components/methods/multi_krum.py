@@ -31,7 +31,7 @@ def build(*, faults: int = 0, keep: int | None = None, neighbours: str = "n-f-2"
         paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
         summary=Summary(
             partition="all GLOBAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="plain mean of the sites nearest to their neighbours",
             secure_sums="no: it measures distances between single sites",
         ),

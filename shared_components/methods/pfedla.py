@@ -40,7 +40,7 @@ def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int
         paper="Ma et al., CVPR 2022, arXiv 2205.03993",
         summary=Summary(
             partition="all MIXED, in layers",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="one hypernetwork per site mixes every layer",
             secure_sums="no: the hypernetworks need every site's own layers",
         ),

@@ -46,7 +46,7 @@ def build(
         paper="Li et al., ICLR 2020, arXiv 1905.10497",
         summary=Summary(
             partition="all GLOBAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="mean of the changes weighted by loss^q, in a step shortened by their norms",
             secure_sums="yes: the server needs the sums of Delta_k and h_k alone, but here it sees each",
         ),

@@ -27,7 +27,7 @@ def build(*, trim: int = 1) -> Method:
         paper="Yin et al., ICML 2018, arXiv 1803.01498",
         summary=Summary(
             partition="all GLOBAL",
-            objective="segmentation",
+            objective="the task's loss",
             aggregator="coordinate-wise mean without the outermost values; every site counts once",
             secure_sums="no: it orders single sites' values",
         ),

@@ -59,3 +59,15 @@ def test_an_unknown_key_or_task_is_refused(find):
         find(0, task="depth")
     with pytest.raises(ValueError, match="task 'dept' is unknown; sites are rendered for segmentation"):
         find(0, tasks=["dept"])
+
+
+def test_one_sites_file_is_not_taken_for_the_servers_own_data(find, tmp_path, monkeypatch):
+    """A folder, or a path with {site} in it, tells them apart."""
+    own = find(0).path
+    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(own))
+    job = Job(name="job", bundle="pvt_fpn", method="fedavg")
+    assert find_site("site-1", local=tmp_path, scenes=None, job=job, index=0).path == own
+    with pytest.raises(
+        SiteRefusal, match=r"the one file .*site.yaml, a site's; .*folder with server/site\.yaml"
+    ):
+        find_site("server", local=tmp_path, scenes=None, job=job, index=3)
