@@ -221,6 +221,7 @@ class Method:
         outsider: Combines whole models of consenting sites of one task to the outsider's. Left out: their mean,
             weighted by samples.
         min_sites: Fewer sites than this are refused at enrolment.
+        least_rounds: Jobs of fewer rounds are refused: what the arguments name would never come.
         multi_task: Sites may differ in task and class map; each starts from its own MIXED pieces.
         pooled: The first site trains on all sites' frames, which only a simulation can.
         steps_at_server: The server takes a step of its own, so that one site alone does not get back exactly
@@ -249,6 +250,7 @@ class Method:
     server_update: ServerUpdate | None = None
     outsider: Outsider | None = None
     min_sites: int = 1
+    least_rounds: int = 1
     multi_task: bool = False
     pooled: bool = False
     steps_at_server: bool = False

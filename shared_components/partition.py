@@ -222,3 +222,13 @@ def fixed_hash(state: Mapping[str, Tensor], partition: Partition) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Pieces:
+    """Return tensors under longer names: how several sets of them share one state, memory or file."""
+    return {f"{prefix}{name}": value for name, value in tensors.items()}
+
+
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> Pieces:
+    """Return the tensors whose names begin with ``prefix``, without it; undoes :func:`prefixed`."""
+    return {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}

@@ -10,11 +10,13 @@ from shared_components.partition import (
     Partition,
     Role,
     Slice,
+    below,
     cut,
     everything,
     fixed_hash,
     partition_network,
     paste,
+    prefixed,
     train_mode,
 )
 from shared_components.parts import freeze
@@ -164,3 +166,11 @@ def test_the_hash_of_what_is_fixed_is_of_names_dtypes_shapes_and_bytes():
 
 def test_where_nothing_is_fixed_there_is_no_hash(network):
     assert fixed_hash(network.state_dict(), partition_network(network, everything(Role.GLOBAL))) == ""
+
+
+def test_sets_of_tensors_share_names_by_prefix_and_come_apart_again():
+    ones, others = {"w": torch.ones(2)}, {"w": torch.zeros(1), "a/w": torch.zeros(3)}
+    state = prefixed("one/", ones) | prefixed("other/", others)
+    assert list(state) == ["one/w", "other/w", "other/a/w"]
+    assert below("one/", state) == ones and below("other/", state) == others
+    assert below("none/", state) == {} and below("other/a/", state) == {"w": others["a/w"]}

@@ -10,7 +10,7 @@ import torch
 from shared_components.aggregators.mean import in_site_order, mean_pieces
 from shared_components.card import Card
 from shared_components.method import Aggregation, Models, Profile, State, Update, site_order
-from shared_components.partition import Partition
+from shared_components.partition import Partition, below
 
 PREFIX = "group/"
 
@@ -26,7 +26,7 @@ def first_groups(profiles: Sequence[Profile]) -> State:
 
 def groups_of(state: State) -> dict[str, int]:
     """Return every site's group, in site order."""
-    groups = {n.removeprefix(PREFIX): int(v) for n, v in state.items() if n.startswith(PREFIX)}
+    groups = {site: int(number) for site, number in below(PREFIX, state).items()}
     return {site: groups[site] for site in site_order(groups)}
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from shared_components.aggregators.mean import in_site_order, weighted_sum
 from shared_components.aggregators.sensitivity import normalised_entropy
 from shared_components.method import Models, Profile, State, Update, site_order
-from shared_components.partition import Pieces
+from shared_components.partition import Pieces, below
 
 WIDTH = 100
 HIDDEN = 3
@@ -95,8 +95,7 @@ def personal_step(
 
 
 def _weights(state: State, site: str) -> dict[str, Tensor]:
-    prefix = f"hypernetwork/{site}/"
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    return below(f"hypernetwork/{site}/", state)
 
 
 def init_hypernetwork(layers: int, sites: int, generator: torch.Generator) -> dict[str, Tensor]:

@@ -92,8 +92,13 @@ class ServerRunner:
         """Ask every site for its profile, and the first one for the initial model (of several tasks: all).
 
         Raises:
-            FederationError: The method needs more sites, or trains at a server that has no good data for it.
+            FederationError: The method needs more sites or rounds, or trains at a server that has no good data.
         """
+        if self.job.rounds < self.method.least_rounds:
+            raise FederationError(
+                f"{self.job.method} needs at least {self.method.least_rounds} rounds with these arguments, and the job "
+                f"has {self.job.rounds}: what they name would never come; change 'rounds' or the arguments"
+            )
         if len(self.sites) < self.method.min_sites:
             raise FederationError(
                 f"{self.job.method} needs at least {self.method.min_sites} sites with these arguments, "

@@ -27,12 +27,13 @@ from shared_components.federation.progress import write_scalars
 from shared_components.federation.store import RoundFiles
 from shared_components.federation.work import OPTIMIZER, LocalRound, memory_of
 from shared_components.method import State
-from shared_components.partition import Pieces, Role, cut, fixed_hash, paste
+from shared_components.partition import Pieces, Role, below, cut, fixed_hash, paste, prefixed
 from shared_components.task import Scores
 
 logger = logging.getLogger(__name__)
 
 ASIDE = "quarantine.json"
+OWN = "local/"  # LOCAL pieces among the tensors that a site keeps
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class SiteRunner:
         extras = work.measure()
         clock.mark("measuring")
         state = bench.network.state_dict()
-        own = {f"local/{k}": v for k, v in cut(state, bench.partition, Role.LOCAL).items()}
+        own = prefixed(OWN, cut(state, bench.partition, Role.LOCAL))
         files.save(round, own | work.tensors(), {"best": best})
         clock.mark("saving")
         samples = len(self._samples(bench, job, header["run"], "train"))
@@ -264,9 +265,8 @@ class SiteRunner:
         if found is None:
             return Kept()
         _, tensors, values = found
-        local_pieces = {k.removeprefix("local/"): v for k, v in tensors.items() if k.startswith("local/")}
-        paste(local_pieces, bench.partition, bench.network.state_dict())
-        optimizers = {k: v for k, v in tensors.items() if k.startswith(OPTIMIZER)}
+        paste(below(OWN, tensors), bench.partition, bench.network.state_dict())
+        optimizers = prefixed(OPTIMIZER, below(OPTIMIZER, tensors))
         return Kept(values["best"], optimizers, memory_of(tensors))
 
     def _keep_best(

@@ -12,7 +12,7 @@ from shared_components import training as local
 from shared_components.bundle_config import Training
 from shared_components.data.dataset import SampleDataset, batches, once
 from shared_components.method import Batch, Context, Extras, Losses, Method, Objective, State
-from shared_components.partition import Partition
+from shared_components.partition import Partition, below, prefixed
 
 OPTIMIZER, MEMORY = "optimizer:", "memory/"
 
@@ -86,17 +86,14 @@ class LocalRound:
         """Return what the site keeps for the next round: every optimizer's state and the method's memory."""
         kept = {name: value for name, value in self.kept.items() if _key(name) not in self._optimizers}
         for key, optimizer in self._optimizers.items():
-            own = local.optimizer_tensors(optimizer)
-            kept |= {f"{OPTIMIZER}{key}/{name}": value for name, value in own.items()}
-        memory = self.context.memory.items()
-        return kept | {f"{MEMORY}{name}": value.detach().cpu().clone() for name, value in memory}
+            kept |= prefixed(f"{OPTIMIZER}{key}/", local.optimizer_tensors(optimizer))
+        memory = prefixed(MEMORY, self.context.memory)
+        return kept | {name: value.detach().cpu().clone() for name, value in memory.items()}
 
     def _optimizer(self, key: str, network: nn.Module) -> torch.optim.Optimizer:
         if key not in self._optimizers:
             optimizer = local.make_optimizer(network, self.settings)
-            prefix = f"{OPTIMIZER}{key}/"
-            own = {n.removeprefix(prefix): v for n, v in self.kept.items() if n.startswith(prefix)}
-            local.restore_optimizer(optimizer, own)
+            local.restore_optimizer(optimizer, below(f"{OPTIMIZER}{key}/", self.kept))
             self._optimizers[key] = optimizer
         return self._optimizers[key]
 
@@ -136,4 +133,4 @@ def _key(name: str) -> str | None:
 
 def memory_of(kept: Mapping[str, Tensor]) -> State:
     """Return the method's memory of what :meth:`LocalRound.tensors` gave."""
-    return {name.removeprefix(MEMORY): value for name, value in kept.items() if name.startswith(MEMORY)}
+    return below(MEMORY, kept)

@@ -11,7 +11,7 @@ from shared_components.aggregators.mean import WeightedMean
 from shared_components.arguments import between
 from shared_components.method import Batch, Context, LocalWork, Losses, Method, State, Summary, Term
 from shared_components.objectives import squared_distance, task_objective
-from shared_components.partition import Role, everything, paste
+from shared_components.partition import Role, below, everything, paste, prefixed
 
 PERSONAL = "personal/"
 
@@ -69,13 +69,13 @@ class TwoModels:
             paste(work.context.received, work.partition, own.state_dict())
         losses = work.train()
         mine = work.train(self.objective, network=own, key="personal")
-        work.context.memory.update({PERSONAL + name: value for name, value in own.state_dict().items()})
+        work.context.memory.update(prefixed(PERSONAL, own.state_dict()))
         return losses | {f"personal_{name}": value for name, value in mine.items()}
 
 
 def personal_state(memory: State) -> State:
     """Return the site's own model; empty before its first round."""
-    return {name.removeprefix(PERSONAL): v for name, v in memory.items() if name.startswith(PERSONAL)}
+    return below(PERSONAL, memory)
 
 
 def personal_model(state: State, memory: State) -> State:

@@ -27,7 +27,7 @@ from shared_components.method import (
     scalar,
 )
 from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Pieces, Role, Rule, TensorRule, cut, paste
+from shared_components.partition import Partition, Pieces, Role, Rule, TensorRule, below, cut, paste, prefixed
 from shared_components.parts import inside, resolve, shared_paths, trained_parameters
 from shared_components.rules import HEAD, modules
 from shared_components.two_paths import SplitFeatures, split_features
@@ -112,11 +112,11 @@ class Alignment:
     def __call__(self, work: LocalWork) -> Losses:
         """Train; from the second round of this site on, after an alignment."""
         memory = work.context.memory
-        old = {name.removeprefix(BASE): value for name, value in memory.items() if name.startswith(BASE)}
+        old = below(BASE, memory)
         losses = self._align(work, old) if old and self.rate else {}
         losses |= work.train()
         trained = cut(work.network.state_dict(), work.partition, Role.GLOBAL)
-        memory.update({f"{BASE}{name}": value for name, value in trained.items()})
+        memory.update(prefixed(BASE, trained))
         return losses
 
     def _align(self, work: LocalWork, old: Pieces) -> Losses:

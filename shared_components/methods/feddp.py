@@ -30,7 +30,7 @@ from shared_components.method import (
     site_order,
 )
 from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Pieces, Role, Rule, Slice, TensorRule
+from shared_components.partition import Partition, Pieces, Role, Rule, Slice, TensorRule, below
 from shared_components.parts import fixed_tensors
 
 WEIGHTINGS = ("equal", "samples")
@@ -56,6 +56,7 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
         objective=Disagreement(strength) if two_stages else task_objective,
         kinds=("segmentation",) if two_stages else None,
         aggregator=TwoStages(weighting, fine_tune_from),
+        least_rounds=1 if fine_tune_from is None else fine_tune_from + 1,
         label="FedDP",
         paper="Wang et al., IEEE TMI 2023",
         summary=Summary(
@@ -170,10 +171,7 @@ def teachers(network: nn.Module, pieces: Pieces) -> list[nn.Module]:
     built = []
     for number in numbers:
         teacher = copy.deepcopy(network).eval().requires_grad_(False)
-        prefix = f"{number}/"
-        teacher.load_state_dict(
-            fixed | {n.removeprefix(prefix): v for n, v in pieces.items() if n.startswith(prefix)}
-        )
+        teacher.load_state_dict(fixed | below(f"{number}/", pieces))
         built.append(teacher)
     return built
 

@@ -20,7 +20,7 @@ from shared_components.aggregators.sensitivity import normalised_entropy
 from shared_components.arguments import between, require_list
 from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update, site_order
 from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Pieces, Role, Slice, TensorRule
+from shared_components.partition import Partition, Pieces, Role, Slice, TensorRule, below
 from shared_components.parts import inside, resolve, shared_paths
 
 ENCODER = ("encoder",)
@@ -172,11 +172,11 @@ class HyperWeights:
     def _learned(self, state: State, layers: Mapping[str, list[str]], changes: Mapping[str, Pieces]) -> State:
         """Go down along the last aggregate's gradient with last - current for its own: towards the training."""
         state = dict(state)
-        direction = _under(state, "direction/")
+        direction = below("direction/", state)
         for site, change in changes.items():
             if f"moved/{site}" not in state:
                 continue
-            attended = _under(state, f"attended/{site}/")
+            attended = below(f"attended/{site}/", state)
             slopes = {
                 "alpha": -_dot(direction, change, direction),
                 "beta": -torch.stack(
@@ -259,10 +259,6 @@ def _changes(pieces: Pieces, before: Pieces) -> Pieces:
         for name, value in pieces.items()
         if value.is_floating_point()
     }
-
-
-def _under(state: State, prefix: str) -> Pieces:
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 def _dot(a: Pieces, b: Pieces, names: Sequence[str] | Mapping[str, Tensor]) -> Tensor:
