@@ -5,14 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.inference import (
-    FrameStream,
-    InferenceError,
-    PredictionFolder,
-    Shot,
-    enlarge,
-    network_input,
-)
+from shared_components.evaluation import network_input
+from shared_components.inference import FrameStream, InferenceError, PredictionFolder
+from shared_components.task import make_task
 
 
 def write_image(path, shade=100, size=(40, 50)):
@@ -119,21 +114,30 @@ def test_images_whose_masks_would_overwrite_each_other_are_refused(tmp_path):
 
 def test_the_networks_input_lies_between_0_and_1():
     image = np.full((10, 20, 3), 255, np.uint8)
-    assert torch.equal(network_input(image, 32, 64), torch.ones(1, 3, 32, 64))
+    assert torch.equal(network_input(image[None], 32, 64), torch.ones(1, 3, 32, 64))
+
+
+def test_a_clips_input_keeps_the_order_of_its_frames():
+    images = np.stack([np.full((10, 20, 3), shade, np.uint8) for shade in (0, 255)])
+    found = network_input(images, 32, 64)
+    assert found.shape == (1, 2, 3, 32, 64) and (found[0, 0] == 0).all() and (found[0, 1] == 1).all()
+
+
+SEGMENTATION = make_task("segmentation", classes=("background", "shaft", "wrist", "clasper"))
 
 
 def test_enlarging_is_the_argmax_of_logits_enlarged_by_nearest_neighbours():
     torch.manual_seed(0)
     logits = torch.randn(1, 4, 8, 10)
     large = torch.nn.functional.interpolate(logits, size=(16, 20), mode="nearest")
-    assert np.array_equal(enlarge(logits, (16, 20)), large.argmax(1)[0].numpy())
+    assert np.array_equal(SEGMENTATION.answers(logits, {}, [(16, 20)])[0], large.argmax(1)[0].numpy())
 
 
 def test_predictions_are_ids_and_a_picture_of_the_frames_size(tmp_path):
     folder = PredictionFolder(tmp_path / "out")
     mask = np.zeros((40, 50), np.uint8)
     mask[10:20] = 2
-    folder.add(Shot("a", np.full((40, 50, 3), 90, np.uint8)), mask)
+    folder.add("a", SEGMENTATION.files(mask, np.full((40, 50, 3), 90, np.uint8)))
     folder.close()
     assert np.array_equal(cv2.imread(str(tmp_path / "out/masks/a.png"), cv2.IMREAD_UNCHANGED), mask)
     drawn = cv2.imread(str(tmp_path / "out/overlays/a.png"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -12,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from shared_components.arguments import between
 from shared_components.bundle_config import Training, build_network, bundle_for, load_bundle
 from shared_components.data.sites import Asks, Site, load_site, samples
 from shared_components.method import load_method, method_names
@@ -238,12 +238,8 @@ class Run:
         """
         load_method(self.variant.method, **self.variant.arguments)
         settings = self.settings()
-        counts = {name: getattr(settings, name) for name in ("height", "width", "batch_size", "iterations")}
-        for name, value in (counts | {"rounds": self.rounds, "threads": self.threads}).items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} is {value!r}; give a whole number from 1 on")
-        if not 0 < settings.learning_rate < math.inf:
-            raise ValueError(f"learning_rate is {settings.learning_rate!r}; give a number above 0")
+        for name, value in {"rounds": self.rounds, "threads": self.threads}.items():
+            between("compare", name, value, 1, whole=True)
         _check_size(bundle_for(self.variant.method), settings.height, settings.width)
 
     def settings(self) -> Training:
