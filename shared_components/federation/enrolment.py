@@ -9,6 +9,7 @@ from shared_components.card import Card
 from shared_components.data.profile_items import check_item
 from shared_components.federation.messages import FederationError
 from shared_components.method import Method, Profile
+from shared_components.partition import Partition
 
 
 def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
@@ -32,6 +33,24 @@ def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
     except ValueError as error:
         raise FederationError(f"{site}: {error}") from error
     return Profile(site=site, samples=samples, card=card, items=dict(items), fixed=fixed)
+
+
+def partition_of(site: str, header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the pieces of a site's network, as `Partition.to_json` wrote them.
+
+    Raises:
+        FederationError: They are malformed.
+    """
+    pieces = header.get("partition")
+    try:
+        if not isinstance(pieces, list):
+            raise TypeError
+        Partition.from_json(pieces)
+    except (TypeError, KeyError, ValueError) as error:
+        raise FederationError(
+            f"{site} enrols with a malformed network partition; use one version of surgfl everywhere"
+        ) from error
+    return pieces
 
 
 def profile_header(profile: Profile) -> dict[str, Any]:

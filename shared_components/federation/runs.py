@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from shared_components.atomic import write_json
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.store import newest_run
 
@@ -47,6 +48,16 @@ def point_latest_to(folder: Path) -> None:
     beside = folder.with_name(f".latest.{os.getpid()}")
     beside.symlink_to(folder.name)
     os.replace(beside, folder.with_name("latest"))
+
+
+def change_description(folder: Path, **values: Any) -> bool:
+    """Change values of a run's run.json, None removes one; return whether there is such a file."""
+    path = folder / "run.json"
+    if not path.is_file():
+        return False
+    changed = {**json.loads(path.read_text()), **values}
+    write_json(path, {key: value for key, value in changed.items() if value is not None})
+    return True
 
 
 def describe(job: Job, sites: list[str], tasks: dict[str, Any]) -> dict[str, Any]:

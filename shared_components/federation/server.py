@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.enrolment import (
     check_as_before,
     check_together,
+    partition_of,
     profile_header,
     profile_of,
 )
 from shared_components.federation.messages import FederationError, Job, Message, total_bytes
-from shared_components.federation.runs import describe, point_latest_to
+from shared_components.federation.runs import change_description, describe, point_latest_to
 from shared_components.federation.store import RoundFiles, groups_of, named_groups
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
 from shared_components.partition import Partition, Pieces, Role
@@ -74,10 +75,11 @@ class ServerRunner:
         self._files = RoundFiles(folder / "server")
         self._find_data = find_data
         self.encoder_weights = encoder_weights
+        self._asked: list[str] = []  # whom the round under way asks
         self._sent_at = time.perf_counter()
         self._noted: dict[str, dict[str, Any]] = {}  # records of the round under way
 
-    def needed(self, asked: Mapping[str, Message]) -> int:
+    def needed(self, asked: Collection[str]) -> int:
         """How many answers are enough: what the job says, and what the method cannot do without."""
         return max(min(self.job.min_sites or len(asked), len(asked)), self.method.min_sites)
 
@@ -123,7 +125,7 @@ class ServerRunner:
         if missing := [site for site in self.sites if site not in replies]:
             raise FederationError(f"{', '.join(missing)} did not enrol; no round was started")
         profiles = {site: profile_of(site, replies[site].header) for site in self.sites}
-        partitions = {site: replies[site].header["partition"] for site in self.sites}
+        partitions = {site: partition_of(site, replies[site].header) for site in self.sites}
         check_together(self.method, profiles, partitions)
         if self.profiles:
             check_as_before(self.profiles, profiles)
@@ -169,8 +171,8 @@ class ServerRunner:
     def round_messages(self) -> dict[str, Message]:
         """Return, for the sites that the current round asks, each one's own message."""
         seed = self.job.open_bundle().training.seed
-        drawn = self.job.drawn(self.sites, self.round, seed, least=self.method.min_sites)
-        return self._deliveries(drawn, self.models)
+        self._asked = self.job.drawn(self.sites, self.round, seed, least=self.method.min_sites)
+        return self._deliveries(self._asked, self.models)
 
     def finish_messages(self) -> dict[str, Message]:
         """Return every site's last delivery."""
@@ -223,9 +225,9 @@ class ServerRunner:
             FederationError: Fewer valid updates than the round needs, or the server cannot train.
         """
         wall = time.perf_counter() - self._sent_at
-        updates, rejected = self._valid(replies, failures, wall)
-        asked = {**replies, **dict.fromkeys(failures, Message({}))}
-        if len(updates) < (needed := self.needed(asked)):
+        silent = {site: "no answer" for site in self._asked if site not in {*replies, *failures}}
+        updates, rejected = self._valid(replies, {**failures, **silent}, wall)
+        if len(updates) < (needed := self.needed(self._asked)):
             reasons = "; ".join(f"{site}: {reason}" for site, reason in rejected.items())
             raise FederationError(
                 f"round {self.round + 1} has {len(updates)} valid updates and needs {needed}: {reasons}"
@@ -241,7 +243,7 @@ class ServerRunner:
             "seconds": seconds,
             "seconds_wall": wall,
             "rejected": [{"site": site, "reason": reason} for site, reason in rejected.items()],
-            **({"drawn": site_order(asked)} if len(asked) < len(self.sites) else {}),
+            **({"drawn": self._asked} if len(self._asked) < len(self.sites) else {}),
             **trained,
             **result.report,
         }
@@ -257,6 +259,9 @@ class ServerRunner:
     ) -> tuple[list[Update], dict[str, str]]:
         updates, rejected = [], dict(failures)
         for site in site_order(replies):
+            if site not in self._asked:
+                rejected[site] = "the round did not ask it"
+                continue
             seconds = self.note_reply(site, replies[site]).setdefault("seconds", {})
             seconds["waiting"] = max(0.0, wall - seconds.get("total", 0.0))
             try:
@@ -315,11 +320,7 @@ class ServerRunner:
 
     def note_failure(self, reason: str) -> bool:
         """Write why the run ended early into its run.json; return whether there is one."""
-        path = self.folder / "run.json"
-        if not path.is_file():
-            return False
-        write_json(path, {**json.loads(path.read_text()), "error": reason})
-        return True
+        return change_description(self.folder, error=reason)
 
     # ---- state
 
@@ -329,6 +330,10 @@ class ServerRunner:
         if found is None:
             return False
         last, tensors, values = found
+        if "answered" not in values:
+            raise FederationError(
+                f"{self.folder} was begun by an older version of surgfl; finish it with that one, or start a new run"
+            )
         self.profiles = {site: profile_of(site, header) for site, header in values["profiles"].items()}
         self.sites = site_order(self.profiles)
         self.partition = Partition.from_json(values["partition"])
@@ -339,9 +344,7 @@ class ServerRunner:
         sent = {g.removeprefix("broadcast:"): p for g, p in groups.items() if g.startswith("broadcast:")}
         self.models = Models(groups.get("shared", {}), mixed, sent)
         self.state, self.kept = groups.get("state", {}), groups.get("kept", {})
-        run = json.loads((self.folder / "run.json").read_text())
-        run.pop("error", None)
-        write_json(self.folder / "run.json", run | {"rounds": self.job.rounds})
+        change_description(self.folder, rounds=self.job.rounds, error=None)
         return True
 
     def _save(self) -> None:

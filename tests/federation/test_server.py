@@ -155,3 +155,51 @@ def test_a_job_or_run_cannot_choose_where_a_site_writes(name, federate):
     message.header["run"] = name
     with pytest.raises(SiteRefusal, match=r"site-1.*is no folder name"):
         federation.sites["site-1"].answer("enrol", message)
+
+
+def test_a_site_whose_answer_is_nowhere_counts_as_absent(federate):
+    """A driver that forgets a site must not make the round need fewer."""
+    federation = federate(make_job("fedavg")).enrol()
+    with pytest.raises(FederationError, match="2 valid updates and needs 3: site-2: no answer"):
+        federation.send(federation.replies(["site-1", "site-3"]))
+
+
+def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate):
+    federation = federate(make_job("fedavg", client_fraction=0.5)).enrol()
+    (idle,) = set(federation.server.sites) - set(federation.asked.messages)
+    replies = federation.replies()
+    record = federation.send({**replies, idle: next(iter(replies.values()))})
+    assert record["rejected"] == [{"site": idle, "reason": "the round did not ask it"}]
+    assert record["drawn"] == sorted(replies)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"samples": True}, "True training samples"),
+        ({"samples": 0}, "0 training samples"),
+        ({"card": {"kind": "segmentation"}}, "is no task card"),
+        ({"card": None}, "is no task card"),
+        ({"partition": None}, "malformed network partition"),
+        ({"partition": [{"tensor": "w", "role": "everywhere"}]}, "malformed network partition"),
+        ({"items": ["style"]}, "malformed profile"),
+        ({"items": {"age": 4}}, "there is no profile item 'age'"),
+        ({"fixed": 3}, "malformed profile"),
+    ],
+)
+def test_a_malformed_profile_ends_the_enrolment_by_a_sentence(federate, change, words):
+    federation = federate(make_job("fedavg"))
+    replies = federation.replies()
+    replies["site-2"].header.update(change)
+    with pytest.raises(FederationError, match=f"site-2.*{words}"):
+        federation.send(replies)
+
+
+def test_a_run_of_an_older_version_is_not_resumed(federate, tmp_path):
+    federation = federate(make_job("fedavg", rounds=2)).run(until=1)
+    files = federation.server._files
+    last, tensors, values = files.load()
+    del values["answered"]
+    files.save(last, tensors, values)
+    with pytest.raises(FederationError, match="was begun by an older version of surgfl"):
+        federate(make_job("fedavg", rounds=2), resume=True)
