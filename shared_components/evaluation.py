@@ -70,7 +70,7 @@ def quick(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
         ``{metric: {output: value, "mean": value}, ..., "frames": n}``; None where nothing was to be scored.
     """
     scorer = Scorer(task, quick=True)
-    _run(network, scorer, _at_network_size(dataset))
+    _run(network, scorer, small_batches(dataset))
     return scorer.summary()
 
 
@@ -124,9 +124,10 @@ def network_input(images: np.ndarray, height: int, width: int) -> Tensor:
     return frames if len(frames) == 1 else frames[None]
 
 
-def _at_network_size(dataset: SampleDataset) -> Iterator[tuple[Batch, list[Item]]]:
-    for start in range(0, len(dataset), BATCH):
-        numbers = range(start, min(start + BATCH, len(dataset)))
+def small_batches(dataset: SampleDataset, *, batch_size: int = BATCH) -> Iterator[tuple[Batch, list[Item]]]:
+    """Yield a dataset in order, in batches, with the samples at the network's size."""
+    for start in range(0, len(dataset), batch_size):
+        numbers = range(start, min(start + batch_size, len(dataset)))
         items = [Item(*dataset.arrays(i), name=str(i)) for i in numbers]
         image = torch.stack([dataset[i]["image"] for i in numbers]).float() / 255
         yield {"image": image}, items

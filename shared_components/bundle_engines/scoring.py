@@ -25,8 +25,8 @@ from shared_components.atomic import write_text
 from shared_components.bundle_config import Training
 from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
-from shared_components.data.sites import Item, Sample, Site, SiteError
-from shared_components.evaluation import BATCH, Scorer, first_value, native_batches
+from shared_components.data.sites import Sample, Site, SiteError
+from shared_components.evaluation import BATCH, Scorer, first_value, native_batches, small_batches
 from shared_components.task import Task
 
 logger = logging.getLogger(__name__)
@@ -43,10 +43,8 @@ class ValidationBatches:
         return math.ceil(len(self.dataset) / self.batch_size)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for start in range(0, len(self.dataset), self.batch_size):
-            numbers = range(start, min(start + self.batch_size, len(self.dataset)))
-            image = torch.stack([self.dataset[i]["image"] for i in numbers]).float() / 255
-            yield {"image": image, "items": [Item(*self.dataset.arrays(i), name=str(i)) for i in numbers]}
+        for batch, items in small_batches(self.dataset, batch_size=self.batch_size):
+            yield {**batch, "items": items}
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,11 @@ def read_ids(path: Path) -> np.ndarray:
     return np.ascontiguousarray(first)
 
 
+def depth_values(depth: np.ndarray) -> np.ndarray:
+    """Return depth in mm as a file holds it: uint16, `DEPTH_SCALE` per millimetre; undoes `read_depth`."""
+    return np.round(np.clip(depth * DEPTH_SCALE, 0, np.iinfo(np.uint16).max)).astype(np.uint16)
+
+
 def read_depth(path: Path) -> np.ndarray:
     """Read a 16-bit grey file of 256ths of a millimetre as float32 (H, W) mm; 0 = unknown.
 

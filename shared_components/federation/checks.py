@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared_components.federation.messages import Message
+from shared_components.federation.messages import Message, is_number
 from shared_components.method import CheckExtra
 from shared_components.partition import Pieces
 
@@ -124,12 +124,8 @@ def _counted(round: object) -> object:
     return round + 1 if type(round) is int else round
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _numbers(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(map(_number, value.values()))
+    return isinstance(value, Mapping) and all(map(is_number, value.values()))
 
 
 def _scores(value: Any) -> bool:
@@ -139,7 +135,7 @@ def _scores(value: Any) -> bool:
     if any(not isinstance(item, Mapping) and key not in UNSCORED for key, item in value.items()):
         return False
     metrics = [item for item in value.values() if isinstance(item, Mapping) and "mean" in item]
-    return all(number is None or _number(number) for metric in metrics for number in metric.values())
+    return all(number is None or is_number(number) for metric in metrics for number in metric.values())
 
 
 def _plain(value: Any) -> bool:
@@ -152,10 +148,10 @@ UNSCORED = frozenset({"frames", "policy"})
 """What stands among scores and is no metric."""
 
 NOTED: dict[str, Callable[[Any], bool]] = {
-    "samples": _number,
+    "samples": is_number,
     "loss": _numbers,
     "metrics": _scores,
     "seconds": _numbers,
-    "memory_mb": lambda value: value is None or _number(value),
+    "memory_mb": lambda value: value is None or is_number(value),
 }
 """What a site's reply says in its header for the record, and the form of each."""

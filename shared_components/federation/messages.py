@@ -109,9 +109,9 @@ class Job:
             "largest_change": (self.largest_change, 0.0, math.inf, "above 0"),
         }
         for key, (number, low, high, words) in numbers.items():
-            if not _is_number(number) or not low < number <= high:
+            if not is_number(number) or not low < number <= high:
                 raise ValueError(f"job {self.name}: {key} is {number!r}; write a number {words}")
-        if not _is_number(self.grace_seconds) or not self.grace_seconds >= 0:
+        if not is_number(self.grace_seconds) or not self.grace_seconds >= 0:
             raise ValueError(f"job {self.name}: grace_seconds is {self.grace_seconds!r}; write 0 or more")
 
     def to_json(self) -> dict[str, Any]:
@@ -146,5 +146,6 @@ class Job:
         return cls(**values)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Say whether a value is a finite number, and no truth value."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -176,8 +176,11 @@ class ServerRunner:
 
     def finish_messages(self) -> dict[str, Message]:
         """Return every site's last delivery."""
-        finish = self.method.finish
-        return self._deliveries(self.sites, finish(self.state, self.models) if finish else self.models)
+        return self._deliveries(self.sites, self._delivered())
+
+    def _delivered(self) -> Models:
+        """Return the models as the method delivers them at the end."""
+        return self.method.finish(self.state, self.models) if self.method.finish else self.models
 
     def _deliveries(self, sites: Sequence[str], models: Models) -> dict[str, Message]:
         self._sent_at = time.perf_counter()
@@ -295,9 +298,7 @@ class ServerRunner:
         for site, reason in (failures or {}).items():
             logger.warning("%s has not finished: %s", site, reason)
         profiles = [self.profiles[site] for site in self.sites]
-        finish = self.method.finish
-        models = finish(self.state, self.models) if finish else self.models
-        found = outsider.outsiders(self.method, self.partition, models, profiles, given)
+        found = outsider.outsiders(self.method, self.partition, self._delivered(), profiles, given)
         files = outsider.write_outsiders(self.folder / "server", found, self._notes)
         self.records.append({"kind": "outsider", "files": files, "sites": site_order(given)})
         self._write_records()

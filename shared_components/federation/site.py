@@ -266,7 +266,7 @@ class SiteRunner:
             return Kept()
         _, tensors, values = found
         paste(below(OWN, tensors), bench.partition, bench.network.state_dict())
-        optimizers = prefixed(OPTIMIZER, below(OPTIMIZER, tensors))
+        optimizers = {name: value for name, value in tensors.items() if name.startswith(OPTIMIZER)}
         return Kept(values["best"], optimizers, memory_of(tensors))
 
     def _keep_best(

@@ -84,7 +84,8 @@ class LocalRound:
 
     def tensors(self) -> State:
         """Return what the site keeps for the next round: every optimizer's state and the method's memory."""
-        kept = {name: value for name, value in self.kept.items() if _key(name) not in self._optimizers}
+        used = {None, *self._optimizers}  # None: of no optimizer, such as memory
+        kept = {name: value for name, value in self.kept.items() if _key(name) not in used}
         for key, optimizer in self._optimizers.items():
             kept |= prefixed(f"{OPTIMIZER}{key}/", local.optimizer_tensors(optimizer))
         memory = prefixed(MEMORY, self.context.memory)

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from shared_components.arguments import between
 from shared_components.card import Card, Metric
+from shared_components.data.files import depth_values
 from shared_components.data.sites import Asks, Item
 from shared_components.task import Array, Batch, Scores, asks, last_frame, mean_rows
 
-DEPTH_SCALE = 256  # of 16-bit files: values per millimetre, as scared_toolkit writes them
 LEAST = 1e-3  # mm: smallest depth of which a logarithm or a ratio is taken
 METRICS = (
     Metric("rmse", "RMSE", False, "mm", digits=2),
@@ -153,8 +153,7 @@ class Depth:
         """Return the depth as 16 bits, 256 per millimetre, and as colour with a scale bar."""
         from shared_components.reporting.overlays import depth_overlay
 
-        stored = np.clip(np.rint(answer * DEPTH_SCALE), 0, np.iinfo(np.uint16).max).astype(np.uint16)
-        return {"depth": stored, "overlays": depth_overlay(image, answer)}
+        return {"depth": depth_values(answer), "overlays": depth_overlay(image, answer)}
 
     def picture(self, answer: Array, item: Item) -> Array:
         """Draw frame, truth and prediction as colour, with a scale bar."""

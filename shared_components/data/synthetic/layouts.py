@@ -12,7 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from shared_components.data.files import DEPTH_SCALE
+from shared_components.data.files import depth_values
 from shared_components.data.synthetic.scene import SceneFrame
 
 Array = np.ndarray
@@ -77,11 +77,6 @@ def write_png(path: Path, image: Array) -> None:
     pixels = np.ascontiguousarray(image[..., ::-1]) if image.ndim == 3 else image
     if not cv2.imwrite(str(path), pixels, [cv2.IMWRITE_PNG_COMPRESSION, 1]):
         raise OSError(f"{path}: cannot be written; is the disk full?")
-
-
-def depth_values(depth: Array) -> Array:
-    """Return depth in mm as uint16 of 256ths of a millimetre; 0 stays unknown."""
-    return np.round(np.clip(depth * DEPTH_SCALE, 0, 65535)).astype(np.uint16)
 
 
 def _write_endovis2017(root: Path, video: str, shots: Iterable[Shot]) -> Written:

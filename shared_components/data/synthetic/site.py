@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from shared_components.data.synthetic.layouts import LAYOUTS, depth_values, write_png
+from shared_components.data.files import depth_values
+from shared_components.data.synthetic.layouts import LAYOUTS, write_png
 from shared_components.data.synthetic.looks import look_named
 from shared_components.data.synthetic.motion import PHASES
 from shared_components.data.synthetic.plan import layouts_for
