@@ -15,12 +15,13 @@ import yaml
 from shared_components.commands import render
 from shared_components.data.sites import load_site, read_sample, samples
 from shared_components.data.synthetic import carving
-from shared_components.data.synthetic.instruments import KINDS, tool
+from shared_components.data.synthetic.instruments import KINDS
 from shared_components.data.synthetic.layouts import LAYOUTS
 from shared_components.data.synthetic.looks import BY_NAME, LOOKS, SITE_LOOKS
 from shared_components.data.synthetic.motion import PHASES
 from shared_components.data.synthetic.scene import SceneFrame, render_video
 from shared_components.data.synthetic.site import video_seed, write_site
+from shared_components.data.synthetic.toolbox import tool
 
 ROOT = Path(render.__file__).parents[2]
 SMALL = {"height": 64, "width": 96}

@@ -11,7 +11,7 @@ from shared_components.data.synthetic.noise import fractal, smooth
 Array = np.ndarray
 Point = tuple[float, float]
 
-DARK, METAL, STAINED, ACCENT = range(4)  # materials
+DARK, METAL, STAINED, ACCENT, PALE = range(5)  # materials
 HEIGHT_SCALE, ALBEDO_SCALE = 32.0, 170.0  # uint8 steps per mm and per unit of albedo
 
 
@@ -43,6 +43,10 @@ class Plate:
         region[(region == 1 + METAL) & (level > 1.6 - 3.0 * share)] = 1 + STAINED
         return replace(self, cover=cover)
 
+    def remade(self, old: int, new: int) -> "Plate":
+        """Return the plate with one material replaced by another."""
+        return replace(self, cover=np.where(self.cover == 1 + old, np.uint8(1 + new), self.cover))
+
     def mirrored(self) -> "Plate":
         """Return the plate flipped across its axis."""
         surface = self.surface[::-1].copy()
@@ -52,12 +56,16 @@ class Plate:
 
 
 class Carver:
-    """A height map under construction; lengths in mm, x from `left` to `right`, y from -half to half."""
+    """A height map under construction; lengths in mm, x from `left` to `right`, y from -half to half.
+
+    `height` is where the surface lies; `relief` is finer detail on it that is seen and is no distance.
+    """
 
     def __init__(self, left: float, right: float, half: float, scale: float) -> None:
         self.left, self.half, self.scale = left, half, scale
         self.shape = (round(2 * half * scale) + 3, round((right - left) * scale) + 3)
         self.height = np.zeros(self.shape, np.float32)
+        self.relief = np.zeros(self.shape, np.float32)
         self.albedo = np.ones(self.shape, np.float32)
         self.cover = np.zeros(self.shape, np.uint8)
         self.origin = (1 - left * scale, 1 + half * scale)
@@ -98,25 +106,76 @@ class Carver:
         corners += [(end[0] - nx, end[1] - ny), (start[0] - nx, start[1] - ny)]
         self.sink(corners, deep=0.25, dark=dark)
 
-    def pin(self, centre: Point, radius: float) -> None:
-        """Set a screw head into the part: a bright disc in a dark ring."""
-        turn = np.linspace(0, 2 * np.pi, 32, endpoint=False)
+    def pin(self, centre: Point, radius: float, *, turn: float = 0.0, slot: bool = True) -> None:
+        """Set a rivet into the part, a bright disc in a dark ring; with a `slot` a screw, turned by `turn` radians."""
+        around = np.linspace(0, 2 * np.pi, 32, endpoint=False)
         ring, head = (
-            [(centre[0] + r * np.cos(t), centre[1] + r * np.sin(t)) for t in turn]
+            [(centre[0] + r * np.cos(t), centre[1] + r * np.sin(t)) for t in around]
             for r in (radius, radius * 0.7)
         )
         self.sink(ring, deep=0.4, dark=0.3)
         mask = self._mask(head) > 0
         self.height[mask] += 0.5
         self.albedo[mask] = 1.15
-        self.groove(
-            (centre[0] - radius * 0.6, centre[1]), (centre[0] + radius * 0.6, centre[1]), 0.25, dark=0.4
-        )
+        if slot:
+            self._slot(centre, 0.6 * radius, turn)
+
+    def _slot(self, centre: Point, half: float, turn: float) -> None:
+        """Cut a screw's slot: the distance knows it lengthways, as in every version; it is seen as it is turned."""
+        height, albedo = self.height, self.albedo.copy()
+        self.groove((centre[0] - half, centre[1]), (centre[0] + half, centre[1]), 0.25)
+        self.albedo = albedo
+        dx, dy = half * np.cos(turn), half * np.sin(turn)
+        cut, self.height = self.height, height
+        self.groove((centre[0] - dx, centre[1] - dy), (centre[0] + dx, centre[1] + dy), 0.25, dark=0.4)
+        self.relief += self.height - cut
+        self.height = cut
+
+    def tube(self, radius: float, length: float, *, end: float = 0.0, material: int = DARK) -> None:
+        """Lay a round tube along the axis, from -length to `end`."""
+        x, y = self._axes()
+        inside = (np.abs(y)[:, None] <= radius) & (x[None] <= end) & (x[None] >= -length)
+        arch = np.sqrt(np.maximum(radius**2 - y**2, 0.0)).astype(np.float32)
+        self.height = np.where(inside, np.maximum(arch[:, None], self.height), self.height)
+        self.cover[inside] = 1 + material
+
+    def band(self, start: float, end: float, material: int) -> None:
+        """Make what lies between two places along the axis of another material."""
+        x, _ = self._axes()
+        columns = (x > start) & (x <= end)
+        self.cover[:, columns] = np.where(self.cover[:, columns] > 0, np.uint8(1 + material), np.uint8(0))
+
+    def shade_band(self, at: float, width: float, gain: float) -> None:
+        """Darken or brighten a ring around the axis."""
+        x, _ = self._axes()
+        self.albedo[:, np.abs(x - at) < width] *= np.float32(gain)
+
+    def print_word(self, at: float, size: float, rng: np.random.Generator) -> None:
+        """Print letters of `size` mm along the axis, white or in the accent's colour."""
+        letters = "".join(chr(int(c)) for c in rng.integers(65, 91, int(rng.integers(3, 9))))
+        word = np.zeros(self.shape, np.uint8)
+        place = round(at * self.scale + self.origin[0]), round(0.5 * size * self.scale + self.origin[1])
+        scale, thick = size * self.scale / 22.0, max(1, round(size * self.scale / 7.0))
+        cv2.putText(word, letters, place, cv2.FONT_HERSHEY_SIMPLEX, scale, 1, thick)
+        word = word[::-1]  # rows of a plate run upwards
+        self.cover[(word > 0) & (self.cover > 0)] = 1 + (PALE if rng.random() < 0.8 else ACCENT)
+
+    def streaks(self, rng: np.random.Generator, depth: float) -> None:
+        """Let the albedo vary along the axis as on a wiped tube."""
+        field = cv2.resize(rng.standard_normal((24, 60), dtype=np.float32), self.shape[::-1])
+        self.albedo += np.float32(depth) * field
+
+    def _axes(self) -> tuple[Array, Array]:
+        """Return x of every column and y of every row, in mm."""
+        x = (np.arange(self.shape[1], dtype=np.float32) - self.origin[0]) / self.scale
+        y = (np.arange(self.shape[0], dtype=np.float32) - self.origin[1]) / self.scale
+        return x, y
 
     def plate(self, grain: float, rng: np.random.Generator) -> Plate:
         """Turn the relief into normals; `grain` roughens the albedo like cast metal."""
-        slope_x = cv2.Sobel(self.height, cv2.CV_32F, 1, 0, scale=self.scale / 8)
-        slope_y = cv2.Sobel(self.height, cv2.CV_32F, 0, 1, scale=self.scale / 8)
+        seen = self.height + self.relief
+        slope_x = cv2.Sobel(seen, cv2.CV_32F, 1, 0, scale=self.scale / 8)
+        slope_y = cv2.Sobel(seen, cv2.CV_32F, 0, 1, scale=self.scale / 8)
         length = np.sqrt(1.0 + slope_x**2 + slope_y**2)
         speckle = cv2.GaussianBlur(
             rng.standard_normal(self.shape).astype(np.float32), (0, 0), 0.07 * self.scale

@@ -1,28 +1,42 @@
 """The endoscope: what tissue, instruments, light, smoke, optics and sensor make of one moment."""
 
+from collections.abc import Sequence
+
 import cv2
 import numpy as np
 
-from shared_components.data.synthetic.instruments import KINDS, tool
+from shared_components.data.synthetic.carving import ACCENT, DARK, METAL, PALE
 from shared_components.data.synthetic.looks import Look
 from shared_components.data.synthetic.motion import Moment
 from shared_components.data.synthetic.noise import fractal, linear, smooth
 from shared_components.data.synthetic.raster import Buffers, Shader, draw
 from shared_components.data.synthetic.tissue import CANVAS, paint
+from shared_components.data.synthetic.toolbox import Tool, tool
 
 Array = np.ndarray
 
 
 class Endoscope:
-    """Everything of one video that is computed once: tissue, light, noise, aperture."""
+    """Everything of one video that is computed once: tissue, light, noise, aperture, and its tools (by kind).
 
-    def __init__(self, look: Look, rng: np.random.Generator, height: int, width: int) -> None:
+    What is drawn from `detail` is seen and moves no label.
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        rng: np.random.Generator,
+        detail: np.random.Generator,
+        height: int,
+        width: int,
+        kinds: Sequence[str],
+    ) -> None:
         self.look, self.rng = look, rng
         self.height, self.width = height, width
-        self.tissue = paint(look, rng, height, width)
+        self.tissue = paint(look, rng, detail, height, width)
         self.shader = Shader(look)
         scale = max(10.0, 0.03 * width)
-        self.tools = {kind: tool(kind, scale).stained(rng, look.tarnish) for kind in KINDS}
+        self.tools = {kind: _dressed(look, detail, kind, scale).stained(rng, look.tarnish) for kind in kinds}
         x = np.arange(width, dtype=np.float32) - np.float32(width / 2)
         y = np.arange(height, dtype=np.float32) - np.float32(height / 2)
         self.x, self.y = np.tile(x, (height, 1)), np.tile(y[:, None], (1, width))
@@ -32,10 +46,12 @@ class Endoscope:
         self.half = cv2.merge(
             [self.x * bend + np.float32(lamp[0]), self.y * bend + np.float32(lamp[1]), 0.0 * self.x]
         )
+        self.halo = max(3, round(0.012 * width)) | 1
         self.light = self._light()
         self.clouds = fractal(rng, height // 4, width // 2, 7)
         self.grain = self._grain()
         self.curve = self._curve()
+        self.hues = [np.linspace(0, top, 256).astype(np.uint8) for top in look.hue]
         self.field = _aperture(look, rng, height, width)
 
     def _light(self) -> Array:
@@ -109,7 +125,9 @@ class Endoscope:
         slope = relief + self.half
         fall = -1.0 / self.look.glint**2
         exponent = cv2.transform(cv2.multiply(slope, slope), np.array([[fall, fall, 0.0]]))
-        return cv2.exp(exponent) * np.float32(self.look.gloss)
+        sharp = cv2.exp(exponent)
+        halo = cv2.blur(sharp, (self.halo, self.halo))  # light strays in wet tissue and in the optics
+        return cv2.addWeighted(sharp, 0.8 * self.look.gloss, halo, 0.5 * self.look.gloss, 0.0)
 
     def _fill_smoke(self, light: Array, moment: Moment) -> None:
         amount = self.look.smoke * moment.fume
@@ -134,17 +152,45 @@ class Endoscope:
         picture = cv2.LUT(picture, self.curve)
         sigma = max(0.45, self.look.blur * 1e-3 * self.width)
         picture = cv2.GaussianBlur(picture, (0, 0), sigma)
-        if self.look.noise <= 0.0:
-            return picture
-        y, x = self.rng.integers(0, 32, 2)
-        return cv2.add(picture, self.grain[y : y + self.height, x : x + self.width], dtype=cv2.CV_8U)
+        if self.look.noise > 0.0:
+            y, x = self.rng.integers(0, 32, 2)
+            picture = cv2.add(picture, self.grain[y : y + self.height, x : x + self.width], dtype=cv2.CV_8U)
+        return self._record(picture)
+
+    def _record(self, picture: Array) -> Array:
+        """Return the picture as the recorder kept it: in one hue, if the camera works so, and compressed."""
+        if self.look.tint > 0.0:
+            grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+            one_hue = cv2.merge([cv2.LUT(grey, table) for table in self.hues])
+            picture = cv2.addWeighted(picture, 1.0 - self.look.tint, one_hue, self.look.tint, 0.0)
+        if self.look.compression > 0:
+            picture = _compressed(picture, self.look.compression)
+        return picture
+
+
+def _compressed(picture: Array, quality: int) -> Array:
+    """Return an RGB picture as JPEG of this quality leaves it."""
+    code = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
+    decoded = cv2.imdecode(code, cv2.IMREAD_COLOR)
+    assert decoded is not None  # of our own making
+    return np.ascontiguousarray(decoded[..., ::-1])
+
+
+def _dressed(look: Look, rng: np.random.Generator, kind: str, scale: float) -> Tool:
+    """Take one model of a kind out of the box, of the look's materials."""
+    chosen = tool(kind, scale, int(rng.integers(1000)))
+    shaft = METAL if rng.random() < look.steel else DARK
+    if look.custom != "fixed" and rng.random() < 0.2:
+        shaft = PALE if rng.random() < 0.7 else ACCENT
+    tip = DARK if rng.random() < look.coat else METAL
+    return chosen.dressed(shaft=shaft, tip=tip)
 
 
 def _aperture(look: Look, rng: np.random.Generator, height: int, width: int) -> Array | None:
     """Return the (H, W) uint8 mask of what the optics shows; None if that is everything."""
     if look.aperture == "full":
         return None
-    share = rng.uniform(0.50, 0.54) if look.aperture == "circle" else rng.uniform(0.56, 0.6)
+    share = rng.uniform(*(look.field or ((0.50, 0.54) if look.aperture == "circle" else (0.56, 0.6))))
     centre = (rng.uniform(0.48, 0.52) * width, rng.uniform(0.48, 0.52) * height)
     field = np.zeros((height, width), np.uint8)
     longer = max(height, width)

@@ -1,61 +1,72 @@
-"""Parts of robotic instruments as height maps: shaft, wrist and jaws of four tools.
+"""Parts of robotic instruments as height maps: shaft, wrist and jaws of four tools; straight ones are next door.
 
 Each part is a plate seen face-on with its own relief, drawn once in millimetres; `raster.py` places the plates
 in space. x runs along the part from its joint to the tip, y across, the relief towards the viewer.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import cv2
 import numpy as np
 
 from shared_components.data.synthetic.carving import ACCENT, DARK, METAL, Carver, Plate
+from shared_components.data.synthetic.noise import stream
 
 BACKGROUND, SHAFT, WRIST, CLASPER = range(4)
 RADIUS = 4.0  # of the shaft, mm
 
+MODELS = 4  # of each kind: they differ in wear and in how their screws are turned
 KINDS = ("Large_Needle_Driver", "Prograsp_Forceps", "Monopolar_Curved_Scissors", "Maryland_Bipolar_Forceps")
 
 
 @dataclass(frozen=True)
 class Tool:
-    """The plates of one tool and the distances between its joints (mm)."""
+    """The plates of one tool and the distances between its joints (mm).
+
+    Attributes:
+        wrist: None where the tip sits on the shaft itself.
+        jaws: two that open, or one tip.
+        widest: largest opening of the jaws, radians.
+    """
 
     shaft: Plate
-    wrist: Plate
-    jaws: tuple[Plate, Plate]
+    wrist: Plate | None
+    jaws: tuple[Plate, ...]
     wrist_length: float
     jaw_length: float
-    widest: float  # largest opening of the jaws, radians
+    widest: float
 
     def stained(self, rng: np.random.Generator, share: float) -> "Tool":
         """Return the tool with blood on about `share` of its metal."""
-        if share <= 0.0:
-            return self
-        plates = (self.shaft, self.wrist, *self.jaws)
-        shaft, wrist, upper, lower = (plate.stained(rng, share) for plate in plates)
-        return replace(self, shaft=shaft, wrist=wrist, jaws=(upper, lower))
+        return self if share <= 0.0 else self._each(lambda plate: plate.stained(rng, share))
+
+    def dressed(self, *, shaft: int = DARK, tip: int = METAL) -> "Tool":
+        """Return the tool with its shaft and its jaws of other materials."""
+        jaws = tuple(jaw.remade(METAL, tip) for jaw in self.jaws)
+        return replace(self, shaft=self.shaft.remade(DARK, shaft), jaws=jaws)
+
+    def _each(self, change: Callable[[Plate], Plate]) -> "Tool":
+        wrist = None if self.wrist is None else change(self.wrist)
+        return replace(
+            self, shaft=change(self.shaft), wrist=wrist, jaws=tuple(change(jaw) for jaw in self.jaws)
+        )
 
 
 def _shaft(scale: float, rng: np.random.Generator, sleeve: float) -> Plate:
     """A dark tube with a metal sleeve of `sleeve` mm that ends in a fork around the wrist."""
     carver = Carver(-75.0, 4.0, RADIUS, scale)
-    y = (np.arange(carver.shape[0], dtype=np.float32) - carver.origin[1]) / scale
-    x = (np.arange(carver.shape[1], dtype=np.float32) - carver.origin[0]) / scale
-    tube = (np.abs(y)[:, None] <= RADIUS) & (x[None] <= 0.0)
-    carver.height = np.where(tube, np.sqrt(np.maximum(RADIUS**2 - y**2, 0.0))[:, None], 0.0).astype(
-        np.float32
-    )
-    carver.cover[tube] = np.broadcast_to(np.where(x > -sleeve, 1 + METAL, 1 + DARK), carver.shape)[tube]
-    streaks = cv2.resize(rng.standard_normal((24, 60), dtype=np.float32), carver.shape[::-1])
-    carver.albedo += np.where(x[None] > -sleeve, 0.0, 0.10 * streaks).astype(np.float32)
+    carver.tube(RADIUS, 80.0)
+    carver.band(-sleeve, 0.0, METAL)
+    carver.streaks(rng, 0.06)
     for ring in (-sleeve, -sleeve - 1.2, -sleeve + 1.0):
-        carver.albedo[:, np.abs(x - ring) < 0.16] *= 0.45
-    carver.albedo[:, np.abs(x + sleeve + 0.6) < 0.35] *= 1.5
+        carver.shade_band(ring, 0.16, 0.45)
+    carver.shade_band(-sleeve - 0.6, 0.35, 1.5)
+    if rng.random() < 0.5:
+        carver.print_word(-sleeve - rng.uniform(12.0, 30.0), 1.8, rng)
     fork = [(-1.0, -2.6), (2.2, -2.4), (3.4, -1.2), (3.4, 1.2), (2.2, 2.4), (-1.0, 2.6)]
     carver.body(fork, thick=RADIUS + 0.2, round_=0.8)
-    carver.pin((1.4, 0.0), 1.3)
+    carver.pin((1.4, 0.0), 1.3, turn=rng.uniform(0, np.pi))
     carver.groove((-sleeve + 2.0, 2.0), (-1.5, 2.0), 0.4)
     return carver.plate(0.07, rng)
 
@@ -93,8 +104,8 @@ def _wrist(scale: float, rng: np.random.Generator, kind: str) -> Plate:
         return carver.plate(0.03, rng)
     carver.sink([(3.0, -2.0), (6.5, -1.7), (6.5, -0.8), (3.0, -1.0)], deep=1.0, dark=0.3)
     carver.sink([(3.0, 2.0), (6.5, 1.7), (6.5, 0.8), (3.0, 1.0)], deep=1.0, dark=0.3)
-    carver.pin((9.0, 0.0), 1.7)
-    carver.pin((4.8, 0.0), 0.7)
+    carver.pin((9.0, 0.0), 1.7, turn=rng.uniform(0, np.pi))
+    carver.pin((4.8, 0.0), 0.7, turn=rng.uniform(0, np.pi))
     if kind == "Maryland_Bipolar_Forceps":
         carver.disc((11.0, -1.2), 1.3, thick=3.0, round_=0.8, material=ACCENT)
         carver.disc((11.0, 1.2), 1.3, thick=3.0, round_=0.8, material=ACCENT)
@@ -175,11 +186,16 @@ _SHAPES = {
 }
 
 
-@lru_cache(maxsize=16)
-def tool(kind: str, scale: float) -> Tool:
-    """Carve the plates of one kind at `scale` pixels per mm."""
-    jaw, wrist_length, jaw_length, widest, sleeve = _SHAPES[kind]
-    rng = np.random.Generator(np.random.PCG64(KINDS.index(kind)))
+def widest(kind: str) -> float:
+    """Return the largest opening of a kind's jaws in radians."""
+    return _SHAPES[kind][3]
+
+
+@lru_cache(maxsize=32)
+def robotic_tool(kind: str, scale: float, model: int) -> Tool:
+    """Carve the plates of one kind at `scale` pixels per mm; every model has the same outlines and distances."""
+    jaw, wrist_length, jaw_length, _, sleeve = _SHAPES[kind]
+    rng = stream(KINDS.index(kind), model)
     carver = Carver(-2.0, jaw_length + 0.5, 4.5, scale)
     jaw(carver)
     plate = carver.plate(0.08, rng)
@@ -189,5 +205,5 @@ def tool(kind: str, scale: float) -> Tool:
         jaws=(plate, plate.mirrored()),
         wrist_length=wrist_length,
         jaw_length=jaw_length,
-        widest=widest,
+        widest=widest(kind),
     )

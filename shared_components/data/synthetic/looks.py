@@ -4,6 +4,7 @@ A look is a value. Adding one means adding an entry to the table below; nothing 
 Colours are sRGB triples (0..255) as a person would pick them from a picture.
 """
 
+import re
 import zlib
 from dataclasses import dataclass
 from typing import Literal
@@ -26,8 +27,15 @@ class Look:
         gloss, glint: strength of tissue highlights, and their size (small is wet and sharp).
         haze: constant veil (0..1); smoke: additional smoke while tissue is coagulated (0..1).
         noise: sensor noise in grey levels; blur: sigma of the optics in thousandths of the width.
-        aperture: shape of the visible field.
-        shaft, metal, accent: instrument materials; tarnish: share of metal stained by blood (0..1).
+        aperture: shape of the visible field; field: radius of a round one in longer sides of the picture, (least,
+            most), or the aperture's own.
+        shaft, metal, accent, pale: instrument materials; shine: how the shafts' reflects (0 dull, 1 as metal);
+            steel, coat: the chance that a tool's shaft is of bare metal, that its jaws are coated like its shaft;
+            tarnish: share of metal stained by blood (0..1).
+        fine: strength of the tissue's finest texture (1 = usual).
+        compression: JPEG quality of the recording; 0: none.
+        tint: how strongly the camera shows everything in one hue (0..1); hue: that one.
+        custom: who operates and with what, one of `toolbox.CUSTOMS`.
         flat: computer-graphics shading without texture, wetness or noise.
     """
 
@@ -53,7 +61,17 @@ class Look:
     shaft: RGB = (52, 52, 54)
     metal: RGB = (196, 198, 204)
     accent: RGB = (205, 185, 140)
+    pale: RGB = (226, 226, 222)
+    shine: float = 0.16
+    steel: float = 0.0
+    coat: float = 0.0
     tarnish: float = 0.15
+    fine: float = 1.0
+    compression: int = 0
+    tint: float = 0.0
+    hue: RGB = (255, 255, 255)
+    field: tuple[float, float] | None = None
+    custom: str = "fixed"
     flat: bool = False
 
     @property
@@ -209,7 +227,15 @@ SITE_LOOKS: tuple[str, ...] = tuple(look.name for look in _LOOKS if not look.fla
 
 
 def look_named(name: str) -> Look:
-    """Return the look called `name`; ValueError lists the known names."""
+    """Return the look called `name`, or the one drawn from a number for "random-<number>".
+
+    Raises:
+        ValueError: it is unknown; the sentence lists the known names.
+    """
+    if number := re.fullmatch(r"random-(\d{1,15})", name):
+        from shared_components.data.synthetic.random_looks import random_look  # needs `Look`
+
+        return random_look(int(number[1]))
     if name not in BY_NAME:
-        raise ValueError(f"look {name!r} is unknown; known looks: {', '.join(LOOKS)}")
+        raise ValueError(f"look {name!r} is unknown; known looks: {', '.join(LOOKS)}, and random-<number>")
     return BY_NAME[name]

@@ -8,21 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared_components.data.synthetic.instruments import KINDS, tool
+from shared_components.data.synthetic.toolbox import CUSTOMS, VERBS, Custom, flex, widest
 
 Array = np.ndarray
 
 PHASES = ("exploration", "dissection", "coagulation", "suturing")
-NEEDLE, PROGRASP, SCISSORS, MARYLAND = KINDS
-# phase: tools that the left, the right and the third arm may hold
-_HANDS = {
-    0: ((PROGRASP, MARYLAND), (SCISSORS, PROGRASP), (None,)),
-    1: ((MARYLAND, PROGRASP), (SCISSORS,), (None, PROGRASP)),
-    2: ((MARYLAND,), (SCISSORS, PROGRASP), (None, PROGRASP)),
-    3: ((NEEDLE, MARYLAND), (NEEDLE,), (None, PROGRASP)),
-}
 ARMS = ("Left", "Right", "Third")
-_VERBS = {NEEDLE: "drive", PROGRASP: "grasp", SCISSORS: "cut", MARYLAND: "coagulate"}
 _EXCHANGE = 1.2  # seconds to withdraw or insert an instrument
 _WITHDRAWN = 75.0  # mm along the shaft at which an instrument is out of sight
 
@@ -54,7 +45,7 @@ class Pose:
 
     @property
     def verb(self) -> str:
-        return _VERBS[self.kind] if self.grip < 0.25 else "idle"
+        return VERBS[self.kind] if self.grip < 0.25 else "idle"
 
 
 class Wave:
@@ -73,20 +64,39 @@ class Wave:
 class Arm:
     """One robot arm: a trocar outside the picture, a region to work in, and the tools it holds over time."""
 
-    def __init__(self, rng: np.random.Generator, index: int) -> None:
+    def __init__(self, rng: np.random.Generator, index: int, *, towards: float | None = None) -> None:
+        """Place the arm; one that roams comes from about `towards` (degrees, 0 right, 90 below)."""
         self.index = index
-        middle, spread = ((180.0, 35.0), (0.0, 35.0), (-90.0, 40.0))[index]
-        angle = np.deg2rad(middle + rng.uniform(-spread, spread))
-        outward = np.array([np.cos(angle), np.sin(angle), 0.0])
+        self.reach = 1.0
+        if towards is None:
+            self._stand(rng)
+        else:
+            self._roam(rng, towards)
+        self.sway = Wave(rng, 3, periods=(3.0, 14.0))
+        self.bend = Wave(rng, 3, periods=(4.0, 12.0))
+        self.squeeze = Wave(rng, 1, periods=(1.5, 6.0))
+        self.stays: list[tuple[float, float, str]] = []
+
+    def _stand(self, rng: np.random.Generator) -> None:
+        """Stand as a robot's arm: from the left, the right or above, at one distance."""
+        middle, spread = ((180.0, 35.0), (0.0, 35.0), (-90.0, 40.0))[self.index]
+        outward = _direction(middle + rng.uniform(-spread, spread))
         self.trocar = outward * (75.0, 65.0, 0.0) + (0.0, 0.0, rng.uniform(2.0, 22.0))
         self.home = outward * rng.uniform(3.0, 14.0) + (0.0, 0.0, rng.uniform(42.0, 52.0))
         self.home[:2] += rng.uniform(-4.0, 4.0, 2)
         self.size = rng.uniform(0.78, 1.08)
         self.roll = rng.uniform(-0.5, 0.5)
-        self.sway = Wave(rng, 3, periods=(3.0, 14.0))
-        self.bend = Wave(rng, 3, periods=(4.0, 12.0))
-        self.squeeze = Wave(rng, 1, periods=(1.5, 6.0))
-        self.stays: list[tuple[float, float, str]] = []
+
+    def _roam(self, rng: np.random.Generator, towards: float) -> None:
+        """Come from about `towards`, end anywhere in the picture, near or far."""
+        outward = _direction(towards + rng.uniform(-20.0, 20.0))
+        depth = rng.uniform(30.0, 60.0)
+        self.home = outward * rng.uniform(-0.2, 0.35) * depth + (0.0, 0.0, depth)
+        self.home[:2] += rng.uniform(-0.12, 0.12, 2) * depth
+        self.trocar = outward * (80.0, 70.0, 0.0) + (0.0, 0.0, rng.uniform(2.0, 0.9 * depth))
+        self.size = float(np.exp(rng.uniform(np.log(0.55), np.log(1.35))))
+        self.roll = rng.uniform(-np.pi, np.pi)
+        self.reach = depth / 40.0
 
     def hold(self, start: float, end: float, kind: str) -> None:
         """Keep `kind` in the picture from `start` to `end`; the same tool simply stays."""
@@ -105,10 +115,11 @@ class Arm:
         return None
 
     def _place(self, time: float, kind: str, inserted: float) -> Pose:
-        target = self.home + self.sway(time) * (9.0, 7.0, 4.0)
+        target = self.home + self.reach * self.sway(time) * (9.0, 7.0, 4.0)
         shaft = _unit(target - self.trocar)
         target = target - shaft * _WITHDRAWN * (1.0 - inserted * inserted * (3.0 - 2.0 * inserted))
-        pitch, yaw, turn = self.bend(time) * (0.5, 0.4, 0.45)
+        free = flex(kind)
+        pitch, yaw, turn = self.bend(time) * (0.5 * free, 0.4 * free, 0.45)
         towards = _unit(-target + target.dot(shaft) * shaft)
         side = cross(towards, shaft)
         roll = self.roll + turn
@@ -117,7 +128,7 @@ class Arm:
         hinge = cross(wrist, side)
         across = cross(hinge, wrist)
         grip = float(np.clip(0.5 + 1.1 * self.squeeze(time)[0], 0.0, 1.0))
-        half = 0.5 * tool(kind, 1.0).widest * grip
+        half = 0.5 * widest(kind) * grip
         jaws = tuple(np.cos(yaw + s * half) * wrist + np.sin(yaw + s * half) * across for s in (1.0, -1.0))
         return Pose(self.index, kind, self.size, target, shaft, wrist, jaws, hinge, grip)
 
@@ -125,6 +136,11 @@ class Arm:
 def cross(a: Array, b: Array) -> Array:
     """Return the cross product of two vectors (3,); numpy's takes ten times as long for so few numbers."""
     return np.array([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
+
+
+def _direction(degrees: float) -> Array:
+    angle = np.deg2rad(degrees)
+    return np.array([np.cos(angle), np.sin(angle), 0.0])
 
 
 def _unit(vector: Array) -> Array:
@@ -152,18 +168,24 @@ class Moment:
 
 
 class Script:
-    """The course of one video of `frames` frames at `rate` frames per second."""
+    """The course of one video of `frames` frames at `rate` frames per second, by one of `toolbox.CUSTOMS`."""
 
-    def __init__(self, rng: np.random.Generator, *, frames: int, rate: float) -> None:
+    def __init__(self, rng: np.random.Generator, *, frames: int, rate: float, custom: str = "fixed") -> None:
         self.rate, self.length = rate, frames / rate
         self.phases, self.cuts = _phases(rng, self.length)
-        self.arms = [Arm(rng, index) for index in range(3)]
+        ways = CUSTOMS[custom]
+        self.arms = _arms(rng, ways)
         for phase, start, end in zip(self.phases, self.cuts[:-1], self.cuts[1:], strict=True):
-            _equip(rng, self.arms, phase, start, end)
+            _equip(rng, self.arms, ways.hands[phase], phase, start, end)
         self.camera = Wave(rng, 4, periods=(6.0, 25.0))
         self.tissue = Wave(rng, 2, periods=(2.5, 5.0))
         self.smoke = Wave(rng, 1, periods=(2.0, 6.0))
         self.gestures = rng.permutation(7)
+
+    @property
+    def kinds(self) -> list[str]:
+        """Return the tools that are ever held, in order of their names."""
+        return sorted({kind for arm in self.arms for _, _, kind in arm.stays})
 
     def moment(self, index: int) -> Moment:
         time = index / self.rate
@@ -193,14 +215,29 @@ def _phases(rng: np.random.Generator, length: float) -> tuple[Array, Array]:
     return order, np.concatenate([[0.0], np.cumsum(shares) / shares.sum() * length])
 
 
-def _equip(rng: np.random.Generator, arms: list[Arm], phase: int, start: float, end: float) -> None:
+def _arms(rng: np.random.Generator, ways: Custom) -> list[Arm]:
+    """Place three arms; those that roam come from three sides, so that no two lie in one line."""
+    if not ways.roam:
+        return [Arm(rng, index) for index in range(3)]
+    first = rng.uniform(0.0, 360.0)
+    return [Arm(rng, index, towards=first + 120.0 * index) for index in range(3)]
+
+
+def _equip(
+    rng: np.random.Generator,
+    arms: list[Arm],
+    hands: tuple[tuple[str | None, ...], ...],
+    phase: int,
+    start: float,
+    end: float,
+) -> None:
     """Choose what each arm holds in one phase; now and then an arm, or every arm, is out of the picture."""
     away = [rng.random() < share for share in (0.15, 0.1, 0.3)]
     if away[0] and away[1]:
         away[1] = False
     early = rng.uniform(0.2, 0.4) * (end - start)  # how long before the end all arms leave, if they do
     leave = end - early if rng.random() < (0.15 if phase == 0 else 0.03) else end
-    for arm, choice in zip(arms, _HANDS[phase], strict=True):
+    for arm, choice in zip(arms, hands, strict=True):
         kind = choice[int(rng.integers(len(choice)))]
         held = arm.stays[-1][2] if arm.stays else None
         kind = held if held in choice and rng.random() < 0.7 else kind

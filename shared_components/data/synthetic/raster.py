@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from shared_components.data.synthetic.carving import ALBEDO_SCALE, DARK, HEIGHT_SCALE, STAINED, Plate
+from shared_components.data.synthetic.carving import ALBEDO_SCALE, DARK, HEIGHT_SCALE, METAL, STAINED, Plate
 from shared_components.data.synthetic.instruments import CLASPER, SHAFT, WRIST, Tool
 from shared_components.data.synthetic.looks import Look
 from shared_components.data.synthetic.motion import Pose, cross
@@ -53,7 +53,7 @@ class Shader:
         x, y = np.meshgrid(axis, axis, indexing="ij")
         z = np.sqrt(np.maximum(1.0 - x**2 - y**2, 0.0))
         self.grid = np.stack([x.ravel(), y.ravel(), z.ravel()], 1)  # (bins^2, 3) local normals, x slowest
-        self.table = np.stack([_reflect(look, m, x, y) for m in range(4)]).reshape(-1, 3)
+        self.table = np.stack([_reflect(look, m, x, y) for m in range(5)]).reshape(-1, 3)
 
     def lookup(self, basis: Array) -> Array:
         """Return the row of `table` (of material 0) for each local normal of a plate in `basis` (3, 3)."""
@@ -69,22 +69,25 @@ class Shader:
 
 def _reflect(look: Look, material: int, x: Array, y: Array) -> Array:
     """Return the (bins, bins, 3) linear light that a material returns for camera-space normals (x, y)."""
-    colour = (look.shaft, look.metal, look.metal, look.accent)[material]
-    base = linear(colour)
+    base = linear((look.shaft, look.metal, look.metal, look.accent, look.pale)[material])
     if material == STAINED:
         base = 0.35 * base + 0.65 * linear((120, 24, 18))
     slope = np.minimum(np.sqrt(x**2 + y**2), 1.0)
     facing = np.sqrt(1.0 - slope**2)
     if look.flat:
         return (base * (0.25 + 0.75 * facing)[..., None]).astype(np.float32)
+    bare = material in (METAL, STAINED)
+    shine = (look.shine, 1.0, 0.6, 0.3, 0.25)[material]
     bounce = 0.6 * linear(look.organs[0][0])
-    shine = (0.16, 1.0, 0.6, 0.3)[material]
     lamp = np.exp(-((x + 0.10) ** 2 + (y + 0.14) ** 2) / (0.045 if material != DARK else 0.12))
+    core = np.exp(-((x + 0.16) ** 2 + (y + 0.20) ** 2) / 0.008)  # the lamp itself: a bright line along a tube
     second = np.exp(-((x - 0.36) ** 2 + (y - 0.10) ** 2) / 0.02)
     rim = np.exp(-(((slope - 0.80) / 0.13) ** 2))
-    diffuse = base * (0.06 + (0.42 if material != DARK else 0.75) * facing**2)[..., None]
+    # bare metal is dark where it faces nothing bright; plastic returns light from its whole face
+    diffuse = base * (0.06 + 0.42 * facing**2 if bare else 0.05 + 0.75 * facing**1.6)[..., None]
     mirror = (1.5 * lamp + 0.5 * second)[..., None] * (0.3 + 0.7 * base) * shine
-    return (diffuse + mirror + bounce * (0.5 * shine * rim)[..., None]).astype(np.float32)
+    mirror += (core * (0.5 * shine + 0.04))[..., None]
+    return (diffuse + mirror + bounce * ((0.45 * shine + 0.06) * rim)[..., None]).astype(np.float32)
 
 
 def draw(buffers: Buffers, poses: tuple[Pose, ...], tools: Mapping[str, Tool], shader: Shader) -> None:
@@ -94,8 +97,9 @@ def draw(buffers: Buffers, poses: tuple[Pose, ...], tools: Mapping[str, Tool], s
         elbow = pose.joint + pose.wrist * kit.wrist_length * size
         side = pose.hinge * 0.6 * size
         _place(buffers, kit.shaft, pose.joint, pose.shaft, None, size, shader, SHAFT, number)
-        _place(buffers, kit.wrist, pose.joint, pose.wrist, pose.hinge, size, shader, WRIST, number)
-        for plate, jaw, lift in zip(kit.jaws, pose.jaws, (1.0, -1.0), strict=True):
+        if kit.wrist is not None:
+            _place(buffers, kit.wrist, pose.joint, pose.wrist, pose.hinge, size, shader, WRIST, number)
+        for plate, jaw, lift in zip(kit.jaws, pose.jaws, (1.0, -1.0), strict=False):  # a tip is one jaw
             _place(buffers, plate, elbow + lift * side, jaw, pose.hinge, size, shader, CLASPER, number)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shared_components.data.synthetic import instruments
 from shared_components.data.synthetic.endoscope import Endoscope
 from shared_components.data.synthetic.looks import Look, look_named
 from shared_components.data.synthetic.motion import Moment, Script
@@ -13,10 +14,8 @@ from shared_components.data.synthetic.raster import Buffers
 
 Array = np.ndarray
 
-_GEOMETRY, _APPEARANCE = (
-    0,
-    1,
-)  # random streams: the first is shared by all looks, the second is the look's own
+_GEOMETRY, _APPEARANCE, _DETAIL = 0, 1, 3
+"""Random streams: the first is shared by all looks, the others are the look's own; the last one moves no label."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,12 @@ def render_video(
 ) -> Iterator[SceneFrame]:
     """Render `frames` consecutive frames of one video.
 
-    The labels depend on the seed, the size, the number of frames and the rate, not on the look; a look with
-    an aperture hides what lies outside it, and there parts and depth are 0. Equal arguments give equal bits.
+    The labels of `looks.LOOKS` depend on the seed, the size, the number of frames and the rate, not on the look; a
+    look with an aperture hides what lies outside it, and there parts and depth are 0. A random look has instruments
+    of its own. Equal arguments give equal bits.
 
     Args:
-        look: one of `looks.LOOKS`.
+        look: one of `looks.LOOKS`, or "random-<number>", drawn from that number.
         seed: non-negative number of the video.
         frames: length of the video; the surgery's phases are spread over it.
         height, width: at least 64 pixels each.
@@ -73,8 +73,11 @@ def render_video(
 
 
 def _frames(look: Look, seed: int, frames: int, height: int, width: int, rate: float) -> Iterator[SceneFrame]:
-    script = Script(stream(seed, _GEOMETRY), frames=frames, rate=rate)
-    camera = Endoscope(look, stream(seed, _APPEARANCE, look.stream), height, width)
+    script = Script(stream(seed, _GEOMETRY), frames=frames, rate=rate, custom=look.custom)
+    # its own stream goes on after all of a robot's tools, held or not, and its depths follow from that
+    kinds = instruments.KINDS if look.custom == "fixed" else script.kinds
+    rng, detail = (stream(seed, number, look.stream) for number in (_APPEARANCE, _DETAIL))
+    camera = Endoscope(look, rng, detail, height, width, kinds)
     for index in range(frames):
         moment = script.moment(index)
         yield _label(*camera.shoot(moment), moment)

@@ -11,7 +11,7 @@ import numpy as np
 from shared_components.data.synthetic.canvas import Canvas
 from shared_components.data.synthetic.clutter import draw_thread, draw_vessels, lay_gauze, spill_blood
 from shared_components.data.synthetic.looks import Look
-from shared_components.data.synthetic.noise import fractal, linear
+from shared_components.data.synthetic.noise import fractal, linear, smooth
 from shared_components.data.synthetic.organs import lay_background, lay_organ
 
 Array = np.ndarray
@@ -33,8 +33,10 @@ class Tissue:
     relief: Array
 
 
-def paint(look: Look, rng: np.random.Generator, height: int, width: int) -> Tissue:
-    """Paint one video's tissue for frames of (height, width)."""
+def paint(
+    look: Look, rng: np.random.Generator, detail: np.random.Generator, height: int, width: int
+) -> Tissue:
+    """Paint one video's tissue for frames of (height, width); its finest texture is drawn from `detail`."""
     canvas = Canvas(rng, round(height * CANVAS), round(width * CANVAS), detail=not look.flat)
     (colour, kind), *organs = look.organs
     lay_background(canvas, rng, linear(colour), kind)
@@ -47,10 +49,10 @@ def paint(look: Look, rng: np.random.Generator, height: int, width: int) -> Tiss
         lay_gauze(canvas, rng)
     if rng.random() < look.thread:
         draw_thread(canvas, rng)
-    return _light(canvas, rng)
+    return _light(canvas, look, rng, detail)
 
 
-def _light(canvas: Canvas, rng: np.random.Generator) -> Tissue:
+def _light(canvas: Canvas, look: Look, rng: np.random.Generator, detail: np.random.Generator) -> Tissue:
     """Shade the canvas under a headlight; hollows between organs are darker."""
     H, W = canvas.shape
     tilt = rng.uniform(-8, 8, 2)
@@ -63,9 +65,27 @@ def _light(canvas: Canvas, rng: np.random.Generator) -> Tissue:
     hollow = cv2.GaussianBlur(smoothed, (0, 0), W * 0.035) - smoothed
     shade = (0.22 + 0.78 * facing) * np.clip(1.0 - 0.11 * hollow, 0.35, 1.3)
     if canvas.detail:
-        slope_x, slope_y = _slopes(canvas.height + 0.1 * fractal(rng, H, W, 60, octaves=2), W)
+        slope_x, slope_y = _wet(canvas, rng)
+        canvas.scale(_finest(canvas, look, detail))
     canvas.scale(shade.astype(np.float32))
     return Tissue(np.clip(canvas.albedo, 0.0, 1.3), cv2.merge([slope_x + 8.0 * canvas.dull, slope_y, depth]))
+
+
+def _wet(canvas: Canvas, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return the slopes of the film of liquid, whose ripples are round: a highlight has no corners."""
+    H, W = canvas.shape
+    film = canvas.height + 0.1 * fractal(rng, H, W, 60, octaves=2)
+    return _slopes(cv2.GaussianBlur(film, (0, 0), max(0.7, 0.0028 * W)), W)
+
+
+def _finest(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
+    """Return the gain (H, W) of the finest texture: pores, and capillaries that are dark, thin and winding."""
+    H, W = canvas.shape
+    pores = fractal(rng, H, W, 90, octaves=3)
+    ridge = np.abs(fractal(rng, H, W, 22, octaves=3))
+    patchy = np.clip(0.5 + 0.6 * smooth(rng, H, W, 4), 0.0, 1.0)
+    capillaries = np.exp(-((ridge / np.float32(0.11)) ** 2)) * patchy
+    return np.clip(1.0 + np.float32(look.fine) * (0.05 * pores - 0.16 * capillaries), 0.5, 1.4)
 
 
 def _slopes(height: Array, W: int) -> tuple[Array, Array]:
