@@ -69,8 +69,13 @@ def quick(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
     Returns:
         ``{metric: {output: value, "mean": value}, ..., "frames": n}``; None where nothing was to be scored.
     """
+    return quick_scores(network, task, small_batches(dataset))
+
+
+def quick_scores(network: nn.Module, task: Task, batches: Iterable[tuple[Batch, list[Item]]]) -> Scores:
+    """As `quick`, of batches wherever they come from, each with its samples at the size that counts."""
     scorer = Scorer(task, quick=True)
-    _run(network, scorer, small_batches(dataset))
+    _run(network, scorer, batches)
     return scorer.summary()
 
 

@@ -15,6 +15,15 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def fast_bf16() -> bool:
+    """Say whether this machine computes bfloat16 in hardware: its accelerator, or a processor without one."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    info = Path("/proc/cpuinfo")
+    words = info.read_text().split() if info.exists() else []
+    return "avx512_bf16" in words or "amx_bf16" in words
+
+
 def hardware() -> str:
     """Return processor, cores usable by this process and accelerators in one line."""
     name = platform.processor() or platform.machine()

@@ -63,8 +63,9 @@ ONLY_IN: dict[str, set[str]] = {
     "nvflare_jobs": set(),
     "tests": set(),
     f"{PACKAGE}.flare": {"flare"},
-    f"{PACKAGE}.federation": {"flare", "federation", "comparison"},
+    f"{PACKAGE}.federation": {"flare", "federation", "comparison", "pretraining"},
     f"{PACKAGE}.comparison": {"comparison", "commands"},
+    f"{PACKAGE}.pretraining": {"pretraining", "commands"},
     METHODS: {"method"},
     TASKS: {"task"},
 }

@@ -1,0 +1,113 @@
+"""`surgfl pretrain`: weights for a bundle, learnt from rendered scenes alone."""
+
+import argparse
+import hashlib
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import cv2
+import torch
+
+from shared_components import machine
+from shared_components.pretraining.learner import start_file
+from shared_components.pretraining.plan import Settings, read_sizes
+from shared_components.pretraining.train import Pretraining
+
+HELP = "pre-train a bundle's network on rendered scenes, without any hospital's data"
+
+_SIZES = ("96x128:6000", "192x256:3000")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add = parser.add_argument
+    add("bundle", help="whose network: a folder of bundles/")
+    add("--out", type=Path, required=True, help="folder of the weights; one with a state is gone on with")
+    add("--task", default="segmentation", help="what is learnt (default: %(default)s)")
+    add("--start", default="random", help="random, rendered (the weights that the bundle ships) or a path")
+    add("--size", action="append", metavar="HxW:STEPS", help=f"sizes in turn; default: {', '.join(_SIZES)}")
+    add("--seed", type=int, default=2022, help="default: %(default)s")
+    add("--batch-size", type=int, default=8, help="default: %(default)s")
+    add("--learning-rate", type=float, default=1e-3, help="the highest one (default: %(default)s)")
+    add(
+        "--colour", type=float, default=1.0, help="strength of changed colours, 0 to 1 (default: %(default)s)"
+    )
+    add("--looks", default="", metavar="A,B,...", help="looks to cycle through; default: a new one per video")
+    add("--precision", choices=("float32", "bf16"), help="default: bf16 where the machine has it")
+    add("--threads", type=int, help="of this process; default: all cores")
+    add("--workers", type=int, help="processes that render ahead; default: 0, with a GPU up to 16")
+    add("--save-every", type=int, default=500, metavar="STEPS", help="default: %(default)s")
+    add("--check-every", type=int, default=1000, metavar="STEPS", help="default: %(default)s")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train until the last step; 130 if stopped before.
+
+    Raises:
+        ValueError: An argument cannot be used, or the folder is another's; nothing was overwritten.
+    """
+    _refuse_small(args, "threads", "save_every", "check_every", least=1)
+    _refuse_small(args, "workers", least=0)
+    if args.threads:
+        torch.set_num_threads(args.threads)
+        cv2.setNumThreads(args.threads)
+    command = shlex.join(["surgfl", *sys.argv[1:]])
+    training = Pretraining(
+        settings(args),
+        args.out,
+        start=args.start,
+        command=command,
+        save_every=args.save_every,
+        check_every=args.check_every,
+        workers=_workers() if args.workers is None else args.workers,
+        say=sys.stdout,
+    )
+    if not training.run():
+        print(
+            f"stopped after step {training.done}; the same command goes on from there (state in {args.out})"
+        )
+        return 130
+    print(f"{args.out / 'model.safetensors'}: the averaged weights of {training.done} steps")
+    return 0
+
+
+def settings(args: argparse.Namespace) -> Settings:
+    """Read what the weights follow from."""
+    return Settings(
+        bundle=args.bundle,
+        task=args.task,
+        phases=read_sizes(args.size or _SIZES),
+        seed=args.seed,
+        batch=args.batch_size,
+        learning_rate=args.learning_rate,
+        colour=args.colour,
+        precision=args.precision or ("bf16" if machine.fast_bf16() else "float32"),
+        start=_start(args.start, args.bundle),
+        looks=tuple(look for look in args.looks.split(",") if look),
+    )
+
+
+def _start(start: str, bundle: str) -> str:
+    """Name the weights to begin with by what they are: a file may change under its name."""
+    path = start_file(start, bundle)
+    if path is None:
+        return start
+    if not path.is_file():
+        raise ValueError(
+            f"--start is {start}, and {path} does not exist; use random, or the path of a checkpoint"
+        )
+    return f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+
+
+def _workers() -> int:
+    """Rendering keeps up with a processor's training, and not with a GPU's."""
+    return min(16, max(1, (os.cpu_count() or 1) - 1)) if machine.device().type == "cuda" else 0
+
+
+def _refuse_small(args: argparse.Namespace, *names: str, least: int) -> None:
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value < least:
+            raise ValueError(f"--{name.replace('_', '-')} is {value}; give a whole number, at least {least}")

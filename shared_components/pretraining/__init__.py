@@ -1,0 +1,1 @@
+"""Pre-training on rendered scenes that are made as it goes."""

@@ -1,0 +1,61 @@
+"""Scores on a few rendered frames that no pre-training sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from shared_components.data.sites import Item
+from shared_components.data.synthetic.looks import LOOKS
+from shared_components.evaluation import BATCH, quick_scores
+from shared_components.pretraining.plan import Settings
+from shared_components.pretraining.stream import RESERVED, held_out
+from shared_components.task import Batch, Scores, Task
+
+RANDOM_LOOKS, FRAMES = 12, 2
+
+
+class Checks:
+    """Frames by group: of random looks that are never drawn in training, and of the named ones.
+
+    They are rendered once, at the last phase's size. With looks of one's own, those stand in for the random ones.
+    """
+
+    def __init__(self, task: Task, settings: Settings) -> None:
+        own = [f"random-{RESERVED + number}" for number in range(RANDOM_LOOKS)]
+        groups = {"trained" if settings.looks else "random": settings.looks or own, "named": LOOKS}
+        self._task = task
+        self._items = {name: _render(looks, task, settings) for name, looks in groups.items()}
+
+    def scores(self, network: nn.Module) -> dict[str, Scores]:
+        """Score a network on each group, in float32 and without what takes long."""
+        return {
+            name: quick_scores(network, self._task, _batches(items)) for name, items in self._items.items()
+        }
+
+
+def summary(task: Task, scores: dict[str, Any]) -> str:
+    """Say each group's mean of the metric that counts."""
+    metric = task.metrics[0]
+    means = {name: (found.get(metric.name) or {}).get("mean") for name, found in scores.items()}
+    return f"{metric.label}: " + ", ".join(
+        f"{name} looks {metric.said(value)}" for name, value in means.items() if value is not None
+    )
+
+
+def _render(looks: Sequence[str], task: Task, settings: Settings) -> list[Item]:
+    found = []
+    for number, look in enumerate(looks):
+        found += held_out(look, number, size=settings.size, targets=task.asks.targets, frames=FRAMES)
+    return found
+
+
+def _batches(items: Sequence[Item]) -> Iterator[tuple[Batch, list[Item]]]:
+    for start in range(0, len(items), BATCH):
+        some = list(items[start : start + BATCH])
+        # (H, W, 3) -> (B, 3, H, W)
+        images = torch.stack([torch.from_numpy(item.images[-1]).permute(2, 0, 1) for item in some])
+        yield {"image": images.float() / 255}, some

@@ -1,0 +1,98 @@
+"""The folder of a pre-training: what it leaves, and what it goes on from.
+
+RUN/model.safetensors     the averaged weights, with notes as every checkpoint has them
+RUN/pretraining.json      how they were made
+RUN/log.jsonl             losses and scores, step by step
+RUN/state.safetensors     what a resume needs
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from shared_components.atomic import write_json, write_text
+from shared_components.checkpoints import save_weights
+from shared_components.federation.store import load_tensors, save_tensors
+from shared_components.pretraining.plan import Settings
+
+MODEL, FACTS, LOG, STATE = "model.safetensors", "pretraining.json", "log.jsonl", "state.safetensors"
+
+
+class RunFolder:
+    """Where one pre-training keeps its files.
+
+    Args:
+        path: the folder; it is made when something is written.
+        settings: what is to be trained.
+    """
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.path, self.settings = path, settings
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return the state to go on from: tensors, and step and seconds; None where nothing has begun.
+
+        Raises:
+            ValueError: The folder holds another pre-training, or something else.
+        """
+        if not (self.path / STATE).is_file():
+            self._refuse_other_files()
+            return None
+        tensors, values = load_tensors(self.path / STATE)
+        self._refuse_other_settings(values.get("settings", {}))
+        self._trim(values["step"])
+        return tensors, values
+
+    def save(self, tensors: Mapping[str, Tensor], *, step: int, seconds: float) -> None:
+        """Write the state after so many steps."""
+        values = {"step": step, "seconds": seconds, "settings": self.settings.as_values()}
+        save_tensors(self.path / STATE, tensors, values)
+
+    def save_model(
+        self, weights: Mapping[str, Tensor], notes: Mapping[str, str], facts: Mapping[str, Any]
+    ) -> None:
+        """Write the weights and how they were made."""
+        save_weights(self.path / MODEL, weights, notes)
+        write_json(self.path / FACTS, facts)
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Add a line to the log."""
+        with (self.path / LOG).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def _trim(self, step: int) -> None:
+        """Drop what the log says of steps after the state: they are taken again."""
+        if (self.path / LOG).is_file():
+            lines = [
+                line for line in (self.path / LOG).read_text("utf-8").splitlines() if _step_of(line) <= step
+            ]
+            write_text(self.path / LOG, "".join(f"{line}\n" for line in lines))
+
+    def _refuse_other_files(self) -> None:
+        if self.path.is_dir() and any(not path.name.startswith(".") for path in self.path.iterdir()):
+            raise ValueError(
+                f"{self.path}: holds files and no {STATE} of a pre-training; give --out a new or empty folder"
+            )
+
+    def _refuse_other_settings(self, found: Mapping[str, Any]) -> None:
+        wanted = self.settings.as_values()
+        differing = [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]
+        if differing:
+            what = "; ".join(f"{name} was {found.get(name)}, is now {wanted.get(name)}" for name in differing)
+            raise ValueError(
+                f"{self.path}: holds a pre-training with other settings ({what}); give them again to go on, or "
+                "another --out"
+            )
+
+
+def _step_of(line: str) -> float:
+    """Return the step of a line; a line that a crash cut off is after every step."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")

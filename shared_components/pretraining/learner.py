@@ -1,0 +1,121 @@
+"""A network, its moving average and its optimizer, from step to step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from shared_components import machine
+from shared_components.bundle_config import Bundle, bundles_folder
+from shared_components.checkpoints import load_encoder, load_into, load_weights
+from shared_components.federation.store import groups_of, named_groups
+from shared_components.pretraining.plan import Settings, build
+from shared_components.task import Task
+from shared_components.training import optimizer_tensors, restore_optimizer, round_seed
+
+CLIP = 1.0  # the largest norm of a step's gradient
+_STEPS = 2  # the stream of random numbers
+
+
+class Learner:
+    """Takes the steps of a pre-training; what a step draws follows from the seed and its number."""
+
+    def __init__(self, bundle: Bundle, task: Task, settings: Settings, start: str | Path = "random") -> None:
+        self.task, self.settings, self.device = task, settings, machine.device()
+        torch.manual_seed(settings.seed)
+        self.network = build(bundle, task, settings)
+        begin_from(self.network, start, bundle=bundle.name)
+        self.network.to(self.device).train()
+        self.average = AveragedModel(self.network, avg_fn=_averaging(settings.average), use_buffers=True)
+        self.optimizer = make_optimizer(self.network, settings)
+
+    def step(self, number: int, batch: Mapping[str, Tensor]) -> float:
+        """Take a step on a batch and return its loss.
+
+        Raises:
+            FloatingPointError: The loss or the gradient is not finite; the step is not taken.
+        """
+        seed = round_seed(self.settings.seed, _STEPS, number)
+        torch.manual_seed(seed)  # for dropout
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.rate(number)
+        drawn = self.task.draw(batch, torch.Generator().manual_seed(seed))
+        moved = {name: value.to(self.device) for name, value in drawn.items()}
+        mixed = self.settings.precision == "bf16"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=mixed):
+            loss = self.task.loss(self.task.predict(self.network, moved), moved)
+        self.optimizer.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), CLIP)
+        if not (math.isfinite(value := float(loss.detach())) and math.isfinite(float(norm))):
+            raise FloatingPointError(f"the loss of step {number} is {value}, its gradient {float(norm)}")
+        self.optimizer.step()
+        self.average.update_parameters(self.network)
+        return value
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that the next step needs."""
+        return named_groups(
+            {
+                "network": self.network.state_dict(),
+                "average": self.average.state_dict(),
+                "optimizer": optimizer_tensors(self.optimizer),
+            }
+        )
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Undo :meth:`tensors`."""
+        groups = groups_of(tensors)
+        self.network.load_state_dict(groups["network"])
+        self.average.load_state_dict(groups["average"])
+        restore_optimizer(self.optimizer, groups.get("optimizer", {}))
+
+
+def make_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """Return AdamW; norms and biases do not decay."""
+    decaying = [p for p in network.parameters() if p.ndim > 1]
+    others = [p for p in network.parameters() if p.ndim <= 1]
+    groups: list[dict[str, Any]] = [{"params": decaying}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+
+
+def begin_from(network: nn.Module, start: str | Path, *, bundle: str) -> None:
+    """Load the weights that a network starts with.
+
+    Args:
+        start: ``random`` leaves them, ``rendered`` takes those that the bundle ships, else the path of a checkpoint or
+            of official weights of the encoder.
+
+    Raises:
+        CheckpointError: The file is missing, damaged or of another network.
+    """
+    path = start_file(start, bundle)
+    if path is None:
+        return
+    official = any(name.startswith("patch_embed1.") for name in load_weights(path))
+    (load_encoder if official else load_into)(network, path)
+
+
+def start_file(start: str | Path, bundle: str) -> Path | None:
+    """Return the file that a network starts from; None: from the seed."""
+    if start == "random":
+        return None
+    return bundles_folder() / bundle / "models" / "model.safetensors" if start == "rendered" else Path(start)
+
+
+def _averaging(decay: float) -> Callable[[Tensor, Tensor, Tensor | int], Tensor]:
+    """Return an exponential moving average that follows closely at first."""
+
+    def averaged(average: Tensor, current: Tensor, count: Tensor | int) -> Tensor:
+        if not average.is_floating_point():
+            return current
+        n = int(count)
+        return average.lerp(current, 1 - min(decay, (1 + n) / (10 + n)))
+
+    return averaged

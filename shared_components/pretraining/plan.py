@@ -1,0 +1,171 @@
+"""What a pre-training is: its settings, its phases, and the learning rate of each step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import nn
+
+from shared_components.arguments import between, one_of
+from shared_components.bundle_config import PRECISIONS, Bundle, build_network
+from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.synthetic.looks import look_named
+from shared_components.data.synthetic.schedule import TARGETS
+from shared_components.task import Task, make_task
+
+CLASSES = CLASS_MAPS["parts"]
+SMALLEST = 64  # pixels: what the renderer makes
+
+
+@dataclass(frozen=True)
+class Phase:
+    """So many steps at one size in pixels."""
+
+    height: int
+    width: int
+    steps: int
+
+    def __str__(self) -> str:
+        return f"{self.height}x{self.width}:{self.steps}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that the weights follow from.
+
+    Attributes:
+        bundle, task: whose network learns which kind of task.
+        phases: sizes in turn; one schedule of the learning rate runs over all their steps.
+        batch: frames of a batch, each of another video.
+        frames: frames of a video; as many batches in turn show the same videos.
+        seed: of weights, scenes, augmentation and dropout.
+        learning_rate: the highest one; `warmup`: share of the steps that it rises over.
+        average: decay of the weights' moving average per step.
+        moved: share of the frames that are flipped, scaled and cropped; `colour`: strength of `data.colours`.
+        start: where the weights begin, and which they are.
+        looks: of the scenes, in turn; none: a new one for every video.
+
+    Raises:
+        ValueError: one sentence.
+    """
+
+    bundle: str
+    task: str
+    phases: tuple[Phase, ...]
+    seed: int = 2022
+    batch: int = 8
+    frames: int = 16
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.05
+    warmup: float = 0.05
+    average: float = 0.999
+    moved: float = 0.8
+    colour: float = 1.0
+    precision: str = "float32"
+    start: str = "random"
+    looks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        where = "pretrain"
+        for name in ("batch", "frames"):
+            between(where, name, getattr(self, name), 1, whole=True)
+        between(where, "seed", self.seed, 0, 2**63 - 1, whole=True)
+        between(where, "learning_rate", self.learning_rate, 0, ends="()")
+        between(where, "weight_decay", self.weight_decay, 0)
+        for name in ("warmup", "moved", "colour"):
+            between(where, name, getattr(self, name), 0, 1)
+        between(where, "average", self.average, 0, 1, ends="[)")
+        one_of(where, "precision", self.precision, PRECISIONS)
+        for look in self.looks:
+            look_named(look)
+        if not self.phases:
+            raise ValueError("no size; give height, width and steps such as --size 96x128:6000")
+        for phase in self.phases:
+            between(where, f"steps of {phase}", phase.steps, 1, whole=True)
+
+    @property
+    def steps(self) -> int:
+        """Of all phases."""
+        return sum(phase.steps for phase in self.phases)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the last phase, which the network is used at."""
+        return self.phases[-1].height, self.phases[-1].width
+
+    def phase_of(self, step: int) -> Phase:
+        """Return the phase of a step counted from 0."""
+        for phase in self.phases:
+            if step < phase.steps:
+                return phase
+            step -= phase.steps
+        raise IndexError(step)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step counted from 0: a line up, then half a cosine down to a hundredth."""
+        rising = max(1, round(self.warmup * self.steps))
+        if step < rising:
+            return self.learning_rate * (step + 1) / rising
+        done = (step - rising) / max(1, self.steps - rising)
+        return self.learning_rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
+
+    def as_values(self) -> dict[str, Any]:
+        """Return the settings as JSON holds them."""
+        return asdict(self) | {"phases": [str(phase) for phase in self.phases], "looks": list(self.looks)}
+
+
+def read_sizes(texts: Sequence[str]) -> tuple[Phase, ...]:
+    """Read ``96x128:6000`` as 6000 steps at 96x128 pixels (height x width).
+
+    Raises:
+        ValueError: It has another form.
+    """
+    return tuple(_read_size(text) for text in texts)
+
+
+def _read_size(text: str) -> Phase:
+    size, _, steps = text.partition(":")
+    words = (*size.partition("x")[::2], steps)
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise ValueError(f"--size is {text!r}; give height, width and steps such as 96x128:6000")
+    return Phase(*map(int, words))
+
+
+def task_for(bundle: Bundle, kind: str) -> Task:
+    """Build the task that is learnt: segmentation of instrument parts, or what else the renderer has a target for.
+
+    Raises:
+        ValueError: The bundle does not learn it, or rendered frames have no such target.
+    """
+    one_of(f"bundle {bundle.name}", "task", kind, bundle.tasks)
+    if kind not in TARGETS:
+        raise ValueError(f"rendered scenes have no labels for {kind!r}; use one of {', '.join(TARGETS)}")
+    task = make_task(kind, bundle.tasks[kind], classes=CLASSES)
+    if task.asks.frames > 1:
+        raise ValueError(
+            f"bundle {bundle.name} learns {kind} from clips of {task.asks.frames} frames, and only single "
+            "frames are rendered; choose another bundle"
+        )
+    return task
+
+
+def build(bundle: Bundle, task: Task, settings: Settings) -> nn.Module:
+    """Build the network, its sizes checked.
+
+    Raises:
+        ValueError: A size is none that the network or the renderer takes.
+    """
+    network = build_network(bundle.network, out_channels=task.channels)
+    stride = int(network.stride)  # type: ignore[arg-type]
+    for phase in settings.phases:
+        sides = (phase.height, phase.width)
+        if any(side % stride or side < SMALLEST for side in sides):
+            near = "x".join(str(max(-(-SMALLEST // stride), round(side / stride)) * stride) for side in sides)
+            raise ValueError(
+                f"the size is {sides[0]}x{sides[1]}, and the network of {bundle.name} takes multiples of "
+                f"{stride}, at least {SMALLEST}; {near} would do"
+            )
+    return network

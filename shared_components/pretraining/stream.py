@@ -1,0 +1,155 @@
+"""Batches of rendered frames, made as they are needed; nothing is written to disk.
+
+The j-th group is B videos of F frames each, which give F batches: every frame of a batch is of another video, and a
+video's frames are seconds apart. A group follows from the seed and its number alone, so that any process can make any
+group, and a training can go on at any step.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from shared_components.data.colours import change_colours, sample_colours
+from shared_components.data.dataset import collated
+from shared_components.data.sites import Item
+from shared_components.data.synthetic.scene import SceneFrame, render_video
+from shared_components.data.transforms import (
+    augment,
+    resize_image,
+    resize_target,
+    sample_augmentation,
+    to_tensors,
+)
+from shared_components.pretraining.plan import Phase, Settings
+from shared_components.training import round_seed
+
+RATE = 0.4  # rendered frames per second: two of them show other poses
+LARGER = 1.5  # times the network's size is what is rendered; shrinking it smooths the edges
+RESERVED = 1_000_000  # looks from this number on, and videos from `HELD_OUT` on, are never trained on
+HELD_OUT = 2**31
+_GROUPS = 1  # the stream of random numbers
+
+
+@dataclass(frozen=True)
+class Span:
+    """A group: its phase, its first step, and how many of its batches are used."""
+
+    phase: Phase
+    first: int
+    count: int
+
+
+def spans(settings: Settings) -> list[Span]:
+    """List the groups of all phases; a phase's last one may be cut short."""
+    found, first = [], 0
+    for phase in settings.phases:
+        for start in range(0, phase.steps, settings.frames):
+            count = min(settings.frames, phase.steps - start)
+            found.append(Span(phase, first + start, count))
+        first += phase.steps
+    return found
+
+
+class Groups(Dataset[dict[str, Tensor]]):
+    """All groups of a pre-training.
+
+    Item `j` is {"image": uint8 (F, B, 3, H, W), and each target: (F, B, H, W)}.
+
+    Args:
+        targets: names of the task's targets.
+    """
+
+    def __init__(self, settings: Settings, targets: tuple[str, ...]) -> None:
+        self.settings, self.targets = settings, targets
+        self.spans = spans(settings)
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def __getitem__(self, number: int) -> dict[str, Tensor]:
+        span, batch = self.spans[number], self.settings.batch
+        generator = torch.Generator().manual_seed(round_seed(self.settings.seed, _GROUPS, number))
+        videos = [self._video(span, number * batch + slot, generator) for slot in range(batch)]
+        return {
+            name: torch.stack([torch.stack([video[f][name] for video in videos]) for f in range(span.count)])
+            for name in videos[0][0]
+        }
+
+    def _video(self, span: Span, number: int, generator: torch.Generator) -> list[dict[str, Tensor]]:
+        seed, look = torch.randint(HELD_OUT, (2,), generator=generator).tolist()
+        looks = self.settings.looks
+        name = looks[number % len(looks)] if looks else f"random-{look % RESERVED}"
+        sides = [round(LARGER * side) for side in (span.phase.height, span.phase.width)]
+        frames = render_video(
+            name, seed, frames=self.settings.frames, height=sides[0], width=sides[1], rate=RATE
+        )
+        return [self._sample(frame, span.phase, generator) for frame in islice(frames, span.count)]
+
+    def _sample(self, frame: SceneFrame, phase: Phase, generator: torch.Generator) -> dict[str, Tensor]:
+        images, targets = frame.image[None], targets_of(frame, self.targets)
+        augmentation = sample_augmentation(generator, width=frame.image.shape[1])
+        if float(torch.rand((), generator=generator)) < self.settings.moved:
+            images, targets = augment(images, targets, augmentation)
+        images, targets = _shrunk(images, targets, phase.height, phase.width)
+        return to_tensors(change_colours(images, sample_colours(generator, self.settings.colour)), targets)
+
+
+def targets_of(frame: SceneFrame, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Return what a rendered frame knows of itself, by the names of targets."""
+    known = {"label": frame.parts, "depth": frame.depth}
+    return {name: known[name] for name in names}
+
+
+def batches(
+    settings: Settings, targets: tuple[str, ...], *, begin: int = 0, workers: int = 0
+) -> Iterator[dict[str, Tensor]]:
+    """Yield the batches from step `begin` on, in the form of `data.dataset.batches`.
+
+    Args:
+        workers: processes that render ahead; 0: this one does. The batches are the same.
+    """
+    groups = Groups(settings, targets)
+    left = [number for number, span in enumerate(groups.spans) if span.first + span.count > begin]
+    more: dict[str, Any] = {"prefetch_factor": 2, "worker_init_fn": _begin_worker} if workers else {}
+    loader = DataLoader(groups, batch_size=None, sampler=left, num_workers=workers, **more)
+    for number, group in zip(left, loader, strict=True):
+        span = groups.spans[number]
+        for f in range(max(begin - span.first, 0), span.count):
+            yield collated(
+                [{name: value[f, b] for name, value in group.items()} for b in range(settings.batch)]
+            )
+
+
+def held_out(
+    look: str, number: int, *, size: tuple[int, int], targets: tuple[str, ...], frames: int
+) -> list[Item]:
+    """Render frames of a video that is never trained on, as the network sees them."""
+    sides = [round(LARGER * side) for side in size]
+    video = render_video(look, HELD_OUT + number, frames=frames, height=sides[0], width=sides[1], rate=RATE)
+    items = []
+    for index, frame in enumerate(video):
+        images, found = _shrunk(frame.image[None], targets_of(frame, targets), *size)
+        items.append(Item(images, found, f"{look}-{index}"))
+    return items
+
+
+def _shrunk(
+    images: np.ndarray, targets: Mapping[str, np.ndarray], height: int, width: int
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    small = np.stack([resize_image(image, height, width) for image in images])
+    return small, {name: resize_target(target, height, width) for name, target in targets.items()}
+
+
+def _begin_worker(number: int) -> None:
+    cv2.setNumThreads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains

@@ -1,0 +1,186 @@
+"""Pre-train a bundle's network on rendered scenes, from where an earlier attempt ended."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+import torch
+
+from shared_components import machine
+from shared_components.bundle_config import load_bundle
+from shared_components.federation.provenance import commit
+from shared_components.pretraining.checks import Checks, summary
+from shared_components.pretraining.folder import RunFolder
+from shared_components.pretraining.learner import Learner
+from shared_components.pretraining.plan import Settings, task_for
+from shared_components.pretraining.progress import Progress
+from shared_components.pretraining.stream import batches
+from shared_components.task import checkpoint_notes
+
+LOGGED = 50  # steps between two losses in the log
+
+
+class Pretraining:
+    """One pre-training.
+
+    Args:
+        settings: what is trained.
+        out: its folder.
+        start: ``random``, ``rendered`` or a path.
+        command: what was typed, for the record.
+        save_every, check_every: steps between two states, and between two scores.
+        workers: processes that render ahead.
+        say: where progress is written.
+
+    Raises:
+        ValueError: The settings cannot be, or the folder is another's.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        out: Path,
+        *,
+        start: str | Path = "random",
+        command: str = "",
+        save_every: int = 500,
+        check_every: int = 1000,
+        workers: int = 0,
+        say: TextIO,
+    ) -> None:
+        self.settings, self.command = settings, command
+        self.save_every, self.check_every, self.workers = save_every, check_every, workers
+        bundle = load_bundle(settings.bundle)
+        self.numbers = bundle.tasks.get(settings.task, {})
+        self.task = task_for(bundle, settings.task)
+        self.folder = RunFolder(out, settings)
+        self.learner = Learner(bundle, self.task, settings, start)
+        self.progress = Progress(settings, say)
+        self.scores: dict[str, Any] = {}
+        self.done, self.seconds = 0, 0.0
+        found = self.folder.load()
+        if found is not None:
+            self.learner.restore(found[0])
+            self.done, self.seconds = found[1]["step"], found[1]["seconds"]
+
+    def run(self) -> bool:
+        """Train until the last step; False if a person stopped it before.
+
+        Raises:
+            ValueError: The loss is no number any more; the last state stands.
+        """
+        if self.done == self.settings.steps:
+            self.progress.say(f"{self.folder.path}: all {self.done} steps are done")
+            return True
+        if self.done:
+            self.progress.say(f"{self.folder.path}: goes on after step {self.done}")
+        self._began = time.monotonic() - self.seconds
+        self._checks = Checks(self.task, self.settings)
+        if not self.done:
+            self._save()
+        with _interruptions() as asked:
+            self._train(asked)
+        return self.done == self.settings.steps
+
+    def _train(self, asked: list[int]) -> None:
+        losses: list[float] = []
+        stream = batches(self.settings, self.task.asks.targets, begin=self.done, workers=self.workers)
+        self.progress.pause()
+        for batch in stream:
+            losses.append(self._step(batch))
+            self.done += 1
+            self.progress.step(self.done, losses[-1])
+            last = self.done == self.settings.steps
+            if self.done % LOGGED == 0 or last:
+                self._log(sum(losses) / len(losses))
+                losses.clear()
+            if self.done % self.check_every == 0 or last:
+                self._check()
+            if self.done % self.save_every == 0 or last or asked:
+                self._save()
+            if asked:
+                return
+
+    def _step(self, batch: dict[str, torch.Tensor]) -> float:
+        try:
+            return self.learner.step(self.done, batch)
+        except FloatingPointError as error:
+            raise ValueError(
+                f"{error}; nothing was saved after step {self.done // self.save_every * self.save_every}: choose "
+                "another --out and a lower --learning-rate"
+            ) from error
+
+    def _log(self, loss: float) -> None:
+        self.folder.log(
+            {
+                "step": self.done,
+                "loss": loss,
+                "learning_rate": self.settings.rate(self.done - 1),
+                "pictures_per_second": round(self.progress.pictures_per_second, 2),
+                "seconds": round(time.monotonic() - self._began, 1),
+            }
+        )
+
+    def _check(self) -> None:
+        self.scores = self._checks.scores(self.learner.average.module)
+        self.folder.log({"step": self.done, "scores": self.scores})
+        self.progress.say(f"step {self.done}  {summary(self.task, self.scores)}")
+        self.progress.pause()
+
+    def _save(self) -> None:
+        self.seconds = time.monotonic() - self._began
+        weights = self.learner.average.module.state_dict()
+        self.folder.save(self.learner.tensors(), step=self.done, seconds=self.seconds)
+        self.folder.save_model(weights, self._notes(), self._facts())
+        self.progress.pause()
+
+    def _notes(self) -> dict[str, str]:
+        settings = self.settings
+        notes = checkpoint_notes(settings.bundle, "pretrain", self.task, self.numbers, size=settings.size)
+        return notes | {"steps": f"{self.done} of {settings.steps}"}
+
+    def _facts(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "bundle": settings.bundle,
+            "task": settings.task,
+            "command": self.command,
+            "commit": commit(),
+            "seed": settings.seed,
+            "hardware": machine.hardware(),
+            "torch": torch.__version__,
+            "device": self.learner.device.type,
+            "threads": torch.get_num_threads(),
+            "workers": self.workers,
+            "seconds": round(self.seconds, 1),
+            "steps": self.done,
+            "steps_planned": settings.steps,
+            "frames": self.done * settings.batch,
+            "sizes": [str(phase) for phase in settings.phases],
+            "settings": settings.as_values(),
+            "scores": self.scores,
+        }
+
+
+@contextmanager
+def _interruptions() -> Iterator[list[int]]:
+    """Collect Ctrl-C and SIGTERM, so that a step is finished and its state saved; a second one ends at once."""
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
