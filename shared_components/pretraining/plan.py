@@ -57,7 +57,7 @@ class Settings:
     phases: tuple[Phase, ...]
     seed: int = 2022
     batch: int = 8
-    frames: int = 16
+    frames: int = 10
     learning_rate: float = 1e-3
     weight_decay: float = 0.05
     warmup: float = 0.05

@@ -33,7 +33,7 @@ from shared_components.data.transforms import (
 from shared_components.pretraining.plan import Phase, Settings
 from shared_components.training import round_seed
 
-RATE = 0.4  # rendered frames per second: two of them show other poses
+RATE = 0.2  # rendered frames per second: two of them show other poses
 LARGER = 1.5  # times the network's size is what is rendered; shrinking it smooths the edges
 RESERVED = 1_000_000  # looks from this number on, and videos from `HELD_OUT` on, are never trained on
 HELD_OUT = 2**31
