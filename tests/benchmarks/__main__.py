@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from shared_components.federation.provenance import commit, hardware
-from tests.benchmarks import aggregation, frame_metrics, simulator, site_round
+from tests.benchmarks import aggregation, frame_metrics, rendering, simulator, site_round
 
 
 def main() -> None:
@@ -19,6 +19,8 @@ def main() -> None:
     frame_metrics.main()
     print()
     aggregation.main()
+    print()
+    rendering.main()
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ class Endoscope:
         self.clouds = fractal(rng, height // 4, width // 2, 7)
         self.grain = self._grain()
         self.curve = self._curve()
+        self.mesh = _mesh(look, height, width)
         self.hues = [np.linspace(0, top, 256).astype(np.uint8) for top in look.hue]
         self.field = _aperture(look, rng, height, width)
 
@@ -163,9 +164,24 @@ class Endoscope:
             grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
             one_hue = cv2.merge([cv2.LUT(grey, table) for table in self.hues])
             picture = cv2.addWeighted(picture, 1.0 - self.look.tint, one_hue, self.look.tint, 0.0)
+        if self.mesh is not None:
+            picture = cv2.multiply(picture, self.mesh, scale=1.0 / 255.0)
         if self.look.compression > 0:
             picture = _compressed(picture, self.look.compression)
         return picture
+
+
+def _mesh(look: Look, height: int, width: int) -> Array | None:
+    """Return the (H, W, 3) uint8 gain of a bundle of fibres, bright dots in a honeycomb; None without fibres."""
+    if look.fibres <= 0:
+        return None
+    x, y = np.meshgrid(np.arange(width), np.arange(height))
+    step = 2 * np.pi * look.fibres / width
+    waves = sum(
+        np.cos(step * (x * np.cos(a) + y * np.sin(a))) for a in (0.3, 0.3 + np.pi / 3, 0.3 + 2 * np.pi / 3)
+    )
+    gain = 0.25 + 0.75 * np.clip(0.5 + np.asarray(waves) / 3.0, 0.0, 1.0)
+    return cv2.merge([(255.0 * gain).astype(np.uint8)] * 3)
 
 
 def _compressed(picture: Array, quality: int) -> Array:

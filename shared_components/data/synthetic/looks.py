@@ -35,6 +35,7 @@ class Look:
         fine: strength of the tissue's finest texture (1 = usual).
         compression: JPEG quality of the recording; 0: none.
         tint: how strongly the camera shows everything in one hue (0..1); hue: that one.
+        fibres: how many optical fibres carry the picture across its width, each seen as a dot; 0: none.
         custom: who operates and with what, one of `toolbox.CUSTOMS`.
         flat: computer-graphics shading without texture, wetness or noise.
     """
@@ -70,6 +71,7 @@ class Look:
     compression: int = 0
     tint: float = 0.0
     hue: RGB = (255, 255, 255)
+    fibres: int = 0
     field: tuple[float, float] | None = None
     custom: str = "fixed"
     flat: bool = False
@@ -193,6 +195,87 @@ _LOOKS = (
         shaft=(70, 84, 92),
         metal=(190, 198, 194),
         tarnish=0.1,
+    ),
+    Look(
+        name="narrowband",
+        text="narrow-band light: green and blue alone, vessels nearly black",
+        organs=(
+            ((206, 150, 140), "membrane"),
+            ((186, 120, 110), "tubular"),
+            ((220, 180, 150), "membrane"),
+            ((170, 96, 92), "muscle"),
+        ),
+        vessel=(60, 10, 8),
+        vessels=2.2,
+        blood=0.2,
+        gauze=0.3,
+        light=(90, 255, 235),
+        exposure=0.85,
+        contrast=1.25,
+        vignette=0.7,
+        gloss=1.4,
+        noise=5.0,
+        blur=2.6,
+        shaft=(120, 124, 126),
+        metal=(150, 156, 160),
+        tarnish=0.35,
+        tint=0.75,
+        hue=(70, 230, 215),
+    ),
+    Look(
+        name="fluorescence",
+        text="near-infrared light: a dark picture in which perfused tissue glows green, and metal is black",
+        organs=(
+            ((60, 66, 60), "plain"),
+            ((196, 208, 190), "tubular"),
+            ((100, 108, 98), "lobular"),
+            ((228, 236, 220), "membrane"),
+        ),
+        vessel=(240, 250, 236),
+        vessels=2.4,
+        blood=0.3,
+        light=(150, 255, 150),
+        exposure=0.7,
+        contrast=1.4,
+        vignette=0.9,
+        gloss=0.2,
+        glint=0.2,
+        haze=0.05,
+        noise=9.0,
+        blur=3.4,
+        shaft=(34, 36, 34),
+        metal=(70, 76, 70),
+        accent=(60, 66, 60),
+        shine=0.05,
+        tarnish=0.2,
+        tint=0.95,
+        hue=(60, 255, 90),
+    ),
+    Look(
+        name="fibrescope",
+        text="a bundle of fibres, each a dot of the picture, behind a small round aperture; pale tissue, pale shafts",
+        organs=(
+            ((214, 170, 150), "membrane"),
+            ((196, 130, 116), "muscle"),
+            ((228, 200, 176), "tubular"),
+            ((178, 92, 84), "membrane"),
+        ),
+        vessels=1.2,
+        blood=0.1,
+        gauze=0.4,
+        light=(255, 240, 214),
+        exposure=0.9,
+        vignette=0.8,
+        gloss=0.9,
+        haze=0.08,
+        noise=4.0,
+        blur=2.4,
+        aperture="circle",
+        field=(0.43, 0.45),
+        shaft=(178, 170, 160),
+        metal=(206, 198, 184),
+        tarnish=0.1,
+        fibres=46,
     ),
     Look(
         name="simulated",
