@@ -2,8 +2,9 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-from shared_components.reporting.records import load_evaluations
+from shared_components.reporting.records import load_evaluations, load_run
 from shared_components.reporting.report import build_report
 from shared_components.reporting.tables import demo_text
 
@@ -16,7 +17,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "folder", type=Path, metavar="RUN", help="state directory of the run (holds run.json)"
     )
     parser.add_argument(
-        "--evaluations", type=Path, metavar="DIR", help="folder with <site>/metrics.json of the test split"
+        "--evaluations",
+        action="append",
+        default=[],
+        metavar="[NAME=]DIR",
+        help="folder with <site>/metrics.json of the test split; several stand side by side, this run's own last",
     )
     parser.add_argument("--out", type=Path, default=Path("ws/report/index.html"), help="default: %(default)s")
 
@@ -27,8 +32,27 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RecordError: when the records cannot be read.
     """
-    evaluations = load_evaluations(args.evaluations) if args.evaluations else None
-    table = demo_text(args.folder, evaluations=evaluations)
-    page = build_report(args.folder, args.out, evaluations=evaluations)
-    print(f"{table}\n\nreport: {page.resolve()}")
+    beside = _beside(args.evaluations)
+    own = list(beside.values())[-1] if beside else None
+    records = load_run(args.folder, evaluations=own, beside=beside)
+    page = build_report(records, args.out)
+    print(f"{demo_text(records)}\n\nreport: {page.resolve()}")
     return 0
+
+
+def _beside(given: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Read the folders of evaluations by their names.
+
+    Raises:
+        RecordError: a folder holds none.
+        ValueError: of several, one has no name or another's.
+    """
+    found = {}
+    for text in given:
+        name, _, folder = text.rpartition("=")
+        if len(given) > 1 and not name:
+            raise ValueError(f"--evaluations {text}: of several each needs a name, such as alone={folder}")
+        if name in found:
+            raise ValueError(f"--evaluations {text}: {name!r} is given twice")
+        found[name] = load_evaluations(Path(folder))
+    return found

@@ -41,6 +41,8 @@ class Run:
     aggregations: dict[int, dict[str, Any]]
     finals: dict[str, dict[str, Any]]
     evaluations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    beside: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    """By name, evaluations to stand side by side on the same frames; the run's own are the last."""
 
     @property
     def rounds(self) -> int:
@@ -111,8 +113,17 @@ class Run:
         return [found[site] for found in (self.finals, self.evaluations) if site in found]
 
 
-def load_run(folder: Path, *, evaluations: dict[str, dict[str, Any]] | None = None) -> Run:
+def load_run(
+    folder: Path,
+    *,
+    evaluations: dict[str, dict[str, Any]] | None = None,
+    beside: dict[str, dict[str, dict[str, Any]]] | None = None,
+) -> Run:
     """Read a run's state directory.
+
+    Args:
+        evaluations: of the run's models, by site.
+        beside: by name, evaluations of these and of other models, to be compared.
 
     Raises:
         RecordError: when run.json is missing or names no tasks, or a record cannot be read.
@@ -129,7 +140,7 @@ def load_run(folder: Path, *, evaluations: dict[str, dict[str, Any]] | None = No
     files = {site: site_folder(folder, site) / "final.json" for site in sites}
     finals = {str(line["site"]): line for line in lines if line.get("kind") == "final"}
     finals |= {site: read_json(file) for site, file in files.items() if file.is_file()}
-    run = Run(folder, info, sites, rows, aggregations, finals, dict(evaluations or {}))
+    run = Run(folder, info, sites, rows, aggregations, finals, dict(evaluations or {}), dict(beside or {}))
     for group in run.groups:  # refuses a run.json without tasks, and evaluations that fit none
         run.evaluations_of(group)
     return run

@@ -17,7 +17,13 @@ from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
 from shared_components.reporting.records import Run, load_run, site_folder
 from shared_components.reporting.summary import score_tiles, sentences, state, tiles
-from shared_components.reporting.tables import Table, evaluation_title, progress_table, scores_table
+from shared_components.reporting.tables import (
+    Table,
+    beside_table,
+    evaluation_title,
+    progress_table,
+    scores_table,
+)
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -46,11 +52,11 @@ class Gallery:
     note: str
 
 
-def build_report(run: Path, out: Path, *, evaluations: dict[str, dict[str, Any]] | None = None) -> Path:
+def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str, Any]] | None = None) -> Path:
     """Write the report of a run, finished or not.
 
     Args:
-        run: the run's state directory (run.json, server/rounds.jsonl, one folder per site).
+        run: the run's records, or its state directory (run.json, server/rounds.jsonl, one folder per site).
         out: the HTML file; its folder is made. An old report stays whole until the new one replaces it.
         evaluations: by site, what the bundles' evaluation wrote as metrics.json, on the test split.
 
@@ -60,7 +66,7 @@ def build_report(run: Path, out: Path, *, evaluations: dict[str, dict[str, Any]]
     Raises:
         RecordError: when run.json is missing or names no tasks, or a record cannot be read.
     """
-    records = load_run(run, evaluations=evaluations)
+    records = run if isinstance(run, Run) else load_run(run, evaluations=evaluations)
     page = TEMPLATES.get_template("report.html.j2").render(**contents(records))
     write_text(out, page)
     return out
@@ -79,6 +85,7 @@ class Part:
     unfinished: str
     validation: Table
     test: Table | None
+    beside: Table | None
 
 
 def contents(run: Run) -> dict[str, Any]:
@@ -118,6 +125,7 @@ def _part(run: Run, group: Group) -> Part:
         unfinished=_unfinished(run, group),
         validation=scores_table(last, group, title=f"{_by(group)}, on validation"),
         test=scores_table(tested, group, title=f"{_by(group)}, on held-out frames") if tested else None,
+        beside=beside_table(run, group) if len(run.beside) > 1 else None,
     )
 
 

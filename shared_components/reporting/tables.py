@@ -39,6 +39,8 @@ def demo_text(run: Path | Run, *, evaluations: dict[str, dict[str, Any]] | None 
         shown = [progress_table(records, group)]
         if tested := records.evaluations_of(group):
             shown.append(scores_table(tested, group, title=evaluation_title(records)))
+        if len(records.beside) > 1:
+            shown.append(beside_table(records, group))
         named = len(records.groups) > 1
         tables += [replace(t, title=f"{group.title}: {t.title}") if named else t for t in shown]
     return "\n\n".join(as_text(table) for table in tables)
@@ -95,6 +97,19 @@ def scores_table(by_site: Mapping[str, dict[str, Any]], group: Group, *, title: 
     return Table(title, (head[0], *head[2:-1]), bare, note=". ".join(notes))
 
 
+def beside_table(run: Run, group: Group) -> Table:
+    """Tabulate the selecting metric of models beside each other, by site, on the same frames."""
+    metric, names = group.first, list(run.beside)
+    columns = [[score(run.beside[n].get(site, {}), metric.name) for site in group.sites] for n in names]
+    rows = [(site, *values) for site, *values in zip(group.sites, *columns, strict=True)]
+    if len(group.sites) > 1:
+        rows.append(("mean over sites", *map(mean, columns)))
+        rows.append(("worst site", *map(metric.worst, columns)))
+    texts = [(name, *(metric.plain_text(value) for value in values)) for name, *values in rows]
+    title = f"{metric.plain_heading}, {' | '.join(names)}: {_frames(run)}"
+    return Table(title, ("site", *names), tuple(texts))
+
+
 _EMPTY_HEAD = "empty frames: both / truth / prediction"
 _EMPTY_NOTE = (
     "Empty frames: those without the class in truth and prediction (not scored), in the truth only, in the "
@@ -104,8 +119,12 @@ _EMPTY_NOTE = (
 
 def evaluation_title(run: Run) -> str:
     """Name the frames the evaluation scored: the test split unless the records say another."""
+    return f"Scores {_frames(run)}, evaluated after the run"
+
+
+def _frames(run: Run) -> str:
     splits = sorted({str(record.get("split", "test")) for record in run.evaluations.values()}) or ["test"]
-    return f"Scores on the {' and '.join(splits)} split, evaluated after the run"
+    return f"on the {' and '.join(splits)} split"
 
 
 def as_text(table: Table) -> str:

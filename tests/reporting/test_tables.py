@@ -1,15 +1,20 @@
 """Tables: aligned, with numbers equal to the records and dashes for what does not exist."""
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from shared_components.cli import main
 from shared_components.reporting.groups import Group
 from shared_components.reporting.records import load_run
 from shared_components.reporting.tables import (
     Table,
     as_markdown,
     as_text,
+    beside_table,
     demo_text,
     progress_table,
     scores_table,
@@ -109,3 +114,38 @@ def test_the_test_split_is_a_table_of_its_own(make_run: Callable[..., Path]) -> 
     validation, test = text.split("Scores on the test split")
     assert "Dice on the validation split" in validation
     assert "0.500" in test
+
+
+def test_models_stand_beside_each_other_by_site_with_their_mean(make_run: Callable[..., Path]) -> None:
+    before = {"site-1": {"dice": {"mean": 0.25}}, "site-2": {"dice": {"mean": 0.5}}}
+    after = {"site-1": {"dice": {"mean": 0.75}}, "site-2": {"dice": {"mean": None}}}
+    run = load_run(
+        make_run(sites=("site-1", "site-2")), evaluations=after, beside={"alone": before, "together": after}
+    )
+    table = beside_table(run, run.groups[0])
+    assert table.head == ("site", "alone", "together")
+    assert table.rows == (
+        ("site-1", "0.250", "0.750"),
+        ("site-2", "0.500", "–"),
+        ("mean over sites", "0.375", "0.750"),
+        ("worst site", "0.250", "0.750"),
+    )
+    assert "Dice, alone | together: on the test split" in demo_text(run)
+
+
+def test_the_command_names_the_folders_that_it_puts_side_by_side(
+    make_run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("alone", 0.25), ("together", 0.75)):
+        (tmp_path / name / "site-1").mkdir(parents=True)
+        (tmp_path / name / "site-1" / "metrics.json").write_text(json.dumps({"dice": {"mean": value}}))
+    folders = [f"--evaluations=trained {name}={tmp_path / name}" for name in ("alone", "together")]
+    page = tmp_path / "page.html"
+    run = str(make_run(sites=("site-1",)))
+    assert main(["report", run, *folders, "--out", str(page)]) == 0
+    assert "trained alone  trained together" in capsys.readouterr().out
+    assert "trained together" in page.read_text(encoding="utf-8")
+    assert main(["report", run, folders[0], folders[0], "--out", str(page)]) == 2
+    assert "'trained alone' is given twice" in capsys.readouterr().err
+    assert main(["report", run, folders[0], f"--evaluations={tmp_path}", "--out", str(page)]) == 2
+    assert "each needs a name" in capsys.readouterr().err
