@@ -17,7 +17,7 @@ STYLE_CONCENTRATION = 0.1  # Beta(0.1, 0.1) below Eq. (10)
 
 
 def segmentation_loss(
-    logits: Tensor, label: Tensor, *, cross_entropy: float = 0.7, log_iou: float = 0.3
+    logits: Tensor, label: Tensor, *, cross_entropy: float = 0.7, log_iou: float = 0.3, balance: float = 0.0
 ) -> Tensor:
     """Return `cross_entropy * CE - log_iou * log(mean over classes of the mean over images of soft IoU)`.
 
@@ -26,6 +26,8 @@ def segmentation_loss(
         label: (B, H, W) int64 class ids in 0..C-1; the background counts as a class.
         cross_entropy: weight of the mean cross-entropy, in nats per pixel.
         log_iou: weight of the log of the soft IoU.
+        balance: a pixel's cross-entropy counts by its class's share of the batch to the power of -balance: 0 counts
+            every pixel alike, as released; 1 every class.
 
     Returns:
         A scalar, at least 0 for weights of at least 0.
@@ -40,7 +42,14 @@ def segmentation_loss(
     intersection = (probability * true).sum(dim=(2, 3))  # (B, C)
     union = probability.sum(dim=(2, 3)) + true.sum(dim=(2, 3)) - intersection
     iou = (intersection + IOU_EPSILON) / (union + IOU_EPSILON)
-    return cross_entropy * F.cross_entropy(logits, label) - log_iou * iou.mean().log()
+    weight = None if balance == 0 else _class_weights(true, balance)
+    return cross_entropy * F.cross_entropy(logits, label, weight) - log_iou * iou.mean().log()
+
+
+def _class_weights(true: Tensor, balance: float) -> Tensor:
+    """Return (C,) weights; a class that the batch does not have gets the weight of one pixel's class."""
+    count = true.sum(dim=(0, 2, 3)).clamp(min=1)
+    return (count / count.sum()) ** -balance
 
 
 def appearance_loss(restored: Tensor, image: Tensor) -> Tensor:

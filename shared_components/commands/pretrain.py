@@ -32,7 +32,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=int, default=8, help="default: %(default)s")
     add("--learning-rate", type=float, default=1e-3, help="the highest one (default: %(default)s)")
     add(
-        "--colour", type=float, default=1.0, help="strength of changed colours, 0 to 1 (default: %(default)s)"
+        "--colour", type=float, default=0.6, help="strength of changed colours, 0 to 1 (default: %(default)s)"
+    )
+    add(
+        "--number",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of the task's loss, instead of the bundle's, such as balance=0.5",
     )
     add("--looks", default="", metavar="A,B,...", help="looks to cycle through; default: a new one per video")
     add("--precision", choices=("float32", "bf16"), help="default: bf16 where the machine has it")
@@ -85,6 +92,7 @@ def settings(args: argparse.Namespace) -> Settings:
         colour=args.colour,
         precision=args.precision or ("bf16" if machine.fast_bf16() else "float32"),
         start=_start(args.start, args.bundle),
+        numbers=tuple(_number(text) for text in args.number),
         looks=tuple(look for look in args.looks.split(",") if look),
     )
 
@@ -99,6 +107,15 @@ def _start(start: str, bundle: str) -> str:
             f"--start is {start}, and {path} does not exist; use random, or the path of a checkpoint"
         )
     return f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+
+
+def _number(text: str) -> tuple[str, float]:
+    """Read ``balance=0.5``."""
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise ValueError(f"--number is {text!r}; give a name and a value such as balance=0.5") from None
 
 
 def _workers() -> int:

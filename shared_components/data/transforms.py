@@ -49,16 +49,23 @@ def resize_target(target: np.ndarray, height: int, width: int) -> np.ndarray:
     return cv2.resize(target, (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
 
 
-def sample_augmentation(generator: torch.Generator, *, width: int) -> Augmentation:
+def sample_augmentation(
+    generator: torch.Generator,
+    *,
+    width: int,
+    smallest: float = SMALLEST_SCALE,
+    largest: float = LARGEST_SCALE,
+) -> Augmentation:
     """Draw one sample's augmentation, as the released PFedSIS does.
 
     Each flip with probability 0.5; a whole new width, uniform from half to twice `width`; a uniform crop.
 
     Args:
         width: width of the frame in pixels, before and after.
+        smallest, largest: other ends than half and twice.
     """
     flip_horizontal, flip_vertical, left, top = torch.rand(4, generator=generator).tolist()
-    low, high = int(width * SMALLEST_SCALE), int(width * LARGEST_SCALE)
+    low, high = int(width * smallest), int(width * largest)
     new_width = int(torch.randint(low, high + 1, (), generator=generator))
     return Augmentation(flip_horizontal < 0.5, flip_vertical < 0.5, new_width, left, top)
 

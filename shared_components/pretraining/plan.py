@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,6 +46,7 @@ class Settings:
         average: decay of the weights' moving average per step.
         moved: share of the frames that are flipped, scaled and cropped; `colour`: strength of `data.colours`.
         start: where the weights begin, and which they are.
+        numbers: of the task, instead of the bundle's.
         looks: of the scenes, in turn; none: a new one for every video.
 
     Raises:
@@ -63,9 +64,10 @@ class Settings:
     warmup: float = 0.05
     average: float = 0.999
     moved: float = 0.8
-    colour: float = 1.0
+    colour: float = 0.6
     precision: str = "float32"
     start: str = "random"
+    numbers: tuple[tuple[str, float], ...] = ()
     looks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -114,7 +116,11 @@ class Settings:
 
     def as_values(self) -> dict[str, Any]:
         """Return the settings as JSON holds them."""
-        return asdict(self) | {"phases": [str(phase) for phase in self.phases], "looks": list(self.looks)}
+        return asdict(self) | {
+            "phases": [str(phase) for phase in self.phases],
+            "looks": list(self.looks),
+            "numbers": dict(self.numbers),
+        }
 
 
 def read_sizes(texts: Sequence[str]) -> tuple[Phase, ...]:
@@ -134,7 +140,7 @@ def _read_size(text: str) -> Phase:
     return Phase(*map(int, words))
 
 
-def task_for(bundle: Bundle, kind: str) -> Task:
+def task_for(bundle: Bundle, kind: str, numbers: Mapping[str, float] | None = None) -> Task:
     """Build the task that is learnt: segmentation of instrument parts, or what else the renderer has a target for.
 
     Raises:
@@ -143,7 +149,7 @@ def task_for(bundle: Bundle, kind: str) -> Task:
     one_of(f"bundle {bundle.name}", "task", kind, bundle.tasks)
     if kind not in TARGETS:
         raise ValueError(f"rendered scenes have no labels for {kind!r}; use one of {', '.join(TARGETS)}")
-    task = make_task(kind, bundle.tasks[kind], classes=CLASSES)
+    task = make_task(kind, {**bundle.tasks[kind], **(numbers or {})}, classes=CLASSES)
     if task.asks.frames > 1:
         raise ValueError(
             f"bundle {bundle.name} learns {kind} from clips of {task.asks.frames} frames, and only single "
@@ -168,4 +174,7 @@ def build(bundle: Bundle, task: Task, settings: Settings) -> nn.Module:
                 f"the size is {sides[0]}x{sides[1]}, and the network of {bundle.name} takes multiples of "
                 f"{stride}, at least {SMALLEST}; {near} would do"
             )
+    for module in network.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0  # no scene comes twice: there is nothing to guard against learning by heart
     return network

@@ -34,6 +34,7 @@ from shared_components.pretraining.plan import Phase, Settings
 from shared_components.training import round_seed
 
 RATE = 0.2  # rendered frames per second: two of them show other poses
+SCALES = (0.75, 2.25)  # small parts are learnt from frames that are enlarged more often than shrunk
 LARGER = 1.5  # times the network's size is what is rendered; shrinking it smooths the edges
 RESERVED = 1_000_000  # looks from this number on, and videos from `HELD_OUT` on, are never trained on
 HELD_OUT = 2**31
@@ -97,7 +98,9 @@ class Groups(Dataset[dict[str, Tensor]]):
 
     def _sample(self, frame: SceneFrame, phase: Phase, generator: torch.Generator) -> dict[str, Tensor]:
         images, targets = frame.image[None], targets_of(frame, self.targets)
-        augmentation = sample_augmentation(generator, width=frame.image.shape[1])
+        augmentation = sample_augmentation(
+            generator, width=frame.image.shape[1], smallest=SCALES[0], largest=SCALES[1]
+        )
         if float(torch.rand((), generator=generator)) < self.settings.moved:
             images, targets = augment(images, targets, augmentation)
         images, targets = _shrunk(images, targets, phase.height, phase.width)

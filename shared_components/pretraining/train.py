@@ -58,7 +58,7 @@ class Pretraining:
         self.save_every, self.check_every, self.workers = save_every, check_every, workers
         bundle = load_bundle(settings.bundle)
         self.numbers = bundle.tasks.get(settings.task, {})
-        self.task = task_for(bundle, settings.task)
+        self.task = task_for(bundle, settings.task, dict(settings.numbers))
         self.folder = RunFolder(out, settings)
         self.learner = Learner(bundle, self.task, settings, start)
         self.progress = Progress(settings, say)

@@ -94,7 +94,7 @@ class Arm:
         self.home = outward * rng.uniform(-0.2, 0.35) * depth + (0.0, 0.0, depth)
         self.home[:2] += rng.uniform(-0.12, 0.12, 2) * depth
         self.trocar = outward * (80.0, 70.0, 0.0) + (0.0, 0.0, rng.uniform(2.0, 0.9 * depth))
-        self.size = float(np.exp(rng.uniform(np.log(0.55), np.log(1.35))))
+        self.size = float(np.exp(rng.uniform(np.log(0.7), np.log(1.6))))
         self.roll = rng.uniform(-np.pi, np.pi)
         self.reach = depth / 40.0
 
