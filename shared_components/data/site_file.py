@@ -3,7 +3,7 @@
     name: hospital-a                 # default: the name the federation gives the site
     dataset: endovis2017             # a reader's name
     root: /data/endovis2017          # absolute, or relative to this file
-    classes: parts                   # default: the dataset's own class map
+    classes: foreground              # default: the dataset's own class map, or a coarser one
     split:                           # by video, never by frame
       train: [instrument_dataset_1, instrument_dataset_2]
       validation: [instrument_dataset_3]
@@ -34,7 +34,7 @@ from typing import Any
 
 import yaml
 
-from shared_components.data.classes import CLASS_MAPS, MERGES
+from shared_components.data.classes import CLASS_MAPS, readable_as
 from shared_components.data.files import DataError
 from shared_components.data.profile_items import PUBLISHABLE
 from shared_components.data.readers import find_reader, reader_names
@@ -206,10 +206,10 @@ def _class_map(path: Path, value: Any, dataset: str) -> str:
     if value is not None and not own:
         raise SiteError(f"{path}: 'classes' is {value!r}, but {dataset} has no label masks; leave it out")
     wanted = own if value is None else _one_of(path, "class map", value, CLASS_MAPS)
-    if wanted != own and (own, wanted) not in MERGES:
+    if own and wanted not in readable_as(own):
         raise SiteError(
             f"{path}: 'classes' is {wanted!r}, but {dataset} has {own!r}, which cannot be read so; "
-            f"write {own!r}"
+            f"write {' or '.join(readable_as(own))}"
         )
     return wanted
 

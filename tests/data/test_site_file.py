@@ -159,6 +159,18 @@ def test_a_coarser_dataset_cannot_be_read_as_parts(make_site):
     message = refusal(make_site("endovis2015_rigid", classes="parts"))
 
     assert message.startswith("'classes' is 'parts', but endovis2015_rigid has 'shaft_manipulator'")
+    assert message.endswith("write shaft_manipulator or foreground")
+
+
+@pytest.mark.parametrize("dataset", ["endovis2017", "endovis2015_rigid"])
+def test_every_dataset_with_masks_can_be_read_as_the_instrument_alone(dataset, make_site):
+    assert load_site(make_site(dataset, classes="foreground")).classes == ("background", "instrument")
+
+
+def test_a_dataset_without_masks_has_no_classes_to_merge(make_site):
+    assert refusal(make_site("scared", classes="foreground")).startswith(
+        "'classes' is 'foreground', but scared has"
+    )
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,17 @@ def test_parts_are_merged_where_the_site_asks_for_fewer_classes(make_site, layou
     np.testing.assert_array_equal(mask, np.minimum(layouts.canonical_mask(0), 2))
 
 
+@pytest.mark.parametrize("dataset", ["endovis2017", "endovis2018", "sar_rarp50"])
+def test_all_parts_are_one_where_the_site_asks_for_the_instrument_alone(dataset, make_site, layouts):
+    site = load_site(make_site(dataset, classes="foreground"))
+
+    mask = read_sample(samples(site, "train")[0]).targets["label"]
+
+    assert set(np.unique(mask)) == {0, 1}
+    own = read_sample(samples(load_site(make_site(dataset)), "train")[0]).targets["label"]
+    np.testing.assert_array_equal(mask > 0, own > 0)
+
+
 def test_a_mask_of_another_size_is_refused_by_both_files(make_site, layouts):
     frame = samples(load_site(make_site("sar_rarp50")), "train")[2]
     file = frame.targets["label"][0]
