@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "networks": set(),
     "two_paths": set(),
     "data": set(),
+    "coarser": {"data"},
     "bundle_config": {"arguments"},
     "bundle_files": {"bundle_config"},
     "checkpoints": {"atomic"},

@@ -31,7 +31,9 @@ from shared_components.checkpoints import (
     load_metadata,
     load_weights,
 )
+from shared_components.coarser import read_as
 from shared_components.data.check import readable_samples
+from shared_components.data.classes import coarser_ids
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
@@ -215,7 +217,9 @@ def make_optimizer(network: nn.Module, settings: Training) -> torch.optim.Optimi
 
 
 def trained_network_for(definition: Remade, task: Task, checkpoint: str | None, *, bundle: str) -> nn.Module:
-    """Return the network that a checkpoint is of, with the task's last layer, and its weights.
+    """Return the network that a checkpoint is of, with its weights, to answer in the task's outputs.
+
+    A model of a finer class map answers in the site's classes, see `coarser.MergedClasses`.
 
     Args:
         definition: the network of `network_def`, taken unless the checkpoint's header names another bundle.
@@ -227,8 +231,10 @@ def trained_network_for(definition: Remade, task: Task, checkpoint: str | None, 
         CheckpointError: not given, missing, damaged, of another network, task or class map.
     """
     path = _given(checkpoint)
-    _refuse_another_task(path, _notes(checkpoint), task.card)
-    return _trained(definition, path, bundle, task.channels)
+    learnt = _learnt_outputs(path, _notes(checkpoint), task.card)
+    merged = learnt != task.card.outputs
+    network = _trained(definition, path, bundle, len(learnt) if merged else task.channels)
+    return read_as(network, learnt, task.card.outputs)
 
 
 def network_from_checkpoint(definition: Remade, checkpoint: str | None, *, bundle: str) -> nn.Module:
@@ -282,18 +288,22 @@ def _with_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str], kind:
     return numbers
 
 
-def _refuse_another_task(path: Path, notes: Mapping[str, str], card: Card) -> None:
-    """Refuse another kind, or as many outputs of other names; another number is told by the last layer's shape."""
+def _learnt_outputs(path: Path, notes: Mapping[str, str], card: Card) -> tuple[str, ...]:
+    """Return the outputs that a checkpoint has learnt, which are the site's or can be merged to them.
+
+    Without names in its header they are the site's; another number is told by the last layer's shape.
+    """
     has, due = notes.get("task", card.kind), card.kind
-    if has == due and card.outputs:
-        names = notes.get("outputs", ",".join(card.outputs)).split(",")
-        if len(names) == len(card.outputs) and tuple(names) != card.outputs:
-            has, due = str(replace(card, outputs=tuple(names))), str(card)
+    names = notes.get("outputs") or notes.get("classes") or ",".join(card.outputs)
+    learnt = tuple(name for name in names.split(",") if name)
+    if has == due and coarser_ids(learnt, card.outputs) is None:
+        has, due = str(replace(card, outputs=learnt)), str(card)
     if has != due:
         raise CheckpointError(
             f"checkpoint {path} has learnt {has}, and the site's task is {due}; use the checkpoint of a federation "
             "with the site's task, or correct site.yaml"
         )
+    return learnt
 
 
 def _given(checkpoint: str | None) -> Path:

@@ -20,9 +20,11 @@ import torch
 from ignite.engine import Events
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator, Workflow
+from torch import nn
 
 from shared_components.atomic import write_text
 from shared_components.bundle_config import Training
+from shared_components.coarser import MergedClasses
 from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site, SiteError
@@ -150,7 +152,7 @@ class ScoreWriter:
         """Follow an evaluator; attach before what prints the metrics."""
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._write)
 
-    def _write(self, engine: Workflow) -> None:
+    def _write(self, engine: SupervisedEvaluator) -> None:
         task, scores = self._step.task, self._step.scorer.summary()
         summary = {
             "site": self._data.site.name,
@@ -159,6 +161,7 @@ class ScoreWriter:
             "metrics": [metric.to_json() for metric in task.metrics],
             "checkpoint": self._checkpoint.name,
             "checkpoint_sha256": hashlib.sha256(self._checkpoint.read_bytes()).hexdigest(),
+            **_merges(engine.network),
             **scores,
             "definitions": dict(task.definitions),
         }
@@ -179,6 +182,11 @@ class ScoreWriter:
                     writer.writerow(["video", "frame", *row])
                 writer.writerow([sample.video, sample.index, *map(_cell, row.values())])
         return text.getvalue()
+
+
+def _merges(network: nn.Module) -> dict[str, Any]:
+    """Say which of the classes that a model has learnt were merged to those that were scored."""
+    return {"merged_classes": network.merges} if isinstance(network, MergedClasses) else {}
 
 
 def _cell(value: Any) -> Any:

@@ -88,6 +88,57 @@ def test_another_class_map_is_refused_by_both_numbers(evaluate, refusal, checkpo
     assert "trained for 4 classes and the site has 3" in sentence and str(checkpoint) in sentence
 
 
+@pytest.fixture
+def of_parts(tmp_path):
+    """A checkpoint whose header says which classes it has learnt."""
+    torch.manual_seed(1)
+    path = tmp_path / "parts.safetensors"
+    notes = {"task": "segmentation", "outputs": "background,shaft,wrist,clasper"}
+    save_weights(path, build_network(load_bundle("pfedsis").network).state_dict(), notes)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("classes", "merged"),
+    [
+        (None, {"background": ["background"], "shaft": ["shaft"], "manipulator": ["wrist", "clasper"]}),
+        ("foreground", {"background": ["background"], "instrument": ["shaft", "wrist", "clasper"]}),
+    ],
+)
+def test_a_model_of_parts_is_scored_where_classes_are_coarser(
+    evaluate, of_parts, three_class_site, classes, merged
+):
+    if classes:
+        three_class_site.write_text(three_class_site.read_text() + f"classes: {classes}\n")
+    found = evaluate(of_parts, site_config=str(three_class_site))
+    assert found["merged_classes"] == merged
+    torch.manual_seed(1)
+    network = build_network(load_bundle("pfedsis").network).eval()
+    scores = []
+    for frame in samples(load_site(three_class_site), "test"):
+        item = read_sample(frame)
+        with torch.no_grad():
+            learnt = network(network_input(item.images, 64, 96)).double().softmax(1)[0]
+        names = ["background", "shaft", "wrist", "clasper"]
+        due = [sum(learnt[names.index(name)] for name in members) for members in merged.values()]
+        prediction = torch.stack(due).argmax(0).to(torch.uint8).numpy()
+        scores.append(frame_scores(prediction, item.targets["label"], classes=range(1, len(merged))))
+    expected = summarise(scores, tuple(merged)[1:])
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_a_model_of_the_sites_own_classes_merges_none(evaluate, of_parts):
+    assert "merged_classes" not in evaluate(of_parts)
+
+
+def test_a_model_of_coarser_classes_is_refused_by_name(evaluate, refusal, tmp_path):
+    notes = {"task": "segmentation", "outputs": "background,instrument"}
+    network = build_network(load_bundle("pfedsis").network, out_channels=2)
+    save_weights(tmp_path / "two.safetensors", network.state_dict(), notes)
+    sentence = refusal(evaluate, tmp_path / "two.safetensors")
+    assert "has learnt segmentation of background, instrument, and the site's task is" in sentence
+
+
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
