@@ -36,6 +36,8 @@ def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str,
 def load_weights(path: Path) -> dict[str, Tensor]:
     """Read a state dict from safetensors, or from a `torch.save` file that holds tensors only.
 
+    Numbers of half precision, in which bundles ship their weights, become float32.
+
     Args:
         path: a `.safetensors` file, or `.pt` / `.pth` with a state dict, alone or under one of the usual keys
             "state_dict", "model" or "network".
@@ -50,13 +52,13 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         )
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
+            return _at_full_precision(load_file(path))
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
         raise CheckpointError(
             f"checkpoint {path} is damaged or holds more than tensors; save the network's state_dict alone"
         ) from error
-    return _only_tensors(path, loaded)
+    return _at_full_precision(_only_tensors(path, loaded))
 
 
 def load_metadata(path: Path) -> dict[str, str]:
@@ -87,7 +89,7 @@ def load_into(network: nn.Module, path: Path) -> None:
     helpers = tuple(f"{module}." for module in getattr(type(network), "training_only", ()))
     needed = {name: own[name] for name in own if name in state or not name.startswith(helpers)}
     found = {name: state[name] for name in state if name in own or not name.startswith(helpers)}
-    _require_equal(needed, found, Path(path), type(network).__name__)
+    require_equal(needed, found, Path(path), type(network).__name__)
     network.load_state_dict(own | found)
 
 
@@ -101,8 +103,13 @@ def load_encoder(network: nn.Module, path: Path) -> None:
     """
     state = {name: tensor for name, tensor in load_weights(path).items() if not name.startswith("head.")}
     encoder = network.get_submodule("encoder")
-    _require_equal(encoder.state_dict(), state, Path(path), "PVTv2-b0 encoder")
+    require_equal(encoder.state_dict(), state, Path(path), "PVTv2-b0 encoder")
     encoder.load_state_dict(state)
+
+
+def _at_full_precision(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    halves = (torch.float16, torch.bfloat16)
+    return {name: value.float() if value.dtype in halves else value for name, value in state.items()}
 
 
 def _only_tensors(path: Path, loaded: Any) -> dict[str, Tensor]:
@@ -114,9 +121,18 @@ def _only_tensors(path: Path, loaded: Any) -> dict[str, Tensor]:
     return dict(loaded)
 
 
-def _require_equal(
-    expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path, what: str
-) -> None:
+def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path, what: str) -> None:
+    """Refuse tensors that differ in names or shapes from those of a network.
+
+    Args:
+        expected: The network's.
+        found: Those of the checkpoint.
+        path: The checkpoint.
+        what: Names the network in the sentence.
+
+    Raises:
+        CheckpointError: The sentence names the first of each kind.
+    """
     missing = [name for name in expected if name not in found]
     unexpected = [name for name in found if name not in expected]
     shapes = [

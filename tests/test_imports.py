@@ -36,6 +36,8 @@ ALLOWED: dict[str, set[str]] = {
     "coarser": {"data"},
     "bundle_config": {"arguments"},
     "bundle_files": {"bundle_config"},
+    "shipped": {"bundle_config", "checkpoints"},
+    "start": {"card", "checkpoints", "data", "parts", "shipped"},
     "checkpoints": {"atomic"},
     "rules": {"arguments", "parts", "partition"},
     "sharpness": {"method"},

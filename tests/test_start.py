@@ -1,0 +1,275 @@
+"""What a network begins from: pasted whole, over what the seed gave, or refused."""
+
+import json
+
+import pytest
+import torch
+
+from shared_components import bundle_config
+from shared_components.card import Card
+from shared_components.checkpoints import CheckpointError, save_weights
+from shared_components.data.classes import CLASS_MAPS
+from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.networks.tiny import Tiny
+from shared_components.shipped import FACTS, MODEL, sha256_of
+from shared_components.start import START_VARIABLE, begin, chosen_start, said, source_of, unused
+
+PARTS, MANIPULATOR, FOREGROUND = (CLASS_MAPS[n] for n in ("parts", "shaft_manipulator", "foreground"))
+DEPTH = Card("depth", ("mm",))
+
+
+def segmentation(classes=PARTS):
+    return Card("segmentation", tuple(classes))
+
+
+def built(channels=4, seed=1):
+    torch.manual_seed(seed)
+    return Tiny(out_channels=channels)
+
+
+def state_of(network):
+    return {name: value.clone() for name, value in network.state_dict().items()}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """Return a function that writes a checkpoint of another seed and returns its path and its weights."""
+
+    def write(card=None, network=None, name="model.safetensors"):
+        network = network or built(len(card.outputs) if card else 4, seed=7)
+        notes = {"task": card.kind, "outputs": ",".join(card.outputs)} if card else {}
+        save_weights(tmp_path / name, network.state_dict(), notes)
+        return tmp_path / name, state_of(network)
+
+    return write
+
+
+def from_file(network, path, card):
+    return begin(network, "file", card=card, bundle="toy", file=path)
+
+
+# ---- random
+
+
+def test_random_changes_no_weight_and_draws_no_number():
+    network, drawn = built(), torch.get_rng_state()
+    before = state_of(network)
+    facts = begin(network, "random", card=segmentation(), bundle="toy")
+    assert facts == {"start": "random", "sha256": "", "from": "", "fresh": []}
+    assert same(before, network.state_dict()) and torch.equal(drawn, torch.get_rng_state())
+
+
+# ---- a checkpoint of the same network
+
+
+def test_a_checkpoint_of_the_same_classes_is_taken_whole(trained):
+    path, weights = trained(segmentation())
+    network = built()
+    facts = from_file(network, path, segmentation())
+    assert same(network.state_dict(), weights)
+    assert facts == {"start": "file", "sha256": sha256_of(path), "from": "model.safetensors", "fresh": []}
+
+
+def test_half_precision_becomes_float32(trained, tmp_path):
+    _, weights = trained(segmentation())
+    halves = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
+    save_weights(tmp_path / "half.safetensors", halves)
+    network = built()
+    from_file(network, tmp_path / "half.safetensors", segmentation())
+    state = network.state_dict()
+    assert all(torch.equal(state[name], halves[name].to(state[name].dtype)) for name in state)
+    assert {value.dtype for value in network.parameters()} == {torch.float32}
+
+
+def test_a_class_that_was_told_apart_further_gets_the_mean_of_its_rows(trained):
+    path, weights = trained(segmentation(PARTS))
+    network = built(3)
+    facts = from_file(network, path, segmentation(MANIPULATOR))
+    head = weights["head.weight"]
+    assert torch.equal(network.head.weight[:2], head[:2]) and facts["fresh"] == []
+    torch.testing.assert_close(network.head.weight[2], (head[2] + head[3]) / 2)
+    torch.testing.assert_close(network.head.bias[2], weights["head.bias"][2:].mean())
+    assert same(
+        {n: v for n, v in network.state_dict().items() if not n.startswith("head")},
+        {n: v for n, v in weights.items() if not n.startswith("head")},
+    )
+
+
+def test_all_parts_give_the_instrument_its_mean(trained):
+    path, weights = trained(segmentation(PARTS))
+    network = built(2)
+    from_file(network, path, segmentation(FOREGROUND))
+    torch.testing.assert_close(network.head.weight[1], weights["head.weight"][1:].mean(0))
+
+
+def test_classes_that_the_checkpoint_cannot_tell_apart_stay_fresh(trained):
+    path, weights = trained(segmentation(MANIPULATOR))
+    network, fresh = built(4), state_of(built(4))
+    facts = from_file(network, path, segmentation(PARTS))
+    assert torch.equal(network.head.weight[:2], weights["head.weight"][:2])
+    assert torch.equal(network.head.weight[2:], fresh["head.weight"][2:])
+    assert facts["fresh"] == ["head.weight of wrist, clasper", "head.bias of wrist, clasper"]
+
+
+def test_names_count_and_not_places(trained):
+    path, weights = trained(segmentation(("background", "clasper", "wrist", "shaft")))
+    network = built(4)
+    from_file(network, path, segmentation(PARTS))
+    assert torch.equal(network.head.weight, weights["head.weight"][[0, 3, 2, 1]])
+
+
+@pytest.mark.parametrize(("card", "channels"), [(DEPTH, 1), (Card("reconstruction"), 3)])
+def test_of_another_kind_of_task_all_but_the_head_is_taken(trained, card, channels):
+    path, weights = trained(segmentation())
+    network, fresh = built(channels), state_of(built(channels))
+    facts = from_file(network, path, card)
+    assert facts["fresh"] == ["head.weight", "head.bias"]
+    assert torch.equal(network.head.weight, fresh["head.weight"])
+    assert torch.equal(network.decoder[0].weight, weights["decoder.0.weight"])
+
+
+def test_three_classes_and_three_colours_are_not_taken_for_each_other(trained):
+    path, _ = trained(segmentation(MANIPULATOR))
+    network, fresh = built(3), state_of(built(3))
+    assert from_file(network, path, Card("reconstruction"))["fresh"] == ["head.weight", "head.bias"]
+    assert torch.equal(network.head.weight, fresh["head.weight"])
+
+
+def test_depth_goes_on_as_depth(trained):
+    path, weights = trained(DEPTH)
+    network = built(1)
+    assert from_file(network, path, DEPTH)["fresh"] == [] and same(network.state_dict(), weights)
+
+
+@pytest.mark.parametrize(("channels", "fresh"), [(4, []), (3, ["head.weight", "head.bias"])])
+def test_without_names_the_number_of_outputs_decides(trained, channels, fresh):
+    path, _ = trained(network=built(channels, seed=7))
+    assert from_file(built(4), path, segmentation())["fresh"] == fresh
+
+
+def test_what_only_training_needs_may_be_missing_on_either_side(tmp_path):
+    torch.manual_seed(3)
+    plain, restoring = PvtFpn(), PvtFpn(appearance_head=True)
+    save_weights(tmp_path / "plain.safetensors", plain.state_dict())
+    save_weights(tmp_path / "restoring.safetensors", restoring.state_dict())
+    torch.manual_seed(4)
+    network, other = PvtFpn(appearance_head=True), PvtFpn()
+    fresh = network.head_appearance.weight.clone()
+    facts = from_file(network, tmp_path / "plain.safetensors", segmentation())
+    assert facts["fresh"] == ["head_appearance.weight", "head_appearance.bias"]
+    assert torch.equal(network.head_appearance.weight, fresh)
+    assert from_file(other, tmp_path / "restoring.safetensors", segmentation())["fresh"] == []
+    assert torch.equal(other.head_global.weight, restoring.head_global.weight)
+
+
+# ---- the encoder alone
+
+
+def test_an_official_encoder_leaves_the_rest_to_the_seed(tmp_path):
+    torch.manual_seed(3)
+    encoder = PvtFpn().encoder.state_dict()
+    torch.save(
+        {**encoder, "head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, tmp_path / "b0.pth"
+    )
+    torch.manual_seed(4)
+    network, fresh = PvtFpn(), None
+    fresh = state_of(network)
+    facts = from_file(network, tmp_path / "b0.pth", segmentation())
+    assert facts["fresh"] == ["decoder_global", "head_global", "decoder_personal", "head_personal"]
+    assert same(network.encoder.state_dict(), encoder)
+    outside = {n: v for n, v in network.state_dict().items() if not n.startswith("encoder.")}
+    assert all(torch.equal(value, fresh[name]) for name, value in outside.items())
+
+
+def test_half_an_encoder_is_refused(tmp_path):
+    encoder = dict(list(PvtFpn().encoder.state_dict().items())[:10])
+    torch.save(encoder, tmp_path / "b0.pth")
+    with pytest.raises(CheckpointError, match="another network than PVTv2-b0 encoder: it lacks"):
+        from_file(PvtFpn(), tmp_path / "b0.pth", segmentation())
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda state: state.pop("decoder.0.weight"), "another network than Tiny: it lacks decoder.0.weight"),
+        (lambda state: state.pop("head.bias"), "another network than Tiny: it lacks head.bias"),
+        (lambda state: state.update(extra=torch.ones(1)), "another network than Tiny: it has extra"),
+        (
+            lambda state: state.update({"past.bias": torch.ones(3)}),
+            r"past.bias is \[3\] and should be \[16\]",
+        ),
+        (lambda state: state.update({"head.weight": torch.ones(4, 8, 1, 1)}), "other shapes: head.weight is"),
+    ],
+)
+def test_what_fits_in_part_is_refused_and_changes_nothing(trained, tmp_path, change, sentence):
+    _, weights = trained(segmentation())
+    change(weights)
+    save_weights(tmp_path / "wrong.safetensors", weights)
+    network = built()
+    before = state_of(network)
+    with pytest.raises(CheckpointError, match=sentence):
+        from_file(network, tmp_path / "wrong.safetensors", segmentation())
+    assert same(before, network.state_dict())
+
+
+def test_a_file_must_be_given_and_be_there(tmp_path):
+    with pytest.raises(
+        CheckpointError, match=f"start is 'file', and none is given; .* variable {START_VARIABLE}"
+    ):
+        source_of("file", "toy")
+    with pytest.raises(CheckpointError, match=r"nowhere\.pth does not exist"):
+        source_of("file", "toy", tmp_path / "nowhere.pth")
+
+
+# ---- what a bundle ships
+
+
+@pytest.fixture
+def shipped(trained, tmp_path, monkeypatch):
+    """Let bundle `toy` ship weights; return them."""
+    path, weights = trained(segmentation(), name=f"bundles/toy/{MODEL}")
+    (tmp_path / "bundles" / "toy" / FACTS).write_text(json.dumps({"sha256": sha256_of(path)}))
+    monkeypatch.setattr(bundle_config, "bundles_folder", lambda: tmp_path / "bundles")
+    return weights
+
+
+def test_rendered_is_what_the_bundle_ships(shipped, tmp_path):
+    network = built()
+    facts = begin(network, "rendered", card=segmentation(), bundle="toy", file=tmp_path / "not-looked-at")
+    assert same(network.state_dict(), shipped)
+    assert said(facts) == f"rendered ({sha256_of(tmp_path / 'bundles' / 'toy' / MODEL)[:8]})"
+
+
+@pytest.mark.usefixtures("shipped")
+def test_another_bundle_ships_none():
+    with pytest.raises(CheckpointError, match="bundle 'other' ships no weights"):
+        begin(built(), "rendered", card=segmentation(), bundle="other")
+
+
+# ---- what a command line says
+
+
+def test_a_command_line_says_a_kind_or_a_path(monkeypatch, tmp_path):
+    monkeypatch.delenv(START_VARIABLE, raising=False)
+    assert chosen_start("random") == ("random", None) and chosen_start("rendered") == ("rendered", None)
+    assert chosen_start("file") == ("file", None)
+    kind, path = chosen_start(str(tmp_path / "b0.pth"))
+    assert (kind, path) == ("file", tmp_path / "b0.pth")
+    monkeypatch.setenv(START_VARIABLE, str(tmp_path / "a.pth"))
+    assert chosen_start("file") == ("file", tmp_path / "a.pth")
+
+
+def test_a_file_named_in_vain_is_warned_of(tmp_path):
+    assert "is not used, since training's start is 'random'" in unused("random", tmp_path / "b0.pth")
+    assert unused("file", tmp_path / "b0.pth") == unused("rendered", None) == ""
+
+
+def test_random_has_no_hash_to_say():
+    assert said({"start": "random", "sha256": ""}) == "random"
