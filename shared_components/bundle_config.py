@@ -20,11 +20,15 @@ from shared_components.arguments import between, require_list
 
 NETWORKS = "shared_components.networks."
 PRECISIONS = ("float32", "bf16")
+STARTS = ("random", "rendered", "file")
 
 
 @dataclass(frozen=True)
 class Training:
     """The `training` section: sizes in pixels, rates per step.
+
+    `start` says what the network begins from: the seed alone (`random`), the weights that the bundle ships, which
+    have seen rendered scenes only (`rendered`), or a file that each site names itself (`file`).
 
     With `precision: bf16` the forward pass and the losses of every local step run under bfloat16 autocast, on
     a CPU and a GPU alike. Weights, gradients and the optimizer stay float32, and with them all that is sent;
@@ -32,7 +36,8 @@ class Training:
     so that scores are those of the weights that are saved.
 
     Raises:
-        ValueError: a value is of another type, out of its range or not finite, or the precision is unknown.
+        ValueError: a value is of another type, out of its range or not finite, or the precision or the start is
+            unknown.
     """
 
     height: int = 512
@@ -46,6 +51,7 @@ class Training:
     fixed: tuple[str, ...] = ()  # parts of the network that neither train nor leave the site
     learning_rates: Mapping[str, float] = field(default_factory=dict)  # of parts, instead of learning_rate
     precision: str = "float32"
+    start: str = "random"
 
     def __post_init__(self) -> None:
         for name in ("height", "width", "batch_size", "iterations", "rounds"):
@@ -58,6 +64,11 @@ class Training:
             between("training", f"learning_rates of {part}", rate, 0)
         if self.precision not in PRECISIONS:
             raise ValueError(f"training: precision is {self.precision!r}; use one of {', '.join(PRECISIONS)}")
+        if self.start not in STARTS:
+            raise ValueError(
+                f"training: start is {self.start!r}; use one of {', '.join(STARTS)} (a job carries no path: with file "
+                "every site names its own in SURGFL_START_WEIGHTS)"
+            )
 
 
 @dataclass(frozen=True)

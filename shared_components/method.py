@@ -29,6 +29,7 @@ class Profile:
     card: Card
     items: Mapping[str, Any] = field(default_factory=dict)  # what it publishes, by name
     fixed: str = ""  # hash of the weights that are not trained
+    start: Mapping[str, str] = field(default_factory=lambda: {"start": "random", "sha256": ""})
 
 
 @dataclass(frozen=True)

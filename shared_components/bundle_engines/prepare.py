@@ -26,7 +26,6 @@ from shared_components.bundle_engines.options import ConfigError
 from shared_components.card import Card
 from shared_components.checkpoints import (
     CheckpointError,
-    load_encoder,
     load_into,
     load_metadata,
     load_weights,
@@ -39,6 +38,7 @@ from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
 from shared_components.method import Method, load_method
 from shared_components.parts import freeze, parts_of
+from shared_components.start import begin, chosen_start, said, start_weights, unused
 from shared_components.task import Task, choose_task, make_task
 
 logger = logging.getLogger(__name__)
@@ -180,23 +180,28 @@ def readable_dataset(site: Site, split: str, task: Task, settings: Training) -> 
 
 
 def network_for(
-    definition: Remade, task: Task, settings: Training, *, encoder_weights: str | None = None
+    definition: Remade, task: Task, settings: Training, *, bundle: str, start: str | None = None
 ) -> nn.Module:
-    """Return the defined network with the task's last layer, initialised from the seed alone.
+    """Return the defined network with the task's last layer, initialised from the seed and what it starts from.
 
     Args:
         definition: the network of `network_def`; its own weights are not used.
         task: what the site learns.
         settings: its seed is that of the initial weights, as in a federation; what it fixes does not train.
-        encoder_weights: official ImageNet weights of the encoder.
+        bundle: whose config this is, and whose shipped weights `rendered` means.
+        start: `random`, `rendered` or the path of a file, see `start.begin`; by default what the settings say.
 
     Raises:
         ConfigError: a part that is to be fixed does not exist.
+        CheckpointError: there are no such weights, or they are of another network.
     """
+    kind, file = chosen_start(start or settings.start)
+    if warning := unused(kind, start_weights()):
+        logger.warning("%s", warning)
     torch.manual_seed(settings.seed)
     network = definition.with_classes(task.channels)
-    if encoder_weights is not None:
-        load_encoder(network, Path(encoder_weights))
+    begun = begin(network, kind, card=task.card, bundle=bundle, file=file)
+    logger.info("the network begins from %s", said(begun))
     try:
         freeze(network, settings.fixed)
     except ValueError as error:

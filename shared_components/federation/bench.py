@@ -6,25 +6,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from shared_components import machine
 from shared_components.bundle_config import Bundle, build_network
-from shared_components.checkpoints import load_encoder, save_weights
+from shared_components.checkpoints import save_weights
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site
 from shared_components.federation.messages import Job
 from shared_components.method import Method, State, check_network, load_method
 from shared_components.partition import Partition, partition_network
 from shared_components.parts import by_learning_rate, freeze
+from shared_components.start import begin
 from shared_components.task import Scores, Task, checkpoint_notes, choose_task
 
 
 @dataclass
 class Workbench:
-    """One task's tools, built anew for every task (a simulator's task is a new process)."""
+    """One task's tools, built anew for every task (a simulator's task is a new process).
+
+    Attributes:
+        start: What the network began from, see `start.begin`.
+    """
 
     site: Site
     bundle: Bundle
@@ -32,6 +38,7 @@ class Workbench:
     method: Method
     network: nn.Module
     partition: Partition
+    start: dict[str, Any]
 
     @property
     def size(self) -> tuple[int, int]:
@@ -75,8 +82,13 @@ class Workbench:
         save_weights(path, self.network.state_dict(), notes)
 
 
-def build_bench(job: Job, site: Site, *, encoder_weights: Path | None = None) -> Workbench:
-    """Build a task's tools; the network starts from the training's seed alone.
+def build_bench(job: Job, site: Site, *, start_weights: Path | None = None) -> Workbench:
+    """Build a task's tools; the network starts from the training's seed, or as its ``start`` says.
+
+    Args:
+        job: The server's.
+        site: Whose tools they are.
+        start_weights: The file to start from, where ``start`` is ``file``.
 
     Raises:
         ValueError: The job or the site names something that does not exist or does not fit.
@@ -88,9 +100,9 @@ def build_bench(job: Job, site: Site, *, encoder_weights: Path | None = None) ->
     torch.manual_seed(bundle.training.seed)
     network = build_network(bundle.network, out_channels=task.channels)
     check_network(network, method, task)
-    if encoder_weights:
-        load_encoder(network, encoder_weights)
-    freeze(network, bundle.training.fixed)
-    by_learning_rate(network, bundle.training.learning_rates)  # a part that does not exist is refused now
+    settings = bundle.training
+    start = begin(network, settings.start, card=task.card, bundle=bundle.name, file=start_weights)
+    freeze(network, settings.fixed)
+    by_learning_rate(network, settings.learning_rates)  # a part that does not exist is refused now
     network.to(machine.device())
-    return Workbench(site, bundle, task, method, network, partition_network(network, method.rule))
+    return Workbench(site, bundle, task, method, network, partition_network(network, method.rule), start)

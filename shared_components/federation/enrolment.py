@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shared_components.bundle_config import STARTS
 from shared_components.card import Card
 from shared_components.data.profile_items import check_item
 from shared_components.federation.messages import FederationError
 from shared_components.method import Method, Profile
 from shared_components.partition import Partition
+from shared_components.start import said
 
 
 def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
@@ -19,12 +22,12 @@ def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
         FederationError: It is malformed.
     """
     samples, fixed = header.get("samples"), header.get("fixed", "")
-    items = header.get("items", {})
+    items, start = header.get("items", {}), header.get("start", {"start": "random", "sha256": ""})
     if type(samples) is not int or samples < 1:
         raise FederationError(
             f"{site} enrols with {samples!r} training samples; a whole number from 1 on is due"
         )
-    if not isinstance(items, Mapping) or not isinstance(fixed, str):
+    if not isinstance(items, Mapping) or not isinstance(fixed, str) or not is_start(start):
         raise FederationError(f"{site} enrols with a malformed profile; use one version of surgfl everywhere")
     try:
         card = Card.from_json(header.get("card") or {})
@@ -32,7 +35,7 @@ def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
             check_item(name, value)
     except ValueError as error:
         raise FederationError(f"{site}: {error}") from error
-    return Profile(site=site, samples=samples, card=card, items=dict(items), fixed=fixed)
+    return Profile(site=site, samples=samples, card=card, items=dict(items), fixed=fixed, start=dict(start))
 
 
 def partition_of(site: str, header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -60,6 +63,7 @@ def profile_header(profile: Profile) -> dict[str, Any]:
         "card": profile.card.to_json(),
         "items": dict(profile.items),
         "fixed": profile.fixed,
+        "start": dict(profile.start),
     }
 
 
@@ -69,8 +73,8 @@ def check_together(
     """Refuse sites that do not fit together or to the method.
 
     Raises:
-        FederationError: They differ in task, in the network's pieces or in its FIXED weights, or the method is not
-            for such a task.
+        FederationError: They differ in task, in the network's pieces, in what they start from or in FIXED weights,
+            or the method is not for such a task.
     """
     for site, profile in profiles.items():
         if refusal := wrong_kind(method, profile.card):
@@ -79,8 +83,21 @@ def check_together(
         cards = {site: profile.card for site, profile in profiles.items()}
         _check_equal("task", cards, "task and classes in site.yaml")
     _check_equal("network partition", partitions, "the version of surgfl and of the bundle")
+    starts = {site: said(profile.start) for site, profile in profiles.items()}
+    _check_equal("start", starts, "the weights that they begin from")
     hashes = {site: profile.fixed for site, profile in profiles.items()}
-    _check_equal("fixed weights", hashes, "the files of the encoder's weights, which are not trained,")
+    _check_equal("fixed weights", hashes, "the weights that they begin from, which are not trained,")
+
+
+def is_start(value: Any) -> bool:
+    """Say whether a value has the form of a profile's ``start``: its kind, and the hash of a file."""
+    return (
+        isinstance(value, Mapping)
+        and set(value) == {"start", "sha256"}
+        and value["start"] in STARTS
+        and isinstance(value["sha256"], str)
+        and bool(re.fullmatch(r"([0-9a-f]{64})?", value["sha256"]))
+    )
 
 
 def wrong_kind(method: Method, card: Card) -> str:
@@ -97,7 +114,8 @@ def check_as_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -
     """Refuse a resume with other data.
 
     Raises:
-        FederationError: A site has other training samples, another task or other FIXED weights than at the start.
+        FederationError: A site has other training samples, another task, other weights to start from or other FIXED
+            ones than at the start.
     """
     for site, profile in before.items():
         if now[site].card != profile.card:
@@ -110,10 +128,15 @@ def check_as_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -
                 f"{site} has other data than when the run began ({now[site].samples} training frames now, "
                 f"{profile.samples} then); restore it to resume, or start a new run"
             )
+        if now[site].start != profile.start:
+            raise FederationError(
+                f"{site} has another start than when the run began ({said(now[site].start)} now, "
+                f"{said(profile.start)} then); restore the file to resume, or start a new run"
+            )
         if now[site].fixed != profile.fixed:
             raise FederationError(
-                f"{site} has other fixed weights than when the run began; restore the file of the encoder's weights "
-                "to resume, or start a new run"
+                f"{site} has other fixed weights than when the run began; restore the weights that it began from to "
+                "resume, or start a new run"
             )
 
 

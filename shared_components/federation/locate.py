@@ -11,7 +11,6 @@ from shared_components.data.sites import Site, load_site
 from shared_components.federation.messages import Job, SiteRefusal
 
 SITE_VARIABLE = "SURGFL_SITE_CONFIG"
-ENCODER_VARIABLE = "SURGFL_ENCODER_WEIGHTS"
 SYNTHETIC = {
     "frames_per_video": 12,
     "videos": [4, 1, 1],
@@ -54,12 +53,6 @@ def find_site(name: str, *, local: Path, scenes: Path | None, job: Job, index: i
             f"or name it in the environment variable {SITE_VARIABLE}"
         )
     return load_site(path, name=name)
-
-
-def encoder_weights() -> Path | None:
-    """Return the file of the encoder's first weights, where ``SURGFL_ENCODER_WEIGHTS`` names one."""
-    value = os.environ.get(ENCODER_VARIABLE)
-    return Path(value) if value else None
 
 
 def _configured(name: str) -> Path | None:

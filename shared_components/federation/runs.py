@@ -60,8 +60,8 @@ def change_description(folder: Path, **values: Any) -> bool:
     return True
 
 
-def describe(job: Job, sites: list[str], tasks: dict[str, Any]) -> dict[str, Any]:
-    """Return what run.json says: the job, its sites and their tasks, and where the numbers come from."""
+def describe(job: Job, sites: list[str], found: dict[str, Any]) -> dict[str, Any]:
+    """Return what run.json says: the job, its sites, what enrolment found, and where the numbers come from."""
     from shared_components.federation.provenance import provenance
 
     return {
@@ -71,7 +71,7 @@ def describe(job: Job, sites: list[str], tasks: dict[str, Any]) -> dict[str, Any
         "bundle": job.bundle,
         "rounds": job.rounds,
         "sites": sites,
-        **tasks,
+        **found,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         **provenance(job),
     }

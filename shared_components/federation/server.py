@@ -46,8 +46,8 @@ class ServerRunner:
         folder: The run's folder, see :func:`runs.open_run`.
         find_data: Finds the server's own data, for methods that train at the server; called with the job and the
             number after the last site's.
-        encoder_weights: The file of the encoder's first weights, as at the sites; needed where the server trains and
-            the encoder is fixed.
+        start_weights: The file of the first weights, as at the sites; needed where the server trains and the job's
+            ``start`` is ``file``.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ServerRunner:
         folder: Path,
         *,
         find_data: FindSite | None = None,
-        encoder_weights: Path | None = None,
+        start_weights: Path | None = None,
     ) -> None:
         self.job = job
         self.folder = folder
@@ -74,7 +74,7 @@ class ServerRunner:
         self.own_samples: list[Sample] | None = None  # of a server that trains, once they have been checked
         self._files = RoundFiles(folder / "server")
         self._find_data = find_data
-        self.encoder_weights = encoder_weights
+        self.start_weights = start_weights
         self._asked: list[str] = []  # whom the round under way asks
         self._sent_at = time.perf_counter()
         self._noted: dict[str, dict[str, Any]] = {}  # records of the round under way
@@ -134,7 +134,10 @@ class ServerRunner:
             self.partition = Partition.from_json(partitions[self.sites[0]])
             self.models = self._initial_models(replies)
             self.state = self.method.aggregator.init(self.partition, self.models, list(profiles.values()))
-            write_json(self.folder / "run.json", describe(self.job, self.sites, self._tasks()))
+            start = profiles[self.sites[0]].start
+            write_json(
+                self.folder / "run.json", describe(self.job, self.sites, self._tasks() | {"start": start})
+            )
         point_latest_to(self.folder)
 
     def _initial_models(self, replies: Mapping[str, Message]) -> Models:

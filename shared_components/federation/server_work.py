@@ -29,7 +29,7 @@ def open_data(server: ServerRunner, find_data: FindSite | None) -> tuple[Workben
         )
     try:
         data = find_data(server.job, len(server.sites))
-        bench = build_bench(server.job, data, encoder_weights=server.encoder_weights)
+        bench = build_bench(server.job, data, start_weights=server.start_weights)
         if server.own_samples is None:  # read once, as sites read theirs at enrolment
             server.own_samples, _ = readable_samples(bench.site, "train", asks=bench.task.asks)
     except (SiteError, ValueError) as error:
@@ -95,5 +95,5 @@ def _check_fixed(server: ServerRunner, bench: Workbench) -> None:
     of_sites = server.profiles[server.sites[0]].fixed
     if fixed_hash(bench.network.state_dict(), bench.partition) != of_sites:
         raise ValueError(
-            "its fixed weights are not those of the sites; give the server the sites' file of the encoder's weights"
+            "its fixed weights are not those of the sites; give the server the sites' weights to start from"
         )

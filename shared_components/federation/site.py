@@ -28,6 +28,7 @@ from shared_components.federation.store import RoundFiles
 from shared_components.federation.work import OPTIMIZER, LocalRound, memory_of
 from shared_components.method import State
 from shared_components.partition import Pieces, Role, below, cut, fixed_hash, paste, prefixed
+from shared_components.start import said, unused
 from shared_components.task import Scores
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class SiteRunner:
         find_site: Called with the job and the site's number; returns the checked site description. A
             method that pools data (`Method.pooled`) asks for the other numbers, too.
         folder: Where runs are kept; the site's own folder is ``<folder>/<job>/<run>/<name>``.
-        encoder_weights: Official ImageNet weights of the encoder, for the very first model.
+        start_weights: The file that the very first model comes from, where the job's ``start`` is ``file``.
         stop: Asked before every batch; training ends with an error once it says True.
     """
 
@@ -65,13 +66,13 @@ class SiteRunner:
         *,
         find_site: Callable[[Job, int], Site],
         folder: Path,
-        encoder_weights: Path | None = None,
+        start_weights: Path | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = name
         self._find_site = find_site
         self._folder = folder
-        self._encoder_weights = encoder_weights
+        self._start_weights = start_weights
         self._stop = stop
 
     def answer(self, task: str, message: Message) -> Message:
@@ -85,8 +86,8 @@ class SiteRunner:
 
         Returns:
             The reply. Its header has ``round``, ``seconds`` and ``memory_mb``; enrol: ``samples``, ``card``,
-            ``items``, ``partition``, ``fixed``; round: ``samples``, ``loss``, ``metrics``; finish: ``metrics``,
-            ``final``.
+            ``items``, ``partition``, ``fixed``, ``start``; round: ``samples``, ``loss``, ``metrics``; finish:
+            ``metrics``, ``final``.
 
         Raises:
             SiteRefusal: The site cannot take part; the sentence names it and what to do.
@@ -113,6 +114,7 @@ class SiteRunner:
         bench = self._bench(job, site)
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteRefusal(f"{site.path}: {refusal}")
+        self._say_start(bench)
         aside = _check_data(bench)
         write_json(self._files(job, header["run"]).folder / ASIDE, aside)
         dataset = self._dataset(bench, job, header["run"], "train")
@@ -123,10 +125,18 @@ class SiteRunner:
             "items": self._items(bench, dataset),
             "partition": bench.partition.to_json(),
             "fixed": fixed_hash(bench.network.state_dict(), bench.partition),
+            "start": {key: bench.start[key] for key in ("start", "sha256")},
         }
         wanted = header["send_initial"]
         pieces = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED) if wanted else {}
         return Message(header_out, pieces)
+
+    def _say_start(self, bench: Workbench) -> None:
+        if warning := unused(bench.start["start"], self._start_weights):
+            logger.warning("site %s: %s", self.name, warning)
+        if bench.start["sha256"]:
+            fresh = ", ".join(bench.start["fresh"]) or "nothing"
+            logger.info("site %s begins from %s; from the seed: %s", self.name, said(bench.start), fresh)
 
     def _items(self, bench: Workbench, dataset: SampleDataset) -> dict[str, Any]:
         """Measure the profile items that the method asks for and the site publishes."""
@@ -224,7 +234,7 @@ class SiteRunner:
         return Message({"metrics": metrics, "final": final, "seconds": clock.seconds}, {}, given)
 
     def _bench(self, job: Job, site: Site) -> Workbench:
-        return build_bench(job, site, encoder_weights=self._encoder_weights)
+        return build_bench(job, site, start_weights=self._start_weights)
 
     def _dataset(self, bench: Workbench, job: Job, run: str, split: str) -> SampleDataset:
         return bench.dataset(self._samples(bench, job, run, split))

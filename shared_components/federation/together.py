@@ -19,6 +19,7 @@ def run_together(
     root: Path,
     *,
     server_data: Path | None = None,
+    start_weights: Path | None = None,
     resume: bool = True,
     told: Callable[[ServerRunner], None] = lambda server: None,
     stop: Callable[[], bool] = lambda: False,
@@ -32,6 +33,7 @@ def run_together(
         sites: Every site's site.yaml by name.
         root: Where runs are kept; this one is ``<root>/<job>/<run>``.
         server_data: The server's own site.yaml, for methods that train there.
+        start_weights: The file that everybody starts from, where the job's ``start`` is ``file``.
         resume: Go on with an unfinished run of the same job.
         told: Called after every round.
         stop: Asked before every batch.
@@ -39,7 +41,9 @@ def run_together(
     Raises:
         FederationError: The job cannot go on; one sentence for a person.
     """
-    server, runners = open_together(job, sites, root, server_data=server_data, resume=resume, stop=stop)
+    server, runners = open_together(
+        job, sites, root, server_data=server_data, start_weights=start_weights, resume=resume, stop=stop
+    )
     drive(server, lambda ask: answer(ask, runners), told=lambda record: told(server))
     return server
 
@@ -50,18 +54,24 @@ def open_together(
     root: Path,
     *,
     server_data: Path | None = None,
+    start_weights: Path | None = None,
     resume: bool = True,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[ServerRunner, dict[str, SiteRunner]]:
     """Return a run's server and sites without starting them; arguments as in :func:`run_together`."""
     data = None if server_data is None else lambda job, number: load_site(server_data, name="server")
-    server = ServerRunner(job, list(sites), open_run(job, root, resume=resume), find_data=data)
+    folder = open_run(job, root, resume=resume)
+    server = ServerRunner(job, list(sites), folder, find_data=data, start_weights=start_weights)
     if resume:
         server.resume()
     names = server.sites
     runners = {
         name: SiteRunner(
-            name, folder=root, find_site=lambda job, i: load_site(sites[names[i]], name=names[i]), stop=stop
+            name,
+            folder=root,
+            find_site=lambda job, i: load_site(sites[names[i]], name=names[i]),
+            start_weights=start_weights,
+            stop=stop,
         )
         for name in names
     }

@@ -20,7 +20,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from shared_components.data.sites import Site
-from shared_components.federation.locate import SERVER, encoder_weights, find_site
+from shared_components.federation.locate import SERVER, find_site
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.progress import progress_line, write_scalars
 from shared_components.federation.protocol import Answers, Ask, drive
@@ -37,6 +37,7 @@ from shared_components.flare.places import (
     workspace_root,
 )
 from shared_components.method import load_method
+from shared_components.start import start_weights
 from shared_components.task import check_tasks
 
 logger = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class FederationController(Controller):
         folder = open_run(job, runs_folder(fl_ctx), resume=os.environ.get(RESUME_VARIABLE) == "1")
         present = [client.name for client in fl_ctx.get_engine().get_clients()]
         find_data = partial(self._find_data, fl_ctx)
-        server = ServerRunner(job, present, folder, find_data=find_data, encoder_weights=encoder_weights())
+        server = ServerRunner(job, present, folder, find_data=find_data, start_weights=start_weights())
         if server.resume():
             if missing := [site for site in server.sites if site not in present]:
                 raise FederationError(

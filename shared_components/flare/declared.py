@@ -14,6 +14,7 @@ from shared_components.bundle_config import build_network
 from shared_components.data.profile_items import check_item
 from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider
+from shared_components.federation.enrolment import is_start
 from shared_components.federation.messages import Job, Message
 from shared_components.method import Method, load_method
 from shared_components.partition import Partition, Pieces, Role, partition_network
@@ -21,7 +22,7 @@ from shared_components.parts import freeze
 from shared_components.task import Task, choose_task
 
 HEADER = {
-    "enrol": {"samples", "card", "items", "partition", "fixed"},
+    "enrol": {"samples", "card", "items", "partition", "fixed", "start"},
     "round": {"samples", "loss", "metrics"},
     "finish": {"metrics", "final"},
 }
@@ -106,6 +107,7 @@ def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: 
         "card": lambda value: value == due.task.card.to_json(),
         "partition": lambda value: value == due.partition.to_json(),
         "fixed": lambda value: isinstance(value, str) and bool(re.fullmatch(r"[0-9a-f]{0,64}", value)),
+        "start": is_start,
         "items": lambda value: isinstance(value, Mapping),
         "final": lambda value: _is_final(value, site),
     }

@@ -50,9 +50,10 @@ class SiteExecutor(Executor):
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
         import torch
 
-        from shared_components.federation.locate import encoder_weights, find_site
+        from shared_components.federation.locate import find_site
         from shared_components.federation.messages import SiteRefusal, folder_name
         from shared_components.federation.site import SiteRunner
+        from shared_components.start import start_weights
 
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
         name, runs = fl_ctx.get_identity_name(), runs_folder(fl_ctx)
@@ -71,7 +72,7 @@ class SiteExecutor(Executor):
                 pool[index] if pool else name, local=local, scenes=scenes, job=job, index=index
             ),
             folder=runs,
-            encoder_weights=encoder_weights(),
+            start_weights=start_weights(),
             stop=partial(_triggered, abort_signal),
         )
         if is_simulator(fl_ctx):  # the server runs on this machine and looks whether this process lives

@@ -109,7 +109,7 @@ def test_training_starts_from_imagenet_weights(prepare, site_config, small, tmp_
         {**encoder, "head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, tmp_path / "b0.pth"
     )
     workflow = prepare(
-        "pvt_fpn", "train", site_config=str(site_config), encoder_weights=str(tmp_path / "b0.pth"), **small
+        "pvt_fpn", "train", site_config=str(site_config), start=str(tmp_path / "b0.pth"), **small
     )
     workflow.initialize()
     network = workflow.parser.get_parsed_content("network")
@@ -161,7 +161,15 @@ def test_processes_that_train_together_draw_different_batches_of_one_site(site_c
         ({"training#heigth": 64}, "training: unknown key 'heigth'"),
         ({"site_confg": "x"}, "unknown option --site_confg; did you mean --site_config?"),
         ({"checkpoint": "x"}, "unknown option --checkpoint"),
-        ({"encoder_weights": "/nowhere/b0.pth"}, "checkpoint /nowhere/b0.pth does not exist"),
+        ({"start": "/nowhere/b0.pth"}, "checkpoint /nowhere/b0.pth does not exist"),
+        (
+            {"start": "rendered", "training#start": "pretrained"},
+            "training: start is 'pretrained'; use one of random",
+        ),
+        (
+            {"training#start": "file"},
+            "training: start is 'file', and none is given; name it in the environment",
+        ),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_sentence(

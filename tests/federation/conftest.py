@@ -68,9 +68,9 @@ def make_job(method="pfedsis", **changes):
 class Federation:
     """A server and its sites in this process; the order of what is asked is the protocol's own."""
 
-    def __init__(self, job: Job, folder: Path, scenes, names, *, resume=False, server_data=None):
+    def __init__(self, job: Job, folder: Path, scenes, names, *, resume=False, **data):
         sites = dict(zip(site_order(names), scenes, strict=False))
-        self.server, self.sites = open_together(job, sites, folder, server_data=server_data, resume=resume)
+        self.server, self.sites = open_together(job, sites, folder, resume=resume, **data)
         self.resumed = bool(self.server.profiles)
         self.conversation = conduct(self.server)
         self.asked = next(self.conversation)

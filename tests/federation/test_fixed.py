@@ -124,48 +124,48 @@ def weights(tmp_path):
     return tmp_path / "encoder.safetensors"
 
 
-def given(federation, weights, names=SITES):
-    """Let some sites begin with these encoder weights."""
-    for name in names:
-        federation.sites[name]._encoder_weights = weights
-    return federation
-
-
 @pytest.mark.usefixtures("toy_bundle")
-def test_sites_with_different_fixed_weights_are_refused_by_both_names(federate, weights):
-    federation = given(federate(toy_job()), weights, ["site-2"])
+def test_sites_with_different_fixed_weights_are_refused_by_both_names(federate):
+    federation = federate(toy_job())
+    replies = federation.replies()
+    replies["site-2"].header["fixed"] = "0" * 64
     with pytest.raises(FederationError, match="site-1 and site-2 differ in their fixed weights"):
-        federation.enrol()
+        federation.send(replies)
 
 
 @pytest.mark.usefixtures("toy_bundle")
-def test_where_nothing_is_fixed_the_first_sites_weights_are_everybodys(federate, weights):
-    federation = given(federate(toy_job(training={}, rounds=1)), weights, ["site-2"]).run()
-    assert federation.server.round == 1
-
-
-@pytest.mark.usefixtures("toy_bundle")
-def test_a_resumed_run_wants_the_fixed_weights_that_it_began_with(federate, weights):
-    given(federate(toy_job()), weights).run(until=1)
+def test_a_resumed_run_wants_the_fixed_weights_that_it_began_with(federate):
+    federate(toy_job()).run(until=1)
+    federation = federate(toy_job(), resume=True)
+    replies = federation.replies()
+    for reply in replies.values():
+        reply.header["fixed"] = "0" * 64
     with pytest.raises(FederationError, match="site-1 has other fixed weights than when the run began"):
-        federate(toy_job(), resume=True).enrol()
-    assert given(federate(toy_job(), resume=True), weights).run().server.round == 2
+        federation.send(replies)
 
 
 @pytest.mark.usefixtures("toy_bundle")
-def test_a_server_that_trains_needs_the_sites_fixed_weights(federate, weights, scenes, monkeypatch):
+def test_a_server_that_trains_needs_the_sites_fixed_weights(federate, weights, scenes, monkeypatch, tmp_path):
     method = dataclasses.replace(load_method("fedavg"), server_update=fine_tune)
     for side in (server_side, bench_side):
         monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
     names = ("site-1", "site-2")
     federate(toy_job(rounds=1), names=names, server_data=scenes[2]).run()
-    other = given(federate(toy_job(rounds=1), names=names, server_data=scenes[2]), weights, names)
+    job = toy_job(rounds=1, training={**FIXED, "start": "file"})
+    with pytest.raises(
+        FederationError, match=r"the server cannot train: .* start is 'file', and none is given"
+    ):
+        federate(job, names=names, server_data=scenes[2])
+    torch.manual_seed(8)
+    save_weights(tmp_path / "others.safetensors", Tiny().encoder.state_dict())
+    ours = {"names": names, "server_data": scenes[2], "start_weights": weights}
+    other = federate(job, **ours)
+    other.server.start_weights = tmp_path / "others.safetensors"
     with pytest.raises(
         FederationError, match="the server cannot train: its fixed weights are not those of the sites"
     ):
         other.run()
-    both = given(federate(toy_job(rounds=1), names=names, server_data=scenes[2]), weights, names)
-    both.server.encoder_weights = weights
+    both = federate(job, **ours)
     assert both.run().server.round == 1
 
 

@@ -182,12 +182,14 @@ def test_a_profile_is_what_the_job_makes_of_the_site(site):
         "items": {},
         "partition": due.partition.to_json(),
         "fixed": "",
+        "start": {"start": "rendered", "sha256": "0" * 64},
     }
     check_reply(Message(profile, due.pieces(Role.GLOBAL)), asked("enrol"), site)
     for key, value in {
         "card": {**profile["card"], "outputs": ["Jane Doe"]},
         "partition": [*profile["partition"], {"tensor": "Jane Doe"}],
         "fixed": "Jane Doe",
+        "start": {"start": "file", "sha256": "Jane Doe"},
         "items": [],
     }.items():
         refused(Message({**profile, key: value}), asked("enrol"), site, f"its {key} has an odd form")
