@@ -14,6 +14,7 @@ from shared_components.comparison.output import as_markdown, write_all
 from shared_components.comparison.results import Comparison, read_results
 from shared_components.comparison.schedule import carry_out_all, side_by_side
 from shared_components.comparison.tables import added_share, own_grids
+from shared_components.start import chosen_start
 
 HELP = "train several methods on the same sites and write the papers' tables"
 
@@ -40,6 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--learning-rate", type=float)
     parser.add_argument("--size", metavar="HxW", help="of the network's input, multiples of 32")
+    parser.add_argument(
+        "--start",
+        default="random",
+        metavar="random|rendered|PATH",
+        help="what networks begin from: the seed, the weights that bundles ship, or a file; default: %(default)s",
+    )
     parser.add_argument(
         "--argument",
         action="append",
@@ -126,8 +133,10 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
     scale = plan.SCALES[args.scale]
     rounds = scale.rounds if args.rounds is None else args.rounds
     training = {**scale.training, **_training(args)}
+    start, file = chosen_start(args.start)
+    begins = {"start": start, "start_file": str(file.resolve()) if file else ""}
     rows = [
-        plan.Run(variant, seed, rounds, training, {}, threads=args.threads)
+        plan.Run(variant, seed, rounds, training, {}, threads=args.threads, **begins)
         for seed in seeds(args.seeds)
         for variant in preset.variants
     ]

@@ -15,6 +15,8 @@ from shared_components.arguments import between
 from shared_components.bundle_config import Training, build_network, bundle_for, load_bundle
 from shared_components.data.sites import Asks, Site, load_site, samples
 from shared_components.method import load_method, method_names
+from shared_components.shipped import sha256_of
+from shared_components.start import RANDOM, source_of
 from shared_components.task import choose_task
 
 
@@ -198,6 +200,7 @@ class Run:
     Attributes:
         sites: Every site's site.yaml by name; ``held_out`` is one more, never trained on.
         threads: PyTorch's; another number may change last bits.
+        start: What the networks begin from, ``random``, ``rendered`` or ``file``; ``start_file`` is the last one's.
     """
 
     variant: Variant
@@ -207,6 +210,8 @@ class Run:
     sites: Mapping[str, str]
     held_out: str = ""
     threads: int = 1
+    start: str = RANDOM
+    start_file: str = ""
 
     @property
     def name(self) -> str:
@@ -215,6 +220,8 @@ class Run:
         bundle = bundle_for(self.variant.method)
         values = self.to_json() | {"sites": {n: fingerprint(p, bundle) for n, p in self.sites.items()}}
         values["held_out"] = fingerprint(self.held_out, bundle) if self.held_out else ""
+        del values["start"], values["start_file"]  # what counts is what is in the file
+        values |= {"start": start} if (start := self.start_hash()) else {}
         values["variant"] = {"method": self.variant.method, "arguments": dict(self.variant.arguments)}
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
         return f"{slug[:60]}-seed-{self.seed}-{digest}"
@@ -226,7 +233,7 @@ class Run:
             "bundle": bundle_for(self.variant.method),
             "method": self.variant.method,
             "arguments": dict(self.variant.arguments),
-            "training": {**self.training, "seed": self.seed},
+            "training": self._overrides(),
             "rounds": self.rounds,
         }
 
@@ -238,14 +245,32 @@ class Run:
         """
         load_method(self.variant.method, **self.variant.arguments)
         settings = self.settings()
+        self.start_hash()
         for name, value in {"rounds": self.rounds, "threads": self.threads}.items():
             between("compare", name, value, 1, whole=True)
         _check_size(bundle_for(self.variant.method), settings.height, settings.width)
 
     def settings(self) -> Training:
         """Return the bundle's training section with this run's values in it."""
-        training = {**self.training, "seed": self.seed}
-        return load_bundle(bundle_for(self.variant.method), training).training
+        return load_bundle(bundle_for(self.variant.method), self._overrides()).training
+
+    def _overrides(self) -> dict[str, Any]:
+        begins = {} if self.start == RANDOM else {"start": self.start}
+        return {**self.training, "seed": self.seed, **begins}
+
+    @property
+    def start_weights(self) -> Path | None:
+        """The file to begin from, where there is one of the run's own."""
+        return Path(self.start_file) if self.start_file else None
+
+    def start_hash(self) -> str:
+        """Return a digest of the weights that the run begins from; empty where they are random.
+
+        Raises:
+            CheckpointError: There are none.
+        """
+        path = source_of(self.start, bundle_for(self.variant.method), self.start_weights)
+        return sha256_of(path) if path else ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

@@ -68,7 +68,12 @@ def _train_and_score(run: Run, root: Path) -> Path:
         print(f"{run.name}: round {server.round} of {run.rounds}", flush=True)
 
     server = run_together(
-        Job.from_json(run.job()), sites, root, told=say, stop=lambda: os.getppid() != parent
+        Job.from_json(run.job()),
+        sites,
+        root,
+        start_weights=run.start_weights,
+        told=say,
+        stop=lambda: os.getppid() != parent,
     )
     trained = time.perf_counter()
     scores = _score(run, server)
@@ -111,7 +116,7 @@ def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
 
 def _test(server: ServerRunner, site: Site, folder: Path, model: str) -> dict[str, Any]:
     """Score a model on a site's test split; the pictures go beside the model."""
-    bench = build_bench(server.job, site)
+    bench = build_bench(server.job, site, start_weights=server.start_weights)
     bench.network.load_state_dict(load_weights(folder / f"{model}.safetensors"))
     scores = evaluation.thorough(
         bench.network,
@@ -132,7 +137,7 @@ def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
     if not run.held_out:
         return None
     site = load_site(run.held_out, name="held-out")
-    card = build_bench(server.job, site).task.card
+    card = build_bench(server.job, site, start_weights=server.start_weights).task.card
     files = next(r for r in reversed(server.records) if r["kind"] == "outsider")["files"]
     if str(card) not in files:
         return None

@@ -12,6 +12,7 @@ from typing import Any
 from shared_components.card import DASH, Metric, fixed
 from shared_components.comparison.results import Comparison, Result, contest, mean_and_deviation
 from shared_components.reporting.groups import Group
+from shared_components.start import said
 
 BESIDE, EDGES_BESIDE = 2, 4  # metrics beside each other, as in PFedSIS's Table I; with two columns each
 _ARROWS = {True: "↑", False: "↓"}
@@ -229,6 +230,7 @@ def facts(comparison: Comparison) -> dict[str, str]:
         "size": f"{training.height}x{training.width}",
         "local steps": f"{training.iterations}, batches of {training.batch_size}",
         "learning rate": f"{training.learning_rate:g}",
+        "start": ", ".join(sorted({said(info["start"]) for info in infos if "start" in info})) or run.start,
         "seeds": ", ".join(str(seed) for seed in sorted({r.run.seed for r in comparison.results})),
         "commit": ", ".join(_distinct(infos, "commit")),
         "hardware": "; ".join(_distinct(infos, "hardware")),
@@ -258,8 +260,8 @@ def _score_note(comparison: Comparison) -> str:
     text = (
         f"mean ± sample standard deviation over seeds {known['seeds']}" if many else f"seed {known['seeds']}"
     )
-    text += f"; rounds: {known['rounds']}, {known['size']}; every site's best model on validation, "
-    text += "scored on its test videos at the original resolution"
+    text += f"; rounds: {known['rounds']}, {known['size']}, start: {known['start']}; "
+    text += "every site's best model on validation, scored on its test videos at the original resolution"
     text += f"; {comparison.remark}" if comparison.remark else ""
     failed: dict[str, list[int]] = {}
     for result in comparison.results:

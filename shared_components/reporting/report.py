@@ -24,6 +24,7 @@ from shared_components.reporting.tables import (
     progress_table,
     scores_table,
 )
+from shared_components.start import said
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -32,7 +33,7 @@ TEMPLATES = Environment(
     trim_blocks=True,
 )
 _WIDEST = 1240  # pixels of an embedded picture, about the page's width
-_FACTS = ("method", "job", "sites", "started", "commit", "seed", "hardware")
+_FACTS = ("method", "job", "sites", "start", "started", "commit", "seed", "hardware")
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,8 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     facts = {name: run.info.get(name) for name in _FACTS} | {"sites": list(run.sites)}
     if isinstance(facts["job"], dict):
         facts["job"] = facts["job"].get("name")
+    if isinstance(facts["start"], dict):
+        facts["start"] = said(facts["start"])
     if len(run.sites) > 6:
         del facts["sites"]
     return [(name, _plain(value)) for name, value in facts.items() if value not in (None, "")]

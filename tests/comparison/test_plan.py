@@ -108,6 +108,27 @@ def test_other_data_is_another_folder(site, tmp_path):
     assert len({run_of(path).name for path in (site, other, described)}) == 3
 
 
+def test_the_weights_that_a_run_begins_from_are_part_of_its_name_and_their_place_is_not(site, tmp_path):
+    for folder, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "model.safetensors").write_bytes(content)
+    random, *names = (
+        run_of(site, **begins).name
+        for begins in (
+            {},
+            *({"start": "file", "start_file": str(tmp_path / f / "model.safetensors")} for f in "abc"),
+        )
+    )
+    assert names[0] == names[1] and len({random, *names}) == 3
+
+
+def test_the_job_says_how_to_begin_and_carries_no_path(site, tmp_path):
+    run = run_of(site, start="file", start_file=str(tmp_path / "model.safetensors"))
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    assert run.job()["training"]["start"] == "file" and str(tmp_path) not in str(run.job())
+    assert run.settings().start == "file" and run_of(site).settings().start == "random"
+
+
 @pytest.fixture
 def depth_site(tmp_path):
     """Return the site.yaml of a site that learns depth, of two frames."""
@@ -195,6 +216,7 @@ def test_wrong_settings_are_refused_before_anything_runs():
         (["--argument", "krum.byzantine=1"], "'krum', which is not compared"),
         (["--methods", "fedavg,fedsgd"], "'fedsgd' does not exist"),
         (["--preset", "table1"], "'table1' does not exist"),
+        (["--start", "/nowhere/b0.pth"], "checkpoint /nowhere/b0.pth does not exist"),
     ],
 )  # fmt: skip
 def test_what_is_impossible_is_refused_before_anything_is_rendered(words, said, tmp_path, monkeypatch):

@@ -52,6 +52,15 @@ def test_a_scale_too_short_to_tell_methods_apart_says_so(comparison):
     assert SCALES["quick"].remark and not SCALES["small"].remark
 
 
+def test_the_note_says_what_the_networks_began_from(comparison):
+    assert "start: random; every site's best model" in score_grid(comparison, DICE).note
+    for one, digit in zip(comparison.results, "aaabbb", strict=True):
+        if one.info:
+            one.info["start"] = {"start": "rendered", "sha256": digit * 64}
+    note = score_grid(comparison, DICE).note
+    assert "start: rendered (aaaaaaaa), rendered (bbbbbbbb); every" in note
+
+
 def test_a_row_that_lacks_a_seed_says_so():
     grid = score_grid(compared(result("A", 1, (0.5, 0.4)), result("A", 2, None)), DICE)
     assert texts(grid) == [["A", "45.00", "50.00", "40.00", "40.00"]]

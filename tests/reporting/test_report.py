@@ -94,6 +94,7 @@ def test_what_identifies_the_run_is_on_top(make_run: MakeRun) -> None:
     assert page.text[page.text.index("commit") + 1] == "10cd611"
     assert page.text[page.text.index("seed") + 1] == "7"
     assert "2 x Intel Xeon 2.1 GHz, 8 GiB, no GPU" in page.text
+    assert page.text[page.text.index("start") + 1] == "rendered (1f0c22ab)"
 
 
 def test_pictures_are_embedded_for_every_site(make_run: MakeRun) -> None:
