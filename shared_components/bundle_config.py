@@ -52,12 +52,14 @@ class Training:
     learning_rates: Mapping[str, float] = field(default_factory=dict)  # of parts, instead of learning_rate
     precision: str = "float32"
     start: str = "random"
+    colour: float = 0.0  # strength of changed colours, see `data.colours`; 0 draws nothing
 
     def __post_init__(self) -> None:
         for name in ("height", "width", "batch_size", "iterations", "rounds"):
             between("training", name, getattr(self, name), 1, whole=True)
         between("training", "learning_rate", self.learning_rate, 0)
         between("training", "weight_decay", self.weight_decay, 0)
+        between("training", "colour", self.colour, 0, 1)
         between("training", "seed", self.seed, 0, 2**63 - 1, whole=True)
         require_list(self.fixed, "training: fixed", "encoder", least=0)
         for part, rate in self.learning_rates.items():

@@ -93,6 +93,7 @@ def test_settings_that_are_no_parts_or_rates_are_refused(values, sentence):
     "key, values, due",
     [
         ("learning_rate", [math.nan, math.inf, -1e-3, "5e-05", None, True], "a number, at least 0"),
+        ("colour", [math.nan, -0.1, 1.01, "0.5", None], "a number, at least 0 and at most 1"),
         ("weight_decay", [math.nan, -0.1, "0"], "a number, at least 0"),
         ("iterations", [0, -1, 2.5, "10", None, False, math.nan], "a whole number, at least 1"),
         ("batch_size", [0, 2.5, 2.0], "a whole number, at least 1"),

@@ -71,6 +71,7 @@ class Rounds:
             iterations=self.settings.iterations,
             generator=context.generator,
             augment=True,
+            colour=self.settings.colour,
         ):
             yield self.task.draw(batch, context.generator)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from shared_components.data.colours import change_colours, sample_colours
 from shared_components.data.files import Size
 from shared_components.data.sites import Sample, Site, SiteError, read_image, read_targets
 from shared_components.data.transforms import (
@@ -117,7 +118,13 @@ class _Image:
 
 
 def batches(
-    dataset: SampleDataset, *, batch_size: int, iterations: int, generator: torch.Generator, augment: bool
+    dataset: SampleDataset,
+    *,
+    batch_size: int,
+    iterations: int,
+    generator: torch.Generator,
+    augment: bool,
+    colour: float = 0.0,
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield training batches without end of epoch: a new shuffle follows on the last one.
 
@@ -128,6 +135,7 @@ def batches(
     Args:
         iterations: number of batches.
         augment: flip and scale-crop every sample (`shared_components.data.transforms`).
+        colour: with `augment`, how far colours are changed, too (`shared_components.data.colours`); 0 draws nothing.
 
     Yields:
         {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, H, W): ids
@@ -139,7 +147,7 @@ def batches(
     dataset.refuse_empty()
     order = _shuffled_forever(len(dataset), generator)
     for _ in range(iterations):
-        yield collated([_draw(dataset, next(order), generator, augment) for _ in range(batch_size)])
+        yield collated([_draw(dataset, next(order), generator, augment, colour) for _ in range(batch_size)])
 
 
 def once(
@@ -166,12 +174,13 @@ def _shuffled_forever(length: int, generator: torch.Generator) -> Iterator[int]:
 
 
 def _draw(
-    dataset: SampleDataset, index: int, generator: torch.Generator, augmented: bool
+    dataset: SampleDataset, index: int, generator: torch.Generator, augmented: bool, colour: float
 ) -> dict[str, torch.Tensor]:
     images, targets = dataset.arrays(index)
     if augmented:
         augmentation = sample_augmentation(generator, width=dataset.geometry.width)
         images, targets = augment(images, targets, augmentation)
+        images = change_colours(images, sample_colours(generator, colour))
     return to_tensors(images, targets)
 
 

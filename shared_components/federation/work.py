@@ -118,6 +118,7 @@ class LocalRound:
             iterations=iterations,
             generator=self.context.generator,
             augment=True,
+            colour=self.settings.colour,
         ):
             self.stop()
             yield self.context.task.draw(batch, self.context.generator)

@@ -9,13 +9,17 @@ from shared_components.federation.together import run_together
 
 
 @pytest.mark.parametrize(
-    ("bundle", "method", "precision"),
-    [("pfedsis", "pfedsis", "float32"), ("pvt_fpn", "fedavg", "float32"), ("pfedsis", "pfedsis", "bf16")],
+    ("bundle", "method", "changed"),
+    [
+        ("pfedsis", "pfedsis", {}),
+        ("pvt_fpn", "fedavg", {"colour": 1.0}),
+        ("pfedsis", "pfedsis", {"precision": "bf16"}),
+    ],
 )
 def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(
-    run, bundle, method, precision, site_config, small, tmp_path
+    run, bundle, method, changed, site_config, small, tmp_path
 ):
-    small["training#precision"] = precision
+    small |= {f"training#{name}": value for name, value in changed.items()}
     training = {name.removeprefix("training#"): value for name, value in small.items()}
     job = Job(name="alone", bundle=bundle, method=method, rounds=training.pop("rounds"), training=training)
     folder = run_together(job, {"only": site_config}, tmp_path / "runs").folder

@@ -126,6 +126,22 @@ def test_another_process_draws_bit_equal_batches_and_imports_nothing_slow(make_s
     assert answer.stdout.split() == [digest.hexdigest()]
 
 
+def test_colour_changes_images_alone_and_without_it_nothing_more_is_drawn(make_site):
+    dataset = dataset_of(make_site())
+    drawn = {}
+    for colour in (None, 0.0, 1.0):
+        generator, extra = torch.Generator().manual_seed(0), {} if colour is None else {"colour": colour}
+        options = {"batch_size": 1, "iterations": 1, "generator": generator, "augment": True, **extra}
+        (batch,) = batches(dataset, **options)
+        drawn[colour] = batch, generator.get_state()
+
+    (plain, state), (off, state_off), (strong, state_strong) = drawn.values()
+    assert torch.equal(plain["image"], off["image"]) and torch.equal(state, state_off)
+    assert torch.equal(plain["label"], strong["label"]) and not torch.equal(state, state_strong)
+    assert not torch.equal(plain["image"], strong["image"])
+    assert 0 <= strong["image"].min() and strong["image"].max() <= 1
+
+
 def test_a_full_cache_changes_no_pixel(make_site):
     path = make_site()
     cached, uncached = dataset_of(path), dataset_of(path, cache_bytes=64 * 80 * 4 * 2)

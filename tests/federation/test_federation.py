@@ -50,9 +50,11 @@ def test_names_of_sites_change_nothing(federate, tmp_path):
     assert same(by_rank(a), by_rank(b))
 
 
-def test_one_site_alone_is_local_training(federate, scenes):
+@pytest.mark.parametrize("colour", [0.0, 0.7])
+def test_one_site_alone_is_local_training(federate, scenes, colour):
     """FedAvg with one site equals a plain loop that never heard of a federation."""
-    found = federate(make_job("fedavg", rounds=2), names=("a",)).run().weights()
+    job = make_job("fedavg", rounds=2, training={**TINY, "colour": colour})
+    found = federate(job, names=("a",)).run().weights()
     site = load_site(scenes[0])
     settings = load_bundle("pvt_fpn", TINY).training
     torch.manual_seed(settings.seed)
@@ -64,8 +66,8 @@ def test_one_site_alone_is_local_training(federate, scenes):
     network.train()
     for round in range(2):
         context = local.make_context(settings, task, round=round, site=0)
-        stream = batches(data, batch_size=2, iterations=2, generator=context.generator, augment=True)
-        for batch in stream:
+        options = {"augment": True} | ({"colour": colour} if colour else {})
+        for batch in batches(data, batch_size=2, iterations=2, generator=context.generator, **options):
             optimizer.zero_grad()
             segmentation_loss(network(batch["image"]), batch["label"]).backward()
             optimizer.step()
