@@ -20,22 +20,33 @@ $(BIN)/.installed: requirements.txt setup.cfg pyproject.toml
 	touch $@
 
 RUN = $(OUT)/ws-state/pfedsis/latest
+SITES = site-1 site-2 site-3
 EVALUATE = ['bundles/pfedsis/configs/train.yaml','bundles/pfedsis/configs/evaluate.yaml']
+EVALUATED = $(foreach model,received alone together,$(SITES:%=$(OUT)/evaluations/$(model)/%/metrics.json))
+received = bundles/pfedsis/models/model.safetensors
+alone = $(OUT)/alone-state/local/latest/$(*F)/best.safetensors
+together = $(RUN)/$(*F)/best.safetensors
 
 demo: export PATH := $(abspath $(BIN)):$(PATH)
-demo: export SURGFL_CPU_THREADS = $(CORES)
 demo: export SURGFL_SITE_CONFIG = $(abspath $(OUT))/data
-demo: install  ## three synthetic hospitals train PFedSIS together; prints a table and the report's path
+demo: install  ## three synthetic hospitals train PFedSIS together; prints tables and the report's path
 	mkdir -p $(OUT)
-	surgfl render --out $(OUT)/data --sites 3 --frames 16 --videos 3,1,1 --preview $(OUT)/sites.png
+	surgfl render --out $(OUT)/data --sites 3 --looks narrowband,fluorescence,fibrescope --frames 16 --videos 3,1,1 \
+	  --preview $(OUT)/sites.png
 	surgfl check-data $(OUT)/data
-	nvflare simulator nvflare_jobs/pfedsis -w $(OUT)/ws -n 3
-	@for site in site-1 site-2 site-3; do echo "evaluating $$site"; \
-	  OMP_NUM_THREADS=$(CORES) python -m monai.bundle run --config_file "$(EVALUATE)" \
-	    --site_config $(OUT)/data/$$site/site.yaml --checkpoint $(RUN)/$$site/best.safetensors \
-	    --output_dir $(OUT)/evaluations/$$site \
-	    > $(OUT)/evaluate-$$site.log 2>&1 || { cat $(OUT)/evaluate-$$site.log; exit 1; }; done
-	surgfl report $(RUN) --evaluations $(OUT)/evaluations --out $(OUT)/ws/report/index.html
+	nvflare simulator nvflare_jobs/local -w $(OUT)/alone -n 3 -t 3
+	nvflare simulator nvflare_jobs/pfedsis -w $(OUT)/ws -n 3 -t 3
+	rm -rf $(OUT)/evaluations
+	@echo "scoring what the sites received, what each made of it alone, and together, on their test videos"
+	@$(MAKE) --no-print-directory -j $(CORES) $(EVALUATED)
+	surgfl report $(RUN) --evaluations "as received=$(OUT)/evaluations/received" \
+	  --evaluations "trained alone=$(OUT)/evaluations/alone" \
+	  --evaluations "together=$(OUT)/evaluations/together" --out $(OUT)/ws/report/index.html
+
+$(OUT)/evaluations/%/metrics.json:
+	@mkdir -p $(@D)
+	@python -m monai.bundle run --config_file "$(EVALUATE)" --site_config $(OUT)/data/$(*F)/site.yaml \
+	  --checkpoint $($(*D)) --output_dir $(@D) > $(@D)/log.txt 2>&1 || { cat $(@D)/log.txt; exit 1; }
 
 test: install  ## run all tests, $(TESTS_AT_ONCE) files at once
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile
