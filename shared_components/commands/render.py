@@ -22,7 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder that gets site-1, site-2, ...")
     parser.add_argument("--sites", type=int, default=3, help="number of sites (default 3)")
     parser.add_argument(
-        "--looks", default=",".join(SITE_LOOKS), help=f"looks to cycle through, of {', '.join(LOOKS)}"
+        "--looks",
+        default=",".join(SITE_LOOKS),
+        help=f"looks to cycle through, of {', '.join(LOOKS)}, random-<number>",
     )
     parser.add_argument(
         "--tasks", default="segmentation", help=f"tasks to cycle through, of {', '.join(TARGETS)}"

@@ -8,7 +8,7 @@ from shared_components.comparison.plan import Scale
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import folder_name
 
-LOOKS = ("rose", "crimson", "violet")
+LOOKS = ("narrowband", "fluorescence", "fibrescope")
 HELD_OUT_LOOK = "ivory"
 LAYOUTS = ("endovis2017", "endovis2018", "endovis2017")
 HELD_OUT = "held-out"
@@ -18,9 +18,9 @@ RESERVED = ("server", HELD_OUT)  # folders of a run beside its sites'
 def synthetic_sites(folder: Path, scale: Scale) -> tuple[dict[str, Path], Path]:
     """Render the sites that are not there yet: looks far apart, little data, the last site odd and poor.
 
-    site-1 is pink under white light, site-2 dark and bloody; site-3 is pale violet through a circular aperture
-    with pale shafts, and has half of their frames. The held-out site is beige bowel in smoke, a look that no
-    site trains on.
+    site-1 sees by narrow-band light, site-2 a fluorescent dye in near-infrared; site-3 looks through a bundle of fibres
+    behind a small round aperture, and has half of their frames. None of these is like what the shipped weights have
+    learnt from. The held-out site is beige bowel in smoke, a look that no site trains on.
 
     Returns:
         The sites' site.yaml by name, and the held-out site's.
