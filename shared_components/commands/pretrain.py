@@ -1,7 +1,6 @@
 """`surgfl pretrain`: weights for a bundle, learnt from rendered scenes alone."""
 
 import argparse
-import hashlib
 import os
 import shlex
 import sys
@@ -11,9 +10,10 @@ import cv2
 import torch
 
 from shared_components import machine
-from shared_components.pretraining.learner import start_file
 from shared_components.pretraining.plan import Settings, read_sizes
 from shared_components.pretraining.train import Pretraining
+from shared_components.shipped import sha256_of
+from shared_components.start import chosen_start, source_of
 
 HELP = "pre-train a bundle's network on rendered scenes, without any hospital's data"
 
@@ -99,14 +99,9 @@ def settings(args: argparse.Namespace) -> Settings:
 
 def _start(start: str, bundle: str) -> str:
     """Name the weights to begin with by what they are: a file may change under its name."""
-    path = start_file(start, bundle)
-    if path is None:
-        return start
-    if not path.is_file():
-        raise ValueError(
-            f"--start is {start}, and {path} does not exist; use random, or the path of a checkpoint"
-        )
-    return f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+    kind, file = chosen_start(start)
+    path = source_of(kind, bundle, file)
+    return kind if path is None else f"{path.name} {sha256_of(path)[:16]}"
 
 
 def _number(text: str) -> tuple[str, float]:

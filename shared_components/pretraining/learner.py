@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from shared_components import machine
-from shared_components.bundle_config import Bundle, bundles_folder
-from shared_components.checkpoints import load_encoder, load_into, load_weights
+from shared_components.bundle_config import Bundle
 from shared_components.federation.store import groups_of, named_groups
 from shared_components.pretraining.plan import Settings, build
+from shared_components.start import begin, chosen_start
 from shared_components.task import Task
 from shared_components.training import optimizer_tensors, restore_optimizer, round_seed
 
@@ -30,7 +30,8 @@ class Learner:
         self.task, self.settings, self.device = task, settings, machine.device()
         torch.manual_seed(settings.seed)
         self.network = build(bundle, task, settings)
-        begin_from(self.network, start, bundle=bundle.name)
+        kind, file = chosen_start(str(start))
+        begin(self.network, kind, card=task.card, bundle=bundle.name, file=file)
         self.network.to(self.device).train()
         self.average = AveragedModel(self.network, avg_fn=_averaging(settings.average), use_buffers=True)
         self.optimizer = make_optimizer(self.network, settings)
@@ -83,30 +84,6 @@ def make_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimi
     others = [p for p in network.parameters() if p.ndim <= 1]
     groups: list[dict[str, Any]] = [{"params": decaying}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-
-
-def begin_from(network: nn.Module, start: str | Path, *, bundle: str) -> None:
-    """Load the weights that a network starts with.
-
-    Args:
-        start: ``random`` leaves them, ``rendered`` takes those that the bundle ships, else the path of a checkpoint or
-            of official weights of the encoder.
-
-    Raises:
-        CheckpointError: The file is missing, damaged or of another network.
-    """
-    path = start_file(start, bundle)
-    if path is None:
-        return
-    official = any(name.startswith("patch_embed1.") for name in load_weights(path))
-    (load_encoder if official else load_into)(network, path)
-
-
-def start_file(start: str | Path, bundle: str) -> Path | None:
-    """Return the file that a network starts from; None: from the seed."""
-    if start == "random":
-        return None
-    return bundles_folder() / bundle / "models" / "model.safetensors" if start == "rendered" else Path(start)
 
 
 def _averaging(decay: float) -> Callable[[Tensor, Tensor, Tensor | int], Tensor]:
