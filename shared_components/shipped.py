@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from shared_components import bundle_config
+from shared_components.card import DASH, Metric
 from shared_components.checkpoints import CheckpointError
 
 MODEL, FACTS = "models/model.safetensors", "models/model.json"
@@ -66,3 +69,47 @@ def shipped_weights(bundle: str, folder: Path | None = None) -> Path:
             "take both files from one release"
         )
     return path
+
+
+def metric_of(facts: Mapping[str, Any]) -> Metric:
+    """Return the metric that a card's scores are read by."""
+    return Metric.from_json(facts["metric"])
+
+
+def mean_scores(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the mean of a card's scores over each kind of rendered look: "named look" and "unseen look"."""
+    metric = metric_of(facts).name
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for record in facts["scores"]:
+        if record["where"] != "real":
+            found.setdefault(record["where"], []).append(record)
+    return {where: _mean(records, where, metric) for where, records in found.items()}
+
+
+def score_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Head the table of `score_rows`."""
+    metric = metric_of(facts)
+    return "Test frames of", "Classes", "Frames", "By class", metric.heading
+
+
+def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return a card's scores as rows of text: named looks, the means of each kind of look, and real sites."""
+    named = [record for record in facts["scores"] if record["where"] == "named look"]
+    real = [record for record in facts["scores"] if record["where"] == "real"]
+    return [_row(record, metric_of(facts)) for record in (*named, *mean_scores(facts).values(), *real)]
+
+
+def _mean(records: Sequence[Mapping[str, Any]], where: str, metric: str) -> dict[str, Any]:
+    names = dict.fromkeys(name for record in records for name in record[metric])
+    known = {n: [r[metric][n] for r in records if r[metric].get(n) is not None] for n in names}
+    means = {name: statistics.mean(values) if values else None for name, values in known.items()}
+    title = f"mean of {len(records)} {where}{'s' if len(records) > 1 else ''}"
+    frames = sum(record["frames"] for record in records)
+    return {"name": title, "classes": records[0]["classes"], "frames": frames, metric: means}
+
+
+def _row(record: Mapping[str, Any], metric: Metric) -> tuple[str, ...]:
+    values = {name: DASH if v is None else metric.text(v) for name, v in record[metric.name].items()}
+    mean = values.pop("mean", DASH)
+    by_class = ", ".join(f"{name} {value}" for name, value in values.items())
+    return record["name"], record["classes"] or DASH, str(record["frames"]), by_class or DASH, mean

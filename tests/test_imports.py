@@ -35,8 +35,8 @@ ALLOWED: dict[str, set[str]] = {
     "data": set(),
     "coarser": {"data"},
     "bundle_config": {"arguments"},
-    "bundle_files": {"bundle_config"},
-    "shipped": {"bundle_config", "checkpoints"},
+    "bundle_files": {"bundle_config", "shipped"},
+    "shipped": {"bundle_config", "card", "checkpoints"},
     "start": {"card", "checkpoints", "data", "parts", "shipped"},
     "checkpoints": {"atomic"},
     "rules": {"arguments", "parts", "partition"},
@@ -69,6 +69,7 @@ ONLY_IN: dict[str, set[str]] = {
     f"{PACKAGE}.federation": {"flare", "federation", "comparison", "pretraining"},
     f"{PACKAGE}.comparison": {"comparison", "commands"},
     f"{PACKAGE}.pretraining": {"pretraining", "commands"},
+    f"{PACKAGE}.shipping": {"shipping", "commands"},
     METHODS: {"method"},
     TASKS: {"task"},
 }

@@ -12,10 +12,20 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from shared_components.bundle_config import Training, bundles_folder, training_from
+from shared_components.shipped import (
+    KEEPER,
+    MODEL,
+    mean_scores,
+    metric_of,
+    score_head,
+    score_rows,
+    shipped_facts,
+    shipped_weights,
+)
 
 CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 CARD = "docs/README.md"
-BEGIN, END = "<!-- begin of use, written by `surgfl bundles` -->", "<!-- end of use -->"
+MADE_PARTS = {"weights": "## Weights", "use": "## Use"}  # of a card, and the headings that they stand under
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,11 @@ class Description:
     method_is: str = "its loss; with one site alone, FedAvg's is plain training"
     training: Mapping[str, Any] = field(default_factory=dict)  # where it differs from `Training`
     metadata: Mapping[str, Any] = field(default_factory=dict)  # merged into the common metadata.json
+
+
+def marks(part: str) -> tuple[str, str]:
+    """Return the lines between which a part of a card is made."""
+    return f"<!-- begin of {part}, written by `surgfl bundles` -->", f"<!-- end of {part} -->"
 
 
 def described_bundles(folder: Path | None = None) -> list[str]:
@@ -56,23 +71,26 @@ def read_description(name: str, folder: Path | None = None) -> Description:
 def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
     """Return every file of a bundle that is not written by hand, by its path in the bundle's folder.
 
-    In the card the part between its marks is made, the rest is kept.
+    In the card the parts between marks are made, the rest is kept.
 
     Raises:
-        ValueError: the description lacks something, or the card has no marks.
+        ValueError: the description lacks something, the card has no marks, or what `model.json` says is damaged.
     """
     folder = folder or bundles_folder()
     description = read_description(name, folder)
     training = training_from({**asdict(Training()), **description.training})
-    metadata = _metadata(description, training)
+    facts = shipped_facts(name, folder)
+    metadata = _metadata(description, training, facts)
     values = {
         **asdict(description),
         "network_def": description.network_def.strip(),
         "tasks": description.tasks.strip(),
         "number": lambda *args, **kwargs: _number(training, *args, **kwargs),
         "metadata": metadata,
-        "begin": BEGIN,
-        "end": END,
+        "marks": marks,
+        "facts": facts,
+        "score_head": score_head,
+        "score_rows": score_rows,
     }
     templates = Environment(
         loader=PackageLoader(__package__, ""), undefined=StrictUndefined, keep_trailing_newline=True
@@ -80,20 +98,24 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
     files = {f"configs/{c}.yaml": templates.get_template(f"{c}.yaml.j2").render(values) for c in CONFIGS}
     card = folder / name / CARD
     text = card.read_text("utf-8") if card.is_file() else templates.get_template("card.md.j2").render(values)
+    for part in MADE_PARTS:
+        made = templates.get_template(f"{part}.md.j2").render(values)
+        text = _between_marks(text, part, made.strip(), card)
     return files | {
         "configs/logging.conf": _shared("logging.conf"),
         "configs/metadata.json": json.dumps(metadata, indent=2, ensure_ascii=False) + "\n",
-        CARD: _between_marks(text, templates.get_template("use.md.j2").render(values), card),
+        CARD: text,
         "LICENSE": (folder.parent / "LICENSE").read_text("utf-8"),
-        "models/.gitkeep": "",
+        **({} if facts else {KEEPER: ""}),
     }
 
 
 def outdated_files(name: str, folder: Path | None = None) -> list[Path]:
-    """Return the files of a bundle that are missing or differ from what its description gives."""
+    """Return the files of a bundle that are missing, left over, or differ from what its description gives."""
     root = (folder or bundles_folder()) / name
     made = bundle_files(name, folder)
-    return [root / p for p, text in made.items() if not _holds(root / p, text)]
+    left_over = [root / KEEPER] if KEEPER not in made and (root / KEEPER).is_file() else []
+    return [*(root / p for p, text in made.items() if not _holds(root / p, text)), *left_over]
 
 
 def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
@@ -102,20 +124,45 @@ def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
     changed = outdated_files(name, folder)
     made = bundle_files(name, folder)
     for path in changed:
+        text = made.get(path.relative_to(root).as_posix())
+        if text is None:
+            path.unlink()
+            continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(made[path.relative_to(root).as_posix()], encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     return changed
 
 
-def _metadata(description: Description, training: Training) -> dict[str, Any]:
-    """Merge the bundle's metadata into the common ones, whose nulls each bundle must say."""
+def check_weights(name: str, folder: Path | None = None) -> None:
+    """Refuse weights in a bundle's folder that are not those of its `model.json`.
+
+    Raises:
+        CheckpointError: one of both files is missing, or the hash is another.
+    """
+    model = (folder or bundles_folder()) / name / MODEL
+    if model.is_file() or shipped_facts(name, folder) is not None:
+        shipped_weights(name, folder)
+
+
+def _metadata(
+    description: Description, training: Training, facts: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Merge the bundle's metadata into the common ones, whose nulls each bundle must say; add its weights."""
     metadata = _merged(json.loads(_shared("metadata.json")), description.metadata)
     if missing := [key for key, value in metadata.items() if value is None]:
         raise ValueError(f"{description.name}.yaml: metadata: {missing[0]!r} is missing")
     for tensors in metadata["network_data_format"].values():
         for tensor in tensors.values():
             tensor["spatial_shape"] = tensor["spatial_shape"] or [training.height, training.width]
-    return metadata
+    return metadata if facts is None else metadata | _of_weights(facts)
+
+
+def _of_weights(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what metadata say of a bundle's weights: which they are, and their means over rendered looks."""
+    metric = metric_of(facts).name
+    means = {f"{metric}, {m['name']}": m[metric].get("mean") for m in mean_scores(facts).values()}
+    about = f"{MODEL}: float16, trained on rendered scenes, SHA-256 {facts['sha256']}"
+    return {"weights": about, "eval_metrics": {k: round(v, 4) for k, v in means.items() if v is not None}}
 
 
 def _merged(base: Any, own: Any) -> Any:
@@ -131,12 +178,13 @@ def _number(training: Training, key: str, why: str = "", *, indent: int = 2) -> 
     return f"{text:<{28 - indent}} # {why}" if why else text
 
 
-def _between_marks(card: str, use: str, path: Path) -> str:
-    before, begin, rest = card.partition(BEGIN)
-    _, end, after = rest.partition(END)
+def _between_marks(card: str, part: str, made: str, path: Path) -> str:
+    first, last = marks(part)
+    before, begin, rest = card.partition(first)
+    _, end, after = rest.partition(last)
     if not (begin and end):
-        raise ValueError(f"{path}: has no lines '{BEGIN}' and '{END}'; put them under '## Use'")
-    return f"{before}{begin}\n\n{use.strip()}\n\n{end}{after}"
+        raise ValueError(f"{path}: has no lines '{first}' and '{last}'; put them under '{MADE_PARTS[part]}'")
+    return f"{before}{begin}\n\n{made}\n\n{end}{after}"
 
 
 def _holds(path: Path, text: str) -> bool:

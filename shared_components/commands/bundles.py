@@ -2,7 +2,12 @@
 
 import argparse
 
-from shared_components.bundle_files.make import described_bundles, outdated_files, write_bundle
+from shared_components.bundle_files.make import (
+    check_weights,
+    described_bundles,
+    outdated_files,
+    write_bundle,
+)
 
 HELP = "write bundles/<name>/ from bundles/<name>.yaml and what all bundles share"
 
@@ -16,12 +21,14 @@ def run(args: argparse.Namespace) -> int:
     """Write the files that change and list them.
 
     Raises:
-        ValueError: a description lacks something, or with --check a file is not what it should be.
+        ValueError: a description lacks something, a bundle's weights are not its card's, or with --check a file is
+            not what it should be.
     """
     for name in described_bundles():
+        check_weights(name)
         changed = outdated_files(name) if args.check else write_bundle(name)
         if changed and args.check:
             raise ValueError(f"{changed[0]} is not what {name}.yaml gives; run `surgfl bundles`")
         for path in changed:
-            print(f"{path}: written")
+            print(f"{path}: {'written' if path.exists() else 'removed'}")
     return 0

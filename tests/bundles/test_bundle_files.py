@@ -9,15 +9,17 @@ from monai.bundle import ConfigWorkflow
 from shared_components import bundle_config
 from shared_components.bundle_config import bundle_names, load_bundle
 from shared_components.bundle_files.make import (
-    BEGIN,
     bundle_files,
+    check_weights,
     described_bundles,
+    marks,
     outdated_files,
     read_description,
     write_bundle,
 )
 from shared_components.checkpoints import load_metadata
 from shared_components.cli import main
+from shared_components.shipped import FACTS, KEEPER, MODEL
 
 NEW = """\
 title: A toy
@@ -79,11 +81,18 @@ def test_a_new_bundle_is_one_small_file(folder, monkeypatch, site_config, tmp_pa
 
 
 def test_a_new_bundle_gets_the_files_of_the_others(bundles, folder):
+    """But for the weights, which not every bundle ships."""
     write_bundle("toy", folder)
-    made = {str(p.relative_to(folder / "toy")) for p in (folder / "toy").rglob("*") if p.is_file()}
-    assert made == {
-        str(p.relative_to(bundles / "pvt_fpn")) for p in (bundles / "pvt_fpn").rglob("*") if p.is_file()
-    }
+    made, others = (
+        {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
+        for root in (folder / "toy", bundles / "pvt_fpn")
+    )
+    assert made - {KEEPER} == others - {KEEPER, MODEL, FACTS} and KEEPER in made
+
+
+@pytest.mark.parametrize("bundle", bundle_names())
+def test_the_weights_that_are_committed_are_those_of_their_card(bundle):
+    check_weights(bundle)
 
 
 def test_a_second_time_nothing_is_written_and_what_was_edited_by_hand_is_mended(folder):
@@ -101,7 +110,7 @@ def test_what_a_person_wrote_in_the_card_is_kept(folder):
     card.write_text("# My toy\n" + card.read_text().replace("bundles/toy/configs/train.yaml", "elsewhere"))
     assert write_bundle("toy", folder) == [card]
     assert card.read_text().startswith("# My toy\n") and "bundles/toy/configs/train.yaml" in card.read_text()
-    card.write_text(card.read_text().replace(BEGIN, ""))
+    card.write_text(card.read_text().replace(marks("use")[0], ""))
     with pytest.raises(ValueError, match="put them under '## Use'"):
         write_bundle("toy", folder)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shared_components.bundle_config import build_network, load_bundle
-from shared_components.checkpoints import save_weights
+from shared_components.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.data.sites import load_site, read_sample, samples
 from shared_components.evaluation import network_input
 from shared_components.metrics import frame_scores, summarise
@@ -125,6 +125,14 @@ def test_a_model_of_parts_is_scored_where_classes_are_coarser(
         scores.append(frame_scores(prediction, item.targets["label"], classes=range(1, len(merged))))
     expected = summarise(scores, tuple(merged)[1:])
     assert {key: found[key] for key in expected} == expected
+
+
+def test_half_precision_is_scored_as_its_numbers_in_full(evaluate, of_parts, tmp_path):
+    halves = {name: value.half() for name, value in load_weights(of_parts).items()}
+    save_weights(tmp_path / "half.safetensors", halves, load_metadata(of_parts))
+    save_weights(tmp_path / "full.safetensors", {n: v.float() for n, v in halves.items()})
+    half, full = (evaluate(tmp_path / f"{name}.safetensors") for name in ("half", "full"))
+    assert half["dice"] == full["dice"] and half["assd"] == full["assd"]
 
 
 def test_a_model_of_the_sites_own_classes_merges_none(evaluate, of_parts):

@@ -66,9 +66,44 @@ def test_the_number_of_classes_follows_the_checkpoint(run, video, tmp_path):
     export_pt(tmp_path / "three.safetensors", tmp_path / "models" / "model.pt")
     run(
         "pvt_fpn", "inference",
-        input=str(video), bundle_root=str(tmp_path), output_dir=str(tmp_path / "out"), **SIZE,
+        input=str(video), checkpoint=str(tmp_path / "models" / "model.pt"), output_dir=str(tmp_path / "out"), **SIZE,
     )  # fmt: skip
     assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
+
+
+def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_path):
+    """In half precision, as they are shipped, at the size that their header says, to the same masks as in float32."""
+    torch.manual_seed(1)
+    network = build_network(load_bundle("pvt_fpn").network)
+    halves = {name: value.half() for name, value in network.state_dict().items()}
+    notes = {"bundle": "pvt_fpn", "task": "segmentation", "outputs": "background,shaft,wrist,clasper"}
+    notes |= {"height": "64", "width": "96"}
+    save_weights(tmp_path / "models" / "model.safetensors", halves, notes)
+    save_weights(tmp_path / "full.safetensors", {n: v.float() for n, v in halves.items()}, notes)
+    given = {"input": str(video), "height": 512, "width": 640}
+    for bundle in ("pfedsis", "pvt_fpn"):
+        run(bundle, "inference", bundle_root=str(tmp_path), output_dir=str(tmp_path / bundle), **given)
+    full = str(tmp_path / "full.safetensors")
+    run("pvt_fpn", "inference", checkpoint=full, output_dir=str(tmp_path / "full"), **given)
+    masks = [sorted((tmp_path / out / "masks").iterdir()) for out in ("pfedsis", "pvt_fpn", "full")]
+    assert len(masks[0]) == 5
+    for one, two, three in zip(*masks, strict=True):
+        assert one.read_bytes() == two.read_bytes() == three.read_bytes()
+
+
+def test_a_bundle_without_weights_asks_for_a_checkpoint(run, refusal, video, tmp_path):
+    sentence = refusal(run, "pfedsis", "inference", input=str(video), bundle_root=str(tmp_path), **SIZE)
+    assert sentence.startswith(
+        f"checkpoint {tmp_path}/models/model.safetensors does not exist; give the path"
+    )
+
+
+def test_weights_in_half_precision_are_exported_in_full(tmp_path):
+    save_weights(tmp_path / "half.safetensors", {"a": torch.tensor([0.5, 2.0]).half(), "n": torch.tensor(3)})
+    export_pt(tmp_path / "half.safetensors", tmp_path / "model.pt")
+    state = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert state["a"].dtype == torch.float32 and state["a"].tolist() == [0.5, 2.0]
+    assert state["n"].dtype == torch.int64
 
 
 @pytest.mark.parametrize(

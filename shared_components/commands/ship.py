@@ -1,0 +1,106 @@
+"""`surgfl ship`: score a pre-training's weights where they have not trained, and put them into bundles."""
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared_components import bundle_config, machine
+from shared_components.bundle_files.make import write_bundle
+from shared_components.checkpoints import CheckpointError, save_weights
+from shared_components.data.synthetic.looks import LOOKS
+from shared_components.reporting.tables import Table, as_text
+from shared_components.shipped import FACTS, MODEL, score_head, score_rows, sha256_of
+from shared_components.shipping.scores import Films, Tested, looks_to_test, real_sites, rendered_sites, score
+from shared_components.shipping.together import write_together
+from shared_components.shipping.weights import (
+    HEAVIEST,
+    card_of,
+    card_text,
+    halved,
+    network_with,
+    read_pretrained,
+)
+
+HELP = "put the weights of `surgfl pretrain` into bundles, scored and described"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add = parser.add_argument
+    add("pretrained", type=Path, metavar="RUN", help="folder of the pre-training")
+    add("--bundle", action="append", required=True, metavar="NAME", help="which gets them; may be repeated")
+    add(
+        "--real",
+        action="append",
+        default=[],
+        metavar="NAME=site.yaml",
+        help="a site of real frames to score on, and its name in the card; may be repeated",
+    )
+    add("--looks", default=",".join(LOOKS), metavar="A,B,...", help="looks to score on; default: all named")
+    add("--unseen", type=int, default=8, metavar="N", help="looks that no pre-training draws (default 8)")
+    add("--videos", type=int, default=2, help="rendered of every look (default 2)")
+    add("--frames", type=int, default=6, help="of every rendered video (default 6)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Score and ship; all bundles get the same file, or none of them changes.
+
+    Raises:
+        ValueError: the weights or a site cannot be used; nothing was written.
+    """
+    trained = read_pretrained(args.pretrained)
+    real = real_sites(dict(map(_named, args.real)))
+    with tempfile.TemporaryDirectory() as folder:
+        half = Path(folder) / "model.safetensors"
+        save_weights(half, halved(trained.weights), trained.notes)
+        _refuse_heavy(half)
+        network, *_ = [network_with(half, name, trained.task().channels) for name in args.bundle]
+        network.to(machine.device())
+        scores: list[dict[str, Any]] = []
+        for tested in _tested(args, trained.notes["task"], Path(folder) / "sites", real):
+            scores += score(network, trained, tested)
+            print(f"scored: {tested.name}", flush=True)
+        facts = card_of(trained, sha256=sha256_of(half), scores=scores)
+        _write(args.bundle, half.read_bytes(), facts)
+    print("", as_text(_table(facts)), sep="\n")
+    return 0
+
+
+def _tested(args: argparse.Namespace, kind: str, folder: Path, real: Sequence[Tested]) -> Iterator[Tested]:
+    looks = looks_to_test(args.unseen, [look for look in args.looks.split(",") if look])
+    yield from rendered_sites(looks, folder, kind=kind, films=Films(args.videos, args.frames))
+    yield from real
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise ValueError(
+            f"--real is {text!r}; give a name and a site, such as 'EndoVis 2015=/data/site.yaml'"
+        )
+    return name, Path(path).expanduser()
+
+
+def _refuse_heavy(path: Path) -> None:
+    if (size := path.stat().st_size) > HEAVIEST:
+        raise CheckpointError(
+            f"the weights take {size / 1e6:.1f} MB in half precision, and a bundle ships at most {HEAVIEST / 1e6:.0f}; "
+            "use a smaller network"
+        )
+
+
+def _write(bundles: Sequence[str], weights: bytes, facts: Mapping[str, Any]) -> None:
+    """Write weights and cards of all bundles together, then what their descriptions make of the cards."""
+    root = bundle_config.bundles_folder()
+    files = {root / name / MODEL: weights for name in bundles}
+    write_together(files | {root / name / FACTS: card_text(facts).encode() for name in bundles})
+    for name in dict.fromkeys(bundles):
+        for path in [root / name / MODEL, root / name / FACTS, *write_bundle(name, root)]:
+            print(f"{path}: {'written' if path.exists() else 'removed'}")
+
+
+def _table(facts: Mapping[str, Any]) -> Table:
+    title = f"Without any training there, in half precision, SHA-256 {facts['sha256'][:8]}"
+    return Table(title, score_head(facts), tuple(score_rows(facts)), labels=2)

@@ -1,0 +1,128 @@
+"""The weights of a pre-training in half precision, and the card that says what they are."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.bundle_config import build_network, load_bundle
+from shared_components.checkpoints import CheckpointError, load_into, load_metadata, load_weights
+from shared_components.task import Task, make_task
+
+LARGEST = float(torch.finfo(torch.float16).max)  # 65504
+HEAVIEST = 14_000_000  # bytes of a file that a repository of code still carries
+HEADER = ("bundle", "task", "outputs", "height", "width", "numbers")
+TOLD = ("command", "commit", "seed", "hardware", "threads", "seconds", "steps", "frames", "sizes")
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """What a pre-training left.
+
+    Attributes:
+        weights: by name, float32.
+        notes: the header of its model.
+        facts: its pretraining.json.
+    """
+
+    weights: Mapping[str, Tensor]
+    notes: Mapping[str, str]
+    facts: Mapping[str, Any]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of what it has learnt, such as its classes."""
+        return tuple(name for name in self.notes["outputs"].split(",") if name)
+
+    def task(self, classes: Sequence[str] = ()) -> Task:
+        """Return what it has learnt, or the same of other classes."""
+        numbers = json.loads(self.notes["numbers"])
+        return make_task(self.notes["task"], numbers, classes=classes or self.outputs)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) that it was trained at last."""
+        return int(self.notes["height"]), int(self.notes["width"])
+
+
+def read_pretrained(run: Path) -> Pretrained:
+    """Read the folder of a pre-training.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, or the model's header does not say what it is.
+    """
+    model, facts = run / "model.safetensors", run / "pretraining.json"
+    weights, notes = load_weights(model), load_metadata(model)
+    try:
+        found = json.loads(facts.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{facts}: cannot be read ({error}); give a folder that `surgfl pretrain` wrote"
+        ) from error
+    for path, keys, said in ((model, HEADER, notes), (facts, TOLD, found)):
+        if missing := [key for key in keys if key not in said]:
+            raise CheckpointError(
+                f"{path} does not say its {missing[0]}; give a folder that `surgfl pretrain` wrote"
+            )
+    return Pretrained(weights, notes, found)
+
+
+def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights in float16; whole numbers stay as they are.
+
+    Raises:
+        CheckpointError: a number is not finite, or larger than float16 can hold.
+    """
+    found: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        if value.is_floating_point() and not bool((value.abs() <= LARGEST).all()):
+            raise CheckpointError(
+                f"{name} holds numbers that are not finite or above {LARGEST:.0f}, which half precision cannot hold; "
+                "train again"
+            )
+        found[name] = value.half() if value.is_floating_point() else value
+    return found
+
+
+def network_with(weights: Path, bundle: str, channels: int) -> nn.Module:
+    """Return a bundle's network with the weights of a file, in float32.
+
+    Raises:
+        ValueError: there is no such bundle, or the weights are of another network.
+    """
+    network = build_network(load_bundle(bundle).network, out_channels=channels)
+    load_into(network, weights)
+    return network.eval()
+
+
+def card_of(trained: Pretrained, *, sha256: str, scores: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what `model.json` says: all of `pretraining.json`, the header, the file's hash, and the scores.
+
+    The scores that the pre-training took itself are its `checks`. No path of this machine is told.
+    """
+    facts = {**trained.facts, "checks": trained.facts.get("scores", {})}
+    if isinstance(facts.get("command"), str):
+        facts["command"] = without_folders(facts["command"])
+    told = {"header": dict(trained.notes), "precision": "float16", "sha256": sha256, "scores": scores}
+    return facts | told | {"metric": trained.task().metrics[0].to_json()}
+
+
+def card_text(facts: Mapping[str, Any]) -> str:
+    """Return a card as it stands in `model.json`."""
+    return json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+
+
+def without_folders(command: str) -> str:
+    """Return a command with nothing but the last name of every absolute path."""
+    words = []
+    for word in shlex.split(command):
+        option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        words.append(option + equals + (Path(value).name if value.startswith(("/", "~")) else value))
+    return shlex.join(words)
