@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", metavar="HxW", help="of the network's input, multiples of 32")
     parser.add_argument(
         "--start",
-        default="random",
+        default="rendered",
         metavar="random|rendered|PATH",
         help="what networks begin from: the seed, the weights that bundles ship, or a file; default: %(default)s",
     )
