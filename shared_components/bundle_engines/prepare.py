@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from shared_components import trained
 from shared_components import training as local
-from shared_components.bundle_config import (
-    Training,
-    build_network,
-    bundle_names,
-    load_bundle,
-    training_from,
-)
+from shared_components.bundle_config import Training, training_from
 from shared_components.bundle_engines.options import ConfigError
 from shared_components.card import Card
-from shared_components.checkpoints import (
-    CheckpointError,
-    load_into,
-    load_metadata,
-    load_weights,
-)
+from shared_components.checkpoints import CheckpointError
 from shared_components.coarser import read_as
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
@@ -37,9 +26,10 @@ from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
 from shared_components.method import Method, load_method
-from shared_components.parts import freeze, parts_of
+from shared_components.parts import freeze
 from shared_components.start import begin, chosen_start, said, start_weights, unused
-from shared_components.task import Task, choose_task, make_task
+from shared_components.task import Task, choose_task
+from shared_components.trained import Remade, header_of, network_of, task_learnt, with_learnt_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -102,16 +92,7 @@ def settings_at(training: Mapping[str, Any], checkpoint: str | Path | None) -> T
 
 def input_size(checkpoint: str | Path | None, height: int, width: int) -> tuple[int, int]:
     """Return the (height, width) a checkpoint was trained at; the given ones where it does not say."""
-    notes = _notes(None if checkpoint is None else str(checkpoint))
-    return int(notes.get("height", height)), int(notes.get("width", width))
-
-
-class Remade(Protocol):
-    """A network that can be built anew with another last layer."""
-
-    def with_classes(self, out_channels: int) -> nn.Module:
-        """Return a fresh network that differs in the channels of its last layer alone."""
-        ...
+    return trained.input_size(header_of(_path(checkpoint)), height, width)
 
 
 def task_of(
@@ -129,8 +110,8 @@ def task_of(
     Raises:
         ConfigError: the bundle does not learn the site's task, or a number is wrong.
     """
-    notes = _notes(checkpoint)
-    numbers = {kind: _with_numbers(values, notes, kind) for kind, values in tasks.items()}
+    notes = header_of(_path(checkpoint))
+    numbers = {kind: with_learnt_numbers(values, notes, kind) for kind, values in tasks.items()}
     if empty_policy is not None and "segmentation" in numbers:
         numbers["segmentation"]["empty_policy"] = empty_policy
     try:
@@ -140,33 +121,12 @@ def task_of(
 
 
 def task_from_checkpoint(tasks: Mapping[str, Any], checkpoint: str | None, network: nn.Module) -> Task:
-    """Build what a checkpoint's header says it has learnt; without a word of it, segmentation.
-
-    Args:
-        tasks: the section `tasks`.
-        checkpoint: its path.
-        network: with the checkpoint's weights; counts the classes that the header does not name.
+    """Build what a checkpoint's header says it has learnt, see `trained.task_learnt`.
 
     Raises:
-        ConfigError: there is no such kind of task, or the model takes clips.
-        CheckpointError: not given.
+        CheckpointError: not given, of no kind of task, or of clips.
     """
-    path = _given(checkpoint)
-    notes = _notes(checkpoint)
-    kind = notes.get("task", "segmentation")
-    outputs = notes.get("outputs") or notes.get("classes", "")  # headers of older versions have these alone
-    classes = [name for name in outputs.split(",") if name]
-    if not classes:
-        classes = [str(number) for number in range(_channels(network, network.state_dict()) or 0)]
-    try:
-        task = make_task(kind, _with_numbers(tasks.get(kind), notes, kind), classes=classes)
-    except ValueError as error:
-        raise ConfigError(f"checkpoint {path}: {error}") from None
-    if task.asks.frames > 1:
-        raise ConfigError(
-            f"checkpoint {path} takes clips of {task.asks.frames} frames; this config shows it single ones"
-        )
-    return task
+    return task_learnt(tasks, _given(checkpoint), network)
 
 
 def readable_dataset(site: Site, split: str, task: Task, settings: Training) -> SampleDataset:
@@ -236,9 +196,10 @@ def trained_network_for(definition: Remade, task: Task, checkpoint: str | None, 
         CheckpointError: not given, missing, damaged, of another network, task or class map.
     """
     path = _given(checkpoint)
-    learnt = _learnt_outputs(path, _notes(checkpoint), task.card)
+    learnt = _learnt_outputs(path, header_of(path), task.card)
     merged = learnt != task.card.outputs
-    network = _trained(definition, path, bundle, len(learnt) if merged else task.channels)
+    channels = len(learnt) if merged else task.channels
+    network = network_of(definition, path, bundle=bundle, channels=channels)
     return read_as(network, learnt, task.card.outputs)
 
 
@@ -247,50 +208,7 @@ def network_from_checkpoint(definition: Remade, checkpoint: str | None, *, bundl
 
     Args and errors as in `trained_network_for`.
     """
-    return _trained(definition, _given(checkpoint), bundle, None)
-
-
-def _channels(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
-    """Return how many channels the last layer has in a state of the network; None where it is not there."""
-    found = (state.get(f"{head}.weight") for head in parts_of(network).get("head", ()))
-    return next((len(weight) for weight in found if weight is not None), None)
-
-
-def _trained(definition: Remade, path: Path, bundle: str, channels: int | None) -> nn.Module:
-    named = _notes(str(path)).get("bundle", bundle)
-    if named != bundle and named in bundle_names():
-        logger.info("checkpoint %s is of bundle %s: that bundle's network is built", path, named)
-        definition = cast(Remade, build_network(load_bundle(named).network))
-    network = cast(nn.Module, definition)
-    channels = channels or _channels(network, load_weights(path))
-    if channels is not None:
-        network = definition.with_classes(channels)
-    try:
-        load_into(network, path)
-    except CheckpointError as error:
-        if named in bundle_names():
-            raise
-        raise CheckpointError(
-            f"{error}; it is of bundle {named!r}, which is not among those here ({', '.join(bundle_names())})"
-        ) from None
-    return network
-
-
-def _notes(checkpoint: str | None) -> dict[str, str]:
-    """Return a checkpoint's header; nothing where there is no such file."""
-    path = Path(checkpoint or "")
-    return load_metadata(path) if path.is_file() else {}
-
-
-def _with_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str], kind: str) -> dict[str, Any]:
-    """Return a task's numbers, replaced by those that a checkpoint's header knows."""
-    numbers = dict(own or {})
-    if kind == notes.get("task"):
-        learnt = json.loads(notes.get("numbers", "{}"))
-        if changed := {name: value for name, value in learnt.items() if numbers.get(name) != value}:
-            logger.info("tasks: %s: the checkpoint has learnt with %s, which counts", kind, changed)
-        numbers |= learnt
-    return numbers
+    return network_of(definition, _given(checkpoint), bundle=bundle)
 
 
 def _learnt_outputs(path: Path, notes: Mapping[str, str], card: Card) -> tuple[str, ...]:
@@ -309,6 +227,10 @@ def _learnt_outputs(path: Path, notes: Mapping[str, str], card: Card) -> tuple[s
             "with the site's task, or correct site.yaml"
         )
     return learnt
+
+
+def _path(checkpoint: str | Path | None) -> Path | None:
+    return None if checkpoint is None else Path(checkpoint)
 
 
 def _given(checkpoint: str | None) -> Path:

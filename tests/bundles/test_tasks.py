@@ -260,7 +260,7 @@ def test_a_model_of_clips_is_not_shown_single_frames(toy, refusal, sites, video,
     toy("train", **site)
     path = str(tmp_path / "model.safetensors")
     sentence = refusal(toy, "inference", input=str(video), checkpoint=path, output_dir=str(tmp_path / "out"))
-    assert sentence == f"checkpoint {path} takes clips of 4 frames; this config shows it single ones"
+    assert sentence == f"checkpoint {path} takes clips of 4 frames; here it would be shown single ones"
 
 
 def test_a_model_pt_of_another_networks_head_is_used_with_as_many_classes(toy, video, tmp_path):

@@ -1,0 +1,148 @@
+"""A model as its checkpoint's header describes it: the network, the task it has learnt, the size of its input.
+
+Bundles and commands read it here; nothing of MONAI, whose import takes five seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from torch import Tensor, nn
+
+from shared_components.bundle_config import build_network, bundle_names, load_bundle
+from shared_components.checkpoints import CheckpointError, load_into, load_metadata, load_weights
+from shared_components.parts import parts_of
+from shared_components.task import Task, make_task
+
+logger = logging.getLogger(__name__)
+
+
+class Remade(Protocol):
+    """A network that can be built anew with another last layer."""
+
+    def with_classes(self, out_channels: int) -> nn.Module:
+        """Return a fresh network that differs in the channels of its last layer alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network with its weights, what it has learnt, and the (height, width) of its input."""
+
+    network: nn.Module
+    task: Task
+    size: tuple[int, int]
+
+
+def load_trained(path: Path, *, bundle: str) -> Trained:
+    """Build what a checkpoint's header describes.
+
+    Args:
+        path: The checkpoint.
+        bundle: Whose network, numbers and size stand where the header says none.
+
+    Raises:
+        CheckpointError: It is missing, damaged, of another network, of no kind of task, or of clips.
+        ValueError: There is no such bundle.
+    """
+    notes = header_of(path)
+    known = load_bundle(_own_bundle(notes, bundle))
+    network = network_of(cast(Remade, build_network(known.network)), path, bundle=bundle)
+    task = task_learnt(known.tasks, path, network)
+    return Trained(network, task, input_size(notes, known.training.height, known.training.width))
+
+
+def header_of(path: Path | None) -> dict[str, str]:
+    """Return a checkpoint's header; nothing where there is no such file."""
+    return load_metadata(path) if path is not None and path.is_file() else {}
+
+
+def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, int]:
+    """Return the (height, width) that a model was trained at; the given ones where its header does not say."""
+    return int(notes.get("height", height)), int(notes.get("width", width))
+
+
+def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | None = None) -> nn.Module:
+    """Return the network that a checkpoint is of, with its weights.
+
+    Args:
+        definition: The network of `bundle`, taken unless the header names another bundle.
+        path: The checkpoint.
+        bundle: Whose definition this is.
+        channels: Of the last layer; None: as many as the checkpoint has.
+
+    Raises:
+        CheckpointError: It is missing, damaged, or of another network or number of channels.
+    """
+    named = header_of(path).get("bundle", bundle)
+    if named != bundle and named in bundle_names():
+        logger.info("checkpoint %s is of bundle %s: that bundle's network is built", path, named)
+        definition = cast(Remade, build_network(load_bundle(named).network))
+    network = cast(nn.Module, definition)
+    channels = channels or channels_of(network, load_weights(path))
+    if channels is not None:
+        network = definition.with_classes(channels)
+    try:
+        load_into(network, path)
+    except CheckpointError as error:
+        if named in bundle_names():
+            raise
+        raise CheckpointError(
+            f"{error}; it is of bundle {named!r}, which is not among those here ({', '.join(bundle_names())})"
+        ) from None
+    return network
+
+
+def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Task:
+    """Build what a checkpoint's header says it has learnt; without a word of it, segmentation.
+
+    Args:
+        tasks: Numbers by kind of task, for what the header leaves out.
+        path: The checkpoint.
+        network: With the checkpoint's weights; counts the classes that the header does not name.
+
+    Raises:
+        CheckpointError: There is no such kind of task, or the model takes clips.
+    """
+    notes = header_of(path)
+    kind = notes.get("task", "segmentation")
+    outputs = notes.get("outputs") or notes.get("classes", "")  # headers of older versions have these alone
+    classes = [name for name in outputs.split(",") if name]
+    if not classes:
+        classes = [str(number) for number in range(channels_of(network, network.state_dict()) or 0)]
+    try:
+        task = make_task(kind, with_learnt_numbers(tasks.get(kind), notes, kind), classes=classes)
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {path}: {error}") from None
+    if task.asks.frames > 1:
+        raise CheckpointError(
+            f"checkpoint {path} takes clips of {task.asks.frames} frames; here it would be shown single ones"
+        )
+    return task
+
+
+def with_learnt_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str], kind: str) -> dict[str, Any]:
+    """Return a task's numbers, replaced by those that a checkpoint's header knows."""
+    numbers = dict(own or {})
+    if kind == notes.get("task"):
+        learnt = json.loads(notes.get("numbers", "{}"))
+        if changed := {name: value for name, value in learnt.items() if numbers.get(name) != value}:
+            logger.info("tasks: %s: the checkpoint has learnt with %s, which counts", kind, changed)
+        numbers |= learnt
+    return numbers
+
+
+def channels_of(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
+    """Return how many channels the last layer has in a state of the network; None where it is not there."""
+    found = (state.get(f"{head}.weight") for head in parts_of(network).get("head", ()))
+    return next((len(weight) for weight in found if weight is not None), None)
+
+
+def _own_bundle(notes: Mapping[str, str], otherwise: str) -> str:
+    named = notes.get("bundle", otherwise)
+    return named if named in bundle_names() else otherwise
