@@ -82,6 +82,10 @@ class Task(Protocol):
         """Return a prediction as PNGs by the folder that each is of: what it is, and ``overlays`` to look at."""
         ...
 
+    def visible(self, answer: Answer) -> dict[str, float]:
+        """Return how much of the picture each named thing takes, in percent; nothing where a task names none."""
+        ...
+
     def picture(self, answer: Answer, item: Item) -> Array:
         """Draw frame, truth and prediction beside each other: uint8 RGB (H, W, 3)."""
         ...

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from shared_components.bundle_config import load_bundle
@@ -24,6 +25,18 @@ def test_every_kind_says_what_it_is(kind):
     assert task.metrics and len({metric.name for metric in task.metrics}) == len(task.metrics)
     assert {metric.name for metric in task.metrics} <= set(task.definitions)
     assert task.channels >= 1 and Card.from_json(task.card.to_json()) == task.card
+
+
+def test_segmentation_names_what_is_visible_and_how_much_of_the_picture_it_takes():
+    mask = np.zeros((10, 20), np.uint8)
+    mask[0, :3] = 2
+    found = make_task("segmentation", classes=("background", "shaft", "wrist")).visible(mask)
+    assert found == {"shaft": 0.0, "wrist": 1.5}
+
+
+@pytest.mark.parametrize("kind", sorted(set(task_kinds()) - {"segmentation"}))
+def test_a_task_without_names_says_nothing_of_what_is_visible(kind):
+    assert make_task(kind, classes=PARTS).visible(np.zeros((4, 4))) == {}
 
 
 def test_a_site_has_the_bundles_first_task_unless_it_names_one():

@@ -155,6 +155,10 @@ class Depth:
 
         return {"depth": depth_values(answer), "overlays": depth_overlay(image, answer)}
 
+    def visible(self, answer: Array) -> dict[str, float]:
+        """Name nothing."""
+        return {}
+
     def picture(self, answer: Array, item: Item) -> Array:
         """Draw frame, truth and prediction as colour, with a scale bar."""
         from shared_components.reporting.overlays import depth_picture

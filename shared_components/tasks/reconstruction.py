@@ -151,6 +151,10 @@ class Reconstruction:
         drawn = self.picture(answer, Item(image[None], {}, ""))
         return {"restored": restored, "overlays": drawn}
 
+    def visible(self, answer: Restored) -> dict[str, float]:
+        """Name nothing."""
+        return {}
+
     def picture(self, answer: Restored, item: Item) -> Array:
         """Draw frame, masked and restored; visible pixels are the frame's own."""
         from shared_components.reporting.overlays import reconstruction_picture

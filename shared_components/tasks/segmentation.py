@@ -153,6 +153,15 @@ class Segmentation:
 
         return {"masks": answer, "overlays": overlay(image, answer)}
 
+    def visible(self, answer: Array) -> dict[str, float]:
+        """Return each class's share of the pixels, without the background's."""
+        counts = np.bincount(answer.ravel(), minlength=len(self.classes))
+        return {
+            name: 100 * int(counts[number]) / answer.size
+            for number, name in enumerate(self.classes)
+            if number
+        }
+
     def picture(self, answer: Array, item: Item) -> Array:
         """Draw frame, truth and prediction."""
         from shared_components.data.transforms import resize_image
