@@ -159,9 +159,10 @@ def _size_of(item: Item) -> tuple[int, int]:
 
 
 def write_picture(path: Path, picture: np.ndarray) -> None:
-    """Write uint8 RGB as PNG."""
+    """Write uint8 RGB (H, W, 3), or one channel (H, W) of uint8 or uint16, as PNG."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not cv2.imwrite(str(path), np.ascontiguousarray(picture[..., ::-1])):
+    bgr = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR) if picture.ndim == 3 else picture
+    if not cv2.imwrite(str(path), bgr):
         raise OSError(f"{path}: could not be written; check the disk's space and the folder's rights")
 
 

@@ -18,6 +18,7 @@ from shared_components.card import DASH, Metric
 from shared_components.checkpoints import CheckpointError
 
 MODEL, FACTS = "models/model.safetensors", "models/model.json"
+EXPORTED = "models/model.pt"  # what MONAI's model zoo and exporters expect
 KEEPER = "models/.gitkeep"  # holds the folder where there are no weights
 
 
@@ -48,10 +49,13 @@ def shipped_facts(bundle: str, folder: Path | None = None) -> dict[str, Any] | N
     return facts
 
 
-def shipped_weights(bundle: str, folder: Path | None = None) -> Path:
+def shipped_weights(bundle: str, folder: Path | None = None, *, instead: str = "use start: random") -> Path:
     """Return the file of the weights that a bundle ships, which is the one that its `model.json` is about.
 
-    Args as in `shipped_facts`.
+    Args:
+        bundle: as in `shipped_facts`.
+        folder: likewise.
+        instead: what a person may do where there are none.
 
     Raises:
         CheckpointError: the bundle ships none, or the file is not the card's.
@@ -61,7 +65,7 @@ def shipped_weights(bundle: str, folder: Path | None = None) -> Path:
     if facts is None or not path.is_file():
         raise CheckpointError(
             f"bundle {bundle!r} ships no weights ({path if facts else path.parent / 'model.json'} does not exist); "
-            "use start: random, or make some with `surgfl pretrain` and `surgfl ship`"
+            f"{instead}, or make some with `surgfl pretrain` and `surgfl ship`"
         )
     if (found := sha256_of(path)) != facts["sha256"]:
         raise CheckpointError(

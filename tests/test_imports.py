@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "shipped": {"bundle_config", "card", "checkpoints"},
     "start": {"card", "checkpoints", "data", "parts", "shipped"},
     "checkpoints": {"atomic"},
+    "inference": {"atomic", "arguments", "bundle_config", "data", "evaluation", "task"},
     "trained": {"bundle_config", "checkpoints", "parts", "task"},
     "rules": {"arguments", "parts", "partition"},
     "sharpness": {"method"},

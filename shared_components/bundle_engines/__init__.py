@@ -15,6 +15,7 @@ from shared_components.bundle_engines.prepare import (
     network_for,
     network_from_checkpoint,
     open_site,
+    own_checkpoint,
     readable_dataset,
     settings_at,
     settings_of,
@@ -32,7 +33,7 @@ from shared_components.bundle_engines.scoring import (
     key_metric,
 )
 from shared_components.bundle_engines.train import LossMeans, Rounds, TrainingStep, WeightSaver, notes_of
-from shared_components.inference import FrameStream
+from shared_components.inference.frames import FrameStream
 from shared_components.machine import device
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "notes_of",
     "on_first_rank",
     "open_site",
+    "own_checkpoint",
     "readable_dataset",
     "refuse_unknown_keys",
     "settings_at",

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-import torch
-from ignite.engine import Events
+from ignite.engine import Engine, Events
 from monai.engines import SupervisedEvaluator, Workflow
 
-from shared_components.inference import FrameStream, PredictionFolder
-from shared_components.task import Answer, Task
+from shared_components import __version__
+from shared_components.inference.frames import FrameStream
+from shared_components.inference.predict import Predictor
+from shared_components.inference.progress import Progress
+from shared_components.inference.results import PredictionFolder
+from shared_components.task import Task
+
+logger = logging.getLogger(__name__)
 
 
 class PredictionStep:
@@ -17,40 +23,67 @@ class PredictionStep:
 
     Args:
         task: what the network has learnt.
+        precision: `bf16` runs the network under bfloat16 autocast.
     """
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, task: Task, *, precision: str = "float32") -> None:
+        self._task, self._precision = task, precision
 
     def __call__(self, engine: SupervisedEvaluator, batch: dict[str, Any]) -> dict[str, Any]:
         """Return {"pred": the network's outputs in the task's terms, "answer": the prediction}."""
-        engine.network.eval()
-        image = batch["image"].to(engine.state.device)
-        drawn = self._task.draw({"image": image}, torch.Generator().manual_seed(0))
-        with torch.no_grad():
-            outputs = self._task.predict(engine.network, drawn)
-        answers: list[Answer] = self._task.answers(outputs, drawn, [batch["shot"].image.shape[:2]])
-        return {"pred": outputs, "answer": answers[0]}
+        predictor = Predictor(engine.network, self._task, precision=self._precision)
+        outputs, answer = predictor(batch["image"], batch["shot"].image.shape[:2])
+        return {"pred": outputs, "answer": answer}
 
 
 class PredictionWriter:
-    """A handler that writes prediction and overlay of every frame of a `FrameStream`, and a video for a video.
+    """A handler that writes what is predicted of every frame of a `FrameStream`, see `PredictionFolder`.
 
     Args:
         stream: the evaluator's data.
         task: what the network has learnt.
-        output_dir: folder of the files, see `PredictionFolder`.
+        output_dir: folder of the files.
+        masks: `png` or `none`.
+        pictures: whether overlays are written as PNG; null: of images, not of a video.
+        checkpoint: the model's, for the record.
     """
 
-    def __init__(self, stream: FrameStream, task: Task, output_dir: str) -> None:
-        self._task = task
-        self._folder = PredictionFolder(output_dir, rate=stream.rate)
+    def __init__(
+        self,
+        stream: FrameStream,
+        task: Task,
+        output_dir: str,
+        *,
+        masks: str = "png",
+        pictures: bool | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        facts = {"surgfl": __version__, "model": checkpoint, "height": stream.height, "width": stream.width}
+        self._folder = PredictionFolder(output_dir, stream, task, masks=masks, pictures=pictures, facts=facts)
+        self._total, self._output_dir = stream.total, output_dir
+        self._progress: Progress | None = None
 
     def attach(self, engine: Workflow) -> None:
         """Follow an evaluator."""
+        engine.add_event_handler(Events.STARTED, self._start)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._write)
-        engine.add_event_handler(Events.COMPLETED, lambda: self._folder.close())
+        engine.add_event_handler(Events.COMPLETED, self._finish)
+        engine.add_event_handler(Events.EXCEPTION_RAISED, self._abandon)
+
+    def _start(self) -> None:
+        self._progress = Progress(self._total, logger.info)
 
     def _write(self, engine: Workflow) -> None:
-        shot = engine.state.batch["shot"]
-        self._folder.add(shot.name, self._task.files(engine.state.output["answer"], shot.image))
+        self._folder.add(engine.state.batch["shot"], engine.state.output["answer"])
+        if self._progress is not None:
+            self._progress.step()
+
+    def _finish(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
+        self._folder.close()
+        logger.info("%s: wrote the predictions of %d frames", self._output_dir, self._folder.count)
+
+    def _abandon(self, engine: Engine, error: Exception) -> None:
+        self._folder.abandon()
+        raise error  # ignite takes an error for handled where somebody listens

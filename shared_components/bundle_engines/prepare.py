@@ -27,6 +27,7 @@ from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
 from shared_components.method import Method, load_method
 from shared_components.parts import freeze
+from shared_components.shipped import EXPORTED, MODEL, shipped_weights
 from shared_components.start import begin, chosen_start, said, start_weights, unused
 from shared_components.task import Task, choose_task
 from shared_components.trained import Remade, header_of, network_of, task_learnt, with_learnt_numbers
@@ -93,6 +94,18 @@ def settings_at(training: Mapping[str, Any], checkpoint: str | Path | None) -> T
 def input_size(checkpoint: str | Path | None, height: int, width: int) -> tuple[int, int]:
     """Return the (height, width) a checkpoint was trained at; the given ones where it does not say."""
     return trained.input_size(header_of(_path(checkpoint)), height, width)
+
+
+def own_checkpoint(bundle_root: str) -> str:
+    """Return the checkpoint that a bundle's folder ships, ours before the zoo's `model.pt`.
+
+    Raises:
+        CheckpointError: it ships none, or one that is not its card's.
+    """
+    root = Path(bundle_root).resolve()
+    if (root / EXPORTED).is_file() and not (root / MODEL).exists():
+        return str(root / EXPORTED)
+    return str(shipped_weights(root.name, root.parent, instead="name a checkpoint with --checkpoint"))
 
 
 def task_of(

@@ -52,7 +52,8 @@ def test_inference_from_the_command_line(video, tmp_path):
         "--height", "64", "--width", "96",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "out" / "overlays").iterdir())) == 5
+    assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
+    assert (tmp_path / "out" / "overlay.mp4").exists()
 
 
 @pytest.mark.slow

@@ -1,5 +1,9 @@
-"""The inference config: masks and overlays of a folder and of a video, at the frames' own size."""
+"""The inference config: masks, overlays and tables of a folder and of a video, at the frames' own size."""
 
+import csv
+import json
+
+import av
 import cv2
 import numpy as np
 import pytest
@@ -7,6 +11,7 @@ import torch
 
 from shared_components.bundle_config import build_network, load_bundle
 from shared_components.checkpoints import export_pt, save_weights
+from shared_components.shipped import sha256_of
 
 SIZE = {"height": 64, "width": 96}
 
@@ -40,7 +45,33 @@ def test_a_folder_becomes_masks_and_overlays(run, checkpoint, tmp_path):
     mask = cv2.imread(str(tmp_path / "out" / "masks" / "frame2.png"), cv2.IMREAD_UNCHANGED)
     assert mask.shape == (70, 100) and mask.max() <= 3
     assert not (tmp_path / "out" / "overlay.mp4").exists()
+    with (tmp_path / "out" / "visible.csv").open(newline="") as file:
+        rows = {row["frame"]: float(row["1"]) for row in csv.DictReader(file)}
+    assert rows == pytest.approx({"frame2": 100 * (mask == 1).mean(), "frame10": rows["frame10"]}, abs=1e-3)
     assert workflow.check_properties() == []
+
+
+def test_the_options_of_the_command_are_those_of_the_config(run, checkpoint, tmp_path):
+    for name in ("day-1/1.png", "day-1/2.png", "day-1/3.png"):
+        (tmp_path / "frames" / name).parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(tmp_path / "frames" / name), np.full((70, 100, 3), 90, np.uint8))
+    run(
+        "pfedsis",
+        "inference",
+        input=str(tmp_path / "frames"),
+        checkpoint=str(checkpoint),
+        output_dir=str(tmp_path / "out"),
+        every=2,
+        video_rate=5,
+        masks="none",
+        pictures=False,
+        precision="bf16",
+        **SIZE,
+    )
+    out = tmp_path / "out"
+    assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
+        "intervals.csv", "overlays/day-1.mp4", "prediction.json", "visible.csv",
+    ]  # fmt: skip
 
 
 def test_a_video_becomes_masks_and_an_overlay_video(run, checkpoint, video, tmp_path):
@@ -56,19 +87,40 @@ def test_a_video_becomes_masks_and_an_overlay_video(run, checkpoint, video, tmp_
     assert [path.name for path in masks] == [f"frame_{index:06d}.png" for index in range(5)]
     capture = cv2.VideoCapture(str(tmp_path / "out" / "overlay.mp4"))
     assert capture.get(cv2.CAP_PROP_FRAME_COUNT) == 5 and capture.get(cv2.CAP_PROP_FPS) == 10
+    with av.open(str(tmp_path / "out" / "overlay.mp4")) as container:
+        assert container.streams.video[0].codec_context.name == "h264"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "masks", "overlay.mp4", "visible.csv", "intervals.csv", "prediction.json",
+    }  # fmt: skip
 
 
-def test_the_number_of_classes_follows_the_checkpoint(run, video, tmp_path):
-    save_weights(
-        tmp_path / "three.safetensors",
-        build_network(load_bundle("pvt_fpn").network, out_channels=3).state_dict(),
+def test_an_error_on_the_way_leaves_nothing(run, refusal, checkpoint, tmp_path):
+    (tmp_path / "frames").mkdir()
+    cv2.imwrite(str(tmp_path / "frames" / "1.png"), np.full((70, 100, 3), 90, np.uint8))
+    (tmp_path / "frames" / "2.png").write_bytes(b"")
+    given = {"checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **SIZE}
+    sentence = refusal(run, "pfedsis", "inference", input=str(tmp_path / "frames"), **given)
+    assert sentence.startswith(f"image {tmp_path}/frames/2.png cannot be read")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.pt"])
+def test_without_a_checkpoint_the_bundles_own_weights_are_taken(run, checkpoint, video, tmp_path, name):
+    own = tmp_path / "bundle" / "models" / name
+    own.parent.mkdir(parents=True)
+    export_pt(checkpoint, own) if name == "model.pt" else own.write_bytes(checkpoint.read_bytes())
+    (own.parent / "model.json").write_text(json.dumps({"sha256": sha256_of(own)}))
+    given = {"bundle_root": str(tmp_path / "bundle"), "output_dir": str(tmp_path / "out"), **SIZE}
+    run("pfedsis", "inference", input=str(video), **given)
+    assert (tmp_path / "out" / "overlay.mp4").exists()
+
+
+def test_a_bundle_without_weights_says_how_to_get_some(run, refusal, video, tmp_path):
+    given = {"bundle_root": str(tmp_path), "output_dir": str(tmp_path / "out"), **SIZE}
+    assert refusal(run, "pfedsis", "inference", input=str(video), **given) == (
+        f"bundle {tmp_path.name!r} ships no weights ({tmp_path}/models/model.json does not exist); name a checkpoint "
+        "with --checkpoint, or make some with `surgfl pretrain` and `surgfl ship`"
     )
-    export_pt(tmp_path / "three.safetensors", tmp_path / "models" / "model.pt")
-    run(
-        "pvt_fpn", "inference",
-        input=str(video), checkpoint=str(tmp_path / "models" / "model.pt"), output_dir=str(tmp_path / "out"), **SIZE,
-    )  # fmt: skip
-    assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
 
 
 def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_path):
@@ -78,7 +130,9 @@ def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_pa
     halves = {name: value.half() for name, value in network.state_dict().items()}
     notes = {"bundle": "pvt_fpn", "task": "segmentation", "outputs": "background,shaft,wrist,clasper"}
     notes |= {"height": "64", "width": "96"}
-    save_weights(tmp_path / "models" / "model.safetensors", halves, notes)
+    own = tmp_path / "models" / "model.safetensors"
+    save_weights(own, halves, notes)
+    (own.parent / "model.json").write_text(json.dumps({"sha256": sha256_of(own)}))
     save_weights(tmp_path / "full.safetensors", {n: v.float() for n, v in halves.items()}, notes)
     given = {"input": str(video), "height": 512, "width": 640}
     for bundle in ("pfedsis", "pvt_fpn"):
@@ -89,13 +143,6 @@ def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_pa
     assert len(masks[0]) == 5
     for one, two, three in zip(*masks, strict=True):
         assert one.read_bytes() == two.read_bytes() == three.read_bytes()
-
-
-def test_a_bundle_without_weights_asks_for_a_checkpoint(run, refusal, video, tmp_path):
-    sentence = refusal(run, "pfedsis", "inference", input=str(video), bundle_root=str(tmp_path), **SIZE)
-    assert sentence.startswith(
-        f"checkpoint {tmp_path}/models/model.safetensors does not exist; give the path"
-    )
 
 
 def test_weights_in_half_precision_are_exported_in_full(tmp_path):
@@ -112,6 +159,8 @@ def test_weights_in_half_precision_are_exported_in_full(tmp_path):
         ({"input": None}, "input: not given; add --input"),
         ({"input": "/nowhere"}, "input /nowhere does not exist"),
         ({"checkpoint": "/nowhere/model.pt"}, "checkpoint /nowhere/model.pt does not exist"),
+        ({"every": 0}, "input: every is 0; it is a whole number, at least 1"),
+        ({"precision": "half"}, "precision is 'half'; use one of float32, bf16"),
         ({"inputs": "x"}, "unknown option --inputs; did you mean --input?"),
     ],
 )

@@ -133,7 +133,7 @@ def test_readmes_one_command_trains_sites_with_different_tasks(sandbox):
 @pytest.mark.slow
 def test_the_simulator_leaves_what_the_document_says(sandbox):
     root = follow(sandbox, "docs/run.md")
-    assert {path.name for path in (root / "results").iterdir()} >= {"metrics.json", "masks", "overlays"}
+    assert {path.name for path in (root / "results").iterdir()} >= {"metrics.json", "masks", "overlay.mp4"}
 
 
 @pytest.mark.slow

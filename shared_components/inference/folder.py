@@ -1,0 +1,113 @@
+"""A folder of results that appear together, when all of them are complete, and that never replace what is not ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shared_components.atomic import write_json
+from shared_components.inference import InferenceError
+
+RECORD = "prediction.json"
+"""Says what made the results, and which files they are."""
+_PART = ".surgfl-"  # begins the name of the folder in which the files are made; the process's id ends it
+
+
+class ResultFolder:
+    """Files that are made in a hidden folder inside, so that a result which is killed half-way leaves none.
+
+    Inside, since the folder itself may be a mounted disk. An earlier result is replaced when the new one is complete.
+
+    Args:
+        folder: Made where it does not exist.
+
+    Raises:
+        InferenceError: It is a file, or holds a record that is not ours.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder)
+        self.part = self.path / f"{_PART}{os.getpid()}"
+        self._made: list[Path] = []  # folders that were not there
+        if self.path.exists() and not self.path.is_dir():
+            raise InferenceError(f"{folder} is a file; give a folder for the results")
+        self._earlier = _earlier_files(self.path / RECORD)
+
+    def refuse_foreign(self, names: Iterable[str] | None = None) -> None:
+        """Refuse to write beside what is not hidden and not of an earlier result.
+
+        Args:
+            names: Of files and folders that would be replaced; None: whatever is there.
+
+        Raises:
+            InferenceError: There is such a file or folder.
+        """
+        if not self.path.exists():
+            return
+        there = {path.name for path in self.path.iterdir() if not path.name.startswith(".")}
+        foreign = there - {RECORD, *self._earlier}
+        if found := sorted(foreign if names is None else foreign & set(names)):
+            raise InferenceError(
+                f"folder {self.path} holds {found[0]!r}, which is not of an earlier result; give another folder, or "
+                "move it away"
+            )
+
+    def begin(self) -> None:
+        """Make the hidden folder, and remove those of processes that were killed."""
+        self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        for left in self.path.glob(f"{_PART}*"):
+            if left == self.part or not _is_alive(left.name.removeprefix(_PART)):
+                shutil.rmtree(left)
+        self.part.mkdir(parents=True)
+
+    def appear(self, facts: Mapping[str, Any]) -> None:
+        """Move what was made to its names, and record it.
+
+        The record is written first, too: should this be killed half-way, it says which files are ours.
+        """
+        made = sorted(path.name for path in self.part.iterdir())
+        record, aside = self.path / RECORD, self.part / "earlier"
+        write_json(record, {"files": sorted({*made, *self._earlier}), "complete": False})
+        for name in self._earlier:
+            if (self.path / name).exists():
+                aside.mkdir(exist_ok=True)
+                (self.path / name).rename(aside / name)
+        for name in made:
+            (self.part / name).rename(self.path / name)
+        write_json(record, {**facts, "files": made, "complete": True})
+        shutil.rmtree(self.part)
+
+    def abandon(self) -> None:
+        """Remove what was made; an earlier result stays."""
+        shutil.rmtree(self.part, ignore_errors=True)
+        for folder in self._made:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+
+def _earlier_files(record: Path) -> list[str]:
+    if not record.exists():
+        return []
+    try:
+        names = json.loads(record.read_text(encoding="utf-8"))["files"]
+    except (ValueError, KeyError, TypeError):
+        names = None
+    if not isinstance(names, list) or not all(
+        isinstance(name, str) and Path(name).name == name for name in names
+    ):
+        raise InferenceError(f"{record} is not of a result of ours; give another folder, or move it away")
+    return names
+
+
+def _is_alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except PermissionError:
+        return True
+    except (ValueError, ProcessLookupError):
+        return False
+    return True

@@ -1,0 +1,209 @@
+"""The frames of a folder with its sub-folders, of an image or of a video, in order, read when asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shared_components.arguments import between
+from shared_components.data.files import DataError, natural_order, read_rgb
+from shared_components.evaluation import network_input
+from shared_components.inference import InferenceError
+from shared_components.inference.video import Video, frames_of, look_at
+
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+VIDEOS = (".mp4", ".avi", ".mkv", ".mov", ".mpg", ".mpeg", ".ts", ".m4v", ".webm", ".wmv")
+"""Endings by which a folder of videos is known; a file of any other may be a video as well."""
+_CLOCK = 100_000  # the largest denominator of a rate
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One frame to predict.
+
+    Attributes:
+        name: Of its files, such as `frame_000012`.
+        image: uint8 RGB (H, W, 3).
+        sequence: The sub-folder that it lies in, such as `day-1/left`; nothing for a video, an image and the input
+            folder itself.
+        seconds: Since the first frame of its sequence; None where nobody knows.
+    """
+
+    name: str
+    image: np.ndarray
+    sequence: str = ""
+    seconds: Fraction | None = None
+
+    @property
+    def path(self) -> str:
+        """Its name below the input: `day-1/left/frame12`."""
+        return f"{self.sequence}/{self.name}" if self.sequence else self.name
+
+
+class FrameStream:
+    """The frames of a folder of images, an image file or a video file, in order, read when asked for.
+
+    Every sub-folder is a sequence of its own. What is hidden (`.name`) is left out.
+
+    Args:
+        source: A folder, one image, or a video that FFmpeg can decode.
+        height: Of the network's input; likewise `width`.
+        every: Take every so manieth frame of a sequence.
+        video_rate: Frames per second of a folder's images, which have none of their own.
+
+    Attributes:
+        rate: Frames per second of what is taken; None where nobody knows.
+        total: How many frames there will be; of a video what it announces, None where it does not.
+        aspect: Width of a pixel over its height.
+        is_video: Whether the source is a video.
+
+    Raises:
+        InferenceError: The source is not given or missing, there are no images, the video cannot be read, or a number
+            is wrong; and while iterating, an image cannot be read, or a video changes its size.
+    """
+
+    def __init__(
+        self,
+        source: str | Path | None,
+        *,
+        height: int,
+        width: int,
+        every: int = 1,
+        video_rate: float | str | None = None,
+    ) -> None:
+        if source is None:
+            raise InferenceError("input: not given; add --input with a folder of frames or a video file")
+        self.source = Path(source)
+        self.height, self.width = height, width
+        self.every = _whole(every)
+        rate = _rate(video_rate)
+        self._sequences = _sequences(self.source)
+        self._video: Video | None = None
+        self.aspect, self.total = Fraction(1), _count(self._sequences, self.every)
+        if not self._sequences:
+            self._video = look_at(self.source)
+            if rate is not None:
+                raise InferenceError(
+                    f"a video rate was given, and {self.source} is a video, which has its own; leave --video-rate out"
+                )
+            rate, self.aspect = self._video.rate, self._video.aspect
+            self.total = None if self._video.total is None else -(-self._video.total // self.every)
+        self.rate = None if rate is None else rate / self.every
+
+    @property
+    def is_video(self) -> bool:
+        """Whether the source is a video."""
+        return self._video is not None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield {"image": float32 (1, 3, height, width) in [0, 1], "shot": Shot}."""
+        for shot in self.shots():
+            yield {"image": network_input(shot.image[None], self.height, self.width), "shot": shot}
+
+    def shots(self) -> Iterator[Shot]:
+        """Yield the frames as they are."""
+        if self._video is not None:
+            for number, image, seconds in frames_of(self._video, every=self.every):
+                yield Shot(f"frame_{number:06d}", image, seconds=seconds)
+        for sequence, paths in self._sequences.items():
+            for number, path in enumerate(paths[:: self.every]):
+                yield Shot(
+                    path.stem, _read(path), sequence, None if self.rate is None else number / self.rate
+                )
+
+
+def _sequences(source: Path) -> dict[str, list[Path]]:
+    """Return the images by sub-folder, both in natural order; nothing for a file that is no image."""
+    if not source.exists():
+        raise InferenceError(f"input {source} does not exist; name a folder of frames or a video file")
+    if source.is_file():
+        return {"": [source]} if source.suffix.lower() in IMAGES else {}
+    folders = {folder: files for folder, files in _folders(source)}
+    found = {folder: _images(folder, files) for folder, files in folders.items()}
+    images = {folder: paths for folder, paths in found.items() if paths}
+    if not images:
+        raise InferenceError(_no_images(source, folders))
+    relative = {"" if f == source else f.relative_to(source).as_posix(): f for f in images}
+    return {name: images[relative[name]] for name in sorted(relative, key=_natural)}
+
+
+def _folders(source: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield every folder that is not hidden and its files, links to folders included, none twice."""
+    seen: set[str] = set()
+    for folder, below, files in os.walk(source, followlinks=True):
+        below[:] = [name for name in below if not name.startswith(".")]
+        if (real := os.path.realpath(folder)) in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        yield Path(folder), [name for name in files if not name.startswith(".")]
+
+
+def _images(folder: Path, files: Sequence[str]) -> list[Path]:
+    found = [folder / name for name in files if Path(name).suffix.lower() in IMAGES]
+    if len({path.stem for path in found}) < len(found):
+        raise InferenceError(
+            f"input folder {folder} has images that differ in their ending alone, whose masks would overwrite "
+            "each other; keep one of each"
+        )
+    return sorted(found, key=lambda path: natural_order(path.name))
+
+
+def _no_images(source: Path, folders: Mapping[Path, Sequence[str]]) -> str:
+    videos = [
+        folder / name for folder in folders for name in folders[folder] if Path(name).suffix.lower() in VIDEOS
+    ]
+    if videos:
+        return (
+            f"input folder {source} has videos and no images; name one of the videos, such as {min(videos)}"
+        )
+    return (
+        f"input folder {source} has no images ({', '.join(IMAGES)}), nor have its sub-folders; name the folder that "
+        "holds the frames"
+    )
+
+
+def _natural(folder: str) -> list[tuple[tuple[str, int], ...]]:
+    return [natural_order(part) for part in folder.split("/")] if folder else []
+
+
+def _count(sequences: Mapping[str, Sequence[Path]], every: int) -> int | None:
+    return sum(-(-len(paths) // every) for paths in sequences.values())
+
+
+def _whole(every: int) -> int:
+    try:
+        between("input", "every", every, 1, whole=True)
+    except ValueError as error:
+        raise InferenceError(str(error)) from None
+    return every
+
+
+def _rate(given: float | str | None) -> Fraction | None:
+    """Read `25`, `29.97` or `30000/1001`."""
+    if given is None:
+        return None
+    try:
+        rate = Fraction(str(given)).limit_denominator(_CLOCK)
+    except (ValueError, ZeroDivisionError):
+        rate = Fraction(0)
+    if not 0 < rate <= 1000:
+        raise InferenceError(
+            f"the video rate is {given!r}; give frames per second up to 1000, such as 25 or 30000/1001"
+        )
+    return rate
+
+
+def _read(path: Path) -> np.ndarray:
+    try:
+        return read_rgb(path)
+    except DataError as error:
+        raise InferenceError(
+            f"image {path} cannot be read ({error.what}); replace it or move it out of the folder"
+        ) from None

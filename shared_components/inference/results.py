@@ -1,0 +1,141 @@
+"""What a model says of frames, written: pictures, overlay videos, and tables of what is visible when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from shared_components.evaluation import write_picture
+from shared_components.inference import InferenceError
+from shared_components.inference.folder import ResultFolder
+from shared_components.inference.frames import FrameStream, Shot
+from shared_components.inference.h264 import H264Video
+from shared_components.inference.visible import FRAMES, INTERVALS, VisibleTables
+from shared_components.task import Answer, Task
+
+OVERLAYS = "overlays"
+"""The kind of picture that a task draws to be looked at."""
+VIDEO = "overlay.mp4"
+KEEP = ("png", "none")
+
+
+class PredictionFolder:
+    """Writes what a model says of every frame of a stream.
+
+    Files: `<kind>/<path>.png` of what a task's `files` gives, such as `masks` (one channel, class ids) and `overlays`;
+    where the frames have a rate, `overlay.mp4`, for a sub-folder `overlays/<sub-folder>.mp4`; for a task that names
+    parts `visible.csv` and `intervals.csv`; and `prediction.json`, which says what made them. See `ResultFolder`.
+
+    As a context: closed at the end, abandoned after an error.
+
+    Args:
+        folder: Made where it does not exist.
+        stream: Where the frames come from.
+        task: What the model has learnt.
+        masks: `png`, or `none`: leave out every kind but the overlays.
+        pictures: Write overlays as PNG; None: of images, not of a video.
+        alone: Refuse a folder that holds anything else than an earlier result, whatever its name.
+        facts: For the record.
+
+    Raises:
+        InferenceError: The folder holds something that is not of an earlier result, or lies in the input.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        stream: FrameStream,
+        task: Task,
+        *,
+        masks: str = "png",
+        pictures: bool | None = None,
+        alone: bool = False,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        if masks not in KEEP:
+            raise InferenceError(f"masks is {masks!r}; use one of {', '.join(KEEP)}")
+        _refuse_inside(Path(folder), stream.source)
+        self.count = 0
+        self._folder = ResultFolder(folder)
+        self._folder.refuse_foreign(None if alone else (VIDEO, FRAMES, INTERVALS))
+        self._stream, self._task, self._facts = stream, task, dict(facts or {})
+        self._masks = masks == "png"
+        self._pictures = not stream.is_video if pictures is None else pictures
+        self._video: H264Video | None = None
+        self._sequence: str | None = None
+        self.tables = VisibleTables(self._folder.part, stream.rate)
+
+    def __enter__(self) -> PredictionFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close() if error is None else self.abandon()
+
+    def add(self, shot: Shot, answer: Answer) -> None:
+        """Write one frame and its prediction.
+
+        Raises:
+            InferenceError: The folder holds what would be replaced, or an overlay video would change its size.
+        """
+        pictures = self._task.files(answer, shot.image)
+        if not self.count:
+            self._folder.refuse_foreign(pictures)
+            self._folder.begin()
+        for kind, picture in pictures.items():
+            if self._pictures if kind == OVERLAYS else self._masks:
+                write_picture(self._folder.part / kind / f"{shot.path}.png", picture)
+        if self._stream.rate is not None:
+            self._append(shot, pictures[OVERLAYS], self._stream.rate)
+        self.tables.add(shot, self._task.visible(answer))
+        self.count += 1
+
+    def close(self) -> None:
+        """Finish all files and let them appear.
+
+        Raises:
+            InferenceError: There was no frame, or the video cannot be finished.
+        """
+        try:
+            if not self.count:
+                raise InferenceError(f"input {self._stream.source} has no frames")
+            if self._video is not None:
+                self._video.close()
+            self.tables.close()
+        except BaseException:
+            self.abandon()
+            raise
+        made = {"input": str(self._stream.source), "task": self._task.card.to_json()}
+        self._folder.appear(made | {"frames": self.count, "every": self._stream.every} | self._facts)
+
+    def abandon(self) -> None:
+        """Remove what was made; an earlier result stays."""
+        if self._video is not None:
+            self._video.abandon()
+        self.tables.abandon()
+        self._folder.abandon()
+
+    def _append(self, shot: Shot, picture: np.ndarray, rate: Fraction) -> None:
+        if self._video is None or shot.sequence != self._sequence:
+            if self._video is not None:
+                self._video.close()
+            path = self._folder.part / (f"{OVERLAYS}/{shot.sequence}.mp4" if shot.sequence else VIDEO)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._video, self._sequence = (
+                H264Video(path, rate=rate, aspect=self._stream.aspect),
+                shot.sequence,
+            )
+        self._video.add(picture, shot.seconds or Fraction(0))
+
+
+def _refuse_inside(folder: Path, source: Path) -> None:
+    if source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
+        raise InferenceError(
+            f"the results' folder {folder} lies in the input {source}, whose images they would join; give another"
+        )

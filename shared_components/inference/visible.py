@@ -1,0 +1,172 @@
+"""Which parts are visible when: a row per frame, and the stretches of time in which each part is seen."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from shared_components.inference.frames import Shot
+from shared_components.inference.progress import clock
+
+FRAMES, INTERVALS = "visible.csv", "intervals.csv"
+LEAST = 0.05
+"""Percent of the picture from which on a part counts as visible; fewer pixels are noise."""
+GAP = Fraction(1, 2)
+"""Seconds: a part that is away for less is taken to be visible all the time."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part's stay in the picture.
+
+    Attributes:
+        part: Its name.
+        first: The first frame that shows it, likewise `last`.
+        begin: Seconds at which the first frame is shown; None where nobody knows.
+        end: Seconds at which the last frame makes way for the next.
+        frames: How many show it: gaps that were closed are not counted.
+        largest: Percent of the picture, in the frame that shows most of it.
+        number: Of the first frame, counted over all sequences.
+    """
+
+    part: str
+    first: str
+    last: str
+    begin: Fraction | None
+    end: Fraction | None
+    frames: int
+    largest: float
+    number: int
+
+
+class Stretches:
+    """Joins frames to stretches, one part at a time and within one sequence.
+
+    Args:
+        period: Seconds from one frame to the next; None where nobody knows: then only frames that follow each other
+            are joined.
+    """
+
+    def __init__(self, period: Fraction | None) -> None:
+        self._closed: list[Stretch] = []
+        self._count = 0
+        self._period = period
+        self._open: dict[str, Stretch] = {}
+        self._sequence = ""
+
+    def add(self, shot: Shot, shares: Mapping[str, float]) -> None:
+        """Count one frame: percent of the picture by part."""
+        if shot.sequence != self._sequence:
+            self.close()
+            self._sequence = shot.sequence
+        for part, share in shares.items():
+            before, seen = self._open.get(part), share >= LEAST
+            if before is not None and self._is_over(before, shot, seen):
+                self._closed.append(self._open.pop(part))
+            if seen:
+                self._open[part] = self._grown(self._open.get(part), part, shot, share)
+        self._count += 1
+
+    def close(self) -> None:
+        """End what is still visible."""
+        self._closed += self._open.values()
+        self._open = {}
+
+    def all(self) -> list[Stretch]:
+        """Return all stretches in the order in which they begin."""
+        return sorted([*self._closed, *self._open.values()], key=lambda stretch: stretch.number)
+
+    def _is_over(self, before: Stretch, shot: Shot, seen: bool) -> bool:
+        if shot.seconds is None or before.end is None:
+            return not seen
+        return shot.seconds - before.end >= GAP
+
+    def _grown(self, before: Stretch | None, part: str, shot: Shot, share: float) -> Stretch:
+        end = None if shot.seconds is None or self._period is None else shot.seconds + self._period
+        if before is None:
+            return Stretch(part, shot.path, shot.path, shot.seconds, end, 1, share, self._count)
+        most = max(before.largest, share)
+        return replace(before, last=shot.path, end=end, frames=before.frames + 1, largest=most)
+
+
+class VisibleTables:
+    """Writes `visible.csv` row by row, and at the end `intervals.csv`; nothing where a task names no parts.
+
+    Args:
+        folder: Of the files.
+        rate: Frames per second; None where nobody knows.
+    """
+
+    def __init__(self, folder: Path, rate: Fraction | None) -> None:
+        self.stretches = Stretches(None if rate is None else 1 / rate)
+        self.frames = 0
+        self.parts: tuple[str, ...] = ()
+        self._folder = folder
+        self._file: Any = None
+
+    def add(self, shot: Shot, shares: Mapping[str, float]) -> None:
+        """Write one frame's row."""
+        if not shares:
+            return
+        if self._file is None:
+            self.parts = tuple(shares)
+            self._file = (self._folder / FRAMES).open("w", newline="", encoding="utf-8")
+            csv.writer(self._file).writerow(["seconds", "frame", *shares])
+        row = [_seconds(shot.seconds), shot.path, *(f"{share:.3f}" for share in shares.values())]
+        csv.writer(self._file).writerow(row)
+        self.frames += 1
+        self.stretches.add(shot, shares)
+
+    def close(self) -> None:
+        """Finish the rows and write the stretches, as they begin."""
+        self.abandon()
+        if not self.parts:
+            return
+        with (self._folder / INTERVALS).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["from", "to", "part", "first_frame", "last_frame", "largest_percent"])
+            writer.writerows(_row(stretch) for stretch in self.stretches.all())
+
+    def abandon(self) -> None:
+        """Close the file as it is."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+
+def summary(parts: Sequence[str], stretches: Iterable[Stretch], frames: int) -> Iterator[str]:
+    """Yield a line per part: how long it is visible, in how many stretches, and when first.
+
+    Args:
+        parts: Their names, in the order of the lines.
+        stretches: All of them.
+        frames: How many there were in all.
+    """
+    by_part: dict[str, list[Stretch]] = {part: [] for part in parts}
+    for stretch in stretches:
+        by_part[stretch.part].append(stretch)
+    width = max(map(len, parts), default=0)
+    for part, own in by_part.items():
+        yield f"{part:<{width}}  {_said(own, frames)}"
+
+
+def _said(own: Sequence[Stretch], frames: int) -> str:
+    if not own:
+        return "never visible"
+    share = 100 * sum(stretch.frames for stretch in own) / frames
+    times = "once" if len(own) == 1 else f"{len(own)} times"
+    since = own[0].first if own[0].begin is None else clock(own[0].begin)
+    return f"visible in {share:.0f} % of the frames, {times}, first at {since}"
+
+
+def _row(stretch: Stretch) -> list[str]:
+    times = [_seconds(stretch.begin), _seconds(stretch.end)]
+    return [*times, stretch.part, stretch.first, stretch.last, f"{stretch.largest:.3f}"]
+
+
+def _seconds(seconds: Fraction | None) -> str:
+    return "" if seconds is None else f"{float(seconds):.3f}"

@@ -1,0 +1,126 @@
+"""Results appear together or not at all, and never in place of what is not ours."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from shared_components.inference import InferenceError
+from shared_components.inference.folder import ResultFolder
+
+MANY = 999_999_999  # no process has this id
+
+
+def make(path, *names):
+    """Leave a result of some files."""
+    folder = ResultFolder(path)
+    folder.refuse_foreign()
+    folder.begin()
+    for name in names:
+        (folder.part / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder.part / name).write_text(name)
+    return folder
+
+
+def files_in(path):
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+
+
+def test_files_appear_at_the_end_and_are_recorded(tmp_path):
+    folder = make(tmp_path / "a" / "out", "overlay.mp4", "masks/1.png")
+    assert [path for path in (tmp_path / "a" / "out").iterdir() if not path.name.startswith(".")] == []
+    folder.appear({"frames": 1})
+    assert files_in(tmp_path / "a" / "out") == ["masks/1.png", "overlay.mp4", "prediction.json"]
+    record = json.loads((tmp_path / "a" / "out" / "prediction.json").read_text())
+    assert record == {"frames": 1, "files": ["masks", "overlay.mp4"], "complete": True}
+
+
+def test_an_earlier_result_is_replaced_when_the_new_one_is_complete(tmp_path):
+    make(tmp_path, "overlay.mp4", "masks/1.png", "masks/2.png").appear({})
+    second = make(tmp_path, "masks/1.png", "visible.csv")
+    assert (tmp_path / "masks" / "2.png").exists()
+    second.appear({})
+    assert files_in(tmp_path) == ["masks/1.png", "prediction.json", "visible.csv"]
+
+
+def test_what_is_abandoned_leaves_the_earlier_result(tmp_path):
+    make(tmp_path, "overlay.mp4").appear({})
+    make(tmp_path, "overlay.mp4", "masks/1.png").abandon()
+    assert files_in(tmp_path) == ["overlay.mp4", "prediction.json"]
+
+
+def test_what_is_abandoned_leaves_no_folder_that_was_not_there(tmp_path):
+    make(tmp_path / "a" / "b", "masks/1.png").abandon()
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from shared_components.inference.folder import ResultFolder
+folder = ResultFolder(sys.argv[1])
+folder.begin()
+(folder.part / "overlay.mp4").write_text("half")
+rename = Path.rename
+def kill(self, target):
+    rename(self, target)
+    os.kill(os.getpid(), signal.SIGKILL)
+Path.rename = kill
+if sys.argv[2] == "early":
+    os.kill(os.getpid(), signal.SIGKILL)
+folder.appear({})
+"""
+
+
+@pytest.mark.parametrize("when", ["early", "late"])
+def test_what_a_killed_process_leaves_is_replaced(tmp_path, when):
+    """Early, while files are made; late, in the instant when they get their names."""
+    make(tmp_path, "masks/1.png").appear({})
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), when], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / "overlay.mp4").exists()
+    make(tmp_path, "overlay.mp4").appear({})
+    assert files_in(tmp_path) == ["overlay.mp4", "prediction.json"]
+
+
+def test_what_a_living_process_makes_stays(tmp_path):
+    other, dead = tmp_path / f".surgfl-{os.getppid()}", tmp_path / f".surgfl-{MANY}"
+    other.mkdir()
+    dead.mkdir()
+    make(tmp_path, "a.csv").appear({})
+    assert other.exists() and not dead.exists()
+
+
+@pytest.mark.parametrize("names", [None, ["masks", "notes.txt"]])
+def test_what_is_not_of_an_earlier_result_is_never_replaced(tmp_path, names):
+    make(tmp_path, "masks/1.png").appear({})
+    (tmp_path / ".hidden").write_text("")
+    ResultFolder(tmp_path).refuse_foreign(names)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(
+        InferenceError, match=r"holds 'notes\.txt', which is not of an earlier result; give another"
+    ):
+        ResultFolder(tmp_path).refuse_foreign(names)
+
+
+def test_beside_what_is_not_replaced_results_may_lie(tmp_path):
+    (tmp_path / "metrics.json").write_text("{}")
+    ResultFolder(tmp_path).refuse_foreign(["masks"])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"files": "masks"}', '{"files": ["../masks"]}', '{"files": [3]}']
+)
+def test_a_record_that_is_not_ours_is_refused(tmp_path, text):
+    (tmp_path / "prediction.json").write_text(text)
+    with pytest.raises(InferenceError, match=r"prediction\.json is not of a result of ours"):
+        ResultFolder(tmp_path)
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(InferenceError, match="out is a file; give a folder"):
+        ResultFolder(tmp_path / "out")

@@ -1,0 +1,192 @@
+"""Frames from folders and videos, one at a time, in order; what cannot be read is named."""
+
+import os
+from fractions import Fraction
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from shared_components.evaluation import network_input
+from shared_components.inference import InferenceError
+from shared_components.inference.frames import FrameStream
+
+from .conftest import grey, write_image, write_video
+
+
+def stream_of(source, **options):
+    return FrameStream(source, height=32, width=64, **options)
+
+
+def names_of(source, **options):
+    return [shot.path for shot in stream_of(source, **options).shots()]
+
+
+def test_a_folder_is_read_in_natural_order(tmp_path):
+    for number in (10, 9, 1):
+        write_image(tmp_path / f"frame{number}.png", number)
+    (tmp_path / "notes.txt").write_text("not a frame")
+    shots = list(stream_of(tmp_path).shots())
+    assert [(shot.name, int(shot.image[0, 0, 0])) for shot in shots] == [
+        ("frame1", 1),
+        ("frame9", 9),
+        ("frame10", 10),
+    ]
+
+
+def test_colours_are_rgb(tmp_path):
+    blue_green_red = np.full((4, 4, 3), (10, 20, 30), np.uint8)
+    cv2.imwrite(str(tmp_path / "a.png"), blue_green_red)
+    (shot,) = stream_of(tmp_path / "a.png").shots()
+    assert shot.image[0, 0].tolist() == [30, 20, 10]
+
+
+def test_items_hold_the_networks_input_and_the_frame(tmp_path):
+    write_image(tmp_path / "a.png", 51)
+    (item,) = stream_of(tmp_path)
+    assert item["image"].shape == (1, 3, 32, 64) and torch.allclose(item["image"], torch.tensor(0.2))
+    assert item["shot"].image.shape == (40, 50, 3)
+
+
+def test_frames_that_have_the_networks_size_already_are_taken_as_they_are(tmp_path):
+    write_image(tmp_path / "a.png", 51, size=(32, 64))
+    (item,) = stream_of(tmp_path)
+    assert torch.allclose(item["image"], torch.tensor(0.2))
+
+
+def test_the_networks_input_lies_between_0_and_1():
+    image = np.full((10, 20, 3), 255, np.uint8)
+    assert torch.equal(network_input(image[None], 32, 64), torch.ones(1, 3, 32, 64))
+
+
+def test_a_clips_input_keeps_the_order_of_its_frames():
+    images = np.stack([np.full((10, 20, 3), shade, np.uint8) for shade in (0, 255)])
+    found = network_input(images, 32, 64)
+    assert found.shape == (1, 2, 3, 32, 64) and (found[0, 0] == 0).all() and (found[0, 1] == 1).all()
+
+
+# ---- sub-folders
+
+
+def test_every_sub_folder_is_a_sequence_in_natural_order(tmp_path):
+    for name in ("b.png", "day10/2.png", "day9/10.jpg", "day9/9.jpg", "day9/left/1.png", ".cache/x.png",
+                 "day9/._9.jpg", "day9/readme.txt"):  # fmt: skip
+        write_image(tmp_path / name) if not name.endswith("txt") else (tmp_path / name).write_text("x")
+    assert names_of(tmp_path) == ["b", "day9/9", "day9/10", "day9/left/1", "day10/2"]
+    assert [shot.sequence for shot in stream_of(tmp_path).shots()] == [
+        "",
+        "day9",
+        "day9",
+        "day9/left",
+        "day10",
+    ]
+    assert stream_of(tmp_path).total == 5 and not stream_of(tmp_path).is_video
+
+
+def test_links_to_folders_are_followed_once(tmp_path):
+    write_image(tmp_path / "elsewhere" / "1.png")
+    write_image(tmp_path / "frames" / "0.png")
+    os.symlink(tmp_path / "elsewhere", tmp_path / "frames" / "linked")
+    os.symlink(tmp_path / "frames", tmp_path / "elsewhere" / "back")
+    assert names_of(tmp_path / "frames") == ["0", "linked/1"]
+
+
+def test_every_nth_is_counted_in_each_sequence(tmp_path):
+    for folder in ("a", "b"):
+        for number in range(5):
+            write_image(tmp_path / folder / f"{number}.png")
+    stream = stream_of(tmp_path, every=3, video_rate=10)
+    assert [(shot.path, shot.seconds) for shot in stream.shots()] == [
+        ("a/0", 0), ("a/3", Fraction(3, 10)), ("b/0", 0), ("b/3", Fraction(3, 10)),
+    ]  # fmt: skip
+    assert stream.total == 4 and stream.rate == Fraction(10, 3)
+
+
+def test_images_have_no_time_of_their_own(tmp_path):
+    write_image(tmp_path / "a.png")
+    stream = stream_of(tmp_path)
+    assert stream.rate is None and [shot.seconds for shot in stream.shots()] == [None]
+
+
+@pytest.mark.parametrize(
+    ("given", "rate"), [(25, 25), ("29.97", Fraction(2997, 100)), ("30000/1001", Fraction(30000, 1001))]
+)
+def test_a_rate_may_be_given_to_images(tmp_path, given, rate):
+    write_image(tmp_path / "a.png")
+    assert stream_of(tmp_path, video_rate=given).rate == rate
+
+
+# ---- videos
+
+
+def test_a_video_is_streamed_with_its_rate_and_times(video):
+    stream = stream_of(video, every=2)
+    shots = stream.shots()
+    assert [(shot.name, shot.seconds) for shot in (next(shots), next(shots))] == [
+        ("frame_000000", 0), ("frame_000002", Fraction(2, 25)),
+    ]  # fmt: skip
+    assert stream.rate == Fraction(25, 2) and stream.total == len(list(stream)) == 20 and stream.is_video
+
+
+def test_a_video_needs_no_usual_ending(tmp_path):
+    write_video(tmp_path / "a.mp4", grey(3)).rename(tmp_path / "recording")
+    assert names_of(tmp_path / "recording") == ["frame_000000", "frame_000001", "frame_000002"]
+
+
+# ---- what cannot be read
+
+
+def videos_only(path):
+    path.mkdir()
+    for name in ("b.mp4", "a.mov"):
+        (path / name).write_bytes(b"")
+
+
+def two_endings(path):
+    for name in ("day/a.png", "day/a.jpg"):
+        write_image(path / name)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "sentence"),
+    [
+        (lambda path: None, {}, "input {path} does not exist; name a folder of frames or a video"),
+        (lambda path: path.mkdir(), {}, "input folder {path} has no images (.png, "),
+        (
+            videos_only,
+            {},
+            "input folder {path} has videos and no images; name one of the videos, such as {path}/a.mov",
+        ),
+        (two_endings, {}, "input folder {path}/day has images that differ in their ending alone"),
+        (lambda path: path.write_bytes(b"no video"), {}, "video {path} cannot be read"),
+        (write_image, {"every": 0}, "input: every is 0; it is a whole number, at least 1"),
+        (write_image, {"video_rate": "fast"}, "the video rate is 'fast'; give frames per second"),
+        (write_image, {"video_rate": "1/0"}, "the video rate is '1/0'; give frames per second"),
+        (write_image, {"video_rate": -1}, "the video rate is -1; give frames per second"),
+    ],
+)
+def test_what_cannot_be_read_is_named_before_anything_is_written(tmp_path, make, options, sentence):
+    path = tmp_path / ("a.png" if make is write_image else "surgery")
+    make(path)
+    with pytest.raises(InferenceError) as error:
+        stream_of(path, **options)
+    assert str(error.value).startswith(sentence.format(path=path)) and "\n" not in str(error.value)
+
+
+def test_a_video_has_a_rate_of_its_own(video):
+    with pytest.raises(InferenceError, match="which has its own; leave --video-rate out"):
+        stream_of(video, video_rate=25)
+
+
+def test_no_input_is_an_error_that_names_the_option():
+    with pytest.raises(InferenceError, match="add --input"):
+        stream_of(None)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 60])
+def test_a_damaged_image_is_named(tmp_path, keep):
+    write_image(tmp_path / "whole.png")
+    (tmp_path / "broken.png").write_bytes((tmp_path / "whole.png").read_bytes()[:keep])
+    with pytest.raises(InferenceError, match=r"broken\.png cannot be read .*; replace it or move it out"):
+        list(stream_of(tmp_path))

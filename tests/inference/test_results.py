@@ -1,0 +1,188 @@
+"""What is written of images, of a video and of sub-folders, and what is not."""
+
+import csv
+import json
+from fractions import Fraction
+
+import cv2
+import numpy as np
+import pytest
+
+from shared_components.inference import InferenceError
+from shared_components.inference.frames import FrameStream
+from shared_components.inference.results import PredictionFolder
+from shared_components.inference.video import look_at
+from shared_components.task import make_task
+
+from .conftest import SEGMENTATION, grey, write_image, write_video
+
+
+def bar(shape):
+    """A mask of class 2 in the upper left of the picture."""
+    mask = np.zeros(shape[:2], np.uint8)
+    mask[: shape[0] // 4, : shape[1] // 2] = 2
+    return mask
+
+
+def written(source, out, *, task=SEGMENTATION, answer=bar, stream=None, **options):
+    """Write an answer to every frame and return the paths of the files."""
+    frames = FrameStream(source, height=32, width=64, **(stream or {}))
+    with PredictionFolder(out, frames, task, **options) as folder:
+        for item in frames:
+            folder.add(item["shot"], answer(item["shot"].image.shape))
+    return sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Images of two sizes, one of them in a sub-folder."""
+    for name, size in (("a.png", (40, 50)), ("day-1/left/b.png", (31, 33)), ("day-1/left/c.png", (31, 33))):
+        write_image(tmp_path / "frames" / name, 90, size)
+    return tmp_path / "frames"
+
+
+TABLES = ["intervals.csv", "prediction.json", "visible.csv"]
+
+
+def test_images_become_masks_and_overlays_of_their_own_size(tree, tmp_path):
+    names = ["a.png", "day-1/left/b.png", "day-1/left/c.png"]
+    out = tmp_path / "out"
+    assert written(tree, out) == sorted([f"{k}/{n}" for k in ("masks", "overlays") for n in names] + TABLES)
+    for name in names:
+        frame = cv2.imread(str(tree / name))
+        mask = cv2.imread(str(out / "masks" / name), cv2.IMREAD_UNCHANGED)
+        assert np.array_equal(mask, bar(frame.shape))
+        drawn = cv2.imread(str(out / "overlays" / name))
+        assert drawn.shape == frame.shape and (drawn[-5:] == 90).all() and (drawn[:5, :9] != 90).any()
+        assert (drawn[:, -9:] == 90).all()
+
+
+def test_sub_folders_have_overlay_videos_of_their_own_where_there_is_a_rate(tree, tmp_path):
+    files = written(tree, tmp_path / "out", stream={"video_rate": 10}, pictures=False, masks="none")
+    assert files == [
+        "intervals.csv",
+        "overlay.mp4",
+        "overlays/day-1/left.mp4",
+        "prediction.json",
+        "visible.csv",
+    ]
+    found = look_at(tmp_path / "out" / "overlays" / "day-1" / "left.mp4")
+    assert (found.frames, found.rate) == (2, 10)
+    with (tmp_path / "out" / "visible.csv").open(newline="") as file:
+        rows = [(row["seconds"], row["frame"], row["shaft"]) for row in csv.DictReader(file)]
+    assert rows == [
+        ("0.000", "a", "0.000"),
+        ("0.000", "day-1/left/b", "0.000"),
+        ("0.100", "day-1/left/c", "0.000"),
+    ]
+
+
+def test_images_of_several_sizes_are_no_video(tree, tmp_path):
+    write_image(tree / "b.png", 90, (44, 50))
+    with pytest.raises(InferenceError, match=r"overlay\.mp4: a frame is 50x44 and those before are 50x40"):
+        written(tree, tmp_path / "out", stream={"video_rate": 10})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_video_becomes_masks_and_an_overlay_video_of_its_rate(video, tmp_path):
+    files = written(video, tmp_path / "out")
+    assert files == sorted([*(f"masks/frame_{n:06d}.png" for n in range(40)), "overlay.mp4", *TABLES])
+    found = look_at(tmp_path / "out" / "overlay.mp4")
+    assert (found.rate, found.frames) == (25, 40)
+    read = cv2.VideoCapture(str(tmp_path / "out" / "overlay.mp4")).read()[1]
+    assert (
+        read.shape == (48, 64, 3)
+        and np.ptp(read[20:]) < 8
+        and np.ptp(read[:, 40:]) < 8 < 50 < np.ptp(read[:10, :30])
+    )
+
+
+def test_every_other_frame_is_shown_as_long_as_the_video_lasts(tmp_path):
+    video = write_video(tmp_path / "a.mp4", grey(30), rate=Fraction(30000, 1001), aspect=Fraction(16, 15))
+    written(video, tmp_path / "out", stream={"every": 2})
+    found = look_at(tmp_path / "out" / "overlay.mp4")
+    assert (found.rate, found.frames, found.aspect) == (Fraction(15000, 1001), 15, Fraction(16, 15))
+
+
+@pytest.mark.parametrize(("pictures", "masks"), [(True, "none"), (False, "png")])
+def test_what_is_not_wanted_is_left_out(video, tree, tmp_path, pictures, masks):
+    for source in (video, tree):
+        files = written(source, tmp_path / f"{source.stem}-out", pictures=pictures, masks=masks)
+        assert any(name.startswith("overlays/") for name in files) == pictures
+        assert any(name.startswith("masks/") for name in files) == (masks == "png")
+
+
+@pytest.mark.parametrize("kind", ["depth"])
+def test_a_task_that_names_nothing_has_no_tables(video, tmp_path, kind):
+    files = written(
+        video, tmp_path / "out", task=make_task(kind), answer=lambda shape: np.full(shape[:2], 80, np.float32)
+    )
+    assert {name.partition("/")[0] for name in files} == {"depth", "overlay.mp4", "prediction.json"}
+
+
+def test_the_record_says_what_was_shown_to_what(video, tmp_path):
+    written(video, tmp_path / "out", stream={"every": 4}, facts={"model": "model.safetensors"})
+    record = json.loads((tmp_path / "out" / "prediction.json").read_text())
+    assert record["input"] == str(video) and record["model"] == "model.safetensors"
+    assert (record["frames"], record["every"], record["complete"]) == (10, 4, True)
+    assert record["task"] == SEGMENTATION.card.to_json()
+    assert record["files"] == ["intervals.csv", "masks", "overlay.mp4", "visible.csv"]
+
+
+def test_an_error_on_the_way_leaves_nothing(video, tmp_path):
+    def fail(shape):
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        written(video, tmp_path / "out", answer=fail)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_error_at_the_end_leaves_the_earlier_result(video, tmp_path, monkeypatch):
+    files = written(video, tmp_path / "out", stream={"every": 10})
+
+    def fail(self):
+        raise InferenceError("the disk is full")
+
+    monkeypatch.setattr("shared_components.inference.results.VisibleTables.close", fail)
+    with pytest.raises(InferenceError, match="the disk is full"):
+        written(video, tmp_path / "out")
+    assert sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")) == files
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("notes.txt", {"alone": True}, "holds 'notes.txt'"),
+        ("overlay.mp4", {}, "holds 'overlay.mp4'"),
+        (
+            "masks",
+            {},
+            "holds 'masks', which is not of an earlier result; give another folder, or move it away",
+        ),
+    ],
+)
+def test_what_somebody_else_wrote_is_not_replaced(video, tmp_path, name, options, sentence):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text("theirs")
+    with pytest.raises(InferenceError, match=sentence):
+        written(video, tmp_path / "out", **options)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
+
+
+def test_results_do_not_lie_among_what_they_are_of(tree):
+    with pytest.raises(InferenceError, match="lies in the input"):
+        written(tree, tree / "day-1" / "results")
+
+
+def test_masks_are_png_or_none(video, tmp_path):
+    with pytest.raises(InferenceError, match="masks is 'jpg'; use one of png, none"):
+        written(video, tmp_path / "out", masks="jpg")
+
+
+def test_a_video_that_changes_its_size_leaves_nothing(tmp_path):
+    parts = [write_video(tmp_path / f"{n}.ts", grey(9, *n)).read_bytes() for n in ((48, 64), (64, 96))]
+    (tmp_path / "both.ts").write_bytes(b"".join(parts))
+    with pytest.raises(InferenceError, match="changes its size from 64x48 to 96x64 at frame 9"):
+        written(tmp_path / "both.ts", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,158 @@
+"""Videos are read frame by frame, upright, with their time; what is broken is named in one sentence."""
+
+from fractions import Fraction
+from itertools import pairwise
+
+import av
+import cv2
+import numpy as np
+import pytest
+
+from shared_components.inference import InferenceError
+from shared_components.inference.video import frames_of, look_at
+
+from .conftest import grey, noise, write_video
+
+
+def read_by_opencv(path):
+    capture, found = cv2.VideoCapture(str(path)), []
+    while (read := capture.read())[0]:
+        found.append(read[1][..., ::-1])
+    return found
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.ts", "a.avi", "case:1 %03d.mp4"])
+def test_frames_are_those_that_opencv_reads(tmp_path, name):
+    path = write_video(tmp_path / name, noise(8))
+    found = [image for _, image, _ in frames_of(look_at(path))]
+    assert np.array_equal(found, read_by_opencv(path))
+
+
+def test_every_third_frame_keeps_its_number_and_time(video):
+    found = [(number, seconds) for number, _, seconds in frames_of(look_at(video), every=3)]
+    assert found == [(number, Fraction(number, 25)) for number in range(0, 40, 3)]
+
+
+@pytest.mark.parametrize("rate", [Fraction(25), Fraction(30000, 1001), Fraction(25, 2)])
+def test_rate_and_number_of_frames_are_the_containers(tmp_path, rate):
+    found = look_at(write_video(tmp_path / "a.mp4", grey(6), rate=rate))
+    assert (found.rate, found.frames, found.aspect) == (rate, 6, 1)
+
+
+def test_frames_at_uneven_times_keep_them(tmp_path, caplog):
+    times = [0.0, 0.1, 0.35, 1.0]
+    path = write_video(tmp_path / "a.mkv", grey(4), rate=10, times=[5 + time for time in times])
+    assert [float(seconds) for *_, seconds in frames_of(look_at(path))] == times
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("rotation", [90, 180, -90])
+def test_a_turned_video_is_upright_as_opencv_shows_it(tmp_path, rotation):
+    image = np.zeros((48, 64, 3), np.uint8)
+    image[:24, :32], image[:24, 32:], image[24:, :32] = (250, 0, 0), (0, 250, 0), (0, 0, 250)
+    path = write_video(tmp_path / "a.mp4", [image] * 3, rotation=rotation)
+    found = [image for _, image, _ in frames_of(look_at(path))]
+    assert found[0].shape == ((48, 64, 3) if rotation == 180 else (64, 48, 3))
+    assert np.array_equal(found, read_by_opencv(path))
+
+
+@pytest.mark.parametrize(("rotation", "shown"), [(0, Fraction(16, 15)), (90, Fraction(15, 16))])
+def test_the_pixels_shape_is_known_and_turns_with_the_picture(tmp_path, rotation, shown):
+    path = write_video(tmp_path / "a.mp4", grey(2), rotation=rotation, aspect=Fraction(16, 15))
+    assert look_at(path).aspect == shown
+
+
+# ---- what is broken
+
+
+def half(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("a.mp4", {"movflags": "faststart"}, "a.mp4 ends after {count} of the 30 frames that it announces"),
+        ("a.avi", {"codec": "mjpeg"}, "a.avi ends after {count} of the 30 frames that it announces"),
+        ("a.mkv", {}, "a.mkv ends after {seconds:.1f} of the 1.2 seconds that it announces"),
+    ],
+)
+def test_a_video_cut_in_the_middle_is_read_until_there_and_said_so(tmp_path, caplog, name, options, sentence):
+    path = half(write_video(tmp_path / name, noise(30), **options))
+    found = list(frames_of(look_at(path)))
+    assert 8 < len(found) < 20 and [number for number, *_ in found] == list(range(len(found)))
+    assert sentence.format(count=len(found), seconds=len(found) / 25) in caplog.text
+
+
+def test_damaged_frames_are_left_out_and_counted(tmp_path, caplog):
+    path = write_video(tmp_path / "a.mp4", noise(30), movflags="faststart")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 3000] = bytes(3000)
+    path.write_bytes(data)
+    found = list(frames_of(look_at(path)))
+    lost = 30 - len(found)
+    assert 1 <= lost <= 3 and f"damaged frames that were left out: {lost}" in caplog.text
+    assert "announces" not in caplog.text
+
+
+def without_frames(path):
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", rate=44100)
+        sound = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        sound.sample_rate = 44100
+        container.mux(stream.encode(sound))
+        container.mux(stream.encode())
+
+
+def of_an_unknown_codec(path):
+    write_video(path, grey(3))
+    path.write_bytes(path.read_bytes().replace(b"avc1", b"zzzz"))
+
+
+def without_anything_to_decode(path):
+    write_video(path, noise(3), movflags="faststart")
+    data = path.read_bytes()
+    start = data.index(b"mdat") + 4
+    path.write_bytes(data[:start] + bytes(len(data) - start))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda path: path.write_bytes(b"this is no video"),
+            "cannot be read (it is no video, or is cut off or",
+        ),
+        (lambda path: path.write_bytes(b""), "cannot be read (it is no video"),
+        (lambda path: half(write_video(path, noise(20))), "cannot be read (it is no video, or is cut off"),
+        (without_frames, "has no frames; check it with another player"),
+        (of_an_unknown_codec, "is of a codec that cannot be decoded here; convert it to H.264 MP4"),
+        (without_anything_to_decode, "has no frames that can be decoded; check it"),
+    ],
+)
+def test_what_is_no_video_is_refused_in_one_sentence(tmp_path, make, sentence):
+    path = tmp_path / "surgery.mp4"
+    make(path)
+    with pytest.raises(InferenceError) as error:
+        look_at(path)
+    assert str(error.value).startswith(f"video {path} {sentence}") and "\n" not in str(error.value)
+
+
+def joined(path, *sizes):
+    """Write streams of several sizes one after the other, as recorders do that were set anew."""
+    parts = [write_video(path.with_name(f"{size}.ts"), grey(10, *size)).read_bytes() for size in sizes]
+    path.write_bytes(b"".join(parts))
+    return look_at(path)
+
+
+def test_a_video_that_changes_its_size_is_refused_where_it_does(tmp_path):
+    found = joined(tmp_path / "a.ts", (48, 64), (64, 96))
+    with pytest.raises(InferenceError, match=r"changes its size from 64x48 to 96x64 at frame 10 \(0\.40 s\)"):
+        list(frames_of(found))
+
+
+def test_recordings_that_are_joined_have_a_time_that_goes_on(tmp_path):
+    """Each begins with the same clock."""
+    times = [seconds for *_, seconds in frames_of(joined(tmp_path / "a.ts", (48, 64), (48, 64)))]
+    assert len(times) == 20 and {after - before for before, after in pairwise(times)} == {Fraction(1, 25)}

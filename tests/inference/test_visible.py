@@ -1,0 +1,119 @@
+"""Which parts are visible when, by numbers worked by hand."""
+
+import csv
+from fractions import Fraction
+
+import pytest
+
+from shared_components.inference.visible import Stretches, VisibleTables, summary
+
+from .conftest import shot
+
+
+def stretches_of(seen, rate=10, part="shaft", **names):
+    """Join frames 0.1 s apart; `seen` holds a mark where the part is seen."""
+    found = Stretches(None if rate is None else Fraction(1, rate))
+    for number, mark in enumerate(seen):
+        seconds = None if rate is None else Fraction(number, rate)
+        found.add(shot(f"f{number}", seconds, **names), {part: 2.0 if mark == "x" else 0.0})
+    return [
+        (s.first, s.last, s.begin and float(s.begin), s.end and float(s.end), s.frames) for s in found.all()
+    ]
+
+
+def test_a_stretch_ends_when_its_last_frame_makes_way():
+    assert stretches_of(".xxx.") == [("f1", "f3", 0.1, 0.4, 3)]
+
+
+def test_a_gap_of_less_than_half_a_second_is_closed():
+    """Frame 1 ends at 0.2 s: frame 6 begins 0.4 s later, frame 7 half a second."""
+    assert stretches_of("xx....x") == [("f0", "f6", 0, 0.7, 3)]
+    assert stretches_of("xx.....x") == [("f0", "f1", 0, 0.2, 2), ("f7", "f7", 0.7, 0.8, 1)]
+
+
+def test_frames_far_apart_are_joined_where_they_follow_each_other():
+    found = Stretches(Fraction(2))
+    for number in range(3):
+        found.add(shot(f"f{number}", Fraction(2 * number)), {"shaft": 1.0})
+    assert [(s.begin, s.end) for s in found.all()] == [(0, 6)]
+
+
+def test_without_times_only_frames_that_follow_each_other_are_joined():
+    assert stretches_of("xx.x", rate=None) == [("f0", "f1", None, None, 2), ("f3", "f3", None, None, 1)]
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.0499, 0), (0.05, 1)])
+def test_a_part_counts_from_a_twentieth_of_a_percent_on(share, count):
+    found = Stretches(Fraction(1, 10))
+    found.add(shot("a", Fraction(0)), {"shaft": share})
+    assert len(found.all()) == count
+
+
+def test_parts_are_followed_one_by_one_and_the_largest_share_is_kept():
+    found = Stretches(Fraction(1))
+    for number, (shaft, wrist) in enumerate([(1.0, 0.0), (3.0, 0.5), (2.0, 0.4)]):
+        found.add(shot(f"f{number}", Fraction(number)), {"shaft": shaft, "wrist": wrist})
+    assert [(s.part, s.begin, s.end, s.largest) for s in found.all()] == [
+        ("shaft", 0, 3, 3.0),
+        ("wrist", 1, 3, 0.5),
+    ]
+
+
+def test_a_sub_folder_begins_anew():
+    found = Stretches(Fraction(1, 10))
+    for folder in ("a", "b"):
+        found.add(shot("1", Fraction(0), folder), {"shaft": 1.0})
+    assert [(s.first, s.last) for s in found.all()] == [("a/1", "a/1"), ("b/1", "b/1")]
+
+
+@pytest.fixture
+def tables(tmp_path):
+    tables = VisibleTables(tmp_path, Fraction(10))
+    for number, share in enumerate([0.0, 12.5, 0.0, 0, 0, 0, 0, 0.25]):
+        tables.add(shot(f"f{number}", Fraction(number, 10)), {"shaft": share, "wrist": 1.0, "clasper": 0.0})
+    tables.close()
+    return tables
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_the_tables_are_written(tables, tmp_path):
+    rows = rows_of(tmp_path / "visible.csv")
+    assert rows[:3] == [
+        ["seconds", "frame", "shaft", "wrist", "clasper"],
+        ["0.000", "f0", "0.000", "1.000", "0.000"],
+        ["0.100", "f1", "12.500", "1.000", "0.000"],
+    ]
+    assert len(rows) == 9
+    assert rows_of(tmp_path / "intervals.csv") == [
+        ["from", "to", "part", "first_frame", "last_frame", "largest_percent"],
+        ["0.000", "0.800", "wrist", "f0", "f7", "1.000"],
+        ["0.100", "0.200", "shaft", "f1", "f1", "12.500"],
+        ["0.700", "0.800", "shaft", "f7", "f7", "0.250"],
+    ]
+
+
+def test_a_summary_says_how_long_and_since_when(tables):
+    assert list(summary(tables.parts, tables.stretches.all(), tables.frames)) == [
+        "shaft    visible in 25 % of the frames, 2 times, first at 0:00",
+        "wrist    visible in 100 % of the frames, once, first at 0:00",
+        "clasper  never visible",
+    ]
+
+
+def test_a_summary_without_times_names_the_frame():
+    found = Stretches(None)
+    found.add(shot("f7", sequence="day-1"), {"shaft": 1.0})
+    assert list(summary(("shaft",), found.all(), 1)) == [
+        "shaft  visible in 100 % of the frames, once, first at day-1/f7"
+    ]
+
+
+def test_a_task_that_names_nothing_has_no_tables(tmp_path):
+    tables = VisibleTables(tmp_path, Fraction(10))
+    tables.add(shot(), {})
+    tables.close()
+    assert list(tmp_path.iterdir()) == []
