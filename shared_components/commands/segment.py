@@ -1,0 +1,116 @@
+"""`surgfl segment INPUT`: show a video or a folder of frames to a model, and write what it sees."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from shared_components import __version__
+from shared_components.bundle_config import PRECISIONS, load_bundle
+from shared_components.inference import InferenceError
+from shared_components.inference.frames import FrameStream
+from shared_components.inference.predict import Predictor, predict_all
+from shared_components.inference.progress import Progress, clock
+from shared_components.inference.results import KEEP, PredictionFolder
+from shared_components.inference.visible import summary
+from shared_components.machine import device
+from shared_components.shipped import shipped_weights
+from shared_components.trained import Trained, load_trained
+
+HELP = "segment a video or a folder of frames: an overlay video, masks, and tables of what is visible when"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("input", type=Path, metavar="INPUT", help="a video, an image, or a folder of images")
+    parser.add_argument("--model", type=Path, metavar="FILE", help="a checkpoint; default: the bundle's own")
+    parser.add_argument("--bundle", default="pvt_fpn", metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: <INPUT's name>-segmented, here")
+    parser.add_argument("--size", metavar="HxW", help="of the network's input; default: the checkpoint's")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="take every Nth frame")
+    parser.add_argument(
+        "--video-rate", metavar="R", help="images a second: write an overlay video of a folder, too"
+    )
+    parser.add_argument("--masks", choices=KEEP, default="png", help="default: %(default)s")
+    parser.add_argument(
+        "--pictures",
+        action=argparse.BooleanOptionalAction,
+        help="write overlays as PNG; default: of images, not of a video",
+    )
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="default: %(default)s")
+    parser.add_argument("--threads", type=int, metavar="N", help="of the processor; default: all cores")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the results, and say what is visible when.
+
+    Raises:
+        ValueError: An argument, the model or the input cannot be used; nothing is left of the results.
+    """
+    _use_threads(args.threads)
+    path = args.model or _shipped(args.bundle)
+    model = _segmenting(load_trained(path, bundle=args.bundle), path)
+    height, width = _size(args.size) if args.size else model.size
+    stream = FrameStream(args.input, height=height, width=width, every=args.every, video_rate=args.video_rate)
+    out = args.out or Path(f"{args.input.resolve().stem}-segmented")
+    where = device()
+    facts = {
+        "surgfl": __version__,
+        "model": str(path),
+        "height": height,
+        "width": width,
+        "precision": args.precision,
+    }
+    folder = PredictionFolder(
+        out, stream, model.task, masks=args.masks, pictures=args.pictures, alone=True, facts=facts
+    )
+    predictor = Predictor(model.network.to(where), model.task, precision=args.precision)
+    try:
+        done = predict_all(predictor, stream, folder, lambda text: print(text, flush=True))
+    except KeyboardInterrupt:
+        print(f"interrupted; nothing was written to {out}")
+        return 130
+    print(*_report(folder, out, done), sep="\n")
+    return 0
+
+
+def _shipped(bundle: str) -> Path:
+    load_bundle(bundle)  # refuses what is none
+    return shipped_weights(bundle, instead="name a checkpoint with --model")
+
+
+def _segmenting(model: Trained, path: Path) -> Trained:
+    """Refuse a model of another task."""
+    kind = model.task.card.kind
+    if kind != "segmentation":
+        raise InferenceError(
+            f"checkpoint {path} has learnt {kind} and segments nothing; give one of segmentation, or use it with "
+            "`python -m monai.bundle run` and its bundle's inference.yaml"
+        )
+    return model
+
+
+def _size(text: str) -> tuple[int, int]:
+    height, _, width = text.partition("x")
+    if not (height.isdigit() and width.isdigit() and int(height) and int(width)):
+        raise InferenceError(f"--size is {text!r}; give height and width such as 512x640")
+    return int(height), int(width)
+
+
+def _use_threads(count: int | None) -> None:
+    if count is None:
+        return
+    if count < 1:
+        raise InferenceError(f"--threads is {count}; give a whole number from 1 on")
+    torch.set_num_threads(count)
+
+
+def _report(folder: PredictionFolder, out: Path, done: Progress) -> Iterator[str]:
+    yield f"{done.count:,} frames in {clock(done.seconds)}, {done.count / done.seconds:.1f} a second"
+    tables = folder.tables
+    yield from summary(tables.parts, tables.stretches.all(), tables.frames)
+    for name in sorted(path.name for path in out.iterdir() if not path.name.startswith(".")):
+        yield f"{out / name}"

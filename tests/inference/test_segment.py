@@ -1,0 +1,175 @@
+"""`surgfl segment`: one command from a video to its overlay; what cannot be is one sentence."""
+
+import csv
+import json
+import shutil
+from fractions import Fraction
+
+import cv2
+import pytest
+import torch
+
+from shared_components import bundle_config
+from shared_components.checkpoints import load_metadata, load_weights, save_weights
+from shared_components.cli import main
+from shared_components.data.synthetic.scene import render_video
+from shared_components.inference.frames import FrameStream
+from shared_components.inference.h264 import H264Video
+from shared_components.inference.predict import Predictor
+from shared_components.inference.video import look_at
+from shared_components.shipped import sha256_of
+from shared_components.trained import load_trained
+
+from .conftest import PARTS, write_image
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    """Begin in an empty folder, with the threads of today at the end."""
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def surgery(tmp_path):
+    """A rendered surgery of five frames."""
+    video = H264Video(tmp_path / "surgery.mp4", rate=Fraction(10))
+    scenes = render_video("rose", 1, frames=5, height=64, width=96, rate=10)
+    for number, scene in enumerate(scenes):
+        video.add(scene.image, Fraction(number, 10))
+    video.close()
+    return tmp_path / "surgery.mp4"
+
+
+def test_a_video_becomes_an_overlay_masks_and_tables(surgery, model, tmp_path, capsys):
+    checkpoint = model()
+    assert main(["segment", "surgery.mp4", "--model", str(checkpoint), "--threads", "1"]) == 0
+    out = tmp_path / "surgery-segmented"
+    assert sorted(path.name for path in out.iterdir()) == [
+        "intervals.csv", "masks", "overlay.mp4", "prediction.json", "visible.csv",
+    ]  # fmt: skip
+    found = look_at(out / "overlay.mp4")
+    assert (found.frames, found.rate) == (5, 10)
+
+    trained = load_trained(checkpoint, bundle="pvt_fpn")
+    for item in FrameStream(surgery, height=32, width=64):
+        _, mask = Predictor(trained.network, trained.task)(item["image"], (64, 96))
+        read = cv2.imread(str(out / "masks" / f"{item['shot'].name}.png"), cv2.IMREAD_UNCHANGED)
+        assert (read == mask).all()
+    with (out / "visible.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["seconds"]) for row in rows] == [0, 0.1, 0.2, 0.3, 0.4]
+    assert float(rows[-1]["shaft"]) == pytest.approx(100 * (mask == 1).mean(), abs=1e-3)
+    assert json.loads((out / "prediction.json").read_text())["height"] == 32
+
+    said = capsys.readouterr().out
+    assert said.startswith("5 frames in 0:0") and all(f"\n{part} " in said for part in PARTS[1:])
+    assert "surgery-segmented/overlay.mp4" in said
+
+
+@pytest.fixture
+def shipping(model, tmp_path, monkeypatch):
+    """Return a folder of bundles of which `pvt_fpn` ships a model."""
+    folder = tmp_path / "bundles" / "pvt_fpn"
+    shutil.copytree(bundle_config.bundles_folder() / "pvt_fpn" / "configs", folder / "configs")
+    (folder / "models").mkdir()
+    shutil.copy(model(), folder / "models" / "model.safetensors")
+    facts = {"sha256": sha256_of(folder / "models" / "model.safetensors")}
+    (folder / "models" / "model.json").write_text(json.dumps(facts))
+    monkeypatch.setattr(bundle_config, "bundles_folder", lambda: folder.parent)
+    return folder
+
+
+def test_the_bundles_own_weights_are_taken_without_a_model(surgery, shipping, tmp_path):
+    assert main(["segment", str(surgery), "--out", "seen", "--masks", "none"]) == 0
+    assert (tmp_path / "seen" / "overlay.mp4").exists()
+
+
+def test_a_bundle_without_weights_says_how_to_get_some(surgery, shipping, capsys):
+    shutil.rmtree(shipping / "models")
+    assert main(["segment", str(surgery)]) == 2
+    error = capsys.readouterr().err
+    assert "bundle 'pvt_fpn' ships no weights" in error and error.count("\n") == 1
+    assert "; name a checkpoint with --model, or make some with `surgfl pretrain` and `surgfl ship`" in error
+
+
+def test_weights_that_are_not_the_cards_are_refused(surgery, shipping, capsys):
+    save_weights(shipping / "models" / "model.safetensors", {"a": torch.zeros(1)})
+    assert main(["segment", str(surgery)]) == 2
+    assert "weights whose hash is not the card's" in capsys.readouterr().err
+
+
+def test_weights_of_half_precision_see_much_the_same(surgery, model, tmp_path):
+    path = model()
+    halved = {name: t.half() if t.is_floating_point() else t for name, t in load_weights(path).items()}
+    save_weights(tmp_path / "half.safetensors", halved, load_metadata(path))
+    for name in ("model", "half"):
+        assert main(["segment", str(surgery), "--model", f"{name}.safetensors", "--out", name]) == 0
+    masks = [
+        cv2.imread(str(tmp_path / name / "masks" / "frame_000000.png"), -1) for name in ("model", "half")
+    ]
+    assert (masks[0] == masks[1]).mean() > 0.98
+
+
+def test_a_folder_with_sub_folders_is_mirrored_and_size_and_steps_are_options(model, tmp_path):
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+        write_image(tmp_path / "frames" / name)
+    words = ["--model", str(model()), "--size", "64x32", "--every", "2", "--video-rate", "5", "--no-pictures"]
+    assert main(["segment", "frames", *words]) == 0
+    out = tmp_path / "frames-segmented"
+    found = sorted(str(path.relative_to(out)) for path in out.rglob("*.[mp][pn][4g]"))
+    assert found == ["masks/a/1.png", "masks/b/1.png", "overlays/a.mp4", "overlays/b.mp4"]
+    record = json.loads((out / "prediction.json").read_text())
+    assert (record["height"], record["width"], record["every"]) == (64, 32, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nowhere.mp4"], "input nowhere.mp4 does not exist; name a folder of frames or a video file"),
+        (["surgery.mp4", "--model", "nowhere.pt"], "checkpoint nowhere.pt does not exist"),
+        (
+            ["surgery.mp4", "--model", "surgery.mp4"],
+            "checkpoint surgery.mp4 is damaged or holds more than tensors",
+        ),
+        (["surgery.mp4", "--bundle", "pvt"], "bundle 'pvt' does not exist; there are pfedsis, pvt_fpn"),
+        (["surgery.mp4", "--size", "large"], "--size is 'large'; give height and width such as 512x640"),
+        (
+            ["surgery.mp4", "--size", "33x64"],
+            "PvtFpn takes images of 3 channels, height and width multiples of 32",
+        ),
+        (["surgery.mp4", "--threads", "0"], "--threads is 0; give a whole number from 1 on"),
+        (["surgery.mp4", "--every", "0"], "input: every is 0; it is a whole number, at least 1"),
+        (["surgery.mp4", "--video-rate", "5"], "a video rate was given, and surgery.mp4 is a video"),
+        (
+            ["surgery.mp4", "--out", "."],
+            "folder . holds 'model.safetensors', which is not of an earlier result",
+        ),
+        (["surgery.mp4", "--out", "surgery.mp4"], "surgery.mp4 is a file; give a folder for the results"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(surgery, model, tmp_path, capsys, words, sentence):
+    path = model()
+    given = [] if {"--model", "--bundle"} & set(words) else ["--model", str(path)]
+    assert main(["segment", *words, *given]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"surgfl segment: {sentence}") and error.count("\n") == 1
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.safetensors", "surgery.mp4"]
+
+
+@pytest.mark.parametrize("kind", ["depth", "reconstruction"])
+def test_a_model_of_another_task_is_refused(surgery, model, capsys, kind):
+    assert main(["segment", str(surgery), "--model", str(model(kind))]) == 2
+    assert f"model.safetensors has learnt {kind} and segments nothing; give one of" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_leaves_nothing(surgery, model, tmp_path, monkeypatch, capsys):
+    def interrupt(self, shot, answer):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shared_components.inference.results.PredictionFolder.add", interrupt)
+    assert main(["segment", str(surgery), "--model", str(model())]) == 130
+    assert "interrupted; nothing was written" in capsys.readouterr().out
+    assert not (tmp_path / "surgery-segmented").exists()
