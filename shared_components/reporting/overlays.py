@@ -59,10 +59,11 @@ def overlay(image: np.ndarray, mask: np.ndarray, *, alpha: float = 0.45, contour
         ValueError: when image and mask differ in size.
     """
     _check_size(image, mask, "mask")
-    colours = np.array([colour(i) for i in range(256)], dtype=np.uint8)[mask]
-    tinted = cv2.addWeighted(image, 1 - alpha, colours, alpha, 0)
-    drawn = np.where(mask[..., None] > 0, tinted, image)
-    for class_id in np.unique(mask[mask > 0]) if contour else ():
+    table = np.array([[colour(i) for i in range(256)]], dtype=np.uint8)
+    colours = cv2.LUT(cv2.merge([mask, mask, mask]), table)
+    drawn = cv2.copyTo(cv2.addWeighted(image, 1 - alpha, colours, alpha, 0), mask, image.copy())
+    there = np.flatnonzero(np.bincount(mask.ravel()))
+    for class_id in there[there > 0] if contour else ():
         region = (mask == class_id).astype(np.uint8)
         outlines, _ = cv2.findContours(region, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
         cv2.drawContours(drawn, outlines, -1, colour(int(class_id)), contour, cv2.LINE_AA)
