@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
         out, stream, model.task, masks=args.masks, pictures=args.pictures, alone=True, facts=facts
     )
     predictor = Predictor(model.network.to(where), model.task, precision=args.precision)
+    print(f"{args.input} by {path}, at {height}x{width} on {where.type}", flush=True)
     try:
         done = predict_all(predictor, stream, folder, lambda text: print(text, flush=True))
     except KeyboardInterrupt:
