@@ -43,6 +43,11 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"--training#width 64",
         "days on two cores",
     ),
+    (
+        r"^surgfl segment surgery\.mp4$",
+        r"surgfl segment surgery.mp4 --model model.safetensors",
+        "the test has made a model, and a checkout may have none yet",
+    ),
     (r"--frames 16 --videos 3,1,1", r"--frames 2 --videos 1,1,1 --height 64 --width 96", "a minute"),
 )
 """(pattern, replacement, why the command is not run as printed), applied in this order."""

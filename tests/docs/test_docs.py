@@ -1,5 +1,6 @@
 """README and docs/: every block of code is executed in a copy of the repository, every link leads somewhere."""
 
+import argparse
 import json
 import re
 import shutil
@@ -12,6 +13,7 @@ import pytest
 
 from shared_components.bundle_config import Training
 from shared_components.checkpoints import load_metadata
+from shared_components.commands import segment
 from shared_components.data import site_file
 from shared_components.federation.messages import Job
 
@@ -224,6 +226,14 @@ def test_all_settings_of_a_job_and_of_its_training_are_shown():
     job, alone = json.loads(block.text), {"rounds"}  # of a bundle that trains alone
     assert set(job) == {field.name for field in fields(Job)}
     assert set(job["training"]) == {field.name for field in fields(Training)} - alone
+
+
+def test_all_options_of_segment_are_explained():
+    parser = argparse.ArgumentParser(add_help=False)
+    segment.configure(parser)
+    options = {option for option in parser._option_string_actions if not option.startswith("--no-")}
+    text = (ROOT / "docs/segment.md").read_text()
+    assert set(re.findall(r"^\| `(--[a-z-]+)` \|", text, re.MULTILINE)) == options
 
 
 def test_all_environment_variables_are_explained():
