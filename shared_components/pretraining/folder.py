@@ -8,11 +8,14 @@ RUN/state.safetensors     what a resume needs
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import Tensor
 
 from shared_components.atomic import write_json, write_text
@@ -21,37 +24,57 @@ from shared_components.federation.store import load_tensors, save_tensors
 from shared_components.pretraining.plan import Settings
 
 MODEL, FACTS, LOG, STATE = "model.safetensors", "pretraining.json", "log.jsonl", "state.safetensors"
+LOCK = ".lock"
 
 
 class RunFolder:
     """Where one pre-training keeps its files.
 
     Args:
-        path: the folder; it is made when something is written.
+        path: the folder; it is made when the training begins.
         settings: what is to be trained.
     """
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self.path, self.settings = path, settings
 
-    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return the state to go on from: tensors, and step and seconds; None where nothing has begun.
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let no other process work in the folder meanwhile.
 
         Raises:
-            ValueError: The folder holds another pre-training, or something else.
+            ValueError: Another one does, or the folder holds something else than a pre-training.
+        """
+        self._refuse_other_files()
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / LOCK).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(f"{self.path}: another process pre-trains there; wait for its end") from None
+            for half in self.path.glob(".*.safetensors.*"):  # of an attempt that was killed
+                half.unlink()
+            yield
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return the state to go on from: tensors, and what was saved with them; None where nothing has begun.
+
+        Raises:
+            ValueError: It is of a pre-training with other settings, or damaged.
         """
         if not (self.path / STATE).is_file():
-            self._refuse_other_files()
             return None
-        tensors, values = load_tensors(self.path / STATE)
+        try:
+            tensors, values = load_tensors(self.path / STATE)
+        except SafetensorError as error:
+            raise ValueError(f"{self.path / STATE}: is damaged; give another --out to begin anew") from error
         self._refuse_other_settings(values.get("settings", {}))
         self._trim(values["step"])
-        return tensors, values
+        return tensors, {"losses": [], **values}
 
-    def save(self, tensors: Mapping[str, Tensor], *, step: int, seconds: float) -> None:
-        """Write the state after so many steps."""
-        values = {"step": step, "seconds": seconds, "settings": self.settings.as_values()}
-        save_tensors(self.path / STATE, tensors, values)
+    def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        """Write the state; of the values ``step`` counts the steps that are done."""
+        save_tensors(self.path / STATE, tensors, {**values, "settings": self.settings.as_values()})
 
     def save_model(
         self, weights: Mapping[str, Tensor], notes: Mapping[str, str], facts: Mapping[str, Any]
@@ -65,16 +88,24 @@ class RunFolder:
         with (self.path / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
+    def last_scores(self) -> dict[str, Any]:
+        """Return the scores that the log has last; none where there are none yet."""
+        records = [json.loads(line) for line in self._lines()]
+        return next((record["scores"] for record in reversed(records) if "scores" in record), {})
+
     def _trim(self, step: int) -> None:
         """Drop what the log says of steps after the state: they are taken again."""
-        if (self.path / LOG).is_file():
-            lines = [
-                line for line in (self.path / LOG).read_text("utf-8").splitlines() if _step_of(line) <= step
-            ]
-            write_text(self.path / LOG, "".join(f"{line}\n" for line in lines))
+        lines = [line for line in self._lines() if _step_of(line) <= step]
+        write_text(self.path / LOG, "".join(f"{line}\n" for line in lines))
+
+    def _lines(self) -> list[str]:
+        path = self.path / LOG
+        return path.read_text("utf-8").splitlines() if path.is_file() else []
 
     def _refuse_other_files(self) -> None:
-        if self.path.is_dir() and any(not path.name.startswith(".") for path in self.path.iterdir()):
+        if (self.path / STATE).is_file() or not self.path.exists():
+            return
+        if any(not path.name.startswith(".") for path in self.path.iterdir()):
             raise ValueError(
                 f"{self.path}: holds files and no {STATE} of a pre-training; give --out a new or empty folder"
             )

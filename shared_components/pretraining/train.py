@@ -39,7 +39,7 @@ class Pretraining:
         say: where progress is written.
 
     Raises:
-        ValueError: The settings cannot be, or the folder is another's.
+        ValueError: The settings cannot be.
     """
 
     def __init__(
@@ -63,18 +63,20 @@ class Pretraining:
         self.learner = Learner(bundle, self.task, settings, start)
         self.progress = Progress(settings, say)
         self.scores: dict[str, Any] = {}
-        self.done, self.seconds = 0, 0.0
-        found = self.folder.load()
-        if found is not None:
-            self.learner.restore(found[0])
-            self.done, self.seconds = found[1]["step"], found[1]["seconds"]
+        self.done, self.seconds, self._saved = 0, 0.0, 0
+        self._losses: list[float] = []  # since the last line of the log
 
     def run(self) -> bool:
-        """Train until the last step; False if a person stopped it before.
+        """Train until the last step, from where the folder's state is; False if a person stopped it before.
 
         Raises:
-            ValueError: The loss is no number any more; the last state stands.
+            ValueError: The folder is another's, or the loss is no number any more; the last state stands.
         """
+        with self.folder.alone(), _interruptions() as asked:
+            return self._run(asked)
+
+    def _run(self, asked: list[int]) -> bool:
+        self._restore()
         if self.done == self.settings.steps:
             self.progress.say(f"{self.folder.path}: all {self.done} steps are done")
             return True
@@ -84,22 +86,26 @@ class Pretraining:
         self._checks = Checks(self.task, self.settings)
         if not self.done:
             self._save()
-        with _interruptions() as asked:
-            self._train(asked)
+        self._train(asked)
         return self.done == self.settings.steps
 
+    def _restore(self) -> None:
+        if (found := self.folder.load()) is not None:
+            tensors, values = found
+            self.learner.restore(tensors)
+            self.done, self.seconds, self._losses = values["step"], values["seconds"], values["losses"]
+            self.scores, self._saved = self.folder.last_scores(), self.done
+
     def _train(self, asked: list[int]) -> None:
-        losses: list[float] = []
         stream = batches(self.settings, self.task.asks.targets, begin=self.done, workers=self.workers)
         self.progress.pause()
         for batch in stream:
-            losses.append(self._step(batch))
+            self._losses.append(self._step(batch))
             self.done += 1
-            self.progress.step(self.done, losses[-1])
+            self.progress.step(self.done, self._losses[-1])
             last = self.done == self.settings.steps
             if self.done % LOGGED == 0 or last:
-                self._log(sum(losses) / len(losses))
-                losses.clear()
+                self._log()
             if self.done % self.check_every == 0 or last:
                 self._check()
             if self.done % self.save_every == 0 or last or asked:
@@ -112,20 +118,21 @@ class Pretraining:
             return self.learner.step(self.done, batch)
         except FloatingPointError as error:
             raise ValueError(
-                f"{error}; nothing was saved after step {self.done // self.save_every * self.save_every}: choose "
-                "another --out and a lower --learning-rate"
+                f"{error}; {self.folder.path} keeps the weights of step {self._saved}: begin again in another folder "
+                "with a lower --learning-rate"
             ) from error
 
-    def _log(self, loss: float) -> None:
+    def _log(self) -> None:
         self.folder.log(
             {
                 "step": self.done,
-                "loss": loss,
+                "loss": sum(self._losses) / len(self._losses),
                 "learning_rate": self.settings.rate(self.done - 1),
                 "pictures_per_second": round(self.progress.pictures_per_second, 2),
                 "seconds": round(time.monotonic() - self._began, 1),
             }
         )
+        self._losses.clear()
 
     def _check(self) -> None:
         self.scores = self._checks.scores(self.learner.average.module)
@@ -134,10 +141,14 @@ class Pretraining:
         self.progress.pause()
 
     def _save(self) -> None:
+        """Write the model and then the state: a kill between them only repeats what made the model."""
         self.seconds = time.monotonic() - self._began
-        weights = self.learner.average.module.state_dict()
-        self.folder.save(self.learner.tensors(), step=self.done, seconds=self.seconds)
-        self.folder.save_model(weights, self._notes(), self._facts())
+        if self.done:
+            weights = self.learner.average.module.state_dict()
+            self.folder.save_model(weights, self._notes(), self._facts())
+        values = {"step": self.done, "seconds": self.seconds, "losses": self._losses}
+        self.folder.save(self.learner.tensors(), values)
+        self._saved = self.done
         self.progress.pause()
 
     def _notes(self) -> dict[str, str]:

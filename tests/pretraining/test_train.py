@@ -1,0 +1,216 @@
+"""A pre-training that is stopped, killed or fails goes on to the bits of an undisturbed one, or says what to do."""
+
+import fcntl
+import io
+import json
+import os
+import signal
+
+import pytest
+import torch
+
+from shared_components.checkpoints import load_metadata, load_weights
+from shared_components.federation.store import load_tensors
+from shared_components.pretraining import train
+from shared_components.pretraining.learner import Learner
+
+
+class Killed(BaseException):
+    """As good as kill -9: nothing of ours catches it."""
+
+
+def at_step(number, what):
+    """Return a `Learner.step` that does something instead of, or before, one step."""
+    usual = Learner.step
+
+    def step(self, at, batch):
+        if at == number:
+            what()
+        return usual(self, at, batch)
+
+    return step
+
+
+def killed():
+    raise Killed
+
+
+def not_finite():
+    raise FloatingPointError("the loss of step 7 is nan, its gradient nan")
+
+
+def weights(folder):
+    return load_weights(folder / "model.safetensors")
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def comparable(records):
+    timed = ("seconds", "pictures_per_second")
+    return [{key: value for key, value in record.items() if key not in timed} for record in records]
+
+
+def test_the_folder_has_the_model_its_facts_and_a_log(begin, tmp_path):
+    assert begin(check_every=6).run()
+    facts = json.loads((tmp_path / "run" / "pretraining.json").read_text())
+    assert facts["steps"] == facts["steps_planned"] == 12 and facts["frames"] == 24 and facts["seed"] == 5
+    assert facts["sizes"] == ["64x64:7", "64x96:5"] and facts["bundle"] == "toy" and facts["commit"]
+    assert facts["hardware"] and facts["threads"] == 1 and facts["seconds"] > 0 and "command" in facts
+    notes = load_metadata(tmp_path / "run" / "model.safetensors")
+    assert notes["method"] == "pretrain" and notes["outputs"] == "background,shaft,wrist,clasper"
+    assert (notes["height"], notes["width"], notes["task"]) == ("64", "96", "segmentation")
+    assert {value.dtype for value in weights(tmp_path / "run").values()} == {torch.float32, torch.int64}
+    found = records(tmp_path / "run")
+    assert [record["step"] for record in found] == [6, 12, 12]
+    assert set(found[0]["scores"]) == {"trained", "named"} and facts["scores"] == found[2]["scores"]
+    assert found[1]["loss"] > 0 and found[1]["learning_rate"] < 1e-2
+
+
+def test_the_model_is_the_average_and_the_state_has_both(begin, tmp_path):
+    begin().run()
+    tensors, values = load_tensors(tmp_path / "run" / "state.safetensors")
+    assert values["step"] == 12
+    name = "head.weight"
+    assert torch.equal(tensors[f"average|module.{name}"], weights(tmp_path / "run")[name])
+    assert not torch.equal(tensors[f"network|{name}"], weights(tmp_path / "run")[name])
+
+
+@pytest.mark.parametrize("step", [1, 3, 8, 11])
+def test_a_killed_run_ends_with_the_bits_and_the_log_of_an_undisturbed_one(
+    begin, tmp_path, monkeypatch, step
+):
+    begin("whole", check_every=4).run()
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "step", at_step(step, killed))
+        with pytest.raises(Killed):
+            begin("cut", check_every=4).run()
+    with (tmp_path / "cut" / "log.jsonl").open("a") as file:
+        file.write('{"step": 11, "loss": 1.0}\n{"step": 1')  # what a kill between two states leaves
+    (tmp_path / "cut" / ".state.safetensors.1").write_text("half")
+    assert begin("cut", check_every=4).run()
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "cut"))
+    assert comparable(records(tmp_path / "whole")) == comparable(records(tmp_path / "cut"))
+    assert not (tmp_path / "cut" / ".state.safetensors.1").exists()
+
+
+def test_ctrl_c_finishes_the_step_and_the_same_again_goes_on(begin, tmp_path, monkeypatch):
+    begin("whole").run()
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "step", at_step(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        stopped = begin("cut", save_every=100)
+        assert not stopped.run() and stopped.done == 5
+    assert load_tensors(tmp_path / "cut" / "state.safetensors")[1]["step"] == 5
+    said = io.StringIO()
+    assert begin("cut", say=said).run() and "goes on after step 5" in said.getvalue()
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "cut"))
+    assert comparable(records(tmp_path / "whole")) == comparable(records(tmp_path / "cut"))
+
+
+def test_a_second_ctrl_c_ends_at_once_and_handlers_are_as_before(begin, monkeypatch):
+    before = signal.getsignal(signal.SIGINT)
+
+    def twice():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Learner, "step", at_step(4, twice))
+    with pytest.raises(KeyboardInterrupt):
+        begin().run()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_is_done_is_not_done_again(begin, tmp_path, monkeypatch):
+    begin().run()
+    model = (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns
+    monkeypatch.setattr(Learner, "step", at_step(0, killed))
+    said = io.StringIO()
+    assert begin(say=said).run() and "all 12 steps are done" in said.getvalue()
+    assert (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns == model
+
+
+def test_a_loss_that_is_no_number_ends_with_a_sentence_and_the_last_good_state(begin, tmp_path, monkeypatch):
+    monkeypatch.setattr(Learner, "step", at_step(7, not_finite))
+    sentence = (
+        "the loss of step 7 is nan.*run keeps the weights of step 6: begin again .* lower --learning-rate"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        begin().run()
+    tensors, values = load_tensors(tmp_path / "run" / "state.safetensors")
+    assert values["step"] == 6 and all(value.isfinite().all() for value in tensors.values())
+    assert load_metadata(tmp_path / "run" / "model.safetensors")["steps"] == "6 of 12"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seed": 6}, "seed was 5, is now 6"),
+        ({"learning_rate": 1e-3}, r"learning_rate was 0.01, is now 0.001"),
+        ({"task": "depth"}, "task was segmentation, is now depth"),
+        ({"looks": ("rose",)}, "looks was"),
+    ],
+)
+def test_other_settings_are_refused_and_nothing_is_overwritten(begin, tmp_path, changes, words):
+    begin().run()
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with pytest.raises(
+        ValueError, match=f"run: holds a pre-training with other settings .*{words}.*another --out"
+    ):
+        begin(**changes).run()
+    assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_how_often_it_saves_and_checks_and_with_how_many_workers_may_differ(begin, tmp_path):
+    begin("whole").run()
+    begin("other", save_every=5, check_every=2, workers=1).run()
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "other"))
+
+
+def test_a_folder_of_something_else_is_left_alone(begin, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.safetensors").write_text("precious")
+    with pytest.raises(ValueError, match=r"run: holds files and no state.safetensors .* new or empty folder"):
+        begin().run()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["model.safetensors"]
+
+
+def test_two_processes_do_not_share_a_folder(begin, tmp_path):
+    (tmp_path / "run").mkdir()
+    with (tmp_path / "run" / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="run: another process pre-trains there"):
+            begin().run()
+
+
+def test_a_damaged_state_is_said(begin, tmp_path):
+    begin().run()
+    (tmp_path / "run" / "state.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"state.safetensors: is damaged; give another --out"):
+        begin().run()
+
+
+@pytest.mark.parametrize("task", ["depth", "reconstruction"])
+def test_other_tasks_are_trained_and_scored_by_their_own_metrics(begin, tmp_path, task):
+    begin(task=task).run()
+    (scores,) = [record["scores"] for record in records(tmp_path / "run") if "scores" in record]
+    metric = {"depth": "rmse", "reconstruction": "mse"}[task]
+    assert scores["named"][metric]["mean"] > 0
+    assert load_metadata(tmp_path / "run" / "model.safetensors")["task"] == task
+
+
+def test_losses_are_logged_every_few_steps(begin, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "LOGGED", 5)
+    begin().run()
+    assert [record["step"] for record in records(tmp_path / "run") if "loss" in record] == [5, 10, 12]
+
+
+@pytest.mark.filterwarnings("error")
+def test_random_looks_are_scored_beside_the_named_ones(begin, tmp_path):
+    begin(looks=()).run()
+    scores = records(tmp_path / "run")[-1]["scores"]
+    assert set(scores) == {"random", "named"} and scores["random"]["frames"] == 24
