@@ -7,6 +7,7 @@ group, and a training can go on at any step.
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -123,7 +124,7 @@ def batches(
     """
     groups = Groups(settings, targets)
     left = [number for number, span in enumerate(groups.spans) if span.first + span.count > begin]
-    more: dict[str, Any] = {"prefetch_factor": 2, "worker_init_fn": _begin_worker} if workers else {}
+    more = _in_processes() if workers else {}
     loader = DataLoader(groups, batch_size=None, sampler=left, num_workers=workers, **more)
     for number, group in zip(left, loader, strict=True):
         span = groups.spans[number]
@@ -151,6 +152,13 @@ def _shrunk(
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     small = np.stack([resize_image(image, height, width) for image in images])
     return small, {name: resize_target(target, height, width) for name, target in targets.items()}
+
+
+def _in_processes() -> dict[str, Any]:
+    """Return how workers begin: from a clean process, because OpenCV's threads do not survive a fork of this one."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return {"prefetch_factor": 2, "multiprocessing_context": context, "worker_init_fn": _begin_worker}
 
 
 def _begin_worker(number: int) -> None:
