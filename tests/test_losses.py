@@ -51,6 +51,18 @@ def test_segmentation_loss_is_the_scalar_loop(seed):
     assert segmentation_loss(logits, label).item() == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize(("balance", "share"), [(0.0, 0.75), (0.5, 3 / (3 + math.sqrt(3))), (1.0, 0.5)])
+def test_balance_weighs_pixels_by_how_rare_their_class_is(balance, share):
+    # Four pixels, three of class 0, all with logits (2, 0, 0): -log p is a for class 0, a + 2 for class 1. The weights
+    # of a pixel are (3/4, 1/4) to the power of -balance; together class 0 has `share`. Class 2 is not there.
+    logits = torch.zeros(1, 3, 1, 4)
+    logits[:, 0] = 2
+    label = torch.tensor([[[0, 0, 0, 1]]])
+    expected = math.log(math.exp(2) + 2) - 2 + 2 * (1 - share)
+    found = segmentation_loss(logits, label, cross_entropy=1.0, log_iou=0.0, balance=balance)
+    assert found.item() == pytest.approx(expected, rel=1e-6)
+
+
 def test_segmentation_loss_of_an_undecided_pixel_is_worked_by_hand():
     # Two pixels, two classes, all probabilities 1/2, labels 0 and 1: CE = log 2;
     # each class: intersection 1/2, union 1 + 1 - 1/2 = 3/2, IoU = 1/3.

@@ -88,6 +88,16 @@ def test_what_is_sampled_stays_in_its_range_and_uses_it():
     assert all(0 <= d.left < 1 and 0 <= d.top < 1 for d in drawn)
 
 
+def test_other_ends_of_the_scale_are_used_and_the_rest_is_drawn_alike():
+    first, second = (torch.Generator().manual_seed(3) for _ in range(2))
+
+    drawn = [sample_augmentation(first, width=100, smallest=0.75, largest=2.25) for _ in range(400)]
+    usual = [sample_augmentation(second, width=100) for _ in range(400)]
+
+    assert {min(d.width for d in drawn), max(d.width for d in drawn)} <= {*range(75, 79), *range(222, 226)}
+    assert [(d.flip_horizontal, d.left) for d in drawn] == [(d.flip_horizontal, d.left) for d in usual]
+
+
 def test_equal_seeds_sample_equal_augmentations():
     first, second = (torch.Generator().manual_seed(7) for _ in range(2))
 
