@@ -31,7 +31,7 @@ class Learner:
         torch.manual_seed(settings.seed)
         self.network = build(bundle, task, settings)
         kind, file = chosen_start(str(start))
-        begin(self.network, kind, card=task.card, bundle=bundle.name, file=file)
+        self.began = begin(self.network, kind, card=task.card, bundle=bundle.name, file=file)
         self.network.to(self.device).train()
         self.average = AveragedModel(self.network, avg_fn=_averaging(settings.average), use_buffers=True)
         self.optimizer = make_optimizer(self.network, settings)

@@ -21,6 +21,7 @@ from shared_components.pretraining.learner import Learner
 from shared_components.pretraining.plan import Settings, task_for
 from shared_components.pretraining.progress import Progress
 from shared_components.pretraining.stream import batches
+from shared_components.start import RANDOM
 from shared_components.task import checkpoint_notes
 
 LOGGED = 50  # steps between two losses in the log
@@ -47,7 +48,7 @@ class Pretraining:
         settings: Settings,
         out: Path,
         *,
-        start: str | Path = "random",
+        start: str | Path = RANDOM,
         command: str = "",
         save_every: int = 500,
         check_every: int = 1000,
@@ -57,8 +58,8 @@ class Pretraining:
         self.settings, self.command = settings, command
         self.save_every, self.check_every, self.workers = save_every, check_every, workers
         bundle = load_bundle(settings.bundle)
-        self.numbers = bundle.tasks.get(settings.task, {})
         self.task = task_for(bundle, settings.task, dict(settings.numbers))
+        self.numbers = {**bundle.tasks[settings.task], **dict(settings.numbers)}
         self.folder = RunFolder(out, settings)
         self.learner = Learner(bundle, self.task, settings, start)
         self.progress = Progress(settings, say)
@@ -164,6 +165,7 @@ class Pretraining:
             "command": self.command,
             "commit": commit(),
             "seed": settings.seed,
+            "start": self.learner.began,
             "hardware": machine.hardware(),
             "torch": torch.__version__,
             "device": self.learner.device.type,

@@ -63,8 +63,20 @@ def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp
         (["pvt_fpn", "--learning-rate", "nan"], "learning_rate is nan"),
         (["pvt_fpn", "--threads", "0"], "--threads is 0; give a whole number, at least 1"),
         (["pvt_fpn", "--workers", "-1"], "--workers is -1; give a whole number, at least 0"),
+        (
+            ["pvt_fpn", "--number", "balance"],
+            "--number is 'balance'; give a name and a value such as balance=0.5",
+        ),
+        (
+            ["pvt_fpn", "--number", "balance=2"],
+            "segmentation: balance is 2.0; it is a number, at least 0 and at",
+        ),
+        (["pvt_fpn", "--number", "ballance=1"], "ballance"),
         (["pvt_fpn", "--save-every", "0"], "--save-every is 0"),
-        (["pvt_fpn", "--start", "rendred"], "--start is rendred, and rendred does not exist; use random, or"),
+        (
+            ["pvt_fpn", "--start", "rendred"],
+            "checkpoint rendred does not exist; name the weights to begin from, or use start: random",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_leaves_nothing(tmp_path, capsys, words, sentence):

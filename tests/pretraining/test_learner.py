@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from shared_components.bundle_config import load_bundle
-from shared_components.checkpoints import CheckpointError, save_weights
-from shared_components.pretraining import learner as module
-from shared_components.pretraining.learner import Learner, begin_from, make_optimizer
+from shared_components.checkpoints import save_weights
+from shared_components.pretraining.learner import Learner, make_optimizer
 from shared_components.pretraining.plan import Phase, task_for
 from shared_components.pretraining.stream import batches
 
@@ -18,9 +17,10 @@ from .conftest import tiny
 
 @pytest.fixture
 def learner_of(toy_bundle):
-    def made(**changes) -> Learner:
+    def made(*, begin="random", **changes) -> Learner:
         settings, bundle = tiny(**changes), load_bundle("toy")
-        return Learner(bundle, task_for(bundle, settings.task), settings)
+        task = task_for(bundle, settings.task, dict(settings.numbers))
+        return Learner(bundle, task, settings, begin)
 
     return made
 
@@ -130,25 +130,14 @@ def test_mixed_precision_keeps_weights_in_float32(learner_of):
     assert {value.dtype for value in learner.network.parameters()} == {torch.float32}
 
 
-def test_a_start_is_random_or_a_file(learner_of, tmp_path):
-    one, other = learner_of(seed=1).network, learner_of(seed=2).network
-    save_weights(tmp_path / "model.safetensors", one.state_dict())
-    before = weights(other)
-    begin_from(other, "random", bundle="toy")
-    assert same(weights(other), before)
-    begin_from(other, tmp_path / "model.safetensors", bundle="toy")
-    assert same(weights(other), weights(one))
+def test_a_start_from_a_file_pastes_its_weights(learner_of, tmp_path):
+    one = learner_of(seed=1)
+    save_weights(tmp_path / "model.safetensors", one.network.state_dict())
+    other = learner_of(seed=2, begin=tmp_path / "model.safetensors")
+    assert same(weights(other.network), weights(one.network)) and other.began["from"] == "model.safetensors"
+    assert same(weights(other.average.module), weights(one.network))
 
 
-def test_rendered_is_what_the_bundle_ships(learner_of, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "bundles_folder", lambda: tmp_path)
-    one, other = learner_of(seed=1).network, learner_of(seed=2).network
-    with pytest.raises(CheckpointError, match="does not exist"):
-        begin_from(other, "rendered", bundle="toy")
-    halves = {
-        name: value.half() if value.is_floating_point() else value for name, value in one.state_dict().items()
-    }
-    save_weights(tmp_path / "toy" / "models" / "model.safetensors", halves)
-    begin_from(other, "rendered", bundle="toy")
-    assert other.head.weight.dtype == torch.float32
-    assert torch.equal(other.head.weight, one.head.weight.half().float())
+def test_nothing_is_dropped_out(learner_of):
+    found = [module.p for module in learner_of().network.modules() if isinstance(module, nn.Dropout2d)]
+    assert found == [0.0]

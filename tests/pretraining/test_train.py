@@ -72,6 +72,17 @@ def test_the_folder_has_the_model_its_facts_and_a_log(begin, tmp_path):
     assert found[1]["loss"] > 0 and found[1]["learning_rate"] < 1e-2
 
 
+def test_numbers_of_the_loss_replace_the_bundles_and_are_noted(begin, tmp_path):
+    begin("plain").run()
+    begin("other", numbers=(("balance", 0.5), ("log_iou", 1.0))).run()
+    assert not same(weights(tmp_path / "plain"), weights(tmp_path / "other"))
+    notes = load_metadata(tmp_path / "other" / "model.safetensors")
+    assert json.loads(notes["numbers"]) == {"balance": 0.5, "log_iou": 1.0}
+    facts = json.loads((tmp_path / "other" / "pretraining.json").read_text())
+    assert facts["settings"]["numbers"] == {"balance": 0.5, "log_iou": 1.0}
+    assert facts["start"] == {"start": "random", "sha256": "", "from": "", "fresh": []}
+
+
 def test_the_model_is_the_average_and_the_state_has_both(begin, tmp_path):
     begin().run()
     tensors, values = load_tensors(tmp_path / "run" / "state.safetensors")
