@@ -24,6 +24,11 @@ def fast_bf16() -> bool:
     return "avx512_bf16" in words or "amx_bf16" in words
 
 
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def hardware() -> str:
     """Return processor, cores usable by this process and accelerators in one line."""
     name = platform.processor() or platform.machine()
@@ -32,9 +37,8 @@ def hardware() -> str:
         if line.startswith("model name"):
             name = line.partition(":")[2].strip()
             break
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cards = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return ", ".join([name, f"{cores} cores", *cards])
+    return ", ".join([name, f"{cores()} cores", *cards])
 
 
 def peak_memory_mb() -> float | None:

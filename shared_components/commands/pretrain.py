@@ -1,7 +1,6 @@
 """`surgfl pretrain`: weights for a bundle, learnt from rendered scenes alone."""
 
 import argparse
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -115,7 +114,7 @@ def _number(text: str) -> tuple[str, float]:
 
 def _workers() -> int:
     """Rendering keeps up with a processor's training, and not with a GPU's."""
-    return min(16, max(1, (os.cpu_count() or 1) - 1)) if machine.device().type == "cuda" else 0
+    return min(16, max(1, machine.cores() - 1)) if machine.device().type == "cuda" else 0
 
 
 def _refuse_small(args: argparse.Namespace, *names: str, least: int) -> None:

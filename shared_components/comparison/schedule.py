@@ -15,6 +15,7 @@ from typing import IO
 
 import torch
 
+from shared_components import machine
 from shared_components.atomic import write_json
 from shared_components.comparison.plan import Run
 from shared_components.comparison.run import REFUSED, finished
@@ -37,7 +38,7 @@ class Working:
 
 def side_by_side(run: Run) -> int:
     """Return how many such runs fit: by cores, by the memory that is free, and by the accelerator's."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = machine.cores()
     training = run.settings()
     batch = GB_PER_MEGAPIXEL * training.batch_size * training.height * training.width / 1e6
     if not torch.cuda.is_available():

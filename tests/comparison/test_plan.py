@@ -180,7 +180,7 @@ def test_arguments_are_added_to_the_rows_of_their_method():
 
 
 def test_memory_and_cores_limit_what_runs_side_by_side(site, monkeypatch):
-    monkeypatch.setattr(schedule.os, "sched_getaffinity", lambda _: set(range(16)))
+    monkeypatch.setattr(schedule.machine, "cores", lambda: 16)
     monkeypatch.setattr(schedule.torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(schedule, "_free_gigabytes", lambda: 24.0)
     assert schedule.side_by_side(run_of(site, training={"height": 64, "width": 96})) == 16

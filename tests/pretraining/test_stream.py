@@ -100,6 +100,7 @@ def test_batches_from_a_step_on_are_the_same_as_in_one_go(begin):
     assert equal(list(batches(tiny(), SEGMENTATION, begin=begin)), whole[begin:])
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # of more processes than cores
 def test_the_number_of_workers_does_not_matter():
     alone = list(batches(tiny(), SEGMENTATION))
     assert len(alone) == 12 and [batch["image"].shape[-1] for batch in alone] == [64] * 7 + [96] * 5
