@@ -48,6 +48,11 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"surgfl segment surgery.mp4 --model model.safetensors",
         "the test has made a model, and a checkout may have none yet",
     ),
+    (
+        r"--size 96x128:6000 --size 192x256:3000",
+        r"--size 64x64:1 --size 64x96:1 --batch-size 2 --looks rose",
+        "an hour and a half",
+    ),
     (r"--frames 16 --videos 3,1,1", r"--frames 2 --videos 1,1,1 --height 64 --width 96", "a minute"),
 )
 """(pattern, replacement, why the command is not run as printed), applied in this order."""
