@@ -96,14 +96,14 @@ def _pair(plate: Plate, shaft: Plate, wrist: Plate | None, joint: float, length:
 
 
 def _grasper(scale: float, rng: np.random.Generator) -> Tool:
-    length, radius = rng.uniform(11.0, 26.0), rng.uniform(2.3, 4.6)
+    length, radius = rng.uniform(10.0, 24.0), rng.uniform(2.3, 4.8)
     time = np.linspace(0, 1, 16)
-    breadth, taper = rng.uniform(1.4, 2.6), rng.uniform(0.25, 0.95)
+    breadth, taper = rng.uniform(1.9, 3.6), rng.uniform(0.35, 1.0)
     bow = rng.choice((0.0, 0.0, 1.6)) * np.sin(np.pi * time) * rng.uniform(0.4, 1.0)
     width = breadth * (1 - (1 - taper) * time**1.5)
     width[-1] *= 0.5
     carver = Carver(-2.0, length + 0.5, 5.0, scale)
-    _blade(carver, length, bow, width, thick=rng.uniform(1.4, 2.2))
+    _blade(carver, length, bow, width, thick=rng.uniform(1.6, 2.6))
     if taper > 0.6 and rng.random() < 0.6:
         low, high = 0.3 * breadth, 0.72 * breadth
         carver.sink(
@@ -131,7 +131,7 @@ def _scissors(scale: float, rng: np.random.Generator) -> Tool:
     length, radius = rng.uniform(10.0, 18.0), rng.uniform(2.3, 3.2)
     time = np.linspace(0, 1, 14)
     bow = rng.uniform(0.0, 2.5) * time**2 - 0.1
-    width = np.interp(time, [0, 0.2, 0.7, 1.0], [2.0, 2.2, 1.5, 0.3]) * rng.uniform(0.8, 1.2)
+    width = np.interp(time, [0, 0.2, 0.7, 1.0], [2.2, 2.5, 1.8, 0.4]) * rng.uniform(0.85, 1.3)
     carver = Carver(-2.0, length + 0.5, 5.5, scale)
     _blade(carver, length, bow, width, thick=1.4)
     joint = rng.uniform(3.0, 7.0)
@@ -171,7 +171,7 @@ def _clip_applier(scale: float, rng: np.random.Generator) -> Tool:
     time = np.linspace(0, 1, 16)
     bow = np.where(time > 0.85, 0.1, 0.9)
     carver = Carver(-2.0, length + 0.5, 5.0, scale)
-    _blade(carver, length, bow, np.where(time > 0.85, 2.2, 1.3) * rng.uniform(0.8, 1.2), thick=1.8)
+    _blade(carver, length, bow, np.where(time > 0.85, 2.4, 1.6) * rng.uniform(0.9, 1.3), thick=1.8)
     carver.groove((0.3 * length, 1.5), (0.8 * length, 1.5), 0.4)
     joint = rng.uniform(5.0, 10.0)
     wrist = _joint(scale, rng, joint, radius * 0.7)

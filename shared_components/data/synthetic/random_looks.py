@@ -72,7 +72,7 @@ def _light(rng: np.random.Generator) -> dict[str, Any]:
         "exposure": float(np.exp(rng.uniform(np.log(0.45), np.log(1.9)))),
         "contrast": rng.uniform(0.75, 1.35),
         "vignette": rng.uniform(0.05, 0.95),
-        "gloss": rng.uniform(0.0, 1.8),
+        "gloss": rng.uniform(0.0, 1.5),
         "glint": rng.uniform(0.06, 0.24),
         "haze": rng.uniform(0.0, 0.3) * (rng.random() < 0.35),
         "smoke": rng.uniform(0.0, 0.9) * (rng.random() < 0.6),
