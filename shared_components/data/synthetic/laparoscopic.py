@@ -56,8 +56,8 @@ def _tube(scale: float, rng: np.random.Generator, radius: float, collar: float) 
         start = -rng.uniform(6.0, 30.0)
         for i in range(int(rng.integers(1, 4))):
             carver.band(start - 4.0 * i, start - 4.0 * i + rng.uniform(0.8, 2.2), PALE)
-    if rng.random() < 0.35:
-        carver.print_word(-rng.uniform(14.0, 40.0), 1.1 * radius, rng)
+    if rng.random() < 0.5:
+        carver.print_word(-rng.uniform(14.0, 45.0), rng.uniform(0.6, 1.4) * radius, rng)
     carver.streaks(rng, 0.10)
     return carver.plate(0.05, rng)
 

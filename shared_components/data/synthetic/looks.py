@@ -24,6 +24,7 @@ class Look:
         gauze, thread: the chance that a video shows a swab or a suture thread, which are as white, grey or
             thin as instruments and are not instruments.
         light: colour of the light source; exposure: overall gain; vignette: darkening of the corners (0..1).
+        cavity: how dark the depths are that the light does not reach (0..1).
         gloss, glint: strength of tissue highlights, and their size (small is wet and sharp).
         haze: constant veil (0..1); smoke: additional smoke while tissue is coagulated (0..1).
         noise: sensor noise in grey levels; blur: sigma of the optics in thousandths of the width.
@@ -52,6 +53,7 @@ class Look:
     exposure: float = 1.0
     contrast: float = 1.0
     vignette: float = 0.5
+    cavity: float = 0.0
     gloss: float = 1.0
     glint: float = 0.10
     haze: float = 0.0

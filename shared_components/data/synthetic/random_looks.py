@@ -33,7 +33,7 @@ def random_look(number: int) -> Look:
 def _organs(rng: np.random.Generator) -> tuple[tuple[RGB, Texture], ...]:
     """Draw two to five kinds of tissue about one palette: reds and yellows mostly, now and then any hue."""
     hue = rng.normal(0.01, 0.05) if rng.random() < 0.85 else rng.random()
-    spread, rich = rng.uniform(0.01, 0.08), rng.uniform(0.2, 0.9)
+    spread, rich = rng.uniform(0.01, 0.08), rng.uniform(0.05, 0.9)
     bright = rng.uniform(0.35, 0.95)
     found = []
     for _ in range(int(rng.integers(2, 6))):
@@ -59,7 +59,7 @@ def _clutter(rng: np.random.Generator) -> dict[str, Any]:
         "vessel": _colour(rng.normal(0.98, 0.04), rng.uniform(0.5, 1.0), rng.uniform(0.15, 0.7)),
         "vessels": rng.uniform(0.0, 2.2),
         "blood": rng.uniform(0.0, 0.7) * (rng.random() < 0.6),
-        "gauze": 0.3,
+        "gauze": 0.4,
         "thread": 0.35,
         "fine": rng.uniform(0.0, 2.5),
     }
@@ -72,6 +72,7 @@ def _light(rng: np.random.Generator) -> dict[str, Any]:
         "exposure": float(np.exp(rng.uniform(np.log(0.45), np.log(1.9)))),
         "contrast": rng.uniform(0.75, 1.35),
         "vignette": rng.uniform(0.05, 0.95),
+        "cavity": rng.uniform(0.3, 0.97) * (rng.random() < 0.5),
         "gloss": rng.uniform(0.0, 1.5),
         "glint": rng.uniform(0.06, 0.24),
         "haze": rng.uniform(0.0, 0.3) * (rng.random() < 0.35),

@@ -11,7 +11,7 @@ import numpy as np
 from shared_components.data.synthetic.canvas import Canvas
 from shared_components.data.synthetic.clutter import draw_thread, draw_vessels, lay_gauze, spill_blood
 from shared_components.data.synthetic.looks import Look
-from shared_components.data.synthetic.noise import fractal, linear, smooth
+from shared_components.data.synthetic.noise import fractal, linear, smooth, step
 from shared_components.data.synthetic.organs import lay_background, lay_organ
 
 Array = np.ndarray
@@ -68,6 +68,8 @@ def _light(canvas: Canvas, look: Look, rng: np.random.Generator, detail: np.rand
         slope_x, slope_y = _wet(canvas, rng)
         canvas.scale(_finest(canvas, look, detail))
     canvas.scale(shade.astype(np.float32))
+    if look.cavity > 0.0:
+        canvas.scale(1.0 - np.float32(look.cavity) * step(fractal(detail, H, W, 2.5), -0.3, 0.9))
     return Tissue(np.clip(canvas.albedo, 0.0, 1.3), cv2.merge([slope_x + 8.0 * canvas.dull, slope_y, depth]))
 
 
