@@ -180,7 +180,7 @@ def _mesh(look: Look, height: int, width: int) -> Array | None:
     waves = sum(
         np.cos(step * (x * np.cos(a) + y * np.sin(a))) for a in (0.3, 0.3 + np.pi / 3, 0.3 + 2 * np.pi / 3)
     )
-    gain = 0.25 + 0.75 * np.clip(0.5 + np.asarray(waves) / 3.0, 0.0, 1.0)
+    gain = 0.4 + 0.6 * np.clip(0.5 + np.asarray(waves) / 3.0, 0.0, 1.0)
     return cv2.merge([(255.0 * gain).astype(np.uint8)] * 3)
 
 
