@@ -44,11 +44,6 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         "days on two cores",
     ),
     (
-        r"^surgfl segment surgery\.mp4$",
-        r"surgfl segment surgery.mp4 --model model.safetensors",
-        "the test has made a model, and a checkout may have none yet",
-    ),
-    (
         r"--size 96x128:6000 --size 192x256:3000",
         r"--size 64x64:1 --size 64x96:1 --batch-size 2 --looks rose",
         "an hour and a half",
