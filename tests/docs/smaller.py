@@ -12,10 +12,11 @@ from pathlib import Path
 SMALLER: tuple[tuple[str, str, str], ...] = (
     (r"<address of this repository>", r"{origin}", "a repository that holds this Makefile"),
     (
-        r"^make (demo|test|bench)$",
+        r"^make (install|demo|test|bench)$",
         r"make -n \1",
         "minutes to an hour: make's own dry run prints what it would do",
     ),
+    (r"^source \.venv/bin/activate$", r"true", "the test's own environment is active"),
     (r"/data/", r"{data}/", "where the test has made such files"),
     (
         r"(nvflare simulator .* -n 3)\b",
