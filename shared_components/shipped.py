@@ -50,7 +50,14 @@ def shipped_facts(bundle: str, folder: Path | None = None) -> dict[str, Any] | N
 
 
 def shipped_weights(bundle: str, folder: Path | None = None, *, instead: str = "use start: random") -> Path:
-    """Return the file of the weights that a bundle ships, which is the one that its `model.json` is about.
+    """Return the file of the weights that a bundle ships; see `verified_weights`."""
+    return verified_weights(bundle, folder, instead=instead)[0]
+
+
+def verified_weights(
+    bundle: str, folder: Path | None = None, *, instead: str = "use start: random"
+) -> tuple[Path, str]:
+    """Return the file of the weights that a bundle ships, and its hash, which is the one in `model.json`.
 
     Args:
         bundle: as in `shipped_facts`.
@@ -72,7 +79,7 @@ def shipped_weights(bundle: str, folder: Path | None = None, *, instead: str = "
             f"{path}: weights whose hash is not the card's ({found[:8]}, and {facts['sha256'][:8]} in model.json); "
             "take both files from one release"
         )
-    return path
+    return path, found
 
 
 def metric_of(facts: Mapping[str, Any]) -> Metric:

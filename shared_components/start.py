@@ -24,7 +24,7 @@ from shared_components.checkpoints import (
 )
 from shared_components.data.classes import coarser_ids
 from shared_components.parts import inside, parts_of
-from shared_components.shipped import sha256_of, shipped_weights
+from shared_components.shipped import sha256_of, verified_weights
 
 START_VARIABLE = "SURGFL_START_WEIGHTS"
 RANDOM, RENDERED, FILE = "random", "rendered", "file"
@@ -58,8 +58,8 @@ def unused(start: str, file: Path | None) -> str:
     return f"{START_VARIABLE} names {file}, which is not used, since training's start is {start!r} and not 'file'"
 
 
-def source_of(start: str, bundle: str, file: Path | None = None) -> Path | None:
-    """Return the file that a start reads, None for ``random``.
+def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, str] | None:
+    """Return the file that a start reads and its SHA-256, None for ``random``.
 
     Raises:
         CheckpointError: The bundle ships no weights or other ones than its card says, or no file is given.
@@ -67,7 +67,7 @@ def source_of(start: str, bundle: str, file: Path | None = None) -> Path | None:
     if start == RANDOM:
         return None
     if start == RENDERED:
-        return shipped_weights(bundle)
+        return verified_weights(bundle)
     if file is None:
         raise CheckpointError(
             f"training: start is 'file', and none is given; name it in the environment variable {START_VARIABLE}, or "
@@ -77,7 +77,7 @@ def source_of(start: str, bundle: str, file: Path | None = None) -> Path | None:
         raise CheckpointError(
             f"checkpoint {file} does not exist; name the weights to begin from, or use start: random"
         )
-    return file
+    return file, sha256_of(file)
 
 
 def begin(
@@ -103,9 +103,10 @@ def begin(
     Raises:
         CheckpointError: There is no such file, or it fits the network in part only; the network keeps its weights.
     """
-    path = source_of(start, bundle, file)
-    if path is None:
+    source = source_of(start, bundle, file)
+    if source is None:
         return {"start": start, "sha256": "", "from": "", "fresh": []}
+    path, sha256 = source
     state = load_weights(path)
     if _is_of_encoder(network, state):
         load_encoder(network, path)
@@ -113,7 +114,7 @@ def begin(
         fresh = list(dict.fromkeys(name.partition(".")[0] for name in outside))
     else:
         fresh = _paste(network, state, path, card)
-    return {"start": start, "sha256": sha256_of(path), "from": path.name, "fresh": fresh}
+    return {"start": start, "sha256": sha256, "from": path.name, "fresh": fresh}
 
 
 def _is_of_encoder(network: nn.Module, state: Mapping[str, Tensor]) -> bool:

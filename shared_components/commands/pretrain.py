@@ -11,7 +11,6 @@ import torch
 from shared_components import machine
 from shared_components.pretraining.plan import Settings, read_sizes
 from shared_components.pretraining.train import Pretraining
-from shared_components.shipped import sha256_of
 from shared_components.start import chosen_start, source_of
 
 HELP = "pre-train a bundle's network on rendered scenes, without any hospital's data"
@@ -99,8 +98,8 @@ def settings(args: argparse.Namespace) -> Settings:
 def _start(start: str, bundle: str) -> str:
     """Name the weights to begin with by what they are: a file may change under its name."""
     kind, file = chosen_start(start)
-    path = source_of(kind, bundle, file)
-    return kind if path is None else f"{path.name} {sha256_of(path)[:16]}"
+    source = source_of(kind, bundle, file)
+    return kind if source is None else f"{source[0].name} {source[1][:16]}"
 
 
 def _number(text: str) -> tuple[str, float]:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from shared_components.arguments import between
 from shared_components.bundle_config import Training, build_network, bundle_for, load_bundle
 from shared_components.data.sites import Asks, Site, load_site, samples
 from shared_components.method import load_method, method_names
-from shared_components.shipped import sha256_of
 from shared_components.start import RANDOM, source_of
 from shared_components.task import choose_task
 
@@ -269,8 +268,12 @@ class Run:
         Raises:
             CheckpointError: There are none.
         """
-        path = source_of(self.start, bundle_for(self.variant.method), self.start_weights)
-        return sha256_of(path) if path else ""
+        return self._source[1] if self._source else ""
+
+    @cached_property
+    def _source(self) -> tuple[Path, str] | None:
+        """The weights' file and digest, read once: a run's name is asked for again and again."""
+        return source_of(self.start, bundle_for(self.variant.method), self.start_weights)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
