@@ -104,3 +104,19 @@ def check_mode(method: str, mode: object) -> None:
         ValueError: It is neither ``corrected`` nor ``as_released``.
     """
     one_of(method, "mode", mode, MODES)
+
+
+def height_and_width(option: str, text: str) -> tuple[int, int]:
+    """Read ``512x640`` as (512, 640).
+
+    Args:
+        option: What it was given to.
+        text: What was given.
+
+    Raises:
+        ValueError: It has another form.
+    """
+    height, _, width = text.partition("x")
+    if not (height.isdigit() and width.isdigit() and int(height) and int(width)):
+        raise ValueError(f"{option} is {text!r}; give height and width such as 512x640")
+    return int(height), int(width)

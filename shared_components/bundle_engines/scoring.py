@@ -6,7 +6,6 @@ The numbers are those of `shared_components.evaluation.Scorer`, which federation
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import logging
@@ -28,6 +27,7 @@ from shared_components.coarser import MergedClasses
 from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site, SiteError
+from shared_components.shipped import sha256_of
 from shared_components.evaluation import BATCH, Scorer, first_value, native_batches, small_batches
 from shared_components.task import Task
 
@@ -160,7 +160,7 @@ class ScoreWriter:
             "task": task.card.to_json(),
             "metrics": [metric.to_json() for metric in task.metrics],
             "checkpoint": self._checkpoint.name,
-            "checkpoint_sha256": hashlib.sha256(self._checkpoint.read_bytes()).hexdigest(),
+            "checkpoint_sha256": sha256_of(self._checkpoint),
             **_merges(engine.network),
             **scores,
             "definitions": dict(task.definitions),

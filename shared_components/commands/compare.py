@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from shared_components.arguments import height_and_width
 from shared_components.comparison import plan, sites
 from shared_components.comparison.output import as_markdown, write_all
 from shared_components.comparison.results import Comparison, read_results
@@ -175,8 +176,6 @@ def _training(args: argparse.Namespace) -> dict[str, Any]:
     """Return the overrides of the scale that the command line gives."""
     given = {key: getattr(args, key) for key in ("iterations", "batch_size", "learning_rate")}
     if args.size:
-        height, _, width = args.size.partition("x")
-        if not (height.isdigit() and width.isdigit()):
-            raise ValueError(f"--size is {args.size!r}; give height and width such as 512x640")
-        given |= {"height": int(height), "width": int(width)}
+        height, width = height_and_width("--size", args.size)
+        given |= {"height": height, "width": width}
     return {key: value for key, value in given.items() if value is not None}

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from shared_components import __version__
+from shared_components.arguments import height_and_width
 from shared_components.bundle_config import PRECISIONS, load_bundle
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     _use_threads(args.threads)
     path = args.model or _shipped(args.bundle)
     model = _segmenting(load_trained(path, bundle=args.bundle), path)
-    height, width = _size(args.size) if args.size else model.size
+    height, width = height_and_width("--size", args.size) if args.size else model.size
     stream = FrameStream(args.input, height=height, width=width, every=args.every, video_rate=args.video_rate)
     out = args.out or Path(f"{args.input.resolve().stem}-segmented")
     where = device()
@@ -92,13 +93,6 @@ def _segmenting(model: Trained, path: Path) -> Trained:
             "`python -m monai.bundle run` and its bundle's inference.yaml"
         )
     return model
-
-
-def _size(text: str) -> tuple[int, int]:
-    height, _, width = text.partition("x")
-    if not (height.isdigit() and width.isdigit() and int(height) and int(width)):
-        raise InferenceError(f"--size is {text!r}; give height and width such as 512x640")
-    return int(height), int(width)
 
 
 def _use_threads(count: int | None) -> None:

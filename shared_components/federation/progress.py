@@ -31,7 +31,7 @@ def progress_line(
     up, down = (sum(record["bytes"][way].values()) / 1e6 for way in ("up", "down"))
     parts.append(f"up {up:.1f} MB, down {down:.1f} MB")
     if seconds_left is not None:
-        parts.append(f"about {_duration(seconds_left)} left")
+        parts.append(f"about {duration(seconds_left)} left")
     return "  ".join(parts)
 
 
@@ -42,7 +42,8 @@ def _score(metric: Metric, record: Mapping[str, Any], names: Mapping[str, Any]) 
     return f"{text} ({each})" if each else text
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Write how long something takes in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

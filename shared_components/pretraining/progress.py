@@ -6,6 +6,7 @@ import time
 from collections import deque
 from typing import TextIO
 
+from shared_components.federation.progress import duration
 from shared_components.pretraining.plan import Settings
 
 EVERY = 10.0  # seconds between two lines in a file
@@ -51,7 +52,7 @@ class Progress:
 
     def line(self, done: int, loss: float) -> str:
         """Return step, loss, speed and time left."""
-        steps, left = self._settings.steps, _duration(self._seconds_left(done))
+        steps, left = self._settings.steps, duration(self._seconds_left(done))
         speed = f"{self.pictures_per_second:.1f} pictures/s"
         return f"step {done}/{steps}  loss {loss:.3f}  {speed}  about {left} left"
 
@@ -69,9 +70,3 @@ class Progress:
         else:
             self._out.write(f"{text}\n")
         self._out.flush()
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
