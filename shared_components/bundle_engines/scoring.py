@@ -27,8 +27,8 @@ from shared_components.coarser import MergedClasses
 from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site, SiteError
-from shared_components.shipped import sha256_of
 from shared_components.evaluation import BATCH, Scorer, first_value, native_batches, small_batches
+from shared_components.shipped import sha256_of
 from shared_components.task import Task
 
 logger = logging.getLogger(__name__)
