@@ -32,7 +32,7 @@ def random_look(number: int) -> Look:
 
 def _organs(rng: np.random.Generator) -> tuple[tuple[RGB, Texture], ...]:
     """Draw two to five kinds of tissue about one palette: reds and yellows mostly, now and then any hue."""
-    hue = rng.normal(0.01, 0.05) if rng.random() < 0.85 else rng.random()
+    hue = rng.normal(0.02, 0.045) if rng.random() < 0.93 else rng.random()
     spread, rich = rng.uniform(0.01, 0.08), rng.uniform(0.05, 0.9)
     bright = rng.uniform(0.35, 0.95)
     found = []
@@ -61,7 +61,7 @@ def _clutter(rng: np.random.Generator) -> dict[str, Any]:
         "blood": rng.uniform(0.0, 0.7) * (rng.random() < 0.6),
         "gauze": 0.4,
         "thread": 0.35,
-        "fine": rng.uniform(0.0, 2.5),
+        "fine": rng.uniform(0.0, 1.8),
     }
 
 
@@ -69,14 +69,14 @@ def _light(rng: np.random.Generator) -> dict[str, Any]:
     warm = rng.normal(0, 0.12)
     return {
         "light": _channels(1.0 + warm, 1.0 + rng.normal(0, 0.05), 1.0 - warm),
-        "exposure": float(np.exp(rng.uniform(np.log(0.45), np.log(1.9)))),
+        "exposure": float(np.exp(rng.uniform(np.log(0.55), np.log(1.8)))),
         "contrast": rng.uniform(0.75, 1.35),
         "vignette": rng.uniform(0.05, 0.95),
         "cavity": rng.uniform(0.3, 0.97) * (rng.random() < 0.5),
         "gloss": rng.uniform(0.0, 1.5),
         "glint": rng.uniform(0.06, 0.24),
-        "haze": rng.uniform(0.0, 0.3) * (rng.random() < 0.35),
-        "smoke": rng.uniform(0.0, 0.9) * (rng.random() < 0.6),
+        "haze": rng.uniform(0.0, 0.22) * (rng.random() < 0.35),
+        "smoke": rng.uniform(0.0, 0.7) * (rng.random() < 0.5),
     }
 
 
@@ -90,8 +90,8 @@ def _camera(rng: np.random.Generator) -> dict[str, Any]:
     shape = ("full", "full", "circle", "corners")[int(rng.integers(4))]
     least = rng.uniform(0.40, 0.54) if shape == "circle" else rng.uniform(0.54, 0.62)
     return {
-        "noise": rng.uniform(0.0, 7.0),
-        "blur": rng.uniform(0.8, 5.0),
+        "noise": rng.uniform(0.0, 5.0),
+        "blur": rng.uniform(0.8, 4.0),
         "compression": int(rng.integers(25, 95)) if rng.random() < 0.4 else 0,
         "aperture": shape,
         "field": (least, least + 0.02),
