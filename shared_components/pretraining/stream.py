@@ -91,10 +91,7 @@ class Groups(Dataset[dict[str, Tensor]]):
         seed, look = torch.randint(HELD_OUT, (2,), generator=generator).tolist()
         looks = self.settings.looks
         name = looks[number % len(looks)] if looks else f"random-{look % RESERVED}"
-        sides = [round(LARGER * side) for side in (span.phase.height, span.phase.width)]
-        frames = render_video(
-            name, seed, frames=self.settings.frames, height=sides[0], width=sides[1], rate=RATE
-        )
+        frames = _film(name, seed, (span.phase.height, span.phase.width), self.settings.frames)
         return [self._sample(frame, span.phase, generator) for frame in islice(frames, span.count)]
 
     def _sample(self, frame: SceneFrame, phase: Phase, generator: torch.Generator) -> dict[str, Tensor]:
@@ -138,13 +135,17 @@ def held_out(
     look: str, number: int, *, size: tuple[int, int], targets: tuple[str, ...], frames: int
 ) -> list[Item]:
     """Render frames of a video that is never trained on, as the network sees them."""
-    sides = [round(LARGER * side) for side in size]
-    video = render_video(look, HELD_OUT + number, frames=frames, height=sides[0], width=sides[1], rate=RATE)
     items = []
-    for index, frame in enumerate(video):
+    for index, frame in enumerate(_film(look, HELD_OUT + number, size, frames)):
         images, found = _shrunk(frame.image[None], targets_of(frame, targets), *size)
         items.append(Item(images, found, f"{look}-{index}"))
     return items
+
+
+def _film(look: str, seed: int, size: tuple[int, int], frames: int) -> Iterator[SceneFrame]:
+    """Render a video for a network of this (height, width)."""
+    height, width = (round(LARGER * side) for side in size)
+    return render_video(look, seed, frames=frames, height=height, width=width, rate=RATE)
 
 
 def _shrunk(

@@ -196,7 +196,7 @@ def _dressed(look: Look, rng: np.random.Generator, kind: str, scale: float) -> T
     """Take one model of a kind out of the box, of the look's materials."""
     chosen = tool(kind, scale, int(rng.integers(1000)))
     shaft = METAL if rng.random() < look.steel else DARK
-    if look.custom != "fixed" and rng.random() < 0.2:
+    if look.painted > 0.0 and rng.random() < look.painted:
         shaft = PALE if rng.random() < 0.7 else ACCENT
     tip = DARK if rng.random() < look.coat else METAL
     return chosen.dressed(shaft=shaft, tip=tip)

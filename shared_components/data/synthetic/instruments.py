@@ -4,7 +4,6 @@ Each part is a plate seen face-on with its own relief, drawn once in millimetres
 in space. x runs along the part from its joint to the tip, y across, the relief towards the viewer.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -27,30 +26,27 @@ class Tool:
     Attributes:
         wrist: None where the tip sits on the shaft itself.
         jaws: two that open, or one tip.
-        widest: largest opening of the jaws, radians.
     """
 
     shaft: Plate
     wrist: Plate | None
     jaws: tuple[Plate, ...]
     wrist_length: float
-    jaw_length: float
-    widest: float
 
     def stained(self, rng: np.random.Generator, share: float) -> "Tool":
         """Return the tool with blood on about `share` of its metal."""
-        return self if share <= 0.0 else self._each(lambda plate: plate.stained(rng, share))
+        if share <= 0.0:
+            return self
+        wrist = None if self.wrist is None else self.wrist.stained(rng, share)
+        shaft = self.shaft.stained(rng, share)
+        return replace(
+            self, shaft=shaft, wrist=wrist, jaws=tuple(jaw.stained(rng, share) for jaw in self.jaws)
+        )
 
     def dressed(self, *, shaft: int = DARK, tip: int = METAL) -> "Tool":
         """Return the tool with its shaft and its jaws of other materials."""
         jaws = tuple(jaw.remade(METAL, tip) for jaw in self.jaws)
         return replace(self, shaft=self.shaft.remade(DARK, shaft), jaws=jaws)
-
-    def _each(self, change: Callable[[Plate], Plate]) -> "Tool":
-        wrist = None if self.wrist is None else change(self.wrist)
-        return replace(
-            self, shaft=change(self.shaft), wrist=wrist, jaws=tuple(change(jaw) for jaw in self.jaws)
-        )
 
 
 def _shaft(scale: float, rng: np.random.Generator, sleeve: float) -> Plate:
@@ -204,6 +200,4 @@ def robotic_tool(kind: str, scale: float, model: int) -> Tool:
         wrist=_wrist(scale, rng, kind),
         jaws=(plate, plate.mirrored()),
         wrist_length=wrist_length,
-        jaw_length=jaw_length,
-        widest=widest(kind),
     )

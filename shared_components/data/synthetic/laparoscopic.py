@@ -91,8 +91,8 @@ def _blade(
     carver.body([(-1.0, -0.2), *edge, (-1.0, 1.4)], thick=thick, round_=0.8 * thick, material=material)
 
 
-def _pair(plate: Plate, shaft: Plate, wrist: Plate | None, joint: float, length: float, kind: str) -> Tool:
-    return Tool(shaft, wrist, (plate, plate.mirrored()), joint, length, _WIDEST[kind])
+def _pair(plate: Plate, shaft: Plate, wrist: Plate, joint: float) -> Tool:
+    return Tool(shaft, wrist, (plate, plate.mirrored()), joint)
 
 
 def _grasper(scale: float, rng: np.random.Generator) -> Tool:
@@ -122,9 +122,7 @@ def _grasper(scale: float, rng: np.random.Generator) -> Tool:
         carver.groove((x, y), (x, y + 0.5), 0.3)
     joint = rng.uniform(3.0, 8.0)
     wrist = _joint(scale, rng, joint, radius * rng.uniform(0.6, 0.9))
-    return _pair(
-        carver.plate(0.07, rng), _tube(scale, rng, radius, rng.uniform(0, 5)), wrist, joint, length, "Grasper"
-    )
+    return _pair(carver.plate(0.07, rng), _tube(scale, rng, radius, rng.uniform(0, 5)), wrist, joint)
 
 
 def _scissors(scale: float, rng: np.random.Generator) -> Tool:
@@ -141,8 +139,6 @@ def _scissors(scale: float, rng: np.random.Generator) -> Tool:
         _tube(scale, rng, radius, rng.uniform(0, 3)),
         wrist,
         joint,
-        length,
-        "Scissors",
     )
 
 
@@ -163,7 +159,7 @@ def _hook(scale: float, rng: np.random.Generator) -> Tool:
         material=(PALE, ACCENT, DARK)[int(rng.integers(3))],
     )
     shaft = _tube(scale, rng, radius, 0.0)
-    return Tool(shaft, cover.plate(0.03, rng), (carver.plate(0.06, rng),), sheath, length, 0.0)
+    return Tool(shaft, cover.plate(0.03, rng), (carver.plate(0.06, rng),), sheath)
 
 
 def _clip_applier(scale: float, rng: np.random.Generator) -> Tool:
@@ -180,8 +176,6 @@ def _clip_applier(scale: float, rng: np.random.Generator) -> Tool:
         _tube(scale, rng, radius, rng.uniform(0, 8)),
         wrist,
         joint,
-        length,
-        "Clip_Applier",
     )
 
 
@@ -208,7 +202,7 @@ def _stapler(scale: float, rng: np.random.Generator) -> Tool:
     joint = rng.uniform(8.0, 14.0)
     wrist = _joint(scale, rng, joint, radius * 0.8)
     shaft = _tube(scale, rng, radius, rng.uniform(2, 12))
-    return Tool(shaft, wrist, (plates[0], plates[1].mirrored()), joint, length, _WIDEST["Stapler"])
+    return Tool(shaft, wrist, (plates[0], plates[1].mirrored()), joint)
 
 
 def _suction(scale: float, rng: np.random.Generator) -> Tool:
@@ -220,7 +214,7 @@ def _suction(scale: float, rng: np.random.Generator) -> Tool:
         turn = np.linspace(0, 2 * np.pi, 16, endpoint=False)
         hole = rng.uniform(0.35, 0.6)
         carver.sink([(x + hole * np.cos(t), y + hole * np.sin(t)) for t in turn], deep=1.0, dark=0.1)
-    return Tool(_tube(scale, rng, radius, 0.0), None, (carver.plate(0.05, rng),), 0.0, length, 0.0)
+    return Tool(_tube(scale, rng, radius, 0.0), None, (carver.plate(0.05, rng),), 0.0)
 
 
 _BUILD: dict[str, Callable[[float, np.random.Generator], Tool]] = {

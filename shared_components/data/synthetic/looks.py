@@ -31,8 +31,8 @@ class Look:
         aperture: shape of the visible field; field: radius of a round one in longer sides of the picture, (least,
             most), or the aperture's own.
         shaft, metal, accent, pale: instrument materials; shine: how the shafts' reflects (0 dull, 1 as metal);
-            steel, coat: the chance that a tool's shaft is of bare metal, that its jaws are coated like its shaft;
-            tarnish: share of metal stained by blood (0..1).
+            steel, painted, coat: the chance that a tool's shaft is of bare metal, that it is pale or coloured
+            instead, that its jaws are coated like its shaft; tarnish: share of metal stained by blood (0..1).
         fine: strength of the tissue's finest texture (1 = usual).
         compression: JPEG quality of the recording; 0: none.
         tint: how strongly the camera shows everything in one hue (0..1); hue: that one.
@@ -68,6 +68,7 @@ class Look:
     shine: float = 0.16
     steel: float = 0.0
     coat: float = 0.0
+    painted: float = 0.0
     tarnish: float = 0.15
     fine: float = 1.0
     compression: int = 0
@@ -226,7 +227,7 @@ _LOOKS = (
     ),
     Look(
         name="fluorescence",
-        text="near-infrared light: a dark picture in which perfused tissue glows green, and metal is black",
+        text="near-infrared light: a dark picture in which perfused tissue glows green, and metal is dim",
         organs=(
             ((60, 66, 60), "plain"),
             ((196, 208, 190), "tubular"),

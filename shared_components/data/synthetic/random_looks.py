@@ -108,5 +108,6 @@ def _materials(rng: np.random.Generator) -> dict[str, Any]:
         "pale": _grey(rng, 0.7, 1.0),
         "steel": 0.3 * (rng.random() < 0.6),
         "coat": 0.2 * (rng.random() < 0.5),
+        "painted": 0.2,
         "tarnish": rng.uniform(0.0, 0.6) * (rng.random() < 0.6),
     }

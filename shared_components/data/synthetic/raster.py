@@ -144,7 +144,8 @@ def _place(
     slant = basis[2] / (FOCAL * width)
     across = (slant[0] * (np.arange(x0, x1) - width / 2)).astype(np.float32)
     down = (slant[1] * (np.arange(y0, y1) - height / 2) + basis[2, 2]).astype(np.float32)
-    depth = np.float32(basis[2].dot(origin)) / (across + down[:, None])
+    with np.errstate(divide="ignore"):  # a ray along the plate meets it at infinity, which is clipped below
+        depth = np.float32(basis[2].dot(origin)) / (across + down[:, None])
     depth += surface[..., 2] * np.float32(basis[2, 2] * size / HEIGHT_SCALE)
     np.clip(depth, 8.0, NEAREST - 1.0, out=depth)
     front = (cover > 0) & (depth < buffers.depth[region])
