@@ -55,19 +55,21 @@ class Scale:
     remark: str = ""
 
 
-_SMALL = {"height": 64, "width": 96, "learning_rate": 1e-3}
-
 SCALES = {
     "quick": Scale(
         3,
-        {**_SMALL, "batch_size": 2, "iterations": 12},
+        {"height": 64, "width": 96, "learning_rate": 1e-3, "batch_size": 2, "iterations": 12},
         frames_per_video=4,
         height=96,
         width=128,
         remark="a check that everything works, too short to tell methods apart",
     ),
     "small": Scale(
-        6, {**_SMALL, "batch_size": 4, "iterations": 20}, frames_per_video=6, height=192, width=256
+        4,
+        {"height": 96, "width": 128, "learning_rate": 5e-4, "batch_size": 4, "iterations": 12},
+        frames_per_video=6,
+        height=192,
+        width=256,
     ),
     "paper": Scale(200, {}, 60, 1024, 1280, videos=((8, 1, 2), (8, 1, 2), (2, 1, 2))),
 }
