@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from shared_components.data.files import DataError, spacing, whole_steps, with_number
+from shared_components.data.files import DataError, frame_number, spacing, whole_steps, with_number
 from shared_components.data.readers import find_reader
 from shared_components.data.site_file import Site
 
@@ -21,7 +21,8 @@ Clip = Callable[[int, Path], tuple[Path, ...]]
 def clip_maker(site: Site, video: str, *, frames: int, interval: float, begin: int | None = None) -> Clip:
     """Return what lists the images of a video's clips.
 
-    An image that should be between those that are there is listed under the name it should have.
+    An image that should be between those that are there is listed under the name it should have, or, where images are
+    not named by their numbers, as what it is: (0.2 s before 000000068.jpg).
 
     Args:
         frames: T; `interval`: seconds between them.
@@ -39,9 +40,16 @@ def clip_maker(site: Site, video: str, *, frames: int, interval: float, begin: i
     def clip(number: int, image: Path) -> tuple[Path, ...]:
         first = min(start, number)
         wanted = [max(number - back * step, first) for back in range(frames - 1, 0, -1)]
-        return (*(images.get(n) or with_number(image, n) for n in wanted), image)
+        return (*(images.get(n) or _missing(image, number, n, interval / step) for n in wanted), image)
 
     return clip
+
+
+def _missing(image: Path, number: int, wanted: int, seconds: float) -> Path:
+    """Name the image of a number that is not there, by one that is; `seconds` lie between two numbers."""
+    if frame_number(image) == number:
+        return with_number(image, wanted)
+    return image.with_name(f"({(number - wanted) * seconds:g} s before {image.name})")
 
 
 def _step(site: Site, video: str, images: Collection[int], frames: int, interval: float) -> int:

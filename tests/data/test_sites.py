@@ -22,7 +22,7 @@ def test_every_layout_is_listed_and_read_through_its_site(segmented, make_site, 
         for index, frame in enumerate(listed):
             assert frame.site == "hospital-a"
             item = read_sample(frame)
-            np.testing.assert_array_equal(item.images, layouts.frame_image(index)[None])
+            layouts.assert_frame(item.images[0], index, frame.images[0])
             assert int(item.targets["label"].max()) == len(site.classes) - 1
             assert item.name == f"{frame.video.replace('/', '_')}-{frame.index}"
 
@@ -135,7 +135,7 @@ def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dat
     assert [sample.images for sample in unlabelled][::twice] == [sample.images for sample in listed]
     assert len(unlabelled) == 4 * twice
     item = read_sample(unlabelled[0])
-    np.testing.assert_array_equal(item.images, layouts.frame_image(0)[None])
+    layouts.assert_frame(item.images[0], 0, unlabelled[0].images[0])
     assert item.targets == {}
 
 

@@ -1,0 +1,214 @@
+"""GraSP: instruments as foreground, and frame numbers that are times in both editions."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from shared_components.data.check import check_site
+from shared_components.data.classes import CLASS_MAPS, coarser_ids
+from shared_components.data.files import DataError
+from shared_components.data.readers import find_reader
+from shared_components.data.sites import Asks, Sample, Site, SiteError, load_site, samples
+
+READER = find_reader("grasp")
+FOUR = Asks(frames=4, interval=0.2)
+
+
+@pytest.fixture
+def dense(tmp_path, layouts):
+    """Make a site of one video of 2 s with images at 30 Hz, masks after 0.5 s and 1.5 s.
+
+    `counted` turns an image's place into the number in its name.
+    """
+
+    def make(video: str, counted=lambda place: place) -> Site:
+        for place in range(60):
+            name = f"{video}/{counted(place):09d}"
+            layouts.write(
+                tmp_path / f"data/frames/{name}.jpg", np.full((8, 12, 3), 2 * place, dtype=np.uint8)
+            )
+            if place in (15, 45):
+                mask = np.full((8, 12), 7, dtype=np.uint8)
+                layouts.write(tmp_path / f"data/annotations/segmentations/{name}.png", mask)
+        (tmp_path / "site.yaml").write_text(f"dataset: grasp\nroot: data\nsplit: {{train: [{video}]}}\n")
+        return load_site(tmp_path)
+
+    return make
+
+
+def names(sample: Sample) -> list[int]:
+    return [int(path.stem) for path in sample.images]
+
+
+def test_all_seven_instruments_are_foreground(tmp_path, layouts):
+    layouts.write(tmp_path / "a.png", np.arange(8, dtype=np.uint8)[None])
+
+    assert READER.read_target("label", (tmp_path / "a.png",)).tolist() == [[0, 1, 1, 1, 1, 1, 1, 1]]
+    assert coarser_ids(CLASS_MAPS["parts"], CLASS_MAPS[READER.CLASS_MAP]) == (0, 1, 1, 1)
+
+
+@pytest.mark.parametrize("value", [8, 255])
+def test_a_value_that_is_no_instrument_is_refused(value, tmp_path, layouts):
+    layouts.write(tmp_path / "a.png", np.array([[0, value]], dtype=np.uint8))
+
+    with pytest.raises(
+        DataError, match=rf"unknown ids \[{value}\]; .* GraSP masks hold 0 and the instruments 1 to 7"
+    ):
+        READER.read_target("label", (tmp_path / "a.png",))
+
+
+def test_equal_channels_and_alpha_are_read_and_colours_refused(tmp_path, layouts):
+    grey = np.full((2, 3, 4), 3, dtype=np.uint8)
+    grey[..., 3] = 255
+    colour = grey.copy()
+    colour[1, 1, 0] = 4
+    layouts.write(tmp_path / "grey.png", grey)
+    layouts.write(tmp_path / "colour.png", colour)
+
+    assert (READER.read_target("label", (tmp_path / "grey.png",)) == 1).all()
+    with pytest.raises(DataError, match="is a colour image, not a mask of ids"):
+        READER.read_target("label", (tmp_path / "colour.png",))
+
+
+def test_clips_of_cases_counted_by_30_are_0_2_s_apart(dense):
+    listed = samples(dense("CASE041"), "train", FOUR)
+
+    assert [sample.index for sample in listed] == [15, 45]
+    assert [names(sample) for sample in listed] == [[0, 3, 9, 15], [27, 33, 39, 45]]
+
+
+def test_clips_of_cases_counted_by_45_show_every_sixth_image_of_30_a_second(dense):
+    site = dense("CASE001", lambda place: round(1.5 * place))
+
+    listed = samples(site, "train", FOUR)
+
+    assert check_site(site, FOUR) == []
+    assert [sample.index for sample in listed] == [15, 45]  # places: 0.5 s and 1.5 s
+    assert names(listed[0]) == [0, 4, 14, 22]
+    assert names(listed[1]) == [40, 50, 58, 68]  # the image named 59, 0.2 s by the count, does not exist
+
+
+def test_the_names_published_for_both_counts_are_35_seconds_apart(tmp_path, layouts):
+    for name in (
+        "CASE001/000000068",
+        "CASE001/000001642",
+        "CASE001/000003218",
+        "CASE053/000000015",
+        "CASE053/000001065",
+    ):
+        layouts.write(tmp_path / f"annotations/segmentations/{name}.png", np.zeros((2, 2), dtype=np.uint8))
+
+    numbers = {
+        video: [frame[0] for frame in READER.frames(tmp_path, video)] for video in ("CASE001", "CASE053")
+    }
+
+    assert numbers == {"CASE001": [45, 1095, 2145], "CASE053": [15, 1065]}
+
+
+def test_an_image_missing_from_a_clip_is_named_or_where_names_count_otherwise_described(dense, tmp_path):
+    site = dense("CASE001", lambda place: round(1.5 * place))
+    (tmp_path / "data/frames/CASE001/000000058.jpg").unlink()
+
+    (problem,) = check_site(site, FOUR)
+
+    assert problem.file == tmp_path / "data/frames/CASE001/(0.2 s before 000000068.jpg)"
+    assert problem.what == "file is missing, and clips show it"
+    other = dense("CASE041")
+    (tmp_path / "data/frames/CASE041/000000039.jpg").unlink()
+    (problem,) = check_site(other, FOUR)
+    assert problem.file == tmp_path / "data/frames/CASE041/000000039.jpg"
+
+
+def test_one_frame_a_second_is_numbered_in_the_same_time(tmp_path, layouts):
+    for second in range(5):
+        layouts.write(tmp_path / f"data/frames/CASE001/{second:05d}.jpg", layouts.frame_image(second))
+        mask = layouts.canonical_mask(second)
+        layouts.write(tmp_path / f"data/annotations/segmentations/CASE001/{second:05d}.png", mask)
+    (tmp_path / "site.yaml").write_text("dataset: grasp\nroot: data\nsplit: {train: [CASE001]}\n")
+    site = load_site(tmp_path)
+
+    listed = samples(site, "train", Asks(frames=3, interval=2.0))
+
+    assert [sample.index for sample in listed] == [0, 30, 60, 90, 120]
+    assert names(listed[4]) == [0, 2, 4]
+    with pytest.raises(
+        SiteError, match=r"CASE001 of grasp has an image every 1 s .* ask for a multiple of 1 s"
+    ):
+        samples(site, "train", FOUR)
+
+
+def test_masks_that_the_lists_name_are_missed_even_when_the_images_are_away(tmp_path, layouts):
+    layouts.write_grasp(tmp_path, 2, 3)
+    listing = READER.frames(tmp_path, "CASE002")
+    layouts.remove_folder(tmp_path / "annotations/segmentations")
+
+    assert READER.frames(tmp_path, "CASE002") == listing
+    assert len(listing) == 3
+
+
+def test_without_lists_the_masks_alone_say_what_is_labelled(tmp_path, layouts):
+    layouts.write_grasp(tmp_path, 1, 3)
+    masks = READER.frames(tmp_path, "CASE001")
+    for path in (tmp_path / "annotations").glob("*.json"):
+        path.unlink()
+
+    assert READER.frames(tmp_path, "CASE001") == masks
+
+
+def test_a_list_is_read_again_when_it_was_changed(tmp_path, layouts):
+    layouts.write_grasp(tmp_path, 1, 2)
+    assert len(READER.frames(tmp_path, "CASE001")) == 2
+    path = tmp_path / "annotations/grasp_short-term_test.json"
+    path.write_text(
+        '{"images": [{"file_name": "CASE001/000009999.jpg"}, {"file_name": "CASE002/000009999.jpg"}]}'
+    )
+    os.utime(path, ns=(1, 1))  # however coarse the clock of the disk
+
+    assert [image.name for _, image, _ in READER.frames(tmp_path, "CASE001")][2:] == ["000009999.jpg"]
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"images": [{"id": 1}]}', '{"images": [{"file_name": 1}]}']
+)
+def test_a_list_that_is_none_is_refused_by_file(text, tmp_path, layouts):
+    layouts.write_grasp(tmp_path, 1, 1)
+    (tmp_path / "annotations/grasp_short-term_test.json").write_text(text)
+
+    with pytest.raises(
+        DataError, match=r"grasp_short-term_test\.json: does not list its images as COCO files do"
+    ):
+        READER.frames(tmp_path, "CASE001")
+
+
+def test_a_case_without_masks_is_refused_where_they_are_asked_for_and_only_there(tmp_path, layouts):
+    layouts.write(tmp_path / "frames/CASE060/000000000.jpg", layouts.frame_image(0))
+
+    with pytest.raises(
+        DataError, match=r"segmentations/CASE060: holds no masks; unpack the annotations or take"
+    ):
+        READER.frames(tmp_path, "CASE060")
+    assert list(READER.images(tmp_path, "CASE060")) == [0]
+
+
+def test_stray_files_are_no_frames(tmp_path, layouts):
+    layouts.write_grasp(tmp_path, 1, 2)
+    for path in (
+        "frames/CASE001/._000000000.jpg",
+        "frames/CASE001.tar.gz",
+        "annotations/segmentations/CASE001/a.txt",
+    ):
+        (tmp_path / path).write_bytes(b"x")
+    (tmp_path / "frames/__MACOSX").mkdir()
+
+    assert READER.videos(tmp_path) == ["CASE001"]
+    assert len(READER.frames(tmp_path, "CASE001")) == len(READER.images(tmp_path, "CASE001")) == 2
+
+
+def test_the_folder_above_the_edition_is_refused(tmp_path):
+    (tmp_path / "GraSP_30fps/frames/CASE001").mkdir(parents=True)
+
+    with pytest.raises(DataError, match=r"frames: cannot be listed .*; mount it or correct 'root'"):
+        READER.videos(tmp_path)
