@@ -22,6 +22,11 @@ FINEST_JPEG = [
     cv2.IMWRITE_JPEG_QUALITY, 100, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
 ]  # fmt: skip
 GRASP_CASES = (1, 2, 3, 4, 7, 14, 15, 21, 41, 47, 50, 51, 53)
+SISVSE_SETS = (
+    "domain_random_syn", "manual_syn", "real_train_1", "real_train_2", "real_train_3", "real_val_1", "real_val_2",
+    "real_val_3", "sean_spade_translation/sean/domain_random_syn", "sean_spade_translation/sean/manual_syn",
+    "sean_spade_translation/spade/domain_random_syn", "sean_spade_translation/spade/manual_syn",
+)  # fmt: skip
 
 
 def canonical_mask(index: int) -> np.ndarray:
@@ -144,6 +149,22 @@ def write_scared(root: Path, videos: int, frames: int) -> list[str]:
     return names
 
 
+def write_sisvse(root: Path, videos: int, frames: int) -> list[str]:
+    """Write the official sets in their order, all real images to one folder, and what else the download holds."""
+    for video in SISVSE_SETS[:videos]:
+        real = video.startswith("real_")
+        for index in range(frames):
+            name = f"{'R001_' if real else ''}{Path(video).name}_2021-09-27-14-20-30_{index}"
+            ids = np.array([24, 5, 4, 3], dtype=np.uint8)[
+                canonical_mask(index)
+            ]  # a liver, and Maryland's parts
+            write(root / "images" / ("real" if real else video) / f"{name}.jpg", frame_image(index))
+            write(root / "semantic_masks" / video / f"{name}.png", ids)
+            write(root / "raw_syn_masks" / video / f"{name}.png", np.dstack([ids * 7] * 3))
+    (root / "info.txt").write_text("Sisvse")
+    return list(SISVSE_SETS[:videos])
+
+
 def write_grasp(root: Path, videos: int, frames: int) -> list[str]:
     """Write a frame every 35 s as GraSP_30fps does, cases before 21 counted at 45 a second, and what else is there."""
     listed: list[dict[str, object]] = []
@@ -174,6 +195,7 @@ WRITERS: dict[str, Callable[[Path, int, int], list[str]]] = {
     "pfedsis_npy": write_pfedsis_npy,
     "sar_rarp50": write_sar_rarp50,
     "scared": write_scared,
+    "sisvse": write_sisvse,
 }
 
 

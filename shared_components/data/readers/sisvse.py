@@ -1,0 +1,107 @@
+"""Sisvse, gastrectomies and a virtual surgery (Yoon et al., MICCAI 2022, doi 10.1007/978-3-031-16449-1_53).
+
+    root/semantic_masks/manual_syn/CadiereForceps_close_2021-09-27-14-20-30_0.png      ids, 1280x1024
+    root/images/manual_syn/CadiereForceps_close_2021-09-27-14-20-30_0.jpg
+    root/images/real/R001_ch1_video_01_00-10-37-20.jpg                                 of every real_* set of masks
+
+There are no videos. What stands for one is a set of masks, named as its folder: manual_syn, domain_random_syn,
+sean_spade_translation/sean/manual_syn, ..., real_train_1 to 3, real_val_1 to 3. A frame's number is its place among
+the set's names in natural order. No time lies between two of them: clips need `history: false`, which repeats the
+image. The real sets are three ways to part the same images, so that only real_train_k and real_val_k of one k share
+none; which images belong to a real set is said by its masks alone, and a mask that is missing there is not noticed.
+
+A mask's value is the place of its class in `_NAMES`, as published code reads it. Heads are claspers, bodies are
+shafts. SuctionIrrigation, one tube, is shaft (EndoVis 2018 and SAR-RARP50 have suction in the background). What is no
+instrument is background, and so is TheOther_Instruments, whose parts are not told, as EndoVis 2017's other instruments.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from shared_components.data.files import DataError, map_ids, natural_order, read_ids, read_rgb
+from shared_components.data.readers import Listing
+
+TARGETS = ("label",)
+CLASS_MAP = "parts"
+RATE = None
+_NAMES = (
+    "Background", "HarmonicAce_Head", "HarmonicAce_Body",
+    "MarylandBipolarForceps_Head", "MarylandBipolarForceps_Wrist", "MarylandBipolarForceps_Body",
+    "CadiereForceps_Head", "CadiereForceps_Wrist", "CadiereForceps_Body",
+    "CurvedAtraumaticGrasper_Head", "CurvedAtraumaticGrasper_Body", "Stapler_Head", "Stapler_Body",
+    "MediumLargeClipApplier_Head", "MediumLargeClipApplier_Wrist", "MediumLargeClipApplier_Body",
+    "SmallClipApplier_Head", "SmallClipApplier_Wrist", "SmallClipApplier_Body",
+    "SuctionIrrigation", "Needle", "Endotip", "Specimenbag", "DrainTube",
+    "Liver", "Stomach", "Pancreas", "Spleen", "Gallbladder", "Gauze", "TheOther_Instruments", "TheOther_Tissues",
+)  # fmt: skip
+_CANONICAL = {"Body": 1, "Wrist": 2, "Head": 3, "SuctionIrrigation": 1}
+_PARTS = {value: _CANONICAL.get(name.split("_")[-1], 0) for value, name in enumerate(_NAMES)}
+_ALLOWED = "Sisvse classes are 0 to 31"
+_REAL = "real"  # the one folder of all real images, which is no set itself
+
+
+def videos(root: Path) -> list[str]:
+    found = {*_folders(root / "semantic_masks", ".png"), *_folders(root / "images", ".jpg")} - {_REAL}
+    if not found:
+        what = "holds no sets of images and masks (images/, semantic_masks/)"
+        raise DataError(root, what, "set 'root' to the folder miccai2022_sisvse_dataset")
+    return sorted(found, key=natural_order)
+
+
+def frames(root: Path, video: str) -> Listing:
+    masks = root / "semantic_masks" / video
+    return [
+        (number, _images(root, video) / f"{name}.jpg", {"label": (masks / f"{name}.png",)})
+        for number, name in enumerate(_names(root, video))
+    ]
+
+
+def images(root: Path, video: str) -> dict[int, Path]:
+    listed = {number: _images(root, video) / f"{name}.jpg" for number, name in enumerate(_names(root, video))}
+    return {number: path for number, path in listed.items() if path.is_file()}
+
+
+def native_targets(video: str) -> bool:
+    return False
+
+
+def read_image(path: Path) -> np.ndarray:
+    return read_rgb(path)
+
+
+def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
+    (path,) = files
+    return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
+
+
+def _images(root: Path, video: str) -> Path:
+    return root / "images" / (_REAL if _is_real(video) else video)
+
+
+def _is_real(video: str) -> bool:
+    return video.startswith(f"{_REAL}_")
+
+
+def _names(root: Path, video: str) -> list[str]:
+    """List a set's images by name, without ending: those that have a mask, and, but for real ones, those without."""
+    names = _stems(root / "semantic_masks" / video, ".png")
+    if not _is_real(video):
+        names |= _stems(_images(root, video), ".jpg")
+    return sorted(names, key=natural_order)
+
+
+def _stems(folder: Path, ending: str) -> set[str]:
+    # macOS archives hold a ._name.png beside name.png
+    return {path.stem for path in folder.glob(f"*{ending}") if not path.name.startswith(".")}
+
+
+def _folders(base: Path, ending: str) -> Iterator[str]:
+    """Yield the folders below another that hold files of this ending, as paths from there."""
+    for folder, _, files in os.walk(base):
+        if Path(folder) != base and any(name.endswith(ending) for name in files):
+            yield Path(folder).relative_to(base).as_posix()
