@@ -107,15 +107,18 @@ def test_scared_clips_show_the_images_between_the_depth_maps(make_site, tmp_path
     assert [numbers(sample.images) for sample in listed] == [[0, 0, 0], [2, 3, 4], [6, 7, 8]]
 
 
-def test_an_interval_that_the_numbers_cannot_give_is_refused_with_what_would_do(make_site):
-    path = make_site()
+@pytest.mark.parametrize(
+    ("dataset", "video"), [("endovis2017", "instrument_dataset_1"), ("endovis2018", "seq_1")]
+)
+def test_an_interval_that_the_numbers_cannot_give_is_refused_with_what_would_do(dataset, video, make_site):
+    path = make_site(dataset)
 
     with pytest.raises(SiteError) as error:
         samples(load_site(path), "train", FOUR)
 
     assert str(error.value) == (
-        f"site hospital-a: {path}: clips of 4 frames 0.2 s apart are asked for, but instrument_dataset_1 of "
-        "endovis2017 has an image every 0.5 s (every 1 numbers, 2 numbers a second); ask for a multiple of "
+        f"site hospital-a: {path}: clips of 4 frames 0.2 s apart are asked for, but {video} of "
+        f"{dataset} has an image every 0.5 s (every 1 numbers, 2 numbers a second); ask for a multiple of "
         "0.5 s, unpack more of its images, or write 'history: false' in it, which repeats the frame"
     )
 
@@ -129,7 +132,7 @@ def test_an_interval_that_the_images_on_disk_cannot_give_is_refused(make_site, t
         samples(load_site(path), "train", FOUR)
 
 
-@pytest.mark.parametrize("dataset", ["endovis2015_rigid", "pfedsis_npy"])
+@pytest.mark.parametrize("dataset", ["endovis2015_rigid", "pfedsis_npy", "sisvse"])
 def test_an_unknown_rate_is_asked_for_and_never_guessed(dataset, make_site):
     path = make_site(dataset)
 

@@ -4,7 +4,8 @@
     root[/miccai_challenge_release_N]/seq_N/labels/frame000.png         RGB, sometimes RGBA, colour-coded
 
 The official order is shaft 1, clasper 2, wrist 3; the canonical one shaft 1, wrist 2, clasper 3. Tissue,
-threads, clamps, needles, suction and probes are background here. Two frames a second, all labelled.
+threads, clamps, needles, suction and probes are background here. Two frames a second, all labelled; where little
+moved, frames were left out (the challenge's page), so that two neighbours may lie further apart than half a second.
 """
 
 from __future__ import annotations
