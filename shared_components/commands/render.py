@@ -37,7 +37,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--width", type=int, default=320)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--layout", choices=("auto", *LAYOUTS), default="auto", help="auto cycles through those of the task"
+        "--layout",
+        choices=("auto", *LAYOUTS),
+        default="auto",
+        help="auto cycles through the task's usual ones",
     )
     parser.add_argument(
         "--preview", type=Path, help="also write a contact sheet of all sites to this PNG file"

@@ -1,11 +1,11 @@
 """Writing one video of synthetic frames in the on-disk layout of a public data set.
 
 Each layout is one function; LAYOUTS lists them. Images and masks are lossless PNG of the rendered size
-(EndoVis 2017's black frame around 1280x1024 is left out).
+(EndoVis 2017's black frame around 1280x1024 is left out), the images of Sisvse and GraSP fine JPEG as theirs.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,16 @@ _ENDOVIS2018_CLASSES = (
     ("ultrasound-probe", (12, 255, 141)),
 )
 _ENDOVIS2018_IDS = (0, 1, 3, 2)
+# the body, wrist and head of Cadiere forceps, whatever the instrument
+_SISVSE_IDS = np.array([0, 8, 7, 6], np.uint8)
+# in the order in which the data set lists them: which of its ids 1 to 7 is which kind is not known
+_GRASP_INSTRUMENTS = (
+    "Bipolar_Forceps", "Prograsp_Forceps", "Large_Needle_Driver", "Monopolar_Curved_Scissors", "Suction",
+    "Clip_Applier", "Grasper",
+)  # fmt: skip
+_JPEG = (
+    cv2.IMWRITE_JPEG_QUALITY, 95, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
+)  # fmt: skip
 _GESTURE_STEP = 6  # frame numbers between two lines of SAR-RARP50's actions: 10 Hz of 60 Hz
 
 
@@ -61,6 +71,8 @@ class Layout:
         target: what it holds beside images, "label" or "depth".
         unlabelled: whether a labelled video may hold images without labels.
         write: `(root, video name, shots) -> iterator of (frame, file stem)`; writes each frame as it passes.
+        stills: whether its images are of no video, so that a clip is one of them, repeated.
+        asked: whether a site gets it only where it is asked for by name, and never in turn.
     """
 
     video: str
@@ -69,13 +81,19 @@ class Layout:
     target: str
     unlabelled: bool
     write: Callable[[Path, str, Iterable[Shot]], Written]
+    stills: bool = False
+    asked: bool = False
 
 
 def write_png(path: Path, image: Array) -> None:
     """Write a grey or RGB image quickly (compression level 1); OSError names the file."""
+    _write(path, image, (cv2.IMWRITE_PNG_COMPRESSION, 1))
+
+
+def _write(path: Path, image: Array, options: Sequence[int]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.ascontiguousarray(image[..., ::-1]) if image.ndim == 3 else image
-    if not cv2.imwrite(str(path), pixels, [cv2.IMWRITE_PNG_COMPRESSION, 1]):
+    if not cv2.imwrite(str(path), pixels, options):
         raise OSError(f"{path}: cannot be written; is the disk full?")
 
 
@@ -148,9 +166,39 @@ def _write_scared(root: Path, video: str, shots: Iterable[Shot]) -> Written:
         yield shot.frame, stem
 
 
+def _write_sisvse(root: Path, video: str, shots: Iterable[Shot]) -> Written:
+    """images/manual_syn_N/scene_%06d.jpg and semantic_masks/manual_syn_N/scene_%06d.png; tissue is background."""
+    for shot in shots:
+        stem = f"scene_{shot.number:06d}"
+        _write(root / "images" / video / f"{stem}.jpg", shot.frame.image, _JPEG)
+        if shot.labelled:
+            write_png(root / "semantic_masks" / video / f"{stem}.png", _SISVSE_IDS[shot.frame.parts])
+        yield shot.frame, stem
+
+
+def _write_grasp(root: Path, video: str, shots: Iterable[Shot]) -> Written:
+    """frames/CASE1NN/%09d.jpg and annotations/segmentations/CASE1NN/%09d.png, once a second; no JSON files."""
+    for shot in shots:
+        stem = f"{shot.number:09d}"
+        _write(root / "frames" / video / f"{stem}.jpg", shot.frame.image, _JPEG)
+        if shot.labelled:
+            ids = np.array([0, *map(_grasp_id, shot.frame.tools)], np.uint8)
+            mask = ids[shot.frame.instances]
+            write_png(root / "annotations" / "segmentations" / video / f"{stem}.png", mask)
+        yield shot.frame, stem
+
+
+def _grasp_id(tool: str) -> int:
+    """Return the id of the kind that an instrument is, or else is likest to: the laparoscopic grasper."""
+    kinds = (number for number, kind in enumerate(_GRASP_INSTRUMENTS, start=1) if kind in tool)
+    return next(kinds, len(_GRASP_INSTRUMENTS))
+
+
 LAYOUTS: dict[str, Layout] = {
     "endovis2017": Layout("instrument_dataset_{}", 2.0, 2.0, "label", False, _write_endovis2017),
     "endovis2018": Layout("seq_{}", 2.0, 2.0, "label", False, _write_endovis2018),
     "sar_rarp50": Layout("video_{}", 1.0, 60.0, "label", True, _write_sar_rarp50),
     "scared": Layout("dataset_1/keyframe_{}", 2.5, 25.0, "depth", True, _write_scared),
+    "sisvse": Layout("manual_syn_{}", 2.0, 2.0, "label", False, _write_sisvse, stills=True, asked=True),
+    "grasp": Layout("CASE1{:02d}", 1.0, 30.0, "label", True, _write_grasp, asked=True),
 }

@@ -35,6 +35,8 @@ def plan_sites(
 ) -> list[SitePlan]:
     """Plan `site-1`, `site-2`, ... below `out`, cycling through looks, tasks and (`auto`) the task's layouts.
 
+    Layouts whose sites do not fit the others, in their classes or for want of videos, have no turn.
+
     Raises:
         ValueError: an unknown look or task, a layout that cannot hold a task, no site, or a negative seed.
     """
@@ -49,7 +51,8 @@ def plan_sites(
     plans = []
     for i in range(sites):
         task, layouts = fitting[i % len(fitting)]
-        own = layouts[i % len(layouts)] if layout == "auto" else layout
+        turns = [name for name in layouts if not LAYOUTS[name].asked]
+        own = turns[i % len(turns)] if layout == "auto" else layout
         plans.append(SitePlan(out / f"site-{i + 1}", names[i % len(names)], int(seeds[i]), own, task))
     return plans
 

@@ -3,7 +3,8 @@
 Without clips every rendered frame is labelled. With clips of N frames the same video is rendered more densely, so
 that each labelled frame is as before, and the N - 1 images before it are written without labels, at the real
 interval. A layout that cannot hold images without labels gets the denser video with all of its labels. Where no frame
-has a label, every image is a sample: then they are all one interval apart.
+has a label, every image is a sample: then they are all one interval apart. A layout of single images gets no others:
+its clips repeat them.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ def schedule(layout: str, *, clip: int = 1, interval: float = 0.0, labels: bool 
         return plain
     if clip < 1 or not 0 < interval < math.inf:
         raise ValueError(f"clips of {clip} frames {interval} s apart cannot be; give both, such as 4 and 0.2")
+    if style.stills:
+        return plain
     step = whole_steps(interval, style.numbers)
     if not style.unlabelled:
         return plain if step else Schedule(1 / interval, 1 / interval, 1)

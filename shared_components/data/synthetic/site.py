@@ -209,6 +209,8 @@ def _describe(part: Path, recipe: Recipe, names: Mapping[str, list[str]]) -> Non
     numbers = recipe.plan().numbers
     if numbers != LAYOUTS[recipe.layout].numbers:
         facts["rate"] = numbers
+    if LAYOUTS[recipe.layout].stills:
+        facts["history"] = False
     facts |= {"text": f"synthetic: {look_named(recipe.look).text}", "publish": list(PUBLISH)}
     (part / "site.yaml").write_text(yaml.safe_dump(facts, sort_keys=False))
 
