@@ -14,8 +14,12 @@ from shared_components.data.synthetic.site import write_site
 
 HEIGHT, WIDTH = 64, 64  # the smallest that is rendered
 SITES = ("site-1", "site-2", "site-3", "hospital-a", "hospital-b")
-RENDERED = {"endovis2017": 4, "endovis2018": 4, "sar_rarp50": 4, "scared": 3}  # layouts: how many videos
+RENDERED = {  # layouts: how many videos
+    "endovis2017": 4, "endovis2018": 4, "sar_rarp50": 4, "scared": 3, "grasp": 5, "sisvse": 4,
+}  # fmt: skip
 SAR_VIDEOS = ("video_1", "video_11", "video_21", "video_22")
+CASES = ("CASE001", "CASE002", "CASE021", "CASE041", "CASE047")
+SETS = ("manual_syn", "domain_random_syn", "real_train_1", "real_val_1")
 KEYFRAMES = ("dataset_1/keyframe_1", "dataset_1/keyframe_2", "dataset_2/keyframe_1")
 
 
@@ -30,6 +34,8 @@ def write_data(folder: Path) -> None:
         )  # fmt: skip
         shutil.move(made / layout, folder / layout)
     _as_published(folder)
+    _name_cases((folder / "grasp").rename(folder / "GraSP_30fps"))
+    _name_sets((folder / "sisvse").rename(folder / "miccai2022_sisvse_dataset"))
     _write_rigid(folder / "endovis2015_rigid")
     _write_pack(folder / "robotics_site_npy" / "site1")
     shutil.rmtree(folder / "made")
@@ -71,6 +77,26 @@ def _as_published(folder: Path) -> None:
     for number, name in enumerate(KEYFRAMES):
         (root / name).parent.mkdir(exist_ok=True)
         (folder / "made" / f"keyframe-{number}").rename(root / name)
+
+
+def _name_cases(root: Path) -> None:
+    """Name the videos of GraSP as published."""
+    for part in ("frames", "annotations/segmentations"):
+        for old, name in zip(sorted((root / part).iterdir()), CASES, strict=True):
+            old.rename(root / part / name)
+
+
+def _name_sets(root: Path) -> None:
+    """Name the sets of Sisvse as published, with the images of the real ones in one folder."""
+    for old, name in zip(sorted((root / "semantic_masks").iterdir()), SETS, strict=True):
+        folder = root / "images" / ("real" if name.startswith("real") else name)
+        folder.mkdir(exist_ok=True)
+        for image in (root / "images" / old.name).iterdir():
+            image.rename(folder / f"{name}_{image.name}")
+        (root / "images" / old.name).rmdir()
+        for mask in old.iterdir():
+            mask.rename(mask.with_name(f"{name}_{mask.name}"))
+        old.rename(old.with_name(name))
 
 
 def _write_video(path: Path, codec: str, frames: int) -> None:
