@@ -1,0 +1,234 @@
+"""The temporal layer of FedST: windows of the current frame attend to what they see of the frames before it.
+
+Fang et al., "Spatio-temporal representation decoupling and enhancement for federated instrument segmentation in
+surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.2.1, Eqs. (3) and (4); from coarse to fine as in Sun et
+al., "Coarse-to-fine feature mining for video semantic segmentation", CVPR 2022. Written anew from both descriptions.
+
+Ours, since the text of FedST that we have says none of it: the default sizes; that cells are laid out from each
+window and not from the map's corner; one FC layer for the tokens of all frames; norms, the feed-forward layer, and
+zeros in the last layer of both branches.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+WINDOW = 7
+RECEPTIVE_FIELDS = (49, 20, 6, 7)
+KERNELS = (7, 4, 2, 1)
+"""Sides in cells of the map, from the oldest frame to the current one: the farther, the more and the coarser."""
+EXPANSION = 2
+
+
+class View(nn.Module):
+    """What the windows see of one frame: a square around each, in cells that are averages of kernel x kernel pixels.
+
+    The square's middle is the window's; where that is half a pixel, the square lies towards the top left. A "pixel"
+    is one of the map. A cell averages those of its pixels that the map has, and one without any is not visible.
+
+    Args:
+        window: side of a window in pixels.
+        field: side of the square in pixels, a multiple of the kernel.
+        kernel: side of a cell in pixels.
+        heads: of the attention.
+    """
+
+    def __init__(self, *, window: int, field: int, kernel: int, heads: int) -> None:
+        super().__init__()
+        self.window, self.kernel = window, kernel
+        self.cells = field // kernel
+        self.offset = (window - field) // 2  # from a window's first pixel to its first cell
+        # for every distance of a cell from a pixel of the window, in pixels, the smallest first
+        distances = field - kernel + window
+        self.bias = nn.Parameter(torch.empty(heads, distances, distances))
+        nn.init.trunc_normal_(self.bias, std=0.02)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Pool one frame, once for all windows that see the same cell.
+
+        Args:
+            features: (B, H, W, C).
+
+        Returns:
+            cells (B, M, C); which of them each window sees, windows row by row: (windows, cells^2); and what the
+            attention adds for each pixel of a window and each of these, minus infinity where the cell is outside of
+            the map: (windows, heads, window^2, cells^2).
+        """
+        B, H, W, C = features.shape
+        rows, row, inside_rows = self._along(H, features)
+        columns, column, inside_columns = self._along(W, features)
+        # (rows, H) @ (B, H, W*C) -> (B, rows, W, C); (columns, W) @ that -> (B, rows, columns, C)
+        pooled = columns @ (rows @ features.reshape(B, H, W * C)).reshape(B, rows.shape[0], W, C)
+        # (windows down, 1, cells, 1) and (windows across, 1, cells) -> (windows, cells^2)
+        which = row[:, None, :, None] * columns.shape[0] + column[:, None]
+        seen = inside_rows[:, None, :, None] & inside_columns[:, None]
+        outside = ~seen.flatten(0, 1).flatten(1)
+        bias = self._position_bias().masked_fill(outside[:, None, None], float("-inf"))
+        return pooled.flatten(1, 2), which.flatten(0, 1).flatten(1), bias
+
+    def _along(self, length: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Lay out the cells along one side of the map.
+
+        Returns:
+            the weights of the side's pixels in every cell (M, length); which cells each window sees, and whether
+            the map has a pixel of them: both (windows, cells).
+        """
+        windows = (length + self.window - 1) // self.window
+        first = torch.arange(windows, device=like.device)[:, None] * self.window + self.offset
+        start = first + torch.arange(self.cells, device=like.device) * self.kernel
+        nearest = start.clamp(1 - self.kernel, length - 1)  # so that what is computed has a pixel of the map
+        starts, which = torch.unique(nearest, return_inverse=True)
+        after = torch.arange(length, device=like.device) - starts[:, None]
+        weights = ((after >= 0) & (after < self.kernel)).to(like.dtype)
+        return weights / weights.sum(1, keepdim=True), which, start == nearest
+
+    def _position_bias(self) -> Tensor:
+        """Return the bias of every pixel of a window to every cell: (heads, window^2, cells^2)."""
+        cell = torch.arange(self.cells, device=self.bias.device) * self.kernel
+        pixel = torch.arange(self.window, device=self.bias.device)
+        distance = cell - pixel[:, None] + self.window - 1  # (window, cells), from 0
+        bias = self.bias[:, distance[:, None, :, None], distance[None, :, None, :]]
+        return bias.reshape(-1, self.window * self.window, self.cells * self.cells)
+
+
+class TemporalLayer(nn.Module):
+    """Enrich the current frame's map by multi-head cross-attention with its own pixels and those of earlier frames.
+
+    248,740 parameters for 160 channels and 5 heads, 619,168 for 256 and 8. Fresh from its initialisation it returns
+    the current frame's map as it is.
+
+    Args:
+        channels: of the maps.
+        heads: of the attention; they divide the channels.
+        window: side of a window in pixels of the map.
+        receptive_fields: side of what a window sees of each frame, oldest first, the current one last.
+        kernels: side of the cells that each is pooled to.
+        expansion: hidden channels of the feed-forward layer, as a multiple of `channels`.
+
+    Raises:
+        ValueError: the sizes do not fit each other; one sentence.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        heads: int,
+        window: int = WINDOW,
+        receptive_fields: Sequence[int] = RECEPTIVE_FIELDS,
+        kernels: Sequence[int] = KERNELS,
+        expansion: int = EXPANSION,
+    ) -> None:
+        super().__init__()
+        _check_sizes(window, receptive_fields, kernels)
+        self.heads, self.window = heads, window
+        pairs = zip(receptive_fields, kernels, strict=True)
+        self.views = nn.ModuleList(View(window=window, field=f, kernel=k, heads=heads) for f, k in pairs)
+        self.refine = nn.Linear(channels, channels)
+        self.norm_context = nn.LayerNorm(channels, eps=1e-6)
+        self.norm_query = nn.LayerNorm(channels, eps=1e-6)
+        self.q = nn.Linear(channels, channels)
+        self.kv = nn.Linear(channels, 2 * channels)  # rows are [K; V]
+        self.proj = nn.Linear(channels, channels)
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
+        self.fc1 = nn.Linear(channels, expansion * channels)
+        self.fc2 = nn.Linear(expansion * channels, channels)
+        self._initialise()
+
+    def forward(self, frames: list[Tensor]) -> Tensor:
+        """Enrich.
+
+        Args:
+            frames: T maps (B, C, H, W) of any size, oldest first, the current one last.
+
+        Returns:
+            (B, C, H, W), channels last.
+
+        Raises:
+            ValueError: there are more or fewer maps than receptive fields.
+        """
+        if len(frames) != len(self.views):
+            raise ValueError(f"TemporalLayer takes maps of {len(self.views)} frames, and got {len(frames)}")
+        current = frames[-1].permute(0, 2, 3, 1)
+        enriched = current + self.proj(self._attend(current, frames))
+        enriched = enriched + self.fc2(F.gelu(self.fc1(self.norm(enriched))))
+        return enriched.permute(0, 3, 1, 2)
+
+    def _attend(self, current: Tensor, frames: list[Tensor]) -> Tensor:
+        """Eq. (4): softmax(Q K^T / sqrt(c) + bias) V in every window; (B, H, W, C) -> (B, H, W, C)."""
+        B, H, W, C = current.shape
+        down, right = -H % self.window, -W % self.window
+        windows = split(F.pad(self.q(self.norm_query(current)), (0, 0, 0, right, 0, down)), self.window)
+        # (B * windows, window^2, C) -> (B * windows, heads, window^2, C/heads)
+        query = windows.reshape(windows.shape[0], -1, self.heads, C // self.heads).transpose(1, 2)
+        keys_values, bias = self._context(frames)
+        bias = bias.to(query.dtype).expand(B, -1, -1, -1, -1).flatten(0, 1)
+        attended = F.scaled_dot_product_attention(query, keys_values[0], keys_values[1], bias)
+        joined = join(attended.transpose(1, 2).reshape(windows.shape), self.window, H + down, W + right)
+        return joined[:, :H, :W]
+
+    def _context(self, frames: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Eq. (3): the K tokens that each window sees, refined, as keys and values.
+
+        Returns:
+            (2, B * windows, heads, K, C/heads), and what the attention adds: (windows, heads, window^2, K).
+        """
+        cells: list[Tensor] = []
+        places: list[Tensor] = []
+        biases: list[Tensor] = []
+        before = 0
+        for number, view in enumerate(self.views):
+            pooled, which, bias = view(frames[number].permute(0, 2, 3, 1))
+            cells.append(pooled)
+            places.append(which + before)
+            biases.append(bias)
+            before += pooled.shape[1]
+        keys_values = self.kv(self.norm_context(self.refine(torch.cat(cells, 1))))  # (B, M, 2C)
+        which = torch.cat(places, 1)  # (windows, K)
+        seen = keys_values.index_select(1, which.flatten())
+        parted = seen.reshape(seen.shape[0] * which.shape[0], which.shape[1], 2, self.heads, -1)
+        return parted.permute(2, 0, 3, 1, 4), torch.cat(biases, 3)
+
+    def _initialise(self) -> None:
+        """As the encoder, but for the last layers of both branches: zeros, so that training starts from identity."""
+        for linear in (self.refine, self.q, self.kv, self.fc1):
+            nn.init.trunc_normal_(linear.weight, std=0.02)
+            nn.init.zeros_(linear.bias)
+        for linear in (self.proj, self.fc2):
+            nn.init.zeros_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+
+def split(cells: Tensor, size: int) -> Tensor:
+    """Cut a map into squares, row by row: (B, h * size, w * size, C) -> (B * h * w, size^2, C)."""
+    B, H, W, C = cells.shape
+    squares = cells.reshape(B, H // size, size, W // size, size, C).transpose(2, 3)
+    return squares.reshape(-1, size * size, C)
+
+
+def join(squares: Tensor, size: int, height: int, width: int) -> Tensor:
+    """Undo `split`: (B * h * w, size^2, C) -> (B, height, width, C), multiples of the size."""
+    rows = squares.reshape(-1, width // size, size, size, squares.shape[2]).transpose(1, 2)
+    return rows.reshape(-1, height, width, squares.shape[2])
+
+
+def _check_sizes(window: int, receptive_fields: Sequence[int], kernels: Sequence[int]) -> None:
+    fields, sizes = list(receptive_fields), list(kernels)
+    if not fields or len(fields) != len(sizes) or min([window, *fields, *sizes]) < 1:
+        raise ValueError(
+            f"window is {window}, receptive_fields are {fields} and kernels {sizes}; give positive whole numbers, "
+            "and one of each per frame, oldest first"
+        )
+    for field, kernel in zip(fields, sizes, strict=True):
+        if field % kernel:
+            raise ValueError(
+                f"receptive field {field} is no multiple of its kernel {kernel}; {max(1, field // kernel) * kernel} "
+                "would do"
+            )
+    if fields[-1] < window:
+        raise ValueError(
+            f"the current frame's receptive field, {fields[-1]}, is smaller than the window, {window}; it must hold "
+            "the window, so that no pixel is left without anything to attend to"
+        )
