@@ -1,0 +1,276 @@
+"""The network of FedST: PVTv2-b0 on each frame of a clip, a temporal layer, a site's text, and one decoder.
+
+Fang et al., "Spatio-temporal representation decoupling and enhancement for federated instrument segmentation in
+surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.2. With neither temporal layer nor text and four classes
+it has 5,166,180 parameters, which are the 19.71 MB (of 2^20 bytes) that the paper's Table 9 gives for FedAvg.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shared_components.networks.channel_selection import ChannelSelection, Prompt
+from shared_components.networks.fpn import SEGMENTATION, FpnDecoder
+from shared_components.networks.pvt_v2 import CHANNELS, HEADS, PvtV2B0
+from shared_components.networks.temporal import (
+    EXPANSION,
+    KERNELS,
+    RECEPTIVE_FIELDS,
+    WINDOW,
+    TemporalLayer,
+)
+
+STRIDES = (4, 8, 16, 32)
+"""Pixels of the image per pixel of the encoder's maps."""
+TEXTS: dict[str, Callable[[int, int], nn.Module]] = {
+    "none": nn.Identity,
+    "prompt": Prompt,
+    "selection": ChannelSelection,
+}
+INDICATOR = 384
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a stream of frames leaves behind for the next one: maps of the last (T - 1) * stride frames, no more.
+
+    Attributes:
+        stride: frames from one frame of a clip to the next; 5 for clips of frames 0.2 s apart, of a video at 25 a
+            second.
+        frames: oldest first; of each the maps that the temporal layer reads, (B, C, H, W).
+    """
+
+    stride: int = 1
+    frames: tuple[tuple[Tensor, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.stride < 1:
+            raise ValueError(
+                f"the stride of a stream is {self.stride}; it is a number of frames, from 1 (all of them) on"
+            )
+
+
+class PvtFpnClips(nn.Module):
+    """Segment the current frame of a clip; 6,285,384 parameters for four classes and an indicator of 384.
+
+    A picture alone is its own past, as in a clip that repeats it. Networks of one seed have the same encoder, decoder
+    and head whatever `temporal` and `text` are.
+
+    Args:
+        out_channels: number of classes, background included.
+        temporal: whether the current frame attends to those before it; without, a network of single frames.
+        text: what a site's text does: `selection` of channels, `prompt`, or `none`.
+        indicator: numbers of the text's indicator, see `tell`.
+        levels: which maps are enriched, by their pixels of the image per pixel.
+        window, receptive_fields, kernels, expansion: see `temporal.TemporalLayer`; there are as many receptive
+            fields as frames in a clip.
+        drop_path: stochastic depth of the last encoder block.
+        dropout: channel dropout of the decoder.
+
+    Raises:
+        ValueError: an argument is unknown, or the sizes do not fit each other; one sentence.
+    """
+
+    stride: Final = 32  # pixels per cell of the coarsest feature map, each way
+    indicator: Tensor
+
+    def __init__(
+        self,
+        *,
+        out_channels: int = 4,
+        temporal: bool = True,
+        text: str = "selection",
+        indicator: int = INDICATOR,
+        levels: Sequence[int] = (16, 32),
+        window: int = WINDOW,
+        receptive_fields: Sequence[int] = RECEPTIVE_FIELDS,
+        kernels: Sequence[int] = KERNELS,
+        expansion: int = EXPANSION,
+        drop_path: float = 0.1,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        _check_choices(text, levels, indicator)
+        sizes: dict[str, Any] = {
+            "window": window,
+            "receptive_fields": receptive_fields,
+            "kernels": kernels,
+            "expansion": expansion,
+        }
+        choices: dict[str, Any] = {
+            "temporal": temporal,
+            "text": text,
+            "indicator": indicator,
+            "levels": levels,
+        }
+        self._remade = partial(PvtFpnClips, **choices, **sizes, drop_path=drop_path, dropout=dropout)
+        self.takes_clips = temporal
+        self.frames = len(receptive_fields) if temporal else 1
+        self.places = sorted(STRIDES.index(level) for level in levels)  # of the encoder's maps
+        self.encoder = PvtV2B0(drop_path=drop_path)
+        self.decoder = FpnDecoder(CHANNELS, dropout=dropout)
+        self.head = nn.Conv2d(SEGMENTATION, out_channels, 1)
+        self.temporal = self._at_levels(
+            lambda place: TemporalLayer(CHANNELS[place], heads=HEADS[place], **sizes), wanted=temporal
+        )
+        self.selection = self._at_levels(
+            lambda place: TEXTS[text](CHANNELS[place], indicator), wanted=text != "none"
+        )
+        if text != "none":
+            self.register_buffer("indicator", torch.zeros(indicator))
+        self.parts = self._parts()
+
+    def with_classes(self, out_channels: int) -> "PvtFpnClips":
+        """Return a fresh, newly initialised network that differs in the number of classes alone."""
+        return self._remade(out_channels=out_channels)
+
+    def tell(self, indicator: Tensor) -> None:
+        """Set the indicator of a site's text, (D,); it is part of the state, and zeros until then.
+
+        Raises:
+            ValueError: it has another shape or is not finite, or the network has no use for it.
+        """
+        if "selection" not in self.parts:
+            raise ValueError("PvtFpnClips was made with text 'none'; make it with 'selection' or 'prompt'")
+        if indicator.shape != self.indicator.shape:
+            raise ValueError(
+                f"PvtFpnClips takes an indicator of shape {list(self.indicator.shape)}, and got "
+                f"{list(indicator.shape)}"
+            )
+        if not bool(torch.isfinite(indicator).all()):
+            raise ValueError(
+                "PvtFpnClips was told an indicator with numbers that are not finite; make it again"
+            )
+        self.indicator.copy_(indicator.detach())
+
+    def forward(self, clip: Tensor) -> Tensor:
+        """Predict the logits of the current frame.
+
+        Args:
+            clip: (B, T, 3, H, W) in [0, 1], oldest frame first, the current one last; or a frame (B, 3, H, W), which
+                counts as a clip that repeats it. H and W multiples of 32.
+
+        Returns:
+            (B, out_channels, H, W).
+
+        Raises:
+            ValueError: the size is none of these.
+        """
+        self._check(clip)
+        if clip.dim() == 4:
+            features = self.encoder(clip)
+            past = [[features[p]] * (self.frames - 1) for p in self.places]
+            return self.decode(self._enriched(features, past))
+        B, T, _C, _H, _W = clip.shape
+        maps = [x.reshape(B, T, x.shape[1], x.shape[2], x.shape[3]) for x in self.encoder(clip.flatten(0, 1))]
+        past = [[maps[p][:, t] for t in range(T - 1)] for p in self.places]
+        return self.decode(self._enriched([x[:, T - 1] for x in maps], past))
+
+    def remember(self, image: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """Predict the next frame of a stream; every frame is encoded once.
+
+        The clip is the frame, what came `stride`, 2 * `stride`, ... frames before it, and the stream's first frame
+        where that is before the beginning: for every frame the result is that of `forward` on this clip, in
+        evaluation. No gradient reaches earlier frames.
+
+        Args:
+            image: (B, 3, H, W) in [0, 1]; H and W multiples of 32.
+            memory: as the frame before left it; `Memory(stride)` at the beginning of a stream.
+
+        Returns:
+            logits (B, out_channels, H, W), and the memory for the next frame.
+
+        Raises:
+            ValueError: the size is another, or not that of the frame before.
+        """
+        if image.dim() != 4:
+            raise ValueError(f"PvtFpnClips remembers frames (B, 3, H, W), and got {list(image.shape)}")
+        self._check(image)
+        features = self.encoder(image)
+        own = tuple(features[p].detach() for p in self.places)
+        if memory.frames and memory.frames[-1][0].shape != own[0].shape:
+            raise ValueError(
+                f"the stream's frames changed their size before {list(image.shape)}; begin with a new Memory"
+            )
+        seen = (*memory.frames, own)
+        backs = range(self.frames - 1, 0, -1)
+        clip = [seen[max(len(seen) - 1 - back * memory.stride, 0)] for back in backs]
+        logits = self.decode(self._enriched(features, [[x[n] for x in clip] for n in range(len(own))]))
+        kept = (self.frames - 1) * memory.stride
+        return logits, replace(memory, frames=seen[-kept:] if kept else ())
+
+    def decode(self, features: list[Tensor]) -> Tensor:
+        """Predict from the four maps of the current frame; those of `encoder` as they are: what a frame alone gives.
+
+        Returns:
+            (B, out_channels, H, W), H and W four times those of `features[0]`.
+        """
+        logits = self.head(self.decoder(features))
+        return F.interpolate(logits, scale_factor=4.0, mode="bilinear", align_corners=False)
+
+    def _enriched(self, current: list[Tensor], past: list[list[Tensor]]) -> list[Tensor]:
+        """Return the maps of the current frame, those of the levels enriched by the past and by the site's text.
+
+        Args:
+            current: the four maps.
+            past: of each level the maps of the frames before, oldest first.
+        """
+        enriched = [x for x in current]
+        for number, layer in enumerate(self.temporal.values()):
+            place = self.places[number]
+            enriched[place] = layer(past[number] + [current[place]])
+        for number, layer in enumerate(self.selection.values()):
+            place = self.places[number]
+            enriched[place] = layer(enriched[place], self.indicator)
+        return enriched
+
+    def _check(self, clip: Tensor) -> None:
+        frames, stride, H, W = self.frames, self.stride, clip.shape[-2], clip.shape[-1]
+        fits = clip.dim() == 4 or (clip.dim() == 5 and clip.shape[1] == frames)
+        if not fits or clip.shape[-3] != 3:
+            raise ValueError(
+                f"PvtFpnClips takes frames (B, 3, H, W) or clips (B, {frames}, 3, H, W), and got {list(clip.shape)}"
+            )
+        if H % stride or W % stride or H * W == 0:
+            rows, columns = max(1, round(H / stride)) * stride, max(1, round(W / stride)) * stride
+            raise ValueError(
+                f"PvtFpnClips takes height and width in multiples of {stride}, and got {H}x{W}; "
+                f"{rows}x{columns} would do"
+            )
+
+    def _at_levels(self, make: Callable[[int], nn.Module], *, wanted: bool) -> nn.ModuleDict:
+        """Return a module per level under the level's name; none where they are not wanted."""
+        return nn.ModuleDict({str(STRIDES[place]): make(place) for place in self.places if wanted})
+
+    def _parts(self) -> dict[str, tuple[str, ...]]:
+        """Return the parts, and those of the encoder that RSC may keep at home (the paper's Table 6)."""
+        inner = {f"encoder.{name}": module for name, module in self.encoder.named_modules()}
+        own = ("temporal", "selection", "indicator")
+        held = {name.partition(".")[0] for name in self.state_dict()}
+        return {
+            "encoder": ("encoder",),
+            "queries": tuple(name for name in inner if name.endswith(".attn.q")),
+            "keys_values": tuple(name for name in inner if name.endswith(".attn.kv")),  # rows are [K; V]
+            "norms": tuple(name for name, module in inner.items() if isinstance(module, nn.LayerNorm)),
+            "decoder": ("decoder",),
+            "head": ("head",),
+            "top": ("head",),
+        } | {name: (name,) for name in own if name in held}
+
+
+def _check_choices(text: str, levels: Sequence[int], indicator: int) -> None:
+    if text not in TEXTS:
+        raise ValueError(f"PvtFpnClips: text is {text!r}; use one of {', '.join(TEXTS)}")
+    if not levels or len(set(levels)) != len(levels) or not set(levels) <= set(STRIDES):
+        raise ValueError(
+            f"PvtFpnClips: levels are {list(levels)}; name one or more of {', '.join(map(str, STRIDES))}, each once"
+        )
+    if indicator < 1:
+        raise ValueError(
+            f"PvtFpnClips: indicator is {indicator}; it is how many numbers the text's vector has"
+        )

@@ -1,0 +1,290 @@
+"""The network of FedST: clips, streams, what a single frame gives, the text, its parts, counts, errors, export."""
+
+import pytest
+import torch
+from torch import nn
+
+from shared_components.checkpoints import load_encoder, save_weights
+from shared_components.method import load_method
+from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.networks.pvt_fpn_clips import Memory, PvtFpnClips
+from shared_components.networks.pvt_v2 import PvtV2B0
+from shared_components.partition import Role, partition_network
+from shared_components.parts import resolve
+from shared_components.rules import modules
+
+SINGLE = {"temporal": False, "text": "none"}
+
+
+def trained(**arguments) -> PvtFpnClips:
+    """Return a network whose past and text count, as after training."""
+    torch.manual_seed(0)
+    network = PvtFpnClips(indicator=8, **arguments).eval()
+    for module in (network.temporal, network.selection):
+        for parameter in module.parameters():
+            nn.init.normal_(parameter, std=0.2)
+    if arguments.get("text") != "none":
+        network.tell(torch.linspace(-1, 1, 8))
+    return network
+
+
+@pytest.fixture(scope="module")
+def network() -> PvtFpnClips:
+    return trained()
+
+
+def count(network: nn.Module, *names: str) -> int:
+    state = network.state_dict()
+    return sum(state[name].numel() for name in state if name.startswith(names))
+
+
+def test_the_number_of_parameters_is_what_is_counted_by_hand():
+    network = PvtFpnClips(out_channels=4)
+    lateral = (32 + 64 + 160 + 256) * 256 + 4 * 256
+    branches = 4 * 256 * 128 * 9 + 3 * 128 * 128 * 9 + 7 * 2 * 128  # P5 has three convolutions, P4 two
+    assert count(network, "encoder.") == 3_409_760  # published
+    assert count(network, "decoder.") == lateral + branches == 1_755_904
+    assert count(network, "head.") == 128 * 4 + 4
+    assert count(network, "temporal.") == 248_740 + 619_168  # see test_temporal
+    assert count(network, "selection.") == (160 + 384) * 160 + 160 + (256 + 384) * 256 + 256
+    assert sum(parameter.numel() for parameter in network.parameters()) == 6_285_384
+
+
+def test_a_network_of_single_frames_is_of_the_papers_size():
+    """Table 9: FedAvg sends 19.71 MB."""
+    network = PvtFpnClips(out_channels=4, **SINGLE)
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    assert parameters == 5_166_180 and round(parameters * 4 / 2**20, 2) == 19.71
+    assert not list(network.buffers())
+
+
+def test_clips_and_pictures_give_one_map_at_the_pictures_size(network):
+    assert network(torch.rand(2, 4, 3, 64, 96)).shape == (2, 4, 64, 96)
+    assert network(torch.rand(2, 3, 64, 96)).shape == (2, 4, 64, 96)
+
+
+def test_a_picture_is_a_clip_that_repeats_it_and_is_encoded_once(network):
+    image, shown = torch.rand(2, 3, 64, 96), []
+    expected = network(image[:, None].expand(-1, 4, -1, -1, -1))
+    hook = network.encoder.register_forward_hook(lambda _, inputs, __: shown.append(len(inputs[0])))
+    torch.testing.assert_close(network(image), expected)
+    hook.remove()
+    assert shown == [2]
+
+
+def test_each_frame_counts_in_its_place(network):
+    clip = torch.rand(1, 4, 3, 64, 96)
+    expected = network(clip)
+    for order in ([1, 0, 2, 3], [0, 2, 1, 3], [0, 1, 3, 2]):
+        assert not torch.allclose(network(clip[:, order]), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("text", ["none", "prompt"])
+def test_a_fresh_network_predicts_what_its_weights_predict_of_the_frame_alone(text):
+    torch.manual_seed(0)
+    network = PvtFpnClips(text=text).eval()
+    single = PvtFpnClips(**SINGLE).eval()
+    single.load_state_dict(
+        {name: value for name, value in network.state_dict().items() if name in single.state_dict()}
+    )
+    clip = torch.rand(2, 4, 3, 64, 96)
+    torch.testing.assert_close(network(clip), single(clip[:, -1]))
+    assert torch.equal(network(clip[:, -1]), single(clip[:, -1]))
+    assert torch.equal(single.decode(single.encoder(clip[:, -1])), single(clip[:, -1]))
+
+
+def test_networks_of_one_seed_share_encoder_decoder_and_head():
+    states = []
+    for arguments in ({}, {"text": "prompt"}, {"temporal": False}, SINGLE):
+        torch.manual_seed(3)
+        states.append(PvtFpnClips(**arguments).state_dict())
+    assert all(torch.equal(state[name], value) for state in states for name, value in states[-1].items())
+
+
+def clip_at(video: list[torch.Tensor], number: int, stride: int) -> torch.Tensor:
+    """Return the clip (1, 4, 3, H, W) of a frame, the video's first frame where there is none so old."""
+    return torch.stack([video[max(0, number - back * stride)] for back in (3, 2, 1, 0)], 1)
+
+
+@pytest.mark.parametrize(("stride", "frames"), [(1, 7), (3, 13)])
+def test_streaming_equals_the_clip_of_every_frame(network, stride, frames):
+    video, memory, shown = [torch.rand(1, 3, 32, 64) for _ in range(frames)], Memory(stride), []
+    hook = network.encoder.register_forward_hook(lambda _, inputs, __: shown.append(len(inputs[0])))
+    found = []
+    with torch.no_grad():
+        for image in video:
+            logits, memory = network.remember(image, memory)
+            found.append(logits)
+            assert len(memory.frames) <= 3 * stride
+    hook.remove()
+    assert shown == [1] * frames and len(memory.frames) == 3 * stride < frames
+    with torch.no_grad():
+        for number, logits in enumerate(found):
+            torch.testing.assert_close(logits, network(clip_at(video, number, stride)), atol=2e-5, rtol=1e-4)
+    assert not torch.allclose(found[-1], network(video[-1]), atol=1e-3)  # the past does count
+
+
+def test_streaming_without_a_temporal_layer_is_frame_by_frame_and_keeps_nothing():
+    network, memory = trained(temporal=False), Memory(5)
+    for image in torch.rand(3, 1, 3, 32, 32):
+        logits, memory = network.remember(image, memory)
+        assert torch.equal(logits, network(image)) and memory == Memory(5)
+
+
+def test_a_memory_keeps_no_graph_and_is_of_one_size(network):
+    _, memory = network.remember(torch.rand(1, 3, 32, 64), Memory())
+    assert not any(x.requires_grad for frame in memory.frames for x in frame)
+    assert [tuple(x.shape) for x in memory.frames[0]] == [(1, 160, 2, 4), (1, 256, 1, 2)]
+    with pytest.raises(
+        ValueError, match=r"changed their size before \[1, 3, 64, 64\]; begin with a new Memory"
+    ):
+        network.remember(torch.rand(1, 3, 64, 64), memory)
+    with pytest.raises(ValueError, match="remembers frames"):
+        network.remember(torch.rand(1, 4, 3, 32, 64), memory)
+    with pytest.raises(ValueError, match="stride of a stream is 0"):
+        Memory(0)
+
+
+@pytest.mark.parametrize("text", ["selection", "prompt"])
+def test_what_a_network_is_told_changes_its_prediction_and_is_part_of_its_state(text):
+    network = trained(text=text)
+    image = torch.rand(1, 3, 32, 32)
+    before, told = network(image), torch.linspace(3, -3, 8)
+    network.tell(told)
+    assert torch.equal(network.state_dict()["indicator"], told)
+    assert not torch.allclose(network(image), before, atol=1e-3)
+    other = PvtFpnClips(text=text, indicator=8).eval()
+    assert not other.indicator.any()
+    other.load_state_dict(network.state_dict())
+    assert torch.equal(other(image), network(image))
+
+
+def test_an_indicator_that_does_not_fit_is_refused(network):
+    with pytest.raises(ValueError, match=r"indicator of shape \[8\], and got \[7\]"):
+        network.tell(torch.zeros(7))
+    with pytest.raises(ValueError, match="not finite"):
+        network.tell(torch.full((8,), torch.nan))
+    with pytest.raises(ValueError, match="made with text 'none'"):
+        PvtFpnClips(**SINGLE).tell(torch.zeros(384))
+
+
+@pytest.mark.parametrize("text", ["selection", "prompt"])
+def test_a_training_step_reaches_every_weight(text):
+    torch.manual_seed(0)
+    network = PvtFpnClips(text=text, drop_path=0.0, dropout=0.0)
+    for name, parameter in network.temporal.named_parameters():
+        if name.endswith(("proj.weight", "fc2.weight")):
+            nn.init.normal_(parameter, std=0.1)  # as after the first step, see test_temporal
+    network.tell(torch.randn(384))
+    network(torch.rand(2, 4, 3, 64, 64)).square().mean().backward()
+    assert [name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+def test_earlier_frames_train_the_encoder(network):
+    clip = torch.rand(1, 4, 3, 32, 32, requires_grad=True)
+    network(clip).square().mean().backward()
+    assert all(bool(clip.grad[0, t].any()) for t in range(4))
+
+
+def test_parts_hold_all_of_it_and_name_what_may_stay_at_home(network):
+    paths = resolve(network, ["encoder", "decoder", "head", "temporal", "selection", "indicator"])
+    assert {name.partition(".")[0] for name in network.state_dict()} == paths
+    queries = {f"encoder.block{stage}.{block}.attn.q" for stage in (1, 2, 3, 4) for block in (0, 1)}
+    assert resolve(network, ["queries"]) == queries
+    assert resolve(network, ["keys_values"]) == {name[:-1] + "kv" for name in queries}
+    norms = resolve(network, ["norms"])
+    # 4 of embeddings, 2 per block, 1 per stage, and of attention where the map is reduced: stages 1 to 3
+    assert len(norms) == 4 + 2 * 8 + 4 + 2 * 3
+    assert all(type(network.get_submodule(name)) is nn.LayerNorm for name in norms)
+    assert {"temporal", "selection", "indicator"}.isdisjoint(PvtFpnClips(**SINGLE).parts)
+
+
+def test_a_rule_keeps_queries_selection_and_indicator_at_home(network):
+    rule = modules(["queries", "selection", "indicator"])
+    local = partition_network(network, rule).with_roles(Role.LOCAL)
+    assert {name.partition(".")[0] for name in local} == {"encoder", "selection", "indicator"}
+    own = [name for name in local if name.startswith("encoder")]
+    assert len(own) == 16 and all(".attn.q." in name for name in own)
+    feddp = partition_network(network, load_method("feddp").rule).with_roles(Role.LOCAL)
+    assert list(feddp) == own
+
+
+def test_the_weights_of_the_encoder_are_those_of_imagenet_and_of_the_house(network, tmp_path):
+    own = {name for name in network.state_dict() if name.startswith("encoder.")}
+    assert own == {name for name in PvtFpn().state_dict() if name.startswith("encoder.")}
+    official, fresh = PvtV2B0().state_dict(), PvtFpnClips()
+    save_weights(tmp_path / "pvt_v2_b0.safetensors", official)
+    load_encoder(fresh, tmp_path / "pvt_v2_b0.safetensors")
+    assert all(torch.equal(fresh.encoder.state_dict()[name], value) for name, value in official.items())
+
+
+def test_levels_and_sizes_are_arguments():
+    network = PvtFpnClips(levels=[32, 8], window=4, receptive_fields=[8, 4], kernels=[2, 1]).eval()
+    assert network.frames == 2 and list(network.temporal) == list(network.selection) == ["8", "32"]
+    assert network(torch.rand(1, 2, 3, 64, 64)).shape == (1, 4, 64, 64)
+    assert PvtFpnClips().takes_clips and not PvtFpnClips(**SINGLE).takes_clips
+
+
+def test_another_number_of_classes_keeps_all_else():
+    arguments = {
+        "temporal": True, "text": "prompt", "indicator": 5, "levels": (16,), "window": 4, "receptive_fields": (8, 4),
+        "kernels": (2, 1), "expansion": 3, "drop_path": 0.3, "dropout": 0.5,
+    }  # fmt: skip
+    torch.manual_seed(3)
+    expected = PvtFpnClips(out_channels=2, **arguments)
+    torch.manual_seed(3)
+    found = PvtFpnClips(out_channels=6, **arguments)
+    torch.manual_seed(3)
+    found = found.with_classes(2)
+    assert str(found) == str(expected) and found.parts == expected.parts
+    expected, found = expected.state_dict(), found.state_dict()
+    assert expected.keys() == found.keys() and all(torch.equal(expected[n], found[n]) for n in found)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ((3, 64, 64), r"takes frames \(B, 3, H, W\) or clips \(B, 4, 3, H, W\), and got \[3, 64, 64\]"),
+        ((1, 3, 3, 64, 64), r"and got \[1, 3, 3, 64, 64\]"),
+        ((1, 4, 1, 64, 64), r"and got \[1, 4, 1, 64, 64\]"),
+        ((1, 3, 100, 160), "multiples of 32, and got 100x160; 96x160 would do"),
+        ((1, 4, 3, 64, 17), "got 64x17; 64x32 would do"),
+        ((1, 3, 0, 32), "got 0x32; 32x32 would do"),
+    ],
+)
+def test_a_wrong_size_is_refused_with_one_that_is_not(network, shape, words):
+    with pytest.raises(ValueError, match=words):
+        network(torch.zeros(shape))
+
+
+def test_a_network_of_single_frames_refuses_clips():
+    with pytest.raises(ValueError, match=r"or clips \(B, 1, 3, H, W\), and got \[1, 4, 3, 32, 32\]"):
+        PvtFpnClips(**SINGLE)(torch.zeros(1, 4, 3, 32, 32))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"text": "clip"}, "text is 'clip'; use one of none, prompt, selection"),
+        ({"levels": ()}, "name one or more of 4, 8, 16, 32"),
+        ({"levels": (16, 16)}, "each once"),
+        ({"levels": (2,)}, r"levels are \[2\]"),
+        ({"indicator": 0}, "how many numbers the text's vector has"),
+        ({"kernels": (2, 1)}, "one of each per frame"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        PvtFpnClips(**arguments)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("arguments", [{}, {"text": "prompt"}, SINGLE])
+def test_scripting_and_tracing_change_nothing(arguments):
+    network, image = trained(**arguments), torch.rand(2, 3, 64, 96)
+    scripted = torch.jit.script(network)
+    assert torch.equal(scripted(image), network(image))
+    assert torch.equal(torch.jit.trace(network, image)(image), network(image))
+    if network.takes_clips:
+        clip = torch.rand(1, 4, 3, 64, 96)
+        assert torch.equal(scripted(clip), network(clip))
