@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "two_paths": set(),
     "data": set(),
     "coarser": {"data"},
+    "text": {"arguments", "checkpoints", "data", "shipped"},
     "bundle_config": {"arguments"},
     "bundle_files": {"bundle_config", "shipped"},
     "shipped": {"bundle_config", "card", "checkpoints"},
