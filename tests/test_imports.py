@@ -64,7 +64,7 @@ ONLY_IN: dict[str, set[str]] = {
     "nvflare": {"flare"},
     "monai": {"bundle_engines"},
     "ignite": {"bundle_engines"},
-    "transformers": set(),
+    "transformers": {"text"},
     "bundles": set(),
     "nvflare_jobs": set(),
     "tests": set(),
