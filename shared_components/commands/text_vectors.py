@@ -1,0 +1,63 @@
+"""`surgfl text-vectors`: compute the vectors of texts, and keep them in a file; or list what a file holds."""
+
+import argparse
+from pathlib import Path
+
+from shared_components.text.encode import ENCODERS
+from shared_components.text.known import known_texts
+from shared_components.text.vector import TextError
+from shared_components.text.vectors_file import SHIPPED, Vectors, add_vectors, read_vectors
+
+HELP = "compute the vectors of site texts, or list those of a file"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add = parser.add_argument
+    add("texts", nargs="*", metavar="TEXT", help="whose vector is computed; none: list the file")
+    add("--known", action="store_true", help="compute those of the texts that the project ships")
+    add(
+        "--file",
+        type=Path,
+        metavar="FILE",
+        help="a .safetensors file to add to, or to list; default: the project's",
+    )
+    add("--encoder", choices=[*ENCODERS], default="sentence", help="default: sentence")
+    add(
+        "--folder",
+        type=Path,
+        metavar="DIR",
+        help="of the encoder, as Hugging Face lays it out; clip needs one",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compute and write, or list.
+
+    Raises:
+        ValueError: an encoder, a text or the file cannot be used; nothing was written.
+    """
+    texts = [*args.texts, *(known_texts() if args.known else ())]
+    if not texts:
+        _list(args.file or SHIPPED, read_vectors(args.file or SHIPPED))
+        return 0
+    if args.file is None:
+        raise TextError("name the file that gets the vectors, such as --file my-vectors.safetensors")
+    if args.encoder == "clip" and args.folder is None:
+        raise TextError(
+            "--encoder clip needs --folder, the folder of a CLIP on this disk; nothing is downloaded"
+        )
+    encoder = ENCODERS[args.encoder](args.folder)
+    vectors = add_vectors(args.file, [encoder.encode(text) for text in texts])
+    print(_headline(args.file, vectors))
+    return 0
+
+
+def _headline(path: Path, vectors: Vectors) -> str:
+    count, width = vectors.values.shape
+    made = f"{vectors.kind}: {vectors.model}, SHA-256 {vectors.sha256[:8]}"
+    return f"{path}: {count} vectors of {width} numbers ({made})"
+
+
+def _list(path: Path, vectors: Vectors) -> None:
+    print(_headline(path, vectors), *vectors.texts, sep="\n")
