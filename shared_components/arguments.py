@@ -114,9 +114,11 @@ def height_and_width(option: str, text: str) -> tuple[int, int]:
         text: What was given.
 
     Raises:
-        ValueError: It has another form.
+        ValueError: It has another form, or a side is 0.
     """
     height, _, width = text.partition("x")
-    if not (height.isdigit() and width.isdigit() and int(height) and int(width)):
+    if not (height.isdecimal() and width.isdecimal()):
         raise ValueError(f"{option} is {text!r}; give height and width such as 512x640")
+    between(option, "height", int(height), 1, whole=True)
+    between(option, "width", int(width), 1, whole=True)
     return int(height), int(width)

@@ -202,7 +202,7 @@ def test_wrong_settings_are_refused_before_anything_runs():
     ("words", "said"),
     [
         (["--size", "33x64"], "the size is 33x64, and the network of pvt_fpn takes multiples of 32; 32x64 would do"),
-        (["--size", "0x64"], "--size is '0x64'; give height and width"),
+        (["--size", "0x64"], "height is 0; it is a whole number, at least 1"),
         (["--size", "64"], "--size is '64'"),
         (["--rounds", "0"], "rounds is 0; it is a whole number, at least 1"),
         (["--iterations", "0"], "iterations is 0"),
