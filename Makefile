@@ -31,7 +31,7 @@ demo: export PATH := $(abspath $(BIN)):$(PATH)
 demo: export SURGFL_SITE_CONFIG = $(abspath $(OUT))/data
 demo: install  ## three synthetic hospitals train PFedSIS together; prints tables and the report's path
 	mkdir -p $(OUT)
-	surgfl render --out $(OUT)/data --sites 3 --looks narrowband,fluorescence,fibrescope --seed 27 --frames 12 --videos 3,1,2 \
+	surgfl render --out $(OUT)/data --sites 3 --looks narrowband,bluelight,greenlight --seed 587 --frames 6 --videos 1,1,4 \
 	  --preview $(OUT)/sites.png
 	surgfl check-data $(OUT)/data
 	nvflare simulator nvflare_jobs/local -w $(OUT)/alone -n 3 -t 3
