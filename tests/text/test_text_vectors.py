@@ -12,7 +12,9 @@ from shared_components.text.vectors_file import read_vectors
 def test_without_texts_it_lists_the_projects_own(capsys):
     assert main(["text-vectors"]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
-    assert first.endswith(f"{len(known_texts())} vectors of 384 numbers (sentence: all-MiniLM-L6-v2, SHA-256 53aa5117)")
+    assert first.endswith(
+        f"{len(known_texts())} vectors of 384 numbers (sentence: all-MiniLM-L6-v2, SHA-256 53aa5117)"
+    )
     assert tuple(rest) == known_texts()
 
 
