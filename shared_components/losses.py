@@ -12,20 +12,30 @@ import torch.nn.functional as F
 from torch import Tensor
 
 IOU_EPSILON = 1e-15  # the released value: a class absent from label and prediction has IoU 1
+DICE_SMOOTHING = 1e-5  # MONAI's: a class absent from label and prediction has Dice 1
 STYLE_EPSILON = 1e-6  # smallest standard deviation divided by in Eq. (11)
 STYLE_CONCENTRATION = 0.1  # Beta(0.1, 0.1) below Eq. (10)
 
 
 def segmentation_loss(
-    logits: Tensor, label: Tensor, *, cross_entropy: float = 0.7, log_iou: float = 0.3, balance: float = 0.0
+    logits: Tensor,
+    label: Tensor,
+    *,
+    cross_entropy: float = 0.7,
+    log_iou: float = 0.3,
+    dice: float = 0.0,
+    balance: float = 0.0,
 ) -> Tensor:
-    """Return `cross_entropy * CE - log_iou * log(mean over classes of the mean over images of soft IoU)`.
+    """Return `cross_entropy * CE - log_iou * log(mean soft IoU) + dice * (1 - mean soft Dice)`.
+
+    Both means are over classes and images. Cross-entropy and Dice are Eq. (9) of FedST (IEEE TMI 2026).
 
     Args:
         logits: (B, C, H, W), any float type.
         label: (B, H, W) int64 class ids in 0..C-1; the background counts as a class.
         cross_entropy: weight of the mean cross-entropy, in nats per pixel.
         log_iou: weight of the log of the soft IoU.
+        dice: weight of the soft Dice loss.
         balance: a pixel's cross-entropy counts by its class's share of the batch to the power of -balance: 0 counts
             every pixel alike, as released; 1 every class.
 
@@ -40,10 +50,13 @@ def segmentation_loss(
     true = _one_hot(label, logits.shape[1])
     probability = logits.softmax(dim=1)
     intersection = (probability * true).sum(dim=(2, 3))  # (B, C)
-    union = probability.sum(dim=(2, 3)) + true.sum(dim=(2, 3)) - intersection
-    iou = (intersection + IOU_EPSILON) / (union + IOU_EPSILON)
+    both = probability.sum(dim=(2, 3)) + true.sum(dim=(2, 3))
+    iou = (intersection + IOU_EPSILON) / (both - intersection + IOU_EPSILON)
     weight = None if balance == 0 else _class_weights(true, balance)
-    return cross_entropy * F.cross_entropy(logits, label, weight) - log_iou * iou.mean().log()
+    loss = cross_entropy * F.cross_entropy(logits, label, weight) - log_iou * iou.mean().log()
+    if dice:
+        loss = loss + dice * (1 - ((2 * intersection + DICE_SMOOTHING) / (both + DICE_SMOOTHING)).mean())
+    return loss
 
 
 def _class_weights(true: Tensor, balance: float) -> Tensor:

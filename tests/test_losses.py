@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from monai.losses import DiceLoss
 
 from shared_components.losses import (
     _sample_beta,
@@ -78,6 +79,16 @@ def test_segmentation_loss_weights_select_its_terms():
     only_iou = segmentation_loss(logits, label, cross_entropy=0.0, log_iou=1.0)
     mixed = segmentation_loss(logits, label, cross_entropy=0.25, log_iou=2.0)
     assert mixed.item() == pytest.approx(0.25 * only_ce.item() + 2.0 * only_iou.item(), rel=1e-6)
+
+
+def test_the_dice_term_is_monais():
+    """MONAI averages over images and classes alike; cross-entropy beside it is FedST's Eq. (9)."""
+    generator = torch.Generator().manual_seed(5)
+    logits = torch.randn(2, 3, 4, 5, generator=generator)
+    label = torch.randint(0, 3, (2, 4, 5), generator=generator)
+    ours = segmentation_loss(logits, label, cross_entropy=0.0, log_iou=0.0, dice=0.5)
+    theirs = DiceLoss(softmax=True, to_onehot_y=True)(logits, label[:, None])
+    assert float(ours) == pytest.approx(0.5 * float(theirs), abs=1e-6)
 
 
 def test_segmentation_loss_of_a_certain_and_right_prediction_is_zero():

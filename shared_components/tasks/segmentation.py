@@ -51,6 +51,7 @@ def build(
     classes: Sequence[str],
     cross_entropy: float = 0.7,
     log_iou: float = 0.3,
+    dice: float = 0.0,
     balance: float = 0.0,
     empty_policy: str = "diagonal",
     frames: int = 1,
@@ -62,6 +63,7 @@ def build(
         classes: Names by id, background first.
         cross_entropy: Weight of the cross-entropy (`losses.segmentation_loss`).
         log_iou: Weight of the log of the soft IoU.
+        dice: Weight of the soft Dice loss; FedST's Eq. (9) has it beside cross-entropy.
         balance: How much rare classes count in the cross-entropy, 0 (as released) to 1.
         empty_policy: What a class counts that is empty in a frame, one of `metrics.POLICIES`.
         frames: Frames of a sample.
@@ -74,11 +76,17 @@ def build(
         raise ValueError("segmentation needs a background and a class; the site's data set has no class map")
     between("segmentation", "cross_entropy", cross_entropy, 0)
     between("segmentation", "log_iou", log_iou, 0)
+    between("segmentation", "dice", dice, 0)
     between("segmentation", "balance", balance, 0, 1)
     if empty_policy not in POLICIES:
         raise ValueError(f"empty_policy is {empty_policy!r}; use one of {', '.join(POLICIES)}")
     asked = asks("segmentation", ("label",), frames=frames, interval=interval)
-    weights = {"cross_entropy": float(cross_entropy), "log_iou": float(log_iou), "balance": float(balance)}
+    weights = {
+        "cross_entropy": float(cross_entropy),
+        "log_iou": float(log_iou),
+        "dice": float(dice),
+        "balance": float(balance),
+    }
     return Segmentation(tuple(classes), weights, empty_policy, asked)
 
 
@@ -112,7 +120,7 @@ class Segmentation:
         return network(batch["image"])
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the weighted cross-entropy and log of the soft IoU."""
+        """Return the weighted cross-entropy, log of the soft IoU and Dice loss."""
         return segmentation_loss(outputs, batch["label"], **self.weights)
 
     def answers(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
