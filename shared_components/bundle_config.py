@@ -53,6 +53,7 @@ class Training:
     precision: str = "float32"
     start: str = "random"
     colour: float = 0.0  # strength of changed colours, see `data.colours`; 0 draws nothing
+    rotation: float = 0.0  # degrees, either way, that training frames are turned by at most; 0 draws nothing
 
     def __post_init__(self) -> None:
         for name in ("height", "width", "batch_size", "iterations", "rounds"):
@@ -60,6 +61,7 @@ class Training:
         between("training", "learning_rate", self.learning_rate, 0)
         between("training", "weight_decay", self.weight_decay, 0)
         between("training", "colour", self.colour, 0, 1)
+        between("training", "rotation", self.rotation, 0, 180)
         between("training", "seed", self.seed, 0, 2**63 - 1, whole=True)
         require_list(self.fixed, "training: fixed", "encoder", least=0)
         for part, rate in self.learning_rates.items():

@@ -72,6 +72,7 @@ class Rounds:
             generator=context.generator,
             augment=True,
             colour=self.settings.colour,
+            rotation=self.settings.rotation,
         ):
             yield self.task.draw(batch, context.generator)
 

@@ -17,8 +17,10 @@ from shared_components.data.transforms import (
     resize_image,
     resize_target,
     sample_augmentation,
+    sample_turn,
     stacked,
     to_tensors,
+    turn,
 )
 
 CACHE_BYTES = 2 << 30
@@ -125,6 +127,7 @@ def batches(
     generator: torch.Generator,
     augment: bool,
     colour: float = 0.0,
+    rotation: float = 0.0,
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield training batches without end of epoch: a new shuffle follows on the last one.
 
@@ -136,6 +139,7 @@ def batches(
         iterations: number of batches.
         augment: flip and scale-crop every sample (`shared_components.data.transforms`).
         colour: with `augment`, how far colours are changed, too (`shared_components.data.colours`); 0 draws nothing.
+        rotation: with `augment`, degrees that samples are turned by at most; 0 draws nothing.
 
     Yields:
         {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, H, W): ids
@@ -146,8 +150,16 @@ def batches(
     """
     dataset.refuse_empty()
     order = _shuffled_forever(len(dataset), generator)
+
+    def draw(index: int) -> dict[str, torch.Tensor]:
+        images, targets = dataset.arrays(index)
+        if augment:
+            images, targets = _moved(images, targets, generator, rotation)
+            images = change_colours(images, sample_colours(generator, colour))
+        return to_tensors(images, targets)
+
     for _ in range(iterations):
-        yield collated([_draw(dataset, next(order), generator, augment, colour) for _ in range(batch_size)])
+        yield collated([draw(next(order)) for _ in range(batch_size)])
 
 
 def once(
@@ -173,15 +185,11 @@ def _shuffled_forever(length: int, generator: torch.Generator) -> Iterator[int]:
         yield from torch.randperm(length, generator=generator).tolist()
 
 
-def _draw(
-    dataset: SampleDataset, index: int, generator: torch.Generator, augmented: bool, colour: float
-) -> dict[str, torch.Tensor]:
-    images, targets = dataset.arrays(index)
-    if augmented:
-        augmentation = sample_augmentation(generator, width=dataset.geometry.width)
-        images, targets = augment(images, targets, augmentation)
-        images = change_colours(images, sample_colours(generator, colour))
-    return to_tensors(images, targets)
+def _moved(
+    images: np.ndarray, targets: dict[str, np.ndarray], generator: torch.Generator, rotation: float
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    images, targets = turn(images, targets, sample_turn(generator, rotation))
+    return augment(images, targets, sample_augmentation(generator, width=images.shape[2]))
 
 
 def collated(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

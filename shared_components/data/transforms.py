@@ -70,6 +70,34 @@ def sample_augmentation(
     return Augmentation(flip_horizontal < 0.5, flip_vertical < 0.5, new_width, left, top)
 
 
+def sample_turn(generator: torch.Generator, most: float) -> float:
+    """Draw the degrees that a sample is turned by, uniform from `-most` to `most`; 0 draws nothing."""
+    return 0.0 if most == 0 else float(2 * torch.rand((), generator=generator) - 1) * most
+
+
+def turn(
+    images: np.ndarray, targets: Mapping[str, np.ndarray], degrees: float
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Turn all frames and targets of a sample around the middle, counter-clockwise, keeping their size.
+
+    What comes in from outside is zeros. 0 degrees returns what was given.
+
+    Args:
+        images: uint8 (T, H, W, 3).
+        targets: each (H, W).
+    """
+    if degrees == 0:
+        return images, dict(targets)
+    _, H, W, _ = images.shape
+    matrix = cv2.getRotationMatrix2D(((W - 1) / 2, (H - 1) / 2), degrees, 1.0)
+    frames = [cv2.warpAffine(image, matrix, (W, H), flags=cv2.INTER_LINEAR) for image in images]
+    moved = {
+        name: cv2.warpAffine(target, matrix, (W, H), flags=cv2.INTER_NEAREST)
+        for name, target in targets.items()
+    }
+    return stacked(frames), moved
+
+
 def augment(
     images: np.ndarray, targets: Mapping[str, np.ndarray], augmentation: Augmentation
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -119,6 +119,7 @@ class LocalRound:
             generator=self.context.generator,
             augment=True,
             colour=self.settings.colour,
+            rotation=self.settings.rotation,
         ):
             self.stop()
             yield self.context.task.draw(batch, self.context.generator)

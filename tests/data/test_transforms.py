@@ -12,7 +12,9 @@ from shared_components.data.transforms import (
     resize_image,
     resize_target,
     sample_augmentation,
+    sample_turn,
     to_tensors,
+    turn,
 )
 
 UNCHANGED = Augmentation(flip_horizontal=False, flip_vertical=False, width=4, left=0.0, top=0.0)
@@ -178,3 +180,34 @@ def test_a_clip_keeps_its_frames_as_tensors():
     tensors = to_tensors(np.stack([image, image + 1]), {})
 
     assert tensors["image"].shape == (2, 3, 2, 4) and list(tensors) == ["image"]
+
+
+def test_a_turn_of_90_degrees_is_numpys():
+    images = np.random.default_rng(0).integers(0, 255, (2, 9, 9, 3)).astype(np.uint8)
+    label = np.random.default_rng(1).integers(0, 4, (9, 9)).astype(np.uint8)
+    turned, targets = turn(images, {"label": label}, 90.0)
+    assert np.array_equal(turned, np.rot90(images, axes=(1, 2)))
+    assert np.array_equal(targets["label"], np.rot90(label))
+
+
+def test_a_turn_keeps_the_middle_makes_up_no_id_and_fills_with_zeros():
+    label = np.full((31, 41), 3, dtype=np.uint8)
+    label[15, 20] = 1
+    _, targets = turn(np.zeros((1, 31, 41, 3), np.uint8), {"label": label}, 30.0)
+    assert targets["label"][15, 20] == 1 and targets["label"][0, 0] == 0
+    assert set(np.unique(targets["label"])) == {0, 1, 3}
+
+
+def test_no_turn_draws_nothing_and_returns_the_same_frames():
+    generator = torch.Generator().manual_seed(1)
+    before = generator.get_state()
+    images = np.zeros((1, 4, 4, 3), np.uint8)
+    assert turn(images, {}, sample_turn(generator, 0.0))[0] is images
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_turns_are_uniform_between_both_ends():
+    generator = torch.Generator().manual_seed(2)
+    drawn = np.array([sample_turn(generator, 20.0) for _ in range(4000)])
+    assert -20 <= drawn.min() < -19.9 and 19.9 < drawn.max() <= 20
+    assert abs(drawn.mean()) < 0.6 and abs(drawn.std() - 20 / np.sqrt(3)) < 0.3
