@@ -47,7 +47,7 @@ def load_trained(path: Path, *, bundle: str) -> Trained:
         bundle: Whose network, numbers and size stand where the header says none.
 
     Raises:
-        CheckpointError: It is missing, damaged, of another network, of no kind of task, or of clips.
+        CheckpointError: It is missing, damaged, of another network, or of no kind of task.
         ValueError: There is no such bundle.
     """
     notes = header_of(path)
@@ -107,7 +107,7 @@ def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Tas
         network: With the checkpoint's weights; counts the classes that the header does not name.
 
     Raises:
-        CheckpointError: There is no such kind of task, or the model takes clips.
+        CheckpointError: There is no such kind of task.
     """
     notes = header_of(path)
     kind = notes.get("task", "segmentation")
@@ -116,14 +116,9 @@ def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Tas
     if not classes:
         classes = [str(number) for number in range(channels_of(network, network.state_dict()) or 0)]
     try:
-        task = make_task(kind, with_learnt_numbers(tasks.get(kind), notes, kind), classes=classes)
+        return make_task(kind, with_learnt_numbers(tasks.get(kind), notes, kind), classes=classes)
     except ValueError as error:
         raise CheckpointError(f"checkpoint {path}: {error}") from None
-    if task.asks.frames > 1:
-        raise CheckpointError(
-            f"checkpoint {path} takes clips of {task.asks.frames} frames; here it would be shown single ones"
-        )
-    return task
 
 
 def with_learnt_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str], kind: str) -> dict[str, Any]:

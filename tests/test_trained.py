@@ -63,7 +63,6 @@ def test_what_a_header_leaves_out_is_the_bundles(saved):
     ("notes", "sentence"),
     [
         ({"task": "triplets"}, "segmentation.safetensors: task 'triplets' does not exist; there are depth"),
-        ({"task": "segmentation", "numbers": '{"frames": 4, "interval": 0.2}'}, "takes clips of 4 frames"),
     ],
 )
 def test_a_task_that_cannot_be_is_refused(saved, notes, sentence):

@@ -34,6 +34,7 @@ from shared_components.bundle_engines.scoring import (
 )
 from shared_components.bundle_engines.train import LossMeans, Rounds, TrainingStep, WeightSaver, notes_of
 from shared_components.inference.frames import FrameStream
+from shared_components.inference.stream import shown_frames
 from shared_components.machine import device
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "refuse_unknown_keys",
     "settings_at",
     "settings_of",
+    "shown_frames",
     "task_from_checkpoint",
     "task_of",
     "trained_network_for",

@@ -137,7 +137,7 @@ def task_from_checkpoint(tasks: Mapping[str, Any], checkpoint: str | None, netwo
     """Build what a checkpoint's header says it has learnt, see `trained.task_learnt`.
 
     Raises:
-        CheckpointError: not given, of no kind of task, or of clips.
+        CheckpointError: not given, or of no kind of task.
     """
     return task_learnt(tasks, _given(checkpoint), network)
 

@@ -16,6 +16,7 @@ from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor, predict_all
 from shared_components.inference.progress import Progress, clock
 from shared_components.inference.results import KEEP, PredictionFolder
+from shared_components.inference.stream import shown_frames
 from shared_components.inference.visible import summary
 from shared_components.machine import device
 from shared_components.shipped import shipped_weights
@@ -68,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     folder = PredictionFolder(
         out, stream, model.task, masks=args.masks, pictures=args.pictures, alone=True, facts=facts
     )
-    predictor = Predictor(model.network.to(where), model.task, precision=args.precision)
+    network = shown_frames(model.network, model.task, stream).to(where)
+    predictor = Predictor(network, model.task, precision=args.precision)
     print(f"{args.input} by {path}, at {height}x{width} on {where.type}", flush=True)
     try:
         done = predict_all(predictor, stream, folder, lambda text: print(text, flush=True))

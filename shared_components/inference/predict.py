@@ -12,6 +12,7 @@ from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.progress import Progress
 from shared_components.inference.results import PredictionFolder
+from shared_components.inference.stream import Streaming
 from shared_components.task import Answer, Task
 
 
@@ -19,7 +20,7 @@ class Predictor:
     """A network with its task, ready to be asked.
 
     Args:
-        network: In evaluation from now on.
+        network: In evaluation from now on; of `stream.shown_frames` where it takes clips.
         task: What it has learnt.
         precision: `bf16` runs the network under bfloat16 autocast.
 
@@ -32,14 +33,19 @@ class Predictor:
             raise InferenceError(f"precision is {precision!r}; use one of {', '.join(PRECISIONS)}")
         self._network, self._task = network.eval(), task
         self._mixed = precision == "bf16"
+        self._sequence = ""
 
-    def __call__(self, image: Tensor, size: tuple[int, int]) -> tuple[Tensor, Answer]:
+    def __call__(self, image: Tensor, size: tuple[int, int], *, sequence: str = "") -> tuple[Tensor, Answer]:
         """Return the network's outputs in the task's terms, and the prediction.
 
         Args:
             image: (1, 3, H, W) in [0, 1] of the network's size.
             size: (height, width) of the prediction.
+            sequence: Which the frame is of; what is remembered of one is forgotten in the next.
         """
+        if sequence != self._sequence and isinstance(self._network, Streaming):
+            self._network.forget()
+        self._sequence = sequence
         where = next(self._network.parameters()).device
         # what is left to chance is the same for every frame
         drawn = self._task.draw({"image": image.to(where)}, torch.Generator().manual_seed(0))
@@ -70,7 +76,7 @@ def predict_all(
         with folder:
             for item in stream:
                 shot = item["shot"]
-                _, answer = predictor(item["image"], shot.image.shape[:2])
+                _, answer = predictor(item["image"], shot.image.shape[:2], sequence=shot.sequence)
                 folder.add(shot, answer)
                 progress.step()
     finally:

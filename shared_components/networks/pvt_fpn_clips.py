@@ -171,6 +171,14 @@ class PvtFpnClips(nn.Module):
         past = [[maps[p][:, t] for t in range(T - 1)] for p in self.places]
         return self.decode(self._enriched([x[:, T - 1] for x in maps], past))
 
+    def begin_stream(self, stride: int = 1) -> Memory:
+        """Return what is remembered before a stream's first frame, see `remember`.
+
+        Raises:
+            ValueError: the stride is no number of frames.
+        """
+        return Memory(stride)
+
     def remember(self, image: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Predict the next frame of a stream; every frame is encoded once.
 
@@ -180,7 +188,7 @@ class PvtFpnClips(nn.Module):
 
         Args:
             image: (B, 3, H, W) in [0, 1]; H and W multiples of 32.
-            memory: as the frame before left it; `Memory(stride)` at the beginning of a stream.
+            memory: as the frame before left it; that of `begin_stream` at the beginning.
 
         Returns:
             logits (B, out_channels, H, W), and the memory for the next frame.
@@ -195,7 +203,7 @@ class PvtFpnClips(nn.Module):
         own = tuple(features[p].detach() for p in self.places)
         if memory.frames and memory.frames[-1][0].shape != own[0].shape:
             raise ValueError(
-                f"the stream's frames changed their size before {list(image.shape)}; begin with a new Memory"
+                f"the stream's frames changed their size before {list(image.shape)}; begin a new stream"
             )
         seen = (*memory.frames, own)
         backs = range(self.frames - 1, 0, -1)

@@ -255,12 +255,12 @@ def test_a_bundle_trains_and_evaluates_on_clips(toy, sites, tmp_path):
     assert json.loads((tmp_path / "metrics.json").read_text()) == found  # the model knows its clips
 
 
-def test_a_model_of_clips_is_not_shown_single_frames(toy, refusal, sites, video, tmp_path):
+def test_a_network_of_clips_that_remembers_nothing_is_shown_no_stream(toy, refusal, sites, video, tmp_path):
     site = {"site_config": str(sites["clips"]), "output_dir": str(tmp_path)}
     toy("train", **site)
     path = str(tmp_path / "model.safetensors")
     sentence = refusal(toy, "inference", input=str(video), checkpoint=path, output_dir=str(tmp_path / "out"))
-    assert sentence == f"checkpoint {path} takes clips of 4 frames; here it would be shown single ones"
+    assert sentence.startswith("Tiny takes clips and remembers no frames: it cannot be shown a stream")
 
 
 def test_a_model_pt_of_another_networks_head_is_used_with_as_many_classes(toy, video, tmp_path):

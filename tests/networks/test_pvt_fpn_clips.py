@@ -135,9 +135,7 @@ def test_a_memory_keeps_no_graph_and_is_of_one_size(network):
     _, memory = network.remember(torch.rand(1, 3, 32, 64), Memory())
     assert not any(x.requires_grad for frame in memory.frames for x in frame)
     assert [tuple(x.shape) for x in memory.frames[0]] == [(1, 160, 2, 4), (1, 256, 1, 2)]
-    with pytest.raises(
-        ValueError, match=r"changed their size before \[1, 3, 64, 64\]; begin with a new Memory"
-    ):
+    with pytest.raises(ValueError, match=r"changed their size before \[1, 3, 64, 64\]; begin a new stream"):
         network.remember(torch.rand(1, 3, 64, 64), memory)
     with pytest.raises(ValueError, match="remembers frames"):
         network.remember(torch.rand(1, 4, 3, 32, 64), memory)

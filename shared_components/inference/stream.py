@@ -1,0 +1,90 @@
+"""Show a stream of frames to a network of clips: every frame is encoded once, what came before is remembered."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from shared_components.inference import InferenceError
+from shared_components.inference.frames import FrameStream
+from shared_components.task import Task
+
+SLACK = 0.1
+"""Share of a clip's interval by which the frames of a stream may lie nearer or farther (ours): 30000/1001 and 24 frames
+a second, among others, give no frame exactly 0.2 s ago."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A network of clips that can be shown a stream."""
+
+    def begin_stream(self, stride: int) -> Any:
+        """Return what is remembered before a stream's first frame.
+
+        Args:
+            stride: Frames of the stream from one frame of a clip to the next.
+        """
+        ...
+
+    def remember(self, image: Tensor, memory: Any) -> tuple[Tensor, Any]:
+        """Predict the next frame, (B, 3, H, W), and return what is remembered from now on."""
+        ...
+
+
+class Streaming(nn.Module):
+    """A network of clips as one of single frames, which remembers those it was shown before.
+
+    Args:
+        network: Of clips.
+        stride: Frames of the stream from one frame of a clip to the next.
+    """
+
+    def __init__(self, network: nn.Module, stride: int) -> None:
+        super().__init__()
+        if not isinstance(network, Remembers):
+            raise InferenceError(
+                f"{type(network).__name__} takes clips and remembers no frames: it cannot be shown a stream; give a "
+                "model of single frames"
+            )
+        self.network, self.stride = network, stride
+        self._memory = network.begin_stream(stride)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Predict the stream's next frame (1, 3, H, W)."""
+        outputs, self._memory = self.network.remember(image, self._memory)
+        return outputs
+
+    def forget(self) -> None:
+        """Begin a new stream."""
+        self._memory = self.network.begin_stream(self.stride)
+
+
+def shown_frames(network: nn.Module, task: Task, stream: FrameStream) -> nn.Module:
+    """Return the network that a stream's frames are shown to: of clips one that remembers, else the network itself.
+
+    Raises:
+        InferenceError: The stream has no frames as far apart as the clips' that it has learnt from, or nobody knows; or
+            the network takes clips and remembers nothing.
+    """
+    if task.asks.frames == 1:
+        return network
+    return Streaming(network, 1 if stream.total == 1 else _stride(task, stream))
+
+
+def _stride(task: Task, stream: FrameStream) -> int:
+    frames, interval = task.asks.frames, task.asks.interval
+    asked = f"the model looks at {frames} frames {interval:g} s apart"
+    if stream.rate is None:
+        raise InferenceError(
+            f"{asked}, and nobody knows how many images a second {stream.source} has; say so with --video-rate"
+        )
+    stride = max(1, round(stream.rate * Fraction(interval)))
+    if abs(stride / float(stream.rate) - interval) > SLACK * interval:
+        lower = " or a lower --every" if stream.every > 1 else ""
+        raise InferenceError(
+            f"{asked}, and {stream.source} is read at {float(stream.rate):g} frames a second, the nearest "
+            f"{stride / float(stream.rate):g} s apart; give a video of a higher rate{lower}, or another model"
+        )
+    return stride
