@@ -152,14 +152,16 @@ class LocalWork(Protocol):
         network: nn.Module | None = None,
         iterations: int | None = None,
         key: str = "",
+        partition: Partition | None = None,
     ) -> Losses:
         """Run the plain loop and return the mean of each loss term.
 
         Args:
             objective: Instead of the method's.
-            network: Instead of the site's; of the same build.
+            network: Instead of the site's; of the same build, unless it comes with a partition of its own.
             iterations: Instead of the round's.
             key: Which of the site's optimizers goes on; the state of each is kept from round to round.
+            partition: Of the network, instead of the site's; where they differ in parameters or in roles.
         """
         ...
 

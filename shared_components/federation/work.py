@@ -47,6 +47,7 @@ class LocalRound:
         network: nn.Module | None = None,
         iterations: int | None = None,
         key: str = "",
+        partition: Partition | None = None,
     ) -> Losses:
         """Run the plain loop, see ``method.LocalWork``."""
         network = network or self.network
@@ -58,7 +59,7 @@ class LocalRound:
             self.method,
             self._drawn(count),
             self.context,
-            self.partition,
+            partition or self.partition,
             objective,
         )
 
