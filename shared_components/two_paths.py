@@ -1,4 +1,4 @@
-"""What a method may ask of a network whose feature maps are split between a shared and a personal path."""
+"""What a method may ask of a network: a shared and a personal path, or a way from a frame's maps to its logits."""
 
 from __future__ import annotations
 
@@ -39,6 +39,25 @@ class TwoPaths(SplitFeatures, Protocol):
         ...
 
 
+@runtime_checkable
+class Encodes(Protocol):
+    """A network such as `networks.pvt_fpn_clips.PvtFpnClips`, which predicts from the maps of a frame alone."""
+
+    encoder: nn.Module  # (B, 3, H, W) -> feature maps (B, C, h, w), the coarsest last
+
+    def decode(self, features: list[Tensor]) -> Tensor:
+        """Predict the logits (B, classes, H, W) from the encoder's maps as they are."""
+        ...
+
+
+_TWO_PATHS = "a network with a shared and a personal path, such as pvt_fpn's"
+_ASKED: dict[type, str] = {
+    SplitFeatures: _TWO_PATHS,
+    TwoPaths: _TWO_PATHS,
+    Encodes: "a network with a way from one encoder's maps to the logits, such as PvtFpnClips'",
+}
+
+
 def split_features(network: nn.Module, method: str) -> SplitFeatures:
     """Return the network as one of split features; ValueError as :func:`two_paths`."""
     require(network, SplitFeatures, method)
@@ -55,14 +74,21 @@ def two_paths(network: nn.Module, method: str) -> TwoPaths:
     return cast(TwoPaths, network)
 
 
+def encodes(network: nn.Module, method: str) -> Encodes:
+    """Return the network as one that predicts from its encoder's maps; ValueError as :func:`two_paths`."""
+    require(network, Encodes, method)
+    return cast(Encodes, network)
+
+
 def require(network: nn.Module, wanted: type, method: str) -> None:
     """Refuse a network that is not what a method asks for.
 
     Raises:
         ValueError: The sentence names the method and the network.
     """
-    if not isinstance(network, wanted):
+    # whose decode takes two halves, which a look at names does not tell
+    halves = wanted is Encodes and isinstance(network, SplitFeatures)
+    if halves or not isinstance(network, wanted):
         raise ValueError(
-            f"{method} needs a network with a shared and a personal path, such as pvt_fpn's; "
-            f"{type(network).__name__} has none: choose another bundle or method"
+            f"{method} needs {_ASKED[wanted]}; {type(network).__name__} has none: choose another bundle or method"
         )
