@@ -44,6 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "trained": {"bundle_config", "checkpoints", "parts", "task"},
     "rules": {"arguments", "parts", "partition"},
     "sharpness": {"method"},
+    "serq": {"arguments", "method", "partition", "two_paths"},
     "objectives": {"method", "partition", "parts", "losses"},
     "aggregators": {"card", "method", "partition", "parts"},
     "methods": {
@@ -53,6 +54,7 @@ ALLOWED: dict[str, set[str]] = {
         "parts",
         "rules",
         "sharpness",
+        "serq",
         "objectives",
         "aggregators",
         "losses",

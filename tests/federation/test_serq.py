@@ -1,0 +1,178 @@
+"""SERQ and fine-tuning at the server of whole federations: after a kill, beside LOCAL pieces, without good data."""
+
+import dataclasses
+
+import pytest
+import torch
+import yaml
+
+from shared_components.federation import bench as bench_side
+from shared_components.federation import server as server_side
+from shared_components.federation.messages import FederationError
+from shared_components.method import load_method
+from shared_components.networks import tiny
+from shared_components.partition import Role, Slice
+from shared_components.serq import FineTuning, Quantification
+from shared_components.two_paths import Encodes
+
+from .conftest import make_job
+
+SERQ = Quantification(batches=2, pretraining=2)
+
+
+class Mapped(tiny.Tiny):
+    """Tiny, with an encoder that returns a list of maps and a decode of them; of clips it has no need here."""
+
+    def __init__(self, *, out_channels: int = 4) -> None:
+        super().__init__(out_channels=out_channels)
+        self.encoder = torch.nn.Sequential(*self.encoder, Listed())
+
+    def _features(self, image):
+        maps = self.encoder(image)[-1]
+        return maps, maps
+
+    def decode(self, features):
+        logits = self.head(self.decoder(features[-1]))
+        return torch.nn.functional.interpolate(logits, scale_factor=4.0, mode="bilinear")
+
+
+class Listed(torch.nn.Module):
+    def forward(self, features):
+        return [features]
+
+
+def own_filters(network):
+    """Keep the first half of the second convolution's filters, and all normalisation of the encoder, at the site."""
+
+    def slices(name, tensor, module):
+        if name == "encoder.3.weight":
+            return Slice(Role.LOCAL, 0, 8), Slice(Role.GLOBAL, 8, 16)
+        norm = name.startswith(("encoder.1.", "encoder.4."))
+        return (Slice(Role.LOCAL if norm else Role.GLOBAL),)
+
+    return slices
+
+
+@pytest.fixture
+def play(monkeypatch, toy_bundle):
+    """Return a function that makes a job of FedAvg with own filters and a server that trains."""
+    monkeypatch.setattr(tiny, "Mapped", Mapped, raising=False)
+    config = toy_bundle / "toy" / "configs" / "train.yaml"
+    config.write_text(config.read_text().replace("networks.tiny.Tiny", "networks.tiny.Mapped"))
+    assert "Mapped" in config.read_text()
+
+    def job(update, **changes):
+        fields = {"rule": own_filters, "server_update": update, "needs": Encodes}
+        method = dataclasses.replace(load_method("fedavg"), **fields)
+        for side in (server_side, bench_side):
+            monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
+        return make_job("fedavg", bundle="toy", **changes)
+
+    return job
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+@pytest.fixture
+def options(scenes, tmp_path):
+    """Return a function that names two sites, a server with the third one's frames, and a folder."""
+    return lambda name: {
+        "names": ("site-1", "site-2"),
+        "folder": tmp_path / name,
+        "server_data": scenes[2],
+    }
+
+
+@pytest.mark.parametrize("update", [SERQ, FineTuning(2)])
+def test_a_killed_run_ends_bit_equal(play, federate, options, update):
+    job = play(update, rounds=2)
+    straight = federate(job, **options("a")).run()
+    federate(job, **options("b")).run(until=1).replies()  # killed when all sites have trained round 1
+    again = federate(job, **options("b"), resume=True).run()
+    assert again.resumed and straight.server.round == again.server.round == 2
+    assert same(straight.weights(), again.weights()) and same(straight.server.kept, again.server.kept)
+
+
+def test_the_server_keeps_both_models_optimizers_the_descriptor_and_the_running_mean(play, federate, options):
+    server = federate(play(SERQ, rounds=2), **options("a")).run().server
+    kept = server.kept
+    assert kept["memory/average"].shape == kept["memory/pretrained/descriptor"].shape == (16, 8, 16)
+    steps = {
+        name: int(value) for name, value in kept.items() if name.endswith(("r:/0/step", "pretrained/1/step"))
+    }
+    assert steps == {"optimizer:/0/step": 4, "optimizer:pretrained/1/step": 6}  # pre-training counts
+    assert int(kept["optimizer:pretrained/0/step"]) == 4  # the descriptor has no part in it
+    first, second = (r for r in server.records if r["kind"] == "aggregation")
+    assert set(first["loss"]) - set(second["loss"]) == {"pretraining segmentation"}
+    assert set(second["loss"]) == {
+        "pretrained segmentation", "descriptor", "global segmentation", "representation",
+    }  # fmt: skip
+    assert 0 < second["serq"]["descriptor_to_average"] and second["serq"]["representation_distance"] > 0
+
+
+def own_of(federation, site):
+    from shared_components.federation.store import RoundFiles
+
+    _, tensors, _ = RoundFiles(federation.server.folder / site).load()
+    found = {name: value for name, value in tensors.items() if "encoder.3.weight[0:8]" in name}
+    assert found
+    return found
+
+
+def test_the_servers_training_changes_what_is_sent_and_leaves_what_is_the_sites_own(
+    play, federate, options, scenes
+):
+    plain = federate(play(None, rounds=1), **options("a")).run()
+    quantified = federate(play(SERQ, rounds=1), **options("b")).run()
+    sent = quantified.asked.messages
+    assert set(sent) == {"site-1", "site-2"}
+    assert not any("[0:8]" in name or "encoder.1." in name for m in sent.values() for name in m.pieces)
+    for site in ("site-1", "site-2"):
+        assert same(own_of(plain, site), own_of(quantified, site))
+    before, after = plain.server.models.shared, quantified.server.models.shared
+    assert before.keys() == after.keys() and "encoder.3.weight[8:16]" in after
+    changed = {name for name in after if not torch.equal(before[name], after[name])}
+    trained = {name for name in after if not name.startswith("past.")}  # what is over time has no part in it
+    assert changed == trained
+
+
+@pytest.mark.parametrize("update", [SERQ, FineTuning()])
+def test_a_server_without_data_says_so_before_the_first_round(play, federate, update):
+    with pytest.raises(FederationError, match="trains at the server, and this one has no data of its own"):
+        federate(play(update), names=("site-1", "site-2"))
+
+
+def test_a_server_without_frames_says_so_before_the_first_round(play, federate, options, scenes, tmp_path):
+    config = yaml.safe_load(scenes[2].read_text())
+    config |= {"root": str(scenes[2].parent / config["root"])}
+    config["split"] = {**config["split"], "train": []}
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(
+        FederationError, match=r"the server cannot train: site server: .*'train' has no frames"
+    ):
+        federate(play(SERQ), **options("a") | {"server_data": tmp_path / "site.yaml"})
+
+
+def test_a_run_whose_frames_have_another_size_now_stops_with_one_sentence(
+    play, federate, options, monkeypatch
+):
+    """A job's own size cannot change (`runs.open_run`); what the memory holds is looked at all the same."""
+    job = play(SERQ, rounds=2)
+    federate(job, **options("a")).run(until=1)
+    again = federate(job, **options("a"), resume=True)
+    again.server.kept["memory/pretrained/descriptor"] = torch.zeros(16, 4, 4)
+    with pytest.raises(
+        FederationError, match=r"the server cannot train: serq: the descriptor .* \(16, 4, 4\)"
+    ):
+        again.run()
+
+
+def test_a_bundle_whose_network_has_no_decode_is_refused_before_the_first_round(
+    play, federate, options, toy_bundle
+):
+    job, config = play(SERQ), toy_bundle / "toy" / "configs" / "train.yaml"
+    config.write_text(config.read_text().replace("networks.tiny.Mapped", "networks.tiny.Tiny"))
+    with pytest.raises(FederationError, match=r"fedavg needs a network with a way .* Tiny has none"):
+        federate(job, **options("a"))

@@ -1,0 +1,440 @@
+"""SERQ: its equations against scalar loops, its training against a loop by hand, and what it must not change."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from shared_components import training as local
+from shared_components.bundle_config import Training
+from shared_components.federation.work import LocalRound
+from shared_components.method import Aggregation, Models, load_method
+from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from shared_components.networks.tiny import Tiny
+from shared_components.partition import Role, Slice, cut, everything, partition_network
+from shared_components.parts import freeze
+from shared_components.serq import (
+    FineTuning,
+    Quantification,
+    descriptor_distance,
+    mean_features,
+    moving_average,
+    representation_distance,
+)
+from shared_components.task import make_task
+from shared_components.two_paths import Encodes, require
+
+CLASSES = ("background", "shaft")
+NOT_NUMBERS = [math.nan, math.inf, True, "1", None]
+
+
+# ---- the equations
+
+
+def test_the_running_mean_begins_with_the_first_rounds_and_then_keeps_alpha_of_it():
+    first = moving_average(None, torch.tensor([[[2.0, -4.0]]]), share=0.9)
+    assert first.tolist() == [[[2.0, -4.0]]]
+    second = moving_average(first, torch.tensor([[[12.0, 6.0]]]), share=0.9)
+    torch.testing.assert_close(second, torch.tensor([[[3.0, -3.0]]]))  # 0.9*2 + 0.1*12, 0.9*-4 + 0.1*6
+    assert moving_average(first, second, share=0.0).equal(second)
+
+
+def test_eq_11_by_a_scalar_loop():
+    pretrained, descriptor, average = torch.randn(3, 2, 2, 2), torch.randn(2, 2, 2), torch.randn(2, 2, 2)
+    total = 0.0
+    for c in range(2):
+        for y in range(2):
+            for x in range(2):
+                mean = sum(float(pretrained[b, c, y, x]) for b in range(3)) / 3
+                total += (mean - float(descriptor[c, y, x]) - float(average[c, y, x])) ** 2
+    assert float(descriptor_distance(pretrained, descriptor, average)) == pytest.approx(total / 8, rel=1e-5)
+
+
+def test_eq_12_by_a_scalar_loop():
+    features, pretrained, descriptor = (
+        torch.randn(3, 2, 2, 2),
+        torch.randn(3, 2, 2, 2),
+        torch.randn(2, 2, 2),
+    )
+    frames = []
+    for b in range(3):
+        squares = [
+            (float(features[b, c, y, x]) - (float(pretrained[b, c, y, x]) - float(descriptor[c, y, x]))) ** 2
+            for c in range(2)
+            for y in range(2)
+            for x in range(2)
+        ]
+        frames.append(sum(squares) / 8)
+    found = float(representation_distance(features, pretrained, descriptor))
+    assert found == pytest.approx(sum(frames) / 3, rel=1e-5)
+
+
+def test_a_descriptor_that_is_all_of_the_difference_leaves_no_distance():
+    instrument, domain = torch.randn(2, 3, 1, 2), torch.randn(3, 1, 2)
+    assert float(representation_distance(instrument, instrument + domain, domain)) < 1e-12
+    assert float(descriptor_distance(instrument + domain, domain, instrument.mean(0))) < 1e-12
+
+
+# ---- arguments
+
+
+@pytest.mark.parametrize("name", ["batches", "pretraining", "average", "descriptor_weight"])
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, -1])
+def test_an_argument_that_is_no_number_of_its_range_is_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=f"serq: {name} is {value!r}; it is a"):
+        Quantification(**{name: value})
+
+
+@pytest.mark.parametrize("values", [{"batches": 0}, {"batches": 2.0}, {"pretraining": 0.5}, {"average": 1}])
+def test_values_beside_the_ranges_are_refused(values):
+    with pytest.raises(ValueError, match="serq: "):
+        Quantification(**values)
+    Quantification(batches=1, pretraining=0, average=0, descriptor_weight=0, representation_weight=0)
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, -1])
+def test_the_second_weight_is_checked_too(value):
+    with pytest.raises(ValueError, match="serq: representation_weight is "):
+        Quantification(representation_weight=value)
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, 0, -1, 2.0])
+def test_fine_tuning_needs_a_batch(value):
+    with pytest.raises(ValueError, match="fine-tuning at the server: batches is "):
+        FineTuning(value)
+
+
+# ---- networks
+
+
+class Little(nn.Module):
+    """An encoder of two maps with running statistics, a layer over time that frames alone do not pass, a decoder."""
+
+    def __init__(self, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.encoder = Maps(dropout)
+        self.temporal = nn.Conv2d(4, 4, 1)
+        self.head = nn.Conv2d(4, len(CLASSES), 1)
+
+    def decode(self, features):
+        first, last = features
+        return nn.functional.interpolate(self.head(first + last.mean((2, 3), keepdim=True)), scale_factor=2.0)
+
+
+class Maps(nn.Module):
+    def __init__(self, dropout):
+        super().__init__()
+        self.first = nn.Conv2d(
+            3, 4, 2, stride=2, bias=False
+        )  # its gradient would be noise, which Adam enlarges
+        self.norm = nn.BatchNorm2d(4)
+        self.last = nn.Conv2d(4, 4, 2, stride=2)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, image):
+        first = self.norm(self.first(image))
+        return [first, self.dropout(self.last(first.relu()))]
+
+
+@pytest.mark.parametrize("other", [Tiny, PvtFpn])
+def test_a_network_that_does_not_predict_from_its_encoders_maps_is_refused(other):
+    """PvtFpn has both names, but its decode takes two halves."""
+    require(PvtFpnClips(), Encodes, "fedst")
+    with pytest.raises(ValueError, match=f"fedst needs a network with a way .* {other.__name__} has none: "):
+        require(other(), Encodes, "fedst")
+
+
+# ---- a server's round
+
+
+class Set:
+    """Random frames or clips that are never changed, in place of a data set; the loop below is the same."""
+
+    def __init__(self, size, frames=1, count=6):
+        generator = torch.Generator().manual_seed(3)
+        shape = (count, 3, *size) if frames == 1 else (count, frames, 3, *size)
+        self.images = torch.rand(shape, generator=generator)
+        self.labels = torch.randint(len(CLASSES), (count, *size), generator=generator)
+
+    def batch(self, number, last_only=False):
+        chosen = [(2 * number) % len(self.images), (2 * number + 1) % len(self.images)]
+        image = self.images[chosen]
+        return {"image": image[:, -1] if last_only else image, "label": self.labels[chosen]}
+
+
+class Round(LocalRound):
+    """A LocalRound whose batches are of a `Set`, in order, however they are asked for."""
+
+    last_only = False
+
+    def _drawn(self, iterations):
+        for number in range(iterations):
+            yield self.dataset.batch(number, self.last_only)
+
+
+def server_round(network, rule=None, *, frames=1, size=(8, 16), kept=None, memory=None, round=0, **settings):
+    training = Training(**{"batch_size": 2, "iterations": 1, "learning_rate": 0.01, "seed": 5} | settings)
+    task = make_task("segmentation", classes=CLASSES)
+    known = local.make_context(training, task, round=round, site=3, memory=dict(memory or {}))
+    partition = partition_network(network, rule or everything(Role.GLOBAL))
+    return Round(
+        network, partition, known, load_method("fedavg"), Set(size, frames), training, kept=kept or {}
+    )
+
+
+def before_of(work):
+    state = work.network.state_dict()
+    return Aggregation(
+        {"rounds": torch.tensor(7)}, Models(cut(state, work.partition, Role.GLOBAL), {"a": {}})
+    )
+
+
+def seeded(network=Little, **arguments):
+    torch.manual_seed(11)
+    return network(**arguments)
+
+
+def by_hand(network, data, *, rounds, pretraining, batches, alpha, first_weight, second_weight, descriptor):
+    """Section 3.3 as a plain loop with two plain optimizers; yields what each round ends with."""
+    loss = make_task("segmentation", classes=CLASSES).loss
+    teacher, average = copy.deepcopy(network), None
+    D = nn.Parameter(descriptor.clone())
+    path = [*teacher.encoder.parameters(), *teacher.head.parameters()]
+    of_teacher = torch.optim.AdamW([*path, D], lr=0.01, weight_decay=0.01)
+    student_path = [*network.encoder.parameters(), *network.head.parameters()]
+    of_student = torch.optim.AdamW(student_path, lr=0.01, weight_decay=0.01)
+    for round in range(rounds):
+        with torch.no_grad():
+            seen = [network.eval().encoder(data.batch(n)["image"])[-1] for n in range(batches)]
+        current = torch.cat(seen).mean(0)
+        teacher.train()
+        for n in range(pretraining if round == 0 else 0):
+            of_teacher.zero_grad()
+            loss(teacher.decode(teacher.encoder(data.batch(n)["image"])), data.batch(n)).backward()
+            of_teacher.step()
+        average = current if average is None else alpha * average + (1 - alpha) * current
+        for n in range(batches):
+            of_teacher.zero_grad()
+            maps = teacher.encoder(data.batch(n)["image"])
+            off = maps[-1].mean(0) - D - average
+            (loss(teacher.decode(maps), data.batch(n)) + first_weight / D.numel() * (off**2).sum()).backward()
+            of_teacher.step()
+        teacher.eval()
+        network.train()
+        for n in range(batches):
+            of_student.zero_grad()
+            maps = network.encoder(data.batch(n)["image"])
+            with torch.no_grad():
+                target = teacher.encoder(data.batch(n)["image"])[-1] - D
+            off = sum(((a - b) ** 2).sum() for a, b in zip(maps[-1], target, strict=True)) / len(target)
+            total = loss(network.decode(maps), data.batch(n)) + second_weight / D.numel() * off
+            total.backward()
+            of_student.step()
+        yield copy.deepcopy(network.state_dict()), copy.deepcopy(teacher.state_dict()), D.detach(), average
+
+
+def test_two_rounds_are_those_of_a_loop_by_hand():
+    serq = Quantification(
+        batches=3, pretraining=2, average=0.75, descriptor_weight=4.0, representation_weight=6.0
+    )
+    work = server_round(seeded())
+    first = 0.02 * torch.randn(4, 2, 4, generator=torch.Generator().manual_seed(local.round_seed(5, 3, 0)))
+    expected = by_hand(
+        seeded(), work.dataset, rounds=2, pretraining=2, batches=3, alpha=0.75, first_weight=4.0,
+        second_weight=6.0, descriptor=first,
+    )  # fmt: skip
+    for number, (shared, pretrained, descriptor, average) in enumerate(expected):
+        after, losses = serq(work, before_of(work))
+        tensors = work.tensors()
+        torch.testing.assert_close(after.models.shared, dict(shared), rtol=1e-4, atol=1e-6)
+        for name, value in pretrained.items():
+            torch.testing.assert_close(tensors[f"memory/pretrained/{name}"], value, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(tensors["memory/pretrained/descriptor"], descriptor, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(tensors["memory/average"], average, rtol=1e-5, atol=1e-7)
+        names = {"pretrained segmentation", "descriptor", "global segmentation", "representation"}
+        assert set(losses) == names | ({"pretraining segmentation"} if number == 0 else set())
+        report = after.report["serq"]
+        assert report["descriptor_norm"] == pytest.approx(math.sqrt(float((descriptor**2).sum())), rel=1e-4)
+        assert report["descriptor_to_average"] == pytest.approx(
+            float(descriptor.norm() / average.norm()), rel=1e-4
+        )
+        assert report["representation_distance"] == pytest.approx(losses["representation"] / 6)
+        assert after.state["rounds"] == 7 and after.models.mixed == {"a": {}}
+        memory = {n.removeprefix("memory/"): v for n, v in tensors.items() if n.startswith("memory/")}
+        work = server_round(work.network, kept=tensors, memory=memory, round=1)
+
+
+def test_in_bf16_the_distances_and_the_memory_stay_float32():
+    plain, short = (server_round(seeded(), precision=precision) for precision in ("float32", "bf16"))
+    serq = Quantification(batches=2, pretraining=1)
+    (_, exact), (_, rounded) = serq(plain, before_of(plain)), serq(short, before_of(short))
+    assert exact != rounded
+    assert all(rounded[name] == pytest.approx(value, rel=0.05) for name, value in exact.items())
+    assert {v.dtype for v in short.context.memory.values()} == {torch.float32, torch.int64}
+
+
+def test_the_mean_is_over_frames_and_leaves_the_network_as_it_was():
+    network, data = seeded(dropout=0.5), Set((8, 16))
+    state = copy.deepcopy(network.state_dict())
+    found = mean_features(network, [data.batch(0), {k: v[:1] for k, v in data.batch(1).items()}])
+    with torch.no_grad():
+        maps = [
+            network.encoder(data.images[n : n + 1])[-1][0] for n in range(3)
+        ]  # in evaluation, dropout off
+    torch.testing.assert_close(found, (maps[0] + maps[1] + maps[2]) / 3)
+    assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
+
+
+def two_roles(network):
+    """Rows 0:2 of the encoder's last layer LOCAL, its normalisation LOCAL, the head's bias MIXED."""
+
+    def slices(name, tensor, module):
+        if name.startswith("encoder.last"):
+            return Slice(Role.LOCAL, 0, 2), Slice(Role.GLOBAL, 2, 4)
+        roles = {"encoder.norm": Role.LOCAL, "head.bias": Role.MIXED}
+        return (Slice(next((role for start, role in roles.items() if name.startswith(start)), Role.GLOBAL)),)
+
+    return slices
+
+
+@pytest.mark.parametrize("update", [Quantification(batches=3, pretraining=1), FineTuning(3)])
+def test_what_is_not_global_and_what_frames_do_not_pass_stays_bit_equal(update):
+    """A tenth of every weight is decayed per step, wherever the optimizer steps at all."""
+    work = server_round(seeded(dropout=0.2), two_roles, weight_decay=10.0)
+    state = copy.deepcopy(work.network.state_dict())
+    after, _ = update(work, before_of(work))
+    rest = cut(work.network.state_dict(), work.partition, Role.LOCAL, Role.MIXED)
+    assert len(rest) == 8  # two halves, five of the normalisation, one bias
+    for name, value in cut(state, work.partition, Role.LOCAL, Role.MIXED).items():
+        assert torch.equal(rest[name], value), name
+    assert work.network.encoder.norm.weight.grad is None and work.network.head.bias.grad is None
+    assert set(after.models.shared) == set(work.partition.with_roles(Role.GLOBAL))
+    for name in ("temporal.weight", "temporal.bias"):
+        assert torch.equal(after.models.shared[name], state[name])
+    for name in ("encoder.first.weight", "encoder.last.weight[2:4]", "head.weight"):
+        assert not torch.equal(after.models.shared[name], before_of_state(state, work)[name]), name
+
+
+def before_of_state(state, work):
+    return cut(state, work.partition, Role.GLOBAL)
+
+
+def test_rows_that_are_not_global_are_the_same_in_every_step():
+    """They decide what the others learn; shrunk within a round and put back after it, they would not show."""
+    seen = []
+    work = server_round(seeded(), two_roles, weight_decay=10.0)
+    work.network.encoder.last.register_forward_pre_hook(
+        lambda module, _: seen.append(module.weight[:2].detach().clone())
+    )
+    FineTuning(3)(work, before_of(work))
+    assert len(seen) == 3 and all(torch.equal(value, seen[0]) for value in seen)
+
+
+def test_of_a_clip_the_last_frame_counts():
+    results = []
+    for last_only in (False, True):
+        work = server_round(seeded(), frames=3)
+        work.last_only = last_only
+        after, losses = Quantification(batches=2, pretraining=1)(work, before_of(work))
+        results.append((after.models.shared, losses))
+    assert results[0][1] == results[1][1]
+    assert all(torch.equal(value, results[1][0][name]) for name, value in results[0][0].items())
+
+
+def test_a_weight_of_nothing_leaves_its_term_out_and_the_descriptor_where_it_was():
+    work = server_round(seeded())
+    after, losses = Quantification(batches=2, pretraining=0, descriptor_weight=0, representation_weight=0.0)(
+        work, before_of(work)
+    )
+    assert set(losses) == {"pretrained segmentation", "global segmentation"}
+    assert set(after.report["serq"]) == {"descriptor_norm", "average_norm", "descriptor_to_average"}
+    first = 0.02 * torch.randn(4, 2, 4, generator=torch.Generator().manual_seed(local.round_seed(5, 3, 0)))
+    assert torch.equal(work.context.memory["pretrained/descriptor"], first)
+
+
+def test_without_representation_the_shared_model_is_fine_tuned():
+    tuned, quantified = server_round(seeded()), server_round(seeded())
+    serq = Quantification(batches=3, pretraining=0, representation_weight=0)
+    one, _ = FineTuning(3)(tuned, before_of(tuned))
+    other, _ = serq(quantified, before_of(quantified))
+    assert all(torch.equal(value, other.models.shared[name]) for name, value in one.models.shared.items())
+    assert not torch.equal(one.models.shared["head.bias"], seeded().head.bias)
+
+
+def test_two_models_of_one_encoder_differ_by_no_domain():
+    """Fixed, F_pre is F_g; with the same frames in every batch Eq. 11 is ||D||^2 / N, and D vanishes."""
+    network = seeded()
+    freeze(network, ["encoder"])
+    work = server_round(network, learning_rate=0.001)
+    work.dataset = Set((8, 16), count=2)
+    serq = Quantification(batches=50, pretraining=0)
+    reports = [serq(work, before_of(work))[0].report["serq"] for _ in range(2)]
+    first = 0.02 * torch.randn(4, 2, 4, generator=torch.Generator().manual_seed(local.round_seed(5, 3, 0)))
+    assert reports[0]["descriptor_norm"] < 0.1 * float(first.norm())
+    assert reports[1]["descriptor_distance"] < 0.5 * reports[0]["descriptor_distance"]
+
+
+def test_what_is_fixed_stays_in_both_models_and_the_rest_trains():
+    network = seeded()
+    freeze(network, ["encoder"])
+    state = copy.deepcopy(network.state_dict())
+    work = server_round(network, weight_decay=10.0)
+    after, _ = Quantification(batches=2, pretraining=1)(work, before_of(work))
+    for name, value in state.items():
+        if name.startswith("encoder"):
+            assert torch.equal(work.context.memory[f"pretrained/{name}"], value)
+            assert torch.equal(network.state_dict()[name], value)
+    assert set(after.models.shared) == {"temporal.weight", "temporal.bias", "head.weight", "head.bias"}
+    assert not torch.equal(after.models.shared["head.weight"], state["head.weight"])
+
+
+def test_a_network_that_is_fixed_where_frames_pass_is_refused():
+    network = seeded()
+    freeze(network, ["encoder", "head"])
+    work = server_round(network)
+    with pytest.raises(ValueError, match=r"serq: training\.fixed names all that predicts .*name fewer parts"):
+        FineTuning(1)(work, before_of(work))
+
+
+def test_a_memory_of_frames_of_another_size_is_refused_by_one_sentence():
+    work = server_round(seeded())
+    Quantification(batches=1, pretraining=0)(work, before_of(work))
+    other = server_round(seeded(), size=(16, 16), memory=work.context.memory)
+    with pytest.raises(
+        ValueError,
+        match=r"serq: the descriptor .* is \(4, 2, 4\), .* maps of \(4, 4, 4\); .*start a new run$",
+    ):
+        Quantification(batches=1, pretraining=0)(other, before_of(other))
+
+
+def test_a_network_without_a_decode_is_refused_by_the_update_itself():
+    work = server_round(Tiny(out_channels=len(CLASSES)))
+    for update in (Quantification(), FineTuning()):
+        with pytest.raises(ValueError, match=r"serq needs a network with a way .* Tiny has none"):
+            update(work, before_of(work))
+
+
+def queries_local(network):
+    return lambda name, tensor, module: (
+        Slice(Role.LOCAL if ".attn.q." in name or name == "indicator" else Role.GLOBAL),
+    )
+
+
+def test_fedsts_own_network_keeps_its_queries_its_layers_over_time_and_its_selection():
+    network = seeded(
+        PvtFpnClips, out_channels=len(CLASSES), receptive_fields=(1, 2), kernels=(1, 2), window=2
+    )
+    state = copy.deepcopy(network.state_dict())
+    work = server_round(network, queries_local, frames=2, size=(32, 64), weight_decay=10.0)
+    after, losses = Quantification(batches=1, pretraining=0)(work, before_of(work))
+    held = ("temporal.", "selection.", "indicator")
+    for name, value in network.state_dict().items():
+        if name.startswith(held) or ".attn.q." in name:
+            assert torch.equal(value, state[name]), name
+    assert not torch.equal(after.models.shared["head.weight"], state["head.weight"])
+    assert not any(".attn.q." in name for name in after.models.shared)
+    assert work.context.memory["pretrained/descriptor"].shape == (256, 1, 2)
+    assert all(math.isfinite(value) for value in losses.values())
