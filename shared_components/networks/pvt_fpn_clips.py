@@ -259,6 +259,7 @@ class PvtFpnClips(nn.Module):
         """Return the parts, and those of the encoder that RSC may keep at home (the paper's Table 6)."""
         inner = {f"encoder.{name}": module for name, module in self.encoder.named_modules()}
         own = ("temporal", "selection", "indicator")
+        past = tuple(f"temporal.{level}.q" for level in self.temporal)
         held = {name.partition(".")[0] for name in self.state_dict()}
         return {
             "encoder": ("encoder",),
@@ -268,6 +269,7 @@ class PvtFpnClips(nn.Module):
             "decoder": ("decoder",),
             "head": ("head",),
             "top": ("head",),
+            **({"temporal_queries": past} if past else {}),
         } | {name: (name,) for name in own if name in held}
 
 

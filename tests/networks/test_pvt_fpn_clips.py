@@ -194,7 +194,8 @@ def test_parts_hold_all_of_it_and_name_what_may_stay_at_home(network):
     # 4 of embeddings, 2 per block, 1 per stage, and of attention where the map is reduced: stages 1 to 3
     assert len(norms) == 4 + 2 * 8 + 4 + 2 * 3
     assert all(type(network.get_submodule(name)) is nn.LayerNorm for name in norms)
-    assert {"temporal", "selection", "indicator"}.isdisjoint(PvtFpnClips(**SINGLE).parts)
+    assert resolve(network, ["temporal_queries"]) == {"temporal.16.q", "temporal.32.q"}
+    assert {"temporal", "temporal_queries", "selection", "indicator"}.isdisjoint(PvtFpnClips(**SINGLE).parts)
 
 
 def test_a_rule_keeps_queries_selection_and_indicator_at_home(network):
