@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -29,6 +30,7 @@ class Profile:
     card: Card
     items: Mapping[str, Any] = field(default_factory=dict)  # what it publishes, by name
     fixed: str = ""  # hash of the weights that are not trained
+    prepared: str = ""  # by what encoder its network was told of the site, see `Method.prepare`
     start: Mapping[str, str] = field(default_factory=lambda: {"start": "random", "sha256": ""})
 
 
@@ -138,6 +140,25 @@ class Term:
     parts: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class SiteFacts:
+    """What a method may tell a site's network of the site.
+
+    Attributes:
+        text: The description in its site.yaml; empty where it has none.
+        site: The site's number, from 0.
+        sites: How many there are, one outside of the federation included where it is asked about.
+        vectors: The site's own file of text vectors, if it has one.
+        encoder: The folder of its own text encoder, if it has one.
+    """
+
+    text: str
+    site: int = 0
+    sites: int = 1
+    vectors: Path | None = None
+    encoder: Path | None = None
+
+
 class LocalWork(Protocol):
     """What a method's own local update works with; ``network`` holds the received and the LOCAL pieces."""
 
@@ -183,6 +204,7 @@ LocalUpdate = Callable[[LocalWork], Losses]
 Deploy = Callable[[State, State], State]
 Finish = Callable[[State, Models], Models]
 ServerUpdate = Callable[[LocalWork, Aggregation], tuple[Aggregation, Losses]]
+Prepare = Callable[[nn.Module, SiteFacts], str]
 Outsider = Callable[[Sequence[State], Sequence[int]], State]  # (whole models, samples) -> one model
 
 
@@ -212,6 +234,9 @@ class Method:
         needs: Protocol that the network must satisfy, such as `two_paths.TwoPaths`; None: any network will do.
         shares: Profile items without which a site cannot take part (`data.profile_items`).
         may_share: Profile items that a site may refuse.
+        prepare: Called at a site with (network, what is known of the site) whenever its network holds the weights
+            that it works with; tells the network what is not trained, and may change LOCAL pieces alone. Returns a
+            short name of the encoder that made what it told, equal at all sites; empty: nothing compares.
         gradients: Called in every step with (network, backward, context); ``backward()`` sets every
             parameter's ``.grad`` and returns the loss terms. Left out: one such call.
         local_update: Called instead of the plain loop of local iterations.
@@ -246,6 +271,7 @@ class Method:
     needs: type | None = None
     shares: frozenset[str] = frozenset()
     may_share: frozenset[str] = frozenset()
+    prepare: Prepare | None = None
     gradients: Gradients | None = None
     local_update: LocalUpdate | None = None
     deploy: Deploy | None = None

@@ -34,7 +34,8 @@ ALLOWED: dict[str, set[str]] = {
     "two_paths": set(),
     "data": set(),
     "coarser": {"data"},
-    "text": {"arguments", "checkpoints", "data", "shipped"},
+    "preparation": {"data", "method", "partition"},
+    "text": {"arguments", "checkpoints", "data", "method", "shipped"},
     "bundle_config": {"arguments"},
     "bundle_files": {"bundle_config", "shipped"},
     "shipped": {"bundle_config", "card", "checkpoints"},
@@ -58,6 +59,7 @@ ALLOWED: dict[str, set[str]] = {
         "objectives",
         "aggregators",
         "losses",
+        "text",
         "two_paths",
     },
 }

@@ -21,6 +21,7 @@ from shared_components.data.profile_items import ITEMS
 from shared_components.data.sites import Site
 from shared_components.method import Batch, Context, Method, check_network
 from shared_components.partition import partition_network, train_mode
+from shared_components.preparation import prepare
 from shared_components.task import Task, checkpoint_notes
 from shared_components.training import make_context, train_step
 
@@ -87,6 +88,7 @@ class TrainingStep:
 
     Raises:
         ConfigError: the network is not for this task or method.
+        SiteError: the method cannot tell the network of the site, see `preparation.prepare`.
     """
 
     def __init__(self, method: Method, network: nn.Module, rounds: Rounds) -> None:
@@ -97,6 +99,8 @@ class TrainingStep:
             self._partition = partition_network(network, method.rule)
         except ValueError as error:
             raise ConfigError(str(error)) from None
+        site = rounds.dataset.site
+        prepare(method, network, self._partition, site, name=site.name, number=0, count=1)
 
     def __call__(self, engine: SupervisedTrainer, batch: Batch) -> list[dict[str, float]]:
         """Take one step and return the loss terms by name, and "loss", their sum.

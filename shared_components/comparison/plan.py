@@ -308,6 +308,8 @@ def _stride(bundle: str) -> int:
 def fingerprint(path: str, bundle: str) -> str:
     """Return a digest of a site's description and of its files' names and sizes; where they lie does not count.
 
+    Of its own text vectors and text encoder, if it has any, the files count likewise.
+
     Args:
         path: The site's site.yaml.
         bundle: With the site's task it decides which files are read.
@@ -327,6 +329,10 @@ def _fingerprint(path: str, bundle: str, changed: int) -> str:
             paths = [*sample.images, *(path for paths in sample.targets.values() for path in paths)]
             files = [(path.name, path.stat().st_size) for path in paths]
             digest.update(json.dumps([split, sample.video, sample.index, files]).encode())
+    for own in (site.text_vectors, site.text_encoder):
+        if own is not None:
+            inside = sorted(path for path in [own, *own.rglob("*")] if path.is_file())
+            digest.update(json.dumps([(path.name, path.stat().st_size) for path in inside]).encode())
     return digest.hexdigest()
 
 

@@ -23,13 +23,15 @@ from shared_components.bundle_config import build_network
 from shared_components.checkpoints import load_weights
 from shared_components.comparison.plan import Run
 from shared_components.data.sites import Site, load_site, samples
-from shared_components.federation.bench import build_bench
+from shared_components.federation.bench import Workbench, build_bench
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.together import run_together
+from shared_components.method import load_method
 from shared_components.task import make_task
 
 SCORES = "scores.json"
+HELD_OUT = "held-out"  # the name of the site that only tests, where its site.yaml gives none
 REFUSED = 3  # exit status: the method cannot do this, and another attempt would not change it
 TIMED = 10  # forward passes of which the median counts
 
@@ -61,6 +63,7 @@ def _train_and_score(run: Run, root: Path) -> Path:
     torch.set_num_threads(run.threads)
     parent, began = os.getppid(), machine.process_start()
     sites = {name: Path(path) for name, path in run.sites.items()}
+    _refuse_untold(run)
     told: list[int] = []
 
     def say(server: ServerRunner) -> None:
@@ -84,6 +87,28 @@ def _train_and_score(run: Run, root: Path) -> Path:
     }
     write_json(server.folder / SCORES, {"run": run.to_json(), **scores, "seconds": seconds})
     return server.folder
+
+
+def _refuse_untold(run: Run) -> None:
+    """Find out before training, and not after it, whether the network can be told of the site that only tests.
+
+    Raises:
+        FederationError: It cannot.
+    """
+    method = load_method(run.variant.method, **run.variant.arguments)
+    if not run.held_out or method.prepare is None:
+        return
+    try:
+        site = load_site(run.held_out, name=HELD_OUT)
+        bench = build_bench(Job.from_json(run.job()), site, start_weights=run.start_weights)
+        _tell_outsider(bench, len(run.sites))
+    except ValueError as error:
+        raise FederationError(str(error)) from error
+
+
+def _tell_outsider(bench: Workbench, sites: int) -> None:
+    """Tell the network, as that of one more site, of a site that did not train."""
+    bench.prepare(name=bench.site.name, number=sites, count=sites + 1)
 
 
 @contextmanager
@@ -114,10 +139,14 @@ def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
     }
 
 
-def _test(server: ServerRunner, site: Site, folder: Path, model: str) -> dict[str, Any]:
+def _test(
+    server: ServerRunner, site: Site, folder: Path, model: str, *, outside: bool = False
+) -> dict[str, Any]:
     """Score a model on a site's test split; the pictures go beside the model."""
     bench = build_bench(server.job, site, start_weights=server.start_weights)
     bench.network.load_state_dict(load_weights(folder / f"{model}.safetensors"))
+    if outside:  # the sites' own models know them already
+        _tell_outsider(bench, len(server.sites))
     scores = evaluation.thorough(
         bench.network,
         bench.task,
@@ -136,13 +165,13 @@ def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
     """
     if not run.held_out:
         return None
-    site = load_site(run.held_out, name="held-out")
+    site = load_site(run.held_out, name=HELD_OUT)
     card = build_bench(server.job, site, start_weights=server.start_weights).task.card
     files = next(r for r in reversed(server.records) if r["kind"] == "outsider")["files"]
     if str(card) not in files:
         return None
     model = files[str(card)].removesuffix(".safetensors")
-    return _test(server, site, server.folder / "server", model)
+    return _test(server, site, server.folder / "server", model, outside=True)
 
 
 def _costs(server: ServerRunner) -> dict[str, Any]:

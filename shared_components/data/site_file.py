@@ -13,6 +13,8 @@
     history: true                    # may a clip show frames before its own? false: it repeats its own
     rate: 2.0                        # frame numbers per second; default: the dataset's own
     text: "da Vinci, porcine"        # description
+    text_vectors: vectors.safetensors  # own vectors of texts; absolute, or relative to this file
+    text_encoder: /models/clip       # folder of an own text encoder; likewise
     publish: [style]                 # what the site shares beyond weights; [] refuses
     quarantine: 0.0                  # share of unreadable frames it may set aside, 0 to 0.2
 
@@ -50,6 +52,8 @@ _OPTIONAL = (
     "history",
     "rate",
     "text",
+    "text_vectors",
+    "text_encoder",
     "publish",
     "quarantine",
 )
@@ -86,6 +90,8 @@ class Site:
         task: kind of task, empty for the first one of the bundle.
         history: whether a clip may show the frames before its own.
         rate: frame numbers per second of video; None where it is not known.
+        text_vectors: file of vectors of texts; None: the project's own.
+        text_encoder: folder of a text encoder; None: the site has none.
     """
 
     name: str
@@ -101,6 +107,8 @@ class Site:
     publish: tuple[str, ...]
     quarantine: float
     path: Path
+    text_vectors: Path | None = None
+    text_encoder: Path | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -142,6 +150,8 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
         publish=_publish(path, config.get("publish", ["style"])),
         quarantine=_quarantine(path, config.get("quarantine", 0.0)),
         path=path,
+        text_vectors=_text_vectors(path, config),
+        text_encoder=_text_encoder(path, config),
     )
 
 
@@ -195,10 +205,45 @@ def _text(path: Path, config: dict[Any, Any], key: str) -> str:
 def _root(path: Path, value: Any) -> Path:
     if not isinstance(value, str) or not value:
         raise SiteError(f"{path}: 'root' is {value!r}; write the folder of the dataset")
-    root = path.resolve().parent / Path(value).expanduser()
+    root = _beside(path, value)
     if not root.is_dir():
         raise SiteError(f"{path}: 'root' is {root}, which is not a folder; mount it or correct the path")
     return root
+
+
+def _beside(path: Path, value: str) -> Path:
+    """Return a path that a site.yaml says, which may be relative to it."""
+    return path.resolve().parent / Path(value).expanduser()
+
+
+def _text_vectors(path: Path, config: dict[Any, Any]) -> Path | None:
+    if "text_vectors" not in config:
+        return None
+    value, example = config["text_vectors"], "my-vectors.safetensors"
+    if not isinstance(value, str) or not value.endswith(".safetensors"):
+        raise SiteError(
+            f"{path}: 'text_vectors' is {value!r}; write a file of text vectors, such as {example}"
+        )
+    if not (file := _beside(path, value)).is_file():
+        raise SiteError(
+            f"{path}: 'text_vectors' is {file}, which is not a file; make it with `surgfl text-vectors`, correct the "
+            "path, or leave the key out"
+        )
+    return file
+
+
+def _text_encoder(path: Path, config: dict[Any, Any]) -> Path | None:
+    if "text_encoder" not in config:
+        return None
+    value = config["text_encoder"]
+    if not isinstance(value, str) or not value:
+        raise SiteError(f"{path}: 'text_encoder' is {value!r}; write the folder of a text encoder")
+    if not (folder := _beside(path, value)).is_dir():
+        raise SiteError(
+            f"{path}: 'text_encoder' is {folder}, which is not a folder; copy the encoder there, correct the path, or "
+            "leave the key out"
+        )
+    return folder
 
 
 def _class_map(path: Path, value: Any, dataset: str) -> str:

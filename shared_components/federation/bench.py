@@ -20,6 +20,7 @@ from shared_components.federation.messages import Job
 from shared_components.method import Method, State, check_network, load_method
 from shared_components.partition import Partition, partition_network
 from shared_components.parts import by_learning_rate, freeze
+from shared_components.preparation import prepare
 from shared_components.start import begin
 from shared_components.task import Scores, Task, checkpoint_notes, choose_task
 
@@ -49,6 +50,19 @@ class Workbench:
         """Return samples at the network's size."""
         height, width = self.size
         return SampleDataset(chosen, height=height, width=width, site=self.site)
+
+    def prepare(self, *, name: str, number: int, count: int, again: bool = False) -> str:
+        """Let the method tell the network of the site, see `preparation.prepare`."""
+        return prepare(
+            self.method,
+            self.network,
+            self.partition,
+            self.site,
+            name=name,
+            number=number,
+            count=count,
+            again=again,
+        )
 
     @contextmanager
     def deployed(self, memory: State) -> Iterator[None]:

@@ -12,6 +12,7 @@ from shared_components.data.profile_items import check_item
 from shared_components.federation.messages import FederationError
 from shared_components.method import Method, Profile
 from shared_components.partition import Partition
+from shared_components.preparation import is_name
 from shared_components.start import said
 
 
@@ -21,13 +22,14 @@ def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
     Raises:
         FederationError: It is malformed.
     """
-    samples, fixed = header.get("samples"), header.get("fixed", "")
+    samples, fixed, prepared = header.get("samples"), header.get("fixed", ""), header.get("prepared", "")
     items, start = header.get("items", {}), header.get("start", {"start": "random", "sha256": ""})
     if type(samples) is not int or samples < 1:
         raise FederationError(
             f"{site} enrols with {samples!r} training samples; a whole number from 1 on is due"
         )
-    if not isinstance(items, Mapping) or not isinstance(fixed, str) or not is_start(start):
+    odd = not isinstance(items, Mapping) or not isinstance(fixed, str)
+    if odd or not is_name(prepared) or not is_start(start):
         raise FederationError(f"{site} enrols with a malformed profile; use one version of surgfl everywhere")
     try:
         card = Card.from_json(header.get("card") or {})
@@ -35,7 +37,7 @@ def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
             check_item(name, value)
     except ValueError as error:
         raise FederationError(f"{site}: {error}") from error
-    return Profile(site=site, samples=samples, card=card, items=dict(items), fixed=fixed, start=dict(start))
+    return Profile(site, samples, card, dict(items), fixed, prepared, dict(start))
 
 
 def partition_of(site: str, header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -63,6 +65,7 @@ def profile_header(profile: Profile) -> dict[str, Any]:
         "card": profile.card.to_json(),
         "items": dict(profile.items),
         "fixed": profile.fixed,
+        "prepared": profile.prepared,
         "start": dict(profile.start),
     }
 
@@ -73,8 +76,8 @@ def check_together(
     """Refuse sites that do not fit together or to the method.
 
     Raises:
-        FederationError: They differ in task, in the network's pieces, in what they start from or in FIXED weights,
-            or the method is not for such a task.
+        FederationError: They differ in task, in the network's pieces, in what they start from, in FIXED weights or
+            in the encoder of what their networks were told, or the method is not for such a task.
     """
     for site, profile in profiles.items():
         if refusal := wrong_kind(method, profile.card):
@@ -87,6 +90,8 @@ def check_together(
     _check_equal("start", starts, "the weights that they begin from")
     hashes = {site: profile.fixed for site, profile in profiles.items()}
     _check_equal("fixed weights", hashes, "the weights that they begin from, which are not trained,")
+    encoders = {site: profile.prepared for site, profile in profiles.items() if profile.prepared}
+    _check_equal("encoder", encoders, "text_vectors or text_encoder in site.yaml")
 
 
 def is_start(value: Any) -> bool:
@@ -114,8 +119,8 @@ def check_as_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -
     """Refuse a resume with other data.
 
     Raises:
-        FederationError: A site has other training samples, another task, other weights to start from or other FIXED
-            ones than at the start.
+        FederationError: A site has other training samples, another task, other weights to start from, other FIXED
+            ones or another encoder than at the start.
     """
     for site, profile in before.items():
         if now[site].card != profile.card:
@@ -138,10 +143,16 @@ def check_as_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -
                 f"{site} has other fixed weights than when the run began; restore the weights that it began from to "
                 "resume, or start a new run"
             )
+        if now[site].prepared != profile.prepared:
+            raise FederationError(
+                f"{site} has another encoder than when the run began ({now[site].prepared or 'none'} now, "
+                f"{profile.prepared or 'none'} then); restore text_vectors or text_encoder in site.yaml to resume, or "
+                "start a new run"
+            )
 
 
 def _check_equal(what: str, values: Mapping[str, Any], where: str) -> None:
-    first_site, first = next(iter(values.items()))
+    first_site, first = next(iter(values.items()), ("", None))
     for site, value in values.items():
         if value != first:
             shown = f" ({_short(first)} and {_short(value)})"

@@ -39,8 +39,12 @@ OWN = "local/"  # LOCAL pieces among the tensors that a site keeps
 
 @dataclass(frozen=True)
 class Kept:
-    """What the site kept after its last round: its best so far, optimizers' tensors, the method's memory."""
+    """What the site kept after its last round: its best so far, optimizers' tensors, the method's memory.
 
+    ``something`` is False before its first round.
+    """
+
+    something: bool = False
     best: dict[str, Any] = field(default_factory=dict)
     optimizers: State = field(default_factory=dict)
     memory: State = field(default_factory=dict)
@@ -86,8 +90,8 @@ class SiteRunner:
 
         Returns:
             The reply. Its header has ``round``, ``seconds`` and ``memory_mb``; enrol: ``samples``, ``card``,
-            ``items``, ``partition``, ``fixed``, ``start``; round: ``samples``, ``loss``, ``metrics``; finish:
-            ``metrics``, ``final``.
+            ``items``, ``partition``, ``fixed``, ``prepared``, ``start``; round: ``samples``, ``loss``, ``metrics``;
+            finish: ``metrics``, ``final``.
 
         Raises:
             SiteRefusal: The site cannot take part; the sentence names it and what to do.
@@ -115,6 +119,7 @@ class SiteRunner:
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteRefusal(f"{site.path}: {refusal}")
         self._say_start(bench)
+        prepared = self._prepare(bench, header)
         aside = _check_data(bench)
         write_json(self._files(job, header["run"]).folder / ASIDE, aside)
         dataset = self._dataset(bench, job, header["run"], "train")
@@ -125,6 +130,7 @@ class SiteRunner:
             "items": self._items(bench, dataset),
             "partition": bench.partition.to_json(),
             "fixed": fixed_hash(bench.network.state_dict(), bench.partition),
+            "prepared": prepared,
             "start": {key: bench.start[key] for key in ("start", "sha256")},
         }
         wanted = header["send_initial"]
@@ -155,6 +161,7 @@ class SiteRunner:
         files = self._files(job, header["run"])
         kept = self._restore(bench, files, round, header.get("answered"))
         paste(message.pieces, bench.partition, bench.network.state_dict())
+        self._prepare(bench, header, again=kept.something)
 
         clock = _Clock(self._began)
         clock.mark("starting")
@@ -208,6 +215,7 @@ class SiteRunner:
         files = self._files(job, header["run"])
         kept = self._restore(bench, files, header["round"], header.get("answered"))
         paste(message.pieces, bench.partition, bench.network.state_dict())
+        self._prepare(bench, header, again=kept.something)
         clock = _Clock(self._began)
         clock.mark("starting")
         chosen = self._samples(bench, job, header["run"], "validation")
@@ -235,6 +243,9 @@ class SiteRunner:
 
     def _bench(self, job: Job, site: Site) -> Workbench:
         return build_bench(job, site, start_weights=self._start_weights)
+
+    def _prepare(self, bench: Workbench, header: Mapping[str, Any], *, again: bool = False) -> str:
+        return bench.prepare(name=self.name, number=header["index"], count=header["sites"], again=again)
 
     def _dataset(self, bench: Workbench, job: Job, run: str, split: str) -> SampleDataset:
         return bench.dataset(self._samples(bench, job, run, split))
@@ -277,7 +288,7 @@ class SiteRunner:
         _, tensors, values = found
         paste(below(OWN, tensors), bench.partition, bench.network.state_dict())
         optimizers = {name: value for name, value in tensors.items() if name.startswith(OPTIMIZER)}
-        return Kept(values["best"], optimizers, memory_of(tensors))
+        return Kept(True, values["best"], optimizers, memory_of(tensors))
 
     def _keep_best(
         self, bench: Workbench, files: RoundFiles, round: int, scores: Scores, best: dict[str, Any]

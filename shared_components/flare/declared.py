@@ -19,10 +19,11 @@ from shared_components.federation.messages import Job, Message
 from shared_components.method import Method, load_method
 from shared_components.partition import Partition, Pieces, Role, partition_network
 from shared_components.parts import freeze
+from shared_components.preparation import is_name
 from shared_components.task import Task, choose_task
 
 HEADER = {
-    "enrol": {"samples", "card", "items", "partition", "fixed", "start"},
+    "enrol": {"samples", "card", "items", "partition", "fixed", "prepared", "start"},
     "round": {"samples", "loss", "metrics"},
     "finish": {"metrics", "final"},
 }
@@ -107,6 +108,7 @@ def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: 
         "card": lambda value: value == due.task.card.to_json(),
         "partition": lambda value: value == due.partition.to_json(),
         "fixed": lambda value: isinstance(value, str) and bool(re.fullmatch(r"[0-9a-f]{0,64}", value)),
+        "prepared": lambda value: is_name(value) and (value == "" or due.method.prepare is not None),
         "start": is_start,
         "items": lambda value: isinstance(value, Mapping),
         "final": lambda value: _is_final(value, site),

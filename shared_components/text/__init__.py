@@ -1,1 +1,1 @@
-"""From a site's text to a vector of numbers that a network reads; knows nothing of methods and federations."""
+"""From a site's text to a vector of numbers that a network reads; but for `tell`, knows nothing of methods."""

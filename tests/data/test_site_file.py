@@ -202,3 +202,48 @@ def test_a_file_that_is_no_mapping_is_refused(content, tmp_path):
 
 def test_a_missing_file_is_refused(tmp_path):
     assert refusal(tmp_path / "site.yaml").startswith("no such file")
+
+
+# ---- text vectors and encoder
+
+
+def test_the_sites_own_vectors_and_encoder_lie_beside_its_site_yaml_or_anywhere(make_site, tmp_path):
+    plain = load_site(make_site())
+    assert (plain.text_vectors, plain.text_encoder) == (None, None)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "own.safetensors").touch()
+    for base in ("texts", str(tmp_path / "texts")):
+        site = load_site(make_site(text_vectors=f"{base}/own.safetensors", text_encoder=base))
+        assert site.text_vectors == tmp_path / "texts" / "own.safetensors"
+        assert site.text_encoder == tmp_path / "texts"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        (
+            "text_vectors",
+            "own.safetensors",
+            "own.safetensors, which is not a file; make it with `surgfl text-vec",
+        ),
+        ("text_vectors", "data.safetensors", "data.safetensors, which is not a file"),
+        (
+            "text_vectors",
+            "own.npz",
+            "'own.npz'; write a file of text vectors, such as my-vectors.safetensors",
+        ),
+        ("text_vectors", "", "''; write a file of text vectors"),
+        ("text_vectors", True, "True; write a file of text vectors"),
+        ("text_vectors", float("nan"), "nan; write a file of text vectors"),
+        ("text_vectors", ["own.safetensors"], "['own.safetensors']; write a file of text vectors"),
+        ("text_encoder", "clip", "clip, which is not a folder; copy the encoder there"),
+        ("text_encoder", "site.yaml", "site.yaml, which is not a folder"),
+        ("text_encoder", "", "''; write the folder of a text encoder"),
+        ("text_encoder", 1, "1; write the folder of a text encoder"),
+        ("text_encoder", False, "False; write the folder of a text encoder"),
+    ],
+)
+def test_vectors_and_encoder_that_are_not_there_are_refused(key, value, words, make_site, tmp_path):
+    (tmp_path / "data.safetensors").mkdir()
+    message = refusal(make_site(**{key: value}))
+    assert message.startswith(f"'{key}' is ") and words in message

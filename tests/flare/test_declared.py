@@ -8,6 +8,7 @@ import torch
 from shared_components.bundle_config import build_network
 from shared_components.data.sites import load_site
 from shared_components.federation.messages import Job, Message
+from shared_components.flare import declared
 from shared_components.flare.declared import Asked, check_reply, expected
 from shared_components.method import load_method
 from shared_components.partition import Role, cut, partition_network
@@ -182,6 +183,7 @@ def test_a_profile_is_what_the_job_makes_of_the_site(site):
         "items": {},
         "partition": due.partition.to_json(),
         "fixed": "",
+        "prepared": "",
         "start": {"start": "rendered", "sha256": "0" * 64},
     }
     check_reply(Message(profile, due.pieces(Role.GLOBAL)), asked("enrol"), site)
@@ -193,6 +195,36 @@ def test_a_profile_is_what_the_job_makes_of_the_site(site):
         "items": [],
     }.items():
         refused(Message({**profile, key: value}), asked("enrol"), site, f"its {key} has an odd form")
+
+
+@pytest.mark.parametrize(
+    "prepares, name, free",
+    [
+        (False, "", True),
+        (False, "sentence", False),
+        (True, "", True),
+        (True, "sentence " + "0" * 64, True),
+        (True, "a" * 101, False),
+        (True, "two\nlines", False),
+        (True, "näme", False),
+        (True, None, False),
+        (True, 1, False),
+        (True, ["sentence"], False),
+    ],
+)
+def test_the_name_of_an_encoder_leaves_only_for_a_method_that_prepares(
+    site, monkeypatch, prepares, name, free
+):
+    method = load_method("fedavg")
+    if prepares:
+        method = dataclasses.replace(method, prepare=lambda network, facts: "sentence")
+    monkeypatch.setattr(declared, "load_method", lambda name, **arguments: method)
+    message = Message({"samples": 4, "prepared": name})
+    if free:
+        check_reply(message, asked("enrol"), site)
+    else:
+        refused(message, asked("enrol"), site, "its prepared has an odd form")
+    refused(message, asked("round"), site, "prepared is nothing that an answer to 'round' says")
 
 
 @pytest.mark.parametrize("publish, free", [((), False), (("text",), False), (("style",), True)])

@@ -1,0 +1,395 @@
+"""FedST's local half in a whole federation: every site's network knows its own site, and nobody else's does."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from shared_components import bundle_config, evaluation
+from shared_components.bundle_files.make import write_bundle
+from shared_components.comparison import run as comparing
+from shared_components.data.sites import load_site
+from shared_components.federation import bench as site_side
+from shared_components.federation import server as server_side
+from shared_components.federation import server_work
+from shared_components.federation.enrolment import check_as_before, profile_header, profile_of
+from shared_components.federation.messages import FederationError, SiteRefusal
+from shared_components.method import load_method
+from shared_components.partition import below
+from shared_components.rules import representation
+from shared_components.text.known import site_text
+from shared_components.text.sentence import SHA256
+from shared_components.text.tell import SiteText
+from shared_components.text.vector import Vector
+from shared_components.text.vectors_file import add_vectors, read_vectors
+
+from .conftest import Federation, make_job
+from .test_second_storey import fine_tune, rewritten, same
+
+SITES = ("site-1", "site-2", "site-3")
+CLIPS = """\
+title: Clips
+network_def: |
+  _target_: shared_components.networks.pvt_fpn_clips.PvtFpnClips
+  out_channels: 4
+  levels: [32]
+  window: 4
+  receptive_fields: [8, 4]
+  kernels: [2, 1]
+tasks: |
+  segmentation: {}
+training: {height: 32, width: 64, batch_size: 1, iterations: 1, rounds: 2, learning_rate: 1.0e-3}
+metadata: {name: Clips, task: to take clips, description: A network for tests., references: []}
+"""
+pytestmark = pytest.mark.usefixtures("clips_bundle")
+
+
+@pytest.fixture
+def clips_bundle(toy_bundle):
+    (toy_bundle / "clips.yaml").write_text(CLIPS)
+    write_bundle("clips", toy_bundle)
+    assert bundle_config.bundles_folder() == toy_bundle
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """Return a function that lets everybody use FedAvg with FedST's rule and its text, other fields as given."""
+
+    def replace(**fields):
+        fields = {"rule": representation(), "prepare": SiteText(), **fields}
+        method = dataclasses.replace(load_method("fedavg"), **fields)
+        for side in (server_side, site_side, comparing):
+            monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
+        return method
+
+    return replace
+
+
+def job(**changes):
+    return make_job("fedavg", **({"bundle": "clips", "training": {}, "rounds": 1} | changes))
+
+
+def vector_of(text):
+    vectors = read_vectors()
+    return vectors.values[vectors.texts.index(text)]
+
+
+def due(scenes):
+    """Return what every site's network should be told, looked up here."""
+    texts = [load_site(path).text for path in scenes]
+    assert len(set(texts)) == 3 and all(text.startswith("synthetic: ") for text in texts)
+    return [vector_of(f"This is the Local site model and the surgery type is {text}") for text in texts]
+
+
+def kept(federation, site):
+    """Return the LOCAL pieces that a site kept after its last round."""
+    newest = max((federation.server.folder / site).glob("round-*.safetensors"))
+    return below("local/", load_file(newest))
+
+
+def refusal_of(federation):
+    with pytest.raises(FederationError) as error:
+        federation.enrol()
+    assert "\n" not in str(error.value) and federation.server.round == 0
+    return str(error.value)
+
+
+def everything_in(message):
+    """Return all that a message carries: its tensors by name, and its header as text."""
+    groups = {"": message.pieces, **message.groups}
+    return {f"{g}/{n}": v for g, pieces in groups.items() for n, v in pieces.items()}, json.dumps(
+        message.header
+    )
+
+
+# ---- a round
+
+
+def test_each_site_keeps_its_own_indicator_and_sends_none(play, federate, scenes):
+    play()
+    federation = federate(job())
+    indicators = due(scenes)
+    texts = [load_site(path).text for path in scenes]
+    while federation.asked.task != "finish":
+        replies = federation.replies()
+        for message in [*replies.values(), *federation.asked.messages.values()]:
+            tensors, words = everything_in(message)
+            assert not any(
+                "indicator" in name or "selection" in name or ".attn.q." in name for name in tensors
+            )
+            assert not any(text in words for text in texts)
+            for value in tensors.values():
+                assert not any(value.shape == own.shape and torch.equal(value, own) for own in indicators)
+        federation.send(replies)
+    federation.finish()
+    folder = federation.server.folder
+    for site, own in zip(SITES, indicators, strict=True):
+        for model in ("model", "best"):
+            assert torch.equal(load_file(folder / site / f"{model}.safetensors")["indicator"], own)
+    server = [path for path in folder.glob("server/round-*.safetensors")]
+    assert server and not any("indicator" in name for path in server for name in load_file(path))
+
+
+def test_the_network_knows_its_site_when_it_validates_trains_and_measures(
+    play, federate, scenes, monkeypatch
+):
+    seen = []
+
+    def noting(stage):
+        def note(network):
+            seen.append((stage, network.indicator.clone()))
+
+        return note
+
+    def quick(network, *arguments):
+        noting("validating")(network)
+        return real(network, *arguments)
+
+    def objective(network, batch, context):
+        noting("training")(network)
+        return method.objective(network, batch, context)
+
+    def measure(network, batches, context, partition):
+        noting("measuring")(network)
+        return {}
+
+    real = evaluation.quick
+    monkeypatch.setattr(evaluation, "quick", quick)
+    method = load_method("fedavg")
+    play(objective=objective, measure=measure, measure_images=1)
+    federate(job(), names=["site-1"]).run().finish()
+    assert [stage for stage, _ in seen] == ["validating", "training", "measuring", "validating"]
+    assert all(torch.equal(indicator, due(scenes)[0]) for _, indicator in seen)
+
+
+def test_what_is_trained_by_the_selection_alone_stays_at_the_site(play, federate):
+    """Two sites start with one gate and end with two, which the server has not."""
+    play()
+    federation = federate(job(), names=SITES[:2]).run()
+    first, second = (kept(federation, site) for site in SITES[:2])
+    assert {n for n in first if not (n.startswith("selection.") or ".attn.q." in n)} == {"indicator"}
+    differ = {name for name in first if not torch.equal(first[name], second[name])}
+    assert {"selection.32.gate.weight", "indicator"} <= differ
+    assert not set(first) & set(federation.weights())
+
+
+def test_without_the_hook_the_network_is_told_nothing(play, federate):
+    play(prepare=None)
+    federation = federate(job(), names=["site-1"]).run()
+    assert federation.server.profiles["site-1"].prepared == ""
+    assert not kept(federation, "site-1")["indicator"].any()
+
+
+def test_numbered_kinds_tell_the_sites_numbers(play, federate):
+    play(prepare=SiteText(kind="one_hot"))
+    federation = federate(job()).run()
+    for number, site in enumerate(SITES):
+        assert kept(federation, site)["indicator"].nonzero().flatten().tolist() == [number]
+
+
+def test_a_server_that_trains_is_not_told(play, federate, scenes, monkeypatch):
+    seen = []
+
+    def update(work, result):
+        seen.append(work.network.indicator.clone())
+        return fine_tune(work, result)
+
+    play(server_update=update)
+    federate(job(), names=SITES[:2], server_data=scenes[2]).run()
+    assert len(seen) == 1 and not seen[0].any()
+    assert not hasattr(server_work, "prepare")
+
+
+# ---- enrolment
+
+
+def test_the_encoder_is_part_of_the_profile(play, federate):
+    play()
+    server = federate(job()).enrol().server
+    assert {p.prepared for p in server.profiles.values()} == {f"sentence {SHA256}"}
+    for site, profile in server.profiles.items():
+        assert profile_of(site, json.loads(json.dumps(profile_header(profile)))) == profile
+
+
+def test_a_text_without_a_vector_is_refused_before_the_first_round(play, scenes, tmp_path):
+    play()
+    bad = rewritten(scenes[1], tmp_path / "b", text="liver resection")
+    said = refusal_of(Federation(job(), tmp_path / "runs", [scenes[0], bad], SITES[:2]))
+    assert said.startswith(f"site site-2, {bad}: vectors.safetensors has no vector of the text ")
+    assert "surgfl text-vectors" in said
+
+
+def test_a_site_without_a_text_and_one_without_an_encoder_are_refused(play, scenes, tmp_path):
+    play()
+    bad = rewritten(scenes[0], tmp_path / "a", text="")
+    said = refusal_of(Federation(job(), tmp_path / "runs", [bad], ["ward"]))
+    assert said.startswith(f"site ward, {bad}: the site's text is ''; describe the site")
+    play(prepare=SiteText(kind="clip"))
+    said = refusal_of(Federation(job(), tmp_path / "runs", [scenes[0]], ["ward"]))
+    assert said.startswith(f"site ward, {scenes[0]}: encoder 'clip' reads texts") and "'text_encoder'" in said
+
+
+def test_a_vectors_file_that_is_not_there_is_refused(play, scenes, tmp_path):
+    play()
+    bad = rewritten(scenes[0], tmp_path / "a", text_vectors="gone.safetensors")
+    with pytest.raises(
+        (FederationError, SiteRefusal), match=r"'text_vectors' is .*gone\.safetensors, which is not"
+    ):
+        Federation(job(), tmp_path / "runs", [bad], ["ward"]).enrol()
+
+
+def own_vectors(folder, text, *, model, sha256, width=384):
+    """Write a file of one site's vector; return what its site.yaml says."""
+    folder.mkdir(exist_ok=True)
+    values = torch.nn.functional.normalize(torch.arange(1.0, width + 1), dim=0)
+    add_vectors(folder / "own.safetensors", [Vector(values, "clip", model, sha256, site_text(text))])
+    return {"text": text, "text_vectors": str(folder / "own.safetensors")}
+
+
+def test_a_site_may_bring_vectors_of_its_own_if_all_are_of_one_encoder(play, scenes, tmp_path):
+    play()
+    hashes = {"a": "1" * 64, "b": "1" * 64, "c": "2" * 64}
+    files = {
+        name: rewritten(
+            scenes[0],
+            tmp_path / name / "site",
+            **own_vectors(tmp_path / name, f"surgery {name}", model=f"clip-{name}", sha256=digest),
+        )
+        for name, digest in hashes.items()
+    }
+    alike = Federation(job(), tmp_path / "one", [files["a"], files["b"]], SITES[:2]).enrol()
+    assert alike.server.profiles["site-2"].prepared == f"clip {'1' * 64}"
+    mixed = Federation(job(), tmp_path / "two", [files["a"], files["c"]], SITES[:2])
+    said = refusal_of(mixed)
+    assert said.startswith(f"site-1 and site-2 differ in their encoder (clip {'1' * 64} and clip {'2' * 64})")
+    assert said.endswith("make text_vectors or text_encoder in site.yaml agree")
+
+
+def test_vectors_of_another_width_than_the_networks_are_refused(play, scenes, tmp_path):
+    play()
+    own = own_vectors(tmp_path / "a", "x", model="m", sha256="1" * 64, width=512)
+    path = rewritten(scenes[0], tmp_path / "a" / "site", **own)
+    said = refusal_of(Federation(job(), tmp_path / "runs", [path], ["ward"]))
+    assert said.startswith(f"site ward, {path}: the vector of ") and "has 512 numbers, and 384 are" in said
+
+
+def test_a_network_that_cannot_be_told_is_refused(play, federate):
+    play(rule=load_method("fedavg").rule)
+    said = refusal_of(federate(job(bundle="toy"), names=["site-1"]))
+    assert "Tiny cannot be told a site's text" in said
+
+
+def test_a_rule_that_would_send_the_text_is_refused(play, federate):
+    play(rule=load_method("fedavg").rule)
+    assert "would tell the site's text to indicator, which is not LOCAL" in refusal_of(federate(job()))
+
+
+@pytest.mark.parametrize("odd", [None, 1, True, float("nan"), ["clip"], "a" * 101, "two\nlines", b"clip"])
+def test_a_malformed_name_of_an_encoder_is_refused(play, federate, odd):
+    play()
+    federation = federate(job(), names=["site-1"])
+    replies = federation.replies()
+    replies["site-1"].header["prepared"] = odd
+    with pytest.raises(FederationError, match="site-1 enrols with a malformed profile"):
+        federation.send(replies)
+
+
+def test_a_site_that_says_nothing_compares_with_none(play, federate):
+    """Older states have no such entry."""
+    play()
+    federation = federate(job())
+    replies = federation.replies()
+    replies["site-1"].header["prepared"] = ""
+    del replies["site-2"].header["prepared"]
+    federation.send(replies)
+    assert [p.prepared for p in federation.server.profiles.values()] == ["", "", f"sentence {SHA256}"]
+
+
+# ---- resume
+
+
+def test_a_resumed_run_ends_with_the_same_bits(play, federate, tmp_path):
+    play()
+    ours = {"names": SITES[:2]}
+    straight = federate(job(rounds=2), folder=tmp_path / "a", **ours).run()
+    federate(job(rounds=2), folder=tmp_path / "b", **ours).run(until=1).replies(["site-2"])
+    again = federate(job(rounds=2), folder=tmp_path / "b", resume=True, **ours).run()
+    assert again.resumed and same(straight.weights(), again.weights())
+    assert all(same(kept(straight, site), kept(again, site)) for site in SITES[:2])
+
+
+def test_a_resumed_run_wants_the_encoder_that_it_began_with(play, federate):
+    play()
+    federate(job(rounds=2), names=["site-1"]).run(until=1)
+    play(prepare=SiteText(kind="one_hot"))
+    said = rf"site-1 has another encoder than when the run began \(one_hot now, sentence {SHA256} then\)"
+    again = federate(job(rounds=2), names=["site-1"], resume=True)
+    with pytest.raises(FederationError, match=said):
+        again.enrol()
+
+
+def test_no_encoder_is_called_none_in_that_sentence(play, federate):
+    play()
+    profiles = federate(job(), names=["site-1"]).enrol().server.profiles
+    bare = {"site-1": dataclasses.replace(profiles["site-1"], prepared="")}
+    with pytest.raises(FederationError, match=rf"\(none now, sentence {SHA256} then\)"):
+        check_as_before(profiles, bare)
+    check_as_before(profiles, profiles)
+
+
+def test_a_site_whose_text_changes_between_rounds_is_refused_by_itself(play, scenes, tmp_path):
+    play()
+    path = rewritten(scenes[0], tmp_path / "a")
+    federation = Federation(job(rounds=2), tmp_path / "runs", [path], ["ward"]).run(until=1)
+    path.write_text(path.read_text().replace(load_site(path).text, load_site(scenes[1]).text))
+    with pytest.raises(
+        SiteRefusal, match=r"^site ward, .*site\.yaml: text, text_vectors or text_encoder are not"
+    ):
+        federation.replies()
+
+
+# ---- where nobody trained
+
+
+def test_the_outsiders_model_is_told_of_the_site_that_it_is_tested_on(play, scenes, tmp_path, monkeypatch):
+    """Sites consent, so that the server's model has the mean of their indicators until it is told."""
+    play()
+    own = due(scenes)
+    federation = Federation(job(), tmp_path / "runs", scenes[:2], SITES[:2]).run().finish()
+    model = load_file(federation.server.folder / "server" / "model.safetensors")
+    weights = [federation.server.profiles[site].samples for site in SITES[:2]]
+    mean = sum(w * v for w, v in zip(weights, own, strict=False)) / sum(weights)
+    torch.testing.assert_close(model["indicator"], mean)
+    seen = []
+    monkeypatch.setattr(comparing.evaluation, "thorough", lambda network, *a, **k: seen.append(network) or {})
+    outside = load_site(scenes[2], name="held-out")
+    comparing._test(federation.server, outside, federation.server.folder / "server", "model", outside=True)
+    assert torch.equal(seen[0].indicator, own[2])
+    comparing._test(federation.server, load_site(scenes[0]), federation.server.folder / "site-1", "best")
+    assert torch.equal(seen[1].indicator, own[0])
+
+
+class Planned:
+    """A run of a comparison, as far as it is asked here."""
+
+    start_weights = None
+    variant = type("Variant", (), {"method": "fedavg", "arguments": {}})
+
+    def __init__(self, held_out):
+        self.held_out, self.sites = held_out, {"site-1": "", "site-2": ""}
+
+    def job(self):
+        return job().to_json()
+
+
+def test_an_outsider_without_a_vector_is_found_before_training(play, scenes, tmp_path):
+    play()
+    bad = rewritten(scenes[2], tmp_path / "c", text="liver resection")
+    with pytest.raises(FederationError, match=r"^site .*has no vector of the text"):
+        comparing._refuse_untold(Planned(str(bad)))
+    comparing._refuse_untold(Planned(str(scenes[2])))
+    comparing._refuse_untold(Planned(""))
+    play(prepare=None)
+    comparing._refuse_untold(Planned(str(bad)))
