@@ -1,5 +1,6 @@
 """A bundle trains one site: the same bits as a federation's loop, the right files, plain refusals."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,15 +13,16 @@ from shared_components.bundle_engines import (
     EvaluationStep,
     FirstMetric,
     Rounds,
+    TrainingStep,
     ValidationBatches,
     readable_dataset,
 )
 from shared_components.checkpoints import load_metadata, load_weights
 from shared_components.data.dataset import batches
 from shared_components.data.profile_items import ITEMS
-from shared_components.data.sites import load_site
+from shared_components.data.sites import SiteError, load_site
 from shared_components.evaluation import quick
-from shared_components.method import load_method
+from shared_components.method import SiteFacts, load_method
 from shared_components.networks.pvt_v2 import PvtV2B0
 from shared_components.partition import partition_network
 from shared_components.task import make_task
@@ -197,3 +199,22 @@ def test_the_three_sections_that_a_federation_reads_are_plain(bundles, bundle, m
     assert dict(loaded.network) == document["network_def"]
     assert loaded.tasks == document["tasks"]
     assert loaded.training == Training(**document["training"])
+
+
+def test_a_method_tells_the_network_of_the_only_site_before_it_trains(site_config):
+    site, heard = dataclasses.replace(load_site(site_config), text="porcine"), []
+    rounds = SimpleNamespace(task=task_at(site), dataset=SimpleNamespace(site=site))
+    network = build_network(load_bundle("pvt_fpn").network, out_channels=4)
+
+    def tell(given, facts):
+        heard.append((given, facts))
+        return ""
+
+    TrainingStep(dataclasses.replace(load_method("fedavg"), prepare=tell), network, rounds)
+    assert heard == [(network, SiteFacts("porcine"))]
+
+    def refuse(given, facts):
+        raise ValueError("has no vector")
+
+    with pytest.raises(SiteError, match=rf"^site {site.name}, {site.path}: has no vector$"):
+        TrainingStep(dataclasses.replace(load_method("fedavg"), prepare=refuse), network, rounds)

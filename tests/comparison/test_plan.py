@@ -13,7 +13,15 @@ import yaml
 
 from shared_components.commands import compare
 from shared_components.comparison import schedule
-from shared_components.comparison.plan import PRESETS, SCALES, Run, Variant, preset_named, with_arguments
+from shared_components.comparison.plan import (
+    PRESETS,
+    SCALES,
+    Run,
+    Variant,
+    fingerprint,
+    preset_named,
+    with_arguments,
+)
 from shared_components.comparison.sites import own_sites, synthetic_sites
 from shared_components.data.sites import load_site, samples
 from shared_components.data.synthetic.site import write_site
@@ -284,3 +292,21 @@ def test_own_sites_may_hold_one_out(tmp_path):
     (tmp_path / "b").rename(tmp_path / "server")
     with pytest.raises(ValueError, match="cannot be called 'server'"):
         own_sites(tmp_path, "")
+
+
+def test_a_sites_own_text_vectors_and_encoder_are_part_of_what_it_is(tmp_path):
+    folder = tmp_path / "a"
+    path = write_site(
+        folder, look="rose", seed=0, layout="endovis2017", frames_per_video=1,
+        videos={"train": 1, "validation": 1, "test": 1}, height=64, width=64,
+    )  # fmt: skip
+    plain, seen = path.read_text(), []
+    for number, (size, added) in enumerate([(0, ""), (0, "v"), (9, "v"), (9, "ve"), (10, "ve")]):
+        (folder / "own.safetensors").write_bytes(bytes(size))
+        (folder / "clip" / "inside").mkdir(parents=True, exist_ok=True)
+        (folder / "clip" / "inside" / "weights").write_bytes(bytes(size))
+        lines = {"v": "text_vectors: own.safetensors\n", "e": "text_encoder: clip\n"}
+        path.write_text(plain + "".join(lines[letter] for letter in added))
+        os.utime(path, ns=(number + 1, number + 1))
+        seen.append(fingerprint(str(path), "pvt_fpn"))
+    assert len(set(seen)) == 5

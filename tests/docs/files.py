@@ -40,6 +40,8 @@ def write_data(folder: Path) -> None:
     _write_pack(folder / "robotics_site_npy" / "site1")
     shutil.rmtree(folder / "made")
     _write_sites(folder)
+    (folder / "my-vectors.safetensors").touch()
+    (folder / "clip-vit-base-patch32").mkdir()
 
 
 def write_model_and_video(folder: Path) -> None:
