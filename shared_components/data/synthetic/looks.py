@@ -6,7 +6,7 @@ Colours are sRGB triples (0..255) as a person would pick them from a picture.
 
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 RGB = tuple[int, int, int]
@@ -84,6 +84,33 @@ class Look:
         """Number of the look's random stream: stable when looks are added or reordered."""
         return zlib.crc32(self.name.encode())
 
+
+_NARROWBAND = Look(
+    name="narrowband",
+    text="narrow-band light: green and blue alone, vessels nearly black",
+    organs=(
+        ((206, 150, 140), "membrane"),
+        ((186, 120, 110), "tubular"),
+        ((220, 180, 150), "membrane"),
+        ((170, 96, 92), "muscle"),
+    ),
+    vessel=(60, 10, 8),
+    vessels=2.2,
+    blood=0.2,
+    gauze=0.3,
+    light=(90, 255, 235),
+    exposure=0.95,
+    contrast=1.25,
+    vignette=0.7,
+    gloss=1.4,
+    noise=3.5,
+    blur=2.0,
+    shaft=(96, 100, 102),
+    metal=(206, 210, 214),
+    tarnish=0.35,
+    tint=0.75,
+    hue=(70, 230, 215),
+)
 
 _LOOKS = (
     Look(
@@ -199,33 +226,9 @@ _LOOKS = (
         metal=(190, 198, 194),
         tarnish=0.1,
     ),
-    Look(
-        name="narrowband",
-        text="narrow-band light: green and blue alone, vessels nearly black",
-        organs=(
-            ((206, 150, 140), "membrane"),
-            ((186, 120, 110), "tubular"),
-            ((220, 180, 150), "membrane"),
-            ((170, 96, 92), "muscle"),
-        ),
-        vessel=(60, 10, 8),
-        vessels=2.2,
-        blood=0.2,
-        gauze=0.3,
-        light=(90, 255, 235),
-        exposure=0.95,
-        contrast=1.25,
-        vignette=0.7,
-        gloss=1.4,
-        noise=3.5,
-        blur=2.0,
-        shaft=(96, 100, 102),
-        metal=(206, 210, 214),
-        tarnish=0.35,
-        tint=0.75,
-        hue=(70, 230, 215),
-    ),
-    Look(
+    _NARROWBAND,
+    replace(
+        _NARROWBAND,
         name="bluelight",
         text="narrow-band light as another maker's processor shows it: blue, pale tissue",
         organs=(
@@ -234,24 +237,11 @@ _LOOKS = (
             ((228, 200, 176), "tubular"),
             ((178, 92, 84), "membrane"),
         ),
-        vessel=(60, 10, 8),
-        vessels=2.2,
-        blood=0.2,
-        gauze=0.3,
         light=(120, 170, 255),
-        exposure=0.95,
-        contrast=1.25,
-        vignette=0.7,
-        gloss=1.4,
-        noise=3.5,
-        blur=2.0,
-        shaft=(96, 100, 102),
-        metal=(206, 210, 214),
-        tarnish=0.35,
-        tint=0.75,
         hue=(90, 150, 255),
     ),
-    Look(
+    replace(
+        _NARROWBAND,
         name="greenlight",
         text="narrow-band light as a third maker's processor shows it: green, through a circular aperture",
         organs=(
@@ -260,23 +250,9 @@ _LOOKS = (
             ((226, 188, 180), "membrane"),
             ((158, 44, 48), "plain"),
         ),
-        vessel=(60, 10, 8),
-        vessels=2.2,
-        blood=0.2,
-        gauze=0.3,
         light=(140, 255, 120),
-        exposure=0.95,
-        contrast=1.25,
-        vignette=0.7,
-        gloss=1.4,
-        noise=3.5,
-        blur=2.0,
-        aperture="circle",
-        shaft=(96, 100, 102),
-        metal=(206, 210, 214),
-        tarnish=0.35,
-        tint=0.75,
         hue=(90, 255, 120),
+        aperture="circle",
     ),
     Look(
         name="fluorescence",
