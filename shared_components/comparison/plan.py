@@ -55,6 +55,7 @@ class Scale:
     remark: str = ""
 
 
+HELD_OUT = "held-out"  # what a site that only tests is called, where its site.yaml gives it no name
 SCALES = {
     "quick": Scale(
         3,

@@ -21,7 +21,7 @@ from shared_components import evaluation, machine
 from shared_components.atomic import write_json
 from shared_components.bundle_config import build_network
 from shared_components.checkpoints import load_weights
-from shared_components.comparison.plan import Run
+from shared_components.comparison.plan import HELD_OUT, Run
 from shared_components.data.sites import Site, load_site, samples
 from shared_components.federation.bench import Workbench, build_bench
 from shared_components.federation.messages import FederationError, Job
@@ -31,7 +31,6 @@ from shared_components.method import load_method
 from shared_components.task import make_task
 
 SCORES = "scores.json"
-HELD_OUT = "held-out"  # the name of the site that only tests, where its site.yaml gives none
 REFUSED = 3  # exit status: the method cannot do this, and another attempt would not change it
 TIMED = 10  # forward passes of which the median counts
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared_components.comparison.plan import Scale
+from shared_components.comparison.plan import HELD_OUT, Scale
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import folder_name
 
 LOOKS = ("narrowband", "fluorescence", "fibrescope")
 HELD_OUT_LOOK = "ivory"
 LAYOUTS = ("endovis2017", "endovis2018", "endovis2017")
-HELD_OUT = "held-out"
 RESERVED = ("server", HELD_OUT)  # folders of a run beside its sites'
 
 
