@@ -46,7 +46,7 @@ def find_site(name: str, *, local: Path, scenes: Path | None, job: Job, index: i
     """
     path = _configured(name) or local / "site.yaml"
     if not path.is_file() and scenes is not None and not os.environ.get(SITE_VARIABLE):
-        path = _rendered(scenes, job, index)
+        path = _rendered(scenes, job, index, simulated=name == SERVER)
     if not path.is_file():
         raise SiteRefusal(
             f"site {name}: there is no description of its data at {path}; write one (docs/your-data.md) "
@@ -71,8 +71,13 @@ def _configured(name: str) -> Path | None:
     return nested if nested.is_file() else path / f"{name}.yaml"
 
 
-def _rendered(scenes: Path, job: Job, index: int) -> Path:
-    """Render the synthetic site of this number, unless an earlier task has done so."""
+def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
+    """Render the synthetic site of this number, unless an earlier task has done so.
+
+    Args:
+        simulated: As computer graphics show it, which is what a server's own frames are.
+    """
+    from shared_components.data.synthetic.looks import LOOKS
     from shared_components.data.synthetic.plan import plan_sites
     from shared_components.data.synthetic.site import write_site
 
@@ -81,17 +86,18 @@ def _rendered(scenes: Path, job: Job, index: int) -> Path:
         raise SiteRefusal(f"job: synthetic has no key {unknown[0]!r}; known keys: {', '.join(SYNTHETIC)}")
     tasks, seed = _values(sizes["tasks"]), sizes["seed"]
     plan = plan_sites(scenes / _label(sizes), sites=index + 1, seed=seed, tasks=tasks)[index]
-    if not (plan.folder / "site.yaml").is_file():
+    folder = plan.folder.with_name(SERVER) if simulated else plan.folder
+    if not (folder / "site.yaml").is_file():
         write_site(
-            plan.folder,
-            look=plan.look,
+            folder,
+            look=LOOKS[-1] if simulated else plan.look,
             seed=plan.seed,
             layout=plan.layout,
             task=plan.task,
             videos=dict(zip(("train", "validation", "test"), sizes["videos"], strict=True)),
             **{key: value for key, value in sizes.items() if key not in ("seed", "tasks", "videos")},
         )
-    return plan.folder / "site.yaml"
+    return folder / "site.yaml"
 
 
 def _label(sizes: Mapping[str, object]) -> str:

@@ -1,0 +1,87 @@
+"""FedST: Fang et al., Spatio-temporal representation decoupling and enhancement, IEEE TMI 2026 (arXiv 2506.23759).
+
+Sites keep the encoder's queries, and channels that their text selects (RSC); the server teaches the shared model what
+instruments look like in synthetic frames (SERQ). The network, of clips, is `networks.pvt_fpn_clips`. No code was
+published, and the text at hand has lost its formulas: the card (bundles/fedst/docs/README.md) lists what is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from shared_components.aggregators.mean import WeightedMean
+from shared_components.arguments import one_of
+from shared_components.method import Method, Prepare, ServerUpdate, SiteFacts, Summary
+from shared_components.objectives import task_objective
+from shared_components.parts import parts_of
+from shared_components.rules import representation
+from shared_components.serq import FineTuning, Quantification
+from shared_components.text.encode import DEFAULT
+from shared_components.text.tell import SiteText
+from shared_components.two_paths import Encodes
+
+SYNTHETIC = ("quantification", "fine_tuning", "none")
+
+
+def build(
+    *,
+    personal: Sequence[str] = ("queries",),
+    personal_selection: bool = True,
+    text_encoder: str = DEFAULT,
+    text_wording: str = "sentence",
+    synthetic: str = "quantification",
+    batches: int = 100,
+    pretraining: int = 100,
+    average: float = 0.9,
+    descriptor_weight: float = 1.0,
+    representation_weight: float = 1.0,
+    seed: int = 0,
+) -> Method:
+    """Return FedST, or one of its ablations; those without temporal layer or text are another `network`.
+
+    Args:
+        personal: What stays at the sites, Eqs. (5) and (6) and Tables 5 and 6, see `rules.representation`.
+        personal_selection: Whether the network that selects channels stays there, too.
+        text_encoder: Kind of the site text's vector, Eq. (7) and Table 7, see `text.encode`.
+        text_wording: What of the text is encoded, see `text.tell`.
+        synthetic: What the server does with its own frames: ``quantification`` is SERQ, ``fine_tuning`` trains the
+            averaged model on them (Fig. 5), ``none`` needs no data at the server.
+        batches: Of each of the server's steps in a round.
+        pretraining, average, descriptor_weight, representation_weight: See `serq.Quantification`.
+        seed: Of ``random`` and ``gaussian`` vectors.
+    """
+    one_of("fedst", "synthetic", synthetic, SYNTHETIC)
+    quantification = Quantification(
+        batches, pretraining, average, descriptor_weight, representation_weight
+    )  # checks its numbers, whatever the choice
+    updates: dict[str, ServerUpdate] = {"quantification": quantification, "fine_tuning": FineTuning(batches)}
+    return Method(
+        name="fedst",
+        rule=representation(personal, selection=personal_selection, what="fedst: personal"),
+        objective=task_objective,
+        aggregator=WeightedMean(),
+        prepare=_where_asked(SiteText(text_encoder, text_wording, seed)),
+        server_update=updates.get(synthetic),
+        steps_at_server=synthetic != "none",
+        kinds=("segmentation",),
+        needs=None if synthetic == "none" else Encodes,
+        label="FedST",
+        paper="Fang et al., IEEE TMI 2026",
+        summary=Summary(
+            partition="the encoder's queries, the selection of channels and the text's vector LOCAL, the rest GLOBAL",
+            objective="the task's loss: cross-entropy and Dice",
+            aggregator="mean weighted by samples; then SERQ, the server's training on synthetic frames",
+            secure_sums="yes: the weighted sum is all that the server needs, before SERQ as well",
+        ),
+    )
+
+
+def _where_asked(tell: SiteText) -> Prepare:
+    """Tell networks that have an indicator, and leave those without alone (Table 4's rows without text)."""
+
+    def prepare(network: nn.Module, facts: SiteFacts) -> str:
+        return tell(network, facts) if "indicator" in parts_of(network) else ""
+
+    return prepare
