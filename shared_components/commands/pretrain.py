@@ -106,7 +106,7 @@ def _number(text: str) -> tuple[str, float]:
     """Read ``balance=0.5``."""
     name, _, value = text.partition("=")
     try:
-        return name, float(value)
+        return name, int(value) if value.strip().isdigit() else float(value)
     except ValueError:
         raise ValueError(f"--number is {text!r}; give a name and a value such as balance=0.5") from None
 
