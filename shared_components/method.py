@@ -324,14 +324,23 @@ def check_network(network: nn.Module, method: Method, task: Task) -> None:
     Raises:
         ValueError: It takes no clips, or is not what ``method.needs``; one sentence.
     """
+    check_frames(network, task)
+    if method.needs is not None:
+        require(network, method.needs, method.name)
+
+
+def check_frames(network: nn.Module, task: Task) -> None:
+    """Refuse a network of single frames where the task asks for clips.
+
+    Raises:
+        ValueError: One sentence.
+    """
     kind, frames = type(network).__name__, task.asks.frames
     if frames > 1 and not getattr(network, "takes_clips", False):
         raise ValueError(
             f"{task.card.kind} asks for clips of {frames} frames, and {kind} takes single ones; leave 'frames' out, "
             "or choose a bundle whose network takes clips"
         )
-    if method.needs is not None:
-        require(network, method.needs, method.name)
 
 
 def method_names() -> list[str]:

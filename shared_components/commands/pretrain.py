@@ -28,6 +28,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--size", action="append", metavar="HxW:STEPS", help=f"sizes in turn; default: {', '.join(_SIZES)}")
     add("--seed", type=int, default=2022, help="default: %(default)s")
     add("--batch-size", type=int, default=8, help="default: %(default)s")
+    add(
+        "--frames",
+        type=int,
+        default=10,
+        help="samples of each video; as many batches in turn show it (default: %(default)s)",
+    )
     add("--learning-rate", type=float, default=1e-3, help="the highest one (default: %(default)s)")
     add(
         "--colour", type=float, default=0.6, help="strength of changed colours, 0 to 1 (default: %(default)s)"
@@ -86,6 +92,7 @@ def settings(args: argparse.Namespace) -> Settings:
         phases=read_sizes(args.size or _SIZES),
         seed=args.seed,
         batch=args.batch_size,
+        frames=args.frames,
         learning_rate=args.learning_rate,
         colour=args.colour,
         precision=args.precision or ("bf16" if machine.fast_bf16() else "float32"),

@@ -22,6 +22,7 @@ from shared_components.shipping.weights import (
     network_with,
     read_pretrained,
 )
+from shared_components.task import Task
 
 HELP = "put the weights of `surgfl pretrain` into bundles, scored and described"
 
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         network, *_ = [network_with(half, name, trained.task().channels) for name in args.bundle]
         network.to(machine.device())
         scores: list[dict[str, Any]] = []
-        for tested in _tested(args, trained.notes["task"], Path(folder) / "sites", real):
+        for tested in _tested(args, trained.task(), Path(folder) / "sites", real):
             scores += score(network, trained, tested)
             print(f"scored: {tested.name}", flush=True)
         facts = card_of(trained, sha256=sha256_of(half), scores=scores)
@@ -68,9 +69,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tested(args: argparse.Namespace, kind: str, folder: Path, real: Sequence[Tested]) -> Iterator[Tested]:
+def _tested(args: argparse.Namespace, task: Task, folder: Path, real: Sequence[Tested]) -> Iterator[Tested]:
     looks = looks_to_test(args.unseen, [look for look in args.looks.split(",") if look])
-    yield from rendered_sites(looks, folder, kind=kind, films=Films(args.videos, args.frames))
+    films = Films(args.videos, args.frames)
+    yield from rendered_sites(looks, folder, kind=task.card.kind, asks=task.asks, films=films)
     yield from real
 
 

@@ -15,7 +15,7 @@ from shared_components.pretraining.plan import Settings
 from shared_components.pretraining.stream import RESERVED, held_out
 from shared_components.task import Batch, Scores, Task
 
-RANDOM_LOOKS, FRAMES = 12, 2
+RANDOM_LOOKS, SAMPLES = 12, 2
 
 
 class Checks:
@@ -49,13 +49,13 @@ def summary(task: Task, scores: dict[str, Any]) -> str:
 def _render(looks: Sequence[str], task: Task, settings: Settings) -> list[Item]:
     found = []
     for number, look in enumerate(looks):
-        found += held_out(look, number, size=settings.size, targets=task.asks.targets, frames=FRAMES)
+        found += held_out(look, number, size=settings.size, asks=task.asks, count=SAMPLES)
     return found
 
 
 def _batches(items: Sequence[Item]) -> Iterator[tuple[Batch, list[Item]]]:
     for start in range(0, len(items), BATCH):
         some = list(items[start : start + BATCH])
-        # (H, W, 3) -> (B, 3, H, W)
-        images = torch.stack([torch.from_numpy(item.images[-1]).permute(2, 0, 1) for item in some])
-        yield {"image": images.float() / 255}, some
+        # (T, H, W, 3) -> (B, T, 3, H, W), of single frames (B, 3, H, W)
+        images = torch.stack([torch.from_numpy(item.images).permute(0, 3, 1, 2) for item in some])
+        yield {"image": (images if images.shape[1] > 1 else images[:, 0]).float() / 255}, some

@@ -14,6 +14,7 @@ from shared_components.bundle_config import PRECISIONS, Bundle, build_network
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.synthetic.looks import look_named
 from shared_components.data.synthetic.schedule import TARGETS
+from shared_components.method import check_frames
 from shared_components.task import Task, make_task
 
 CLASSES = CLASS_MAPS["parts"]
@@ -39,8 +40,8 @@ class Settings:
     Attributes:
         bundle, task: whose network learns which kind of task.
         phases: sizes in turn; one schedule of the learning rate runs over all their steps.
-        batch: frames of a batch, each of another video.
-        frames: frames of a video; as many batches in turn show the same videos.
+        batch: samples of a batch, each of another video.
+        frames: samples of a video; as many batches in turn show the same videos.
         seed: of weights, scenes, augmentation and dropout.
         learning_rate: the highest one; `warmup`: share of the steps that it rises over.
         average: decay of the weights' moving average per step.
@@ -149,22 +150,17 @@ def task_for(bundle: Bundle, kind: str, numbers: Mapping[str, float] | None = No
     one_of(f"bundle {bundle.name}", "task", kind, bundle.tasks)
     if kind not in TARGETS:
         raise ValueError(f"rendered scenes have no labels for {kind!r}; use one of {', '.join(TARGETS)}")
-    task = make_task(kind, {**bundle.tasks[kind], **(numbers or {})}, classes=CLASSES)
-    if task.asks.frames > 1:
-        raise ValueError(
-            f"bundle {bundle.name} learns {kind} from clips of {task.asks.frames} frames, and only single "
-            "frames are rendered; choose another bundle"
-        )
-    return task
+    return make_task(kind, {**bundle.tasks[kind], **(numbers or {})}, classes=CLASSES)
 
 
 def build(bundle: Bundle, task: Task, settings: Settings) -> nn.Module:
     """Build the network, its sizes checked.
 
     Raises:
-        ValueError: A size is none that the network or the renderer takes.
+        ValueError: A size is none that the network or the renderer takes, or clips are asked of a network of frames.
     """
     network = build_network(bundle.network, out_channels=task.channels)
+    check_frames(network, task)
     stride = int(network.stride)  # type: ignore[arg-type]
     for phase in settings.phases:
         sides = (phase.height, phase.width)

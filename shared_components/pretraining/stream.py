@@ -1,15 +1,17 @@
 """Batches of rendered frames, made as they are needed; nothing is written to disk.
 
 The j-th group is B videos of F frames each, which give F batches: every frame of a batch is of another video, and a
-video's frames are seconds apart. A group follows from the seed and its number alone, so that any process can make any
-group, and a training can go on at any step.
+video's frames are seconds apart. Of a task of clips a video gives F clips, each a frame later than the one before, and
+its frames are as far apart as those of a clip. A group follows from the seed and its number alone, so that any process
+can make any group, and a training can go on at any step.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -22,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from shared_components.data.colours import change_colours, sample_colours
 from shared_components.data.dataset import collated
-from shared_components.data.sites import Item
+from shared_components.data.sites import Asks, Item
 from shared_components.data.synthetic.scene import SceneFrame, render_video
 from shared_components.data.transforms import (
     augment,
@@ -65,14 +67,14 @@ def spans(settings: Settings) -> list[Span]:
 class Groups(Dataset[dict[str, Tensor]]):
     """All groups of a pre-training.
 
-    Item `j` is {"image": uint8 (F, B, 3, H, W), and each target: (F, B, H, W)}.
+    Item `j` is {"image": uint8 (F, B, 3, H, W), of clips (F, B, T, 3, H, W), and each target: (F, B, H, W)}.
 
     Args:
-        targets: names of the task's targets.
+        asks: what the task asks of each sample.
     """
 
-    def __init__(self, settings: Settings, targets: tuple[str, ...]) -> None:
-        self.settings, self.targets = settings, targets
+    def __init__(self, settings: Settings, asks: Asks) -> None:
+        self.settings, self.asks = settings, asks
         self.spans = spans(settings)
 
     def __len__(self) -> int:
@@ -91,13 +93,15 @@ class Groups(Dataset[dict[str, Tensor]]):
         seed, look = torch.randint(HELD_OUT, (2,), generator=generator).tolist()
         looks = self.settings.looks
         name = looks[number % len(looks)] if looks else f"random-{look % RESERVED}"
-        frames = _film(name, seed, (span.phase.height, span.phase.width), self.settings.frames)
-        return [self._sample(frame, span.phase, generator) for frame in islice(frames, span.count)]
+        clips = _film(name, seed, (span.phase.height, span.phase.width), self.settings.frames, self.asks)
+        return [self._sample(clip, span.phase, generator) for clip in islice(clips, span.count)]
 
-    def _sample(self, frame: SceneFrame, phase: Phase, generator: torch.Generator) -> dict[str, Tensor]:
-        images, targets = frame.image[None], targets_of(frame, self.targets)
+    def _sample(
+        self, clip: Sequence[SceneFrame], phase: Phase, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        images, targets = _shown(clip), targets_of(clip[-1], self.asks.targets)
         augmentation = sample_augmentation(
-            generator, width=frame.image.shape[1], smallest=SCALES[0], largest=SCALES[1]
+            generator, width=images.shape[2], smallest=SCALES[0], largest=SCALES[1]
         )
         if float(torch.rand((), generator=generator)) < self.settings.moved:
             images, targets = augment(images, targets, augmentation)
@@ -112,14 +116,14 @@ def targets_of(frame: SceneFrame, names: tuple[str, ...]) -> dict[str, np.ndarra
 
 
 def batches(
-    settings: Settings, targets: tuple[str, ...], *, begin: int = 0, workers: int = 0
+    settings: Settings, asks: Asks, *, begin: int = 0, workers: int = 0
 ) -> Iterator[dict[str, Tensor]]:
     """Yield the batches from step `begin` on, in the form of `data.dataset.batches`.
 
     Args:
         workers: processes that render ahead; 0: this one does. The batches are the same.
     """
-    groups = Groups(settings, targets)
+    groups = Groups(settings, asks)
     left = [number for number, span in enumerate(groups.spans) if span.first + span.count > begin]
     more = _in_processes() if workers else {}
     loader = DataLoader(groups, batch_size=None, sampler=left, num_workers=workers, **more)
@@ -131,21 +135,32 @@ def batches(
             )
 
 
-def held_out(
-    look: str, number: int, *, size: tuple[int, int], targets: tuple[str, ...], frames: int
-) -> list[Item]:
-    """Render frames of a video that is never trained on, as the network sees them."""
+def held_out(look: str, number: int, *, size: tuple[int, int], asks: Asks, count: int) -> list[Item]:
+    """Render samples of a video that is never trained on, as the network sees them."""
     items = []
-    for index, frame in enumerate(_film(look, HELD_OUT + number, size, frames)):
-        images, found = _shrunk(frame.image[None], targets_of(frame, targets), *size)
+    for index, clip in enumerate(_film(look, HELD_OUT + number, size, count, asks)):
+        images, found = _shrunk(_shown(clip), targets_of(clip[-1], asks.targets), *size)
         items.append(Item(images, found, f"{look}-{index}"))
     return items
 
 
-def _film(look: str, seed: int, size: tuple[int, int], frames: int) -> Iterator[SceneFrame]:
-    """Render a video for a network of this (height, width)."""
+def _film(
+    look: str, seed: int, size: tuple[int, int], count: int, asks: Asks
+) -> Iterator[tuple[SceneFrame, ...]]:
+    """Render a video for a network of this (height, width), and yield the frames of each sample, oldest first."""
     height, width = (round(LARGER * side) for side in size)
-    return render_video(look, seed, frames=frames, height=height, width=width, rate=RATE)
+    rate = RATE if asks.frames == 1 else 1 / asks.interval
+    frames = count + asks.frames - 1
+    clip: deque[SceneFrame] = deque(maxlen=asks.frames)
+    for frame in render_video(look, seed, frames=frames, height=height, width=width, rate=rate):
+        clip.append(frame)
+        if len(clip) == asks.frames:
+            yield tuple(clip)
+
+
+def _shown(clip: Sequence[SceneFrame]) -> np.ndarray:
+    """Return the pictures of a sample, (T, H, W, 3)."""
+    return np.stack([frame.image for frame in clip])
 
 
 def _shrunk(

@@ -11,7 +11,7 @@ from torch import nn
 
 from shared_components.coarser import read_as
 from shared_components.data.check import readable_samples
-from shared_components.data.sites import Site, SiteError, load_site
+from shared_components.data.sites import LABELLED, Asks, Site, SiteError, load_site
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.synthetic.plan import layouts_for
 from shared_components.data.synthetic.site import write_site
@@ -50,9 +50,18 @@ def looks_to_test(unseen: int, named: Sequence[str] = LOOKS) -> list[tuple[str, 
 
 
 def rendered_sites(
-    looks: Iterable[tuple[str, str]], folder: Path, *, kind: str, films: Films = Films()
+    looks: Iterable[tuple[str, str]],
+    folder: Path,
+    *,
+    kind: str,
+    asks: Asks = LABELLED,
+    films: Films = Films(),
 ) -> Iterator[Tested]:
-    """Render a small test site of every look into a folder, one when asked for; its seed is its number."""
+    """Render a small test site of every look into a folder, one when asked for; its seed is its number.
+
+    Args:
+        kind: of the task; `asks`: what it asks of a sample, of which the clips count here.
+    """
     for number, (look, where) in enumerate(looks):
         path = write_site(
             folder / look,
@@ -64,6 +73,8 @@ def rendered_sites(
             width=films.width,
             layout=layouts_for(kind)[0],
             task=kind,
+            clip=asks.frames,
+            interval=asks.interval,
         )
         yield Tested(look, where, load_site(path, name=look))
 

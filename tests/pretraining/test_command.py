@@ -52,7 +52,7 @@ def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["nonsense"], "bundle 'nonsense' does not exist; there are pfedsis, pvt_fpn"),
+        (["nonsense"], "bundle 'nonsense' does not exist; there are fedst, pfedsis, pvt_fpn"),
         (["pvt_fpn", "--task", "phases"], "task 'phases' is unknown; use one of segmentation, depth"),
         (
             ["pvt_fpn", "--size", "64x90:3"],
@@ -69,9 +69,16 @@ def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp
         ),
         (
             ["pvt_fpn", "--number", "balance=2"],
-            "segmentation: balance is 2.0; it is a number, at least 0 and at",
+            "segmentation: balance is 2; it is a number, at least 0 and at",
         ),
         (["pvt_fpn", "--number", "ballance=1"], "ballance"),
+        (["pvt_fpn", "--number", "frames=1.5"], "segmentation: frames is 1.5; it is a whole number"),
+        (["pvt_fpn", "--number", "frames=4"], "a clip of 4 frames needs 'interval'"),
+        (
+            ["pvt_fpn", "--number", "frames=4", "--number", "interval=0.2"],
+            "segmentation asks for clips of 4 frames, and PvtFpn takes single ones",
+        ),
+        (["pvt_fpn", "--frames", "0"], "frames is 0"),
         (["pvt_fpn", "--save-every", "0"], "--save-every is 0"),
         (
             ["pvt_fpn", "--start", "rendred"],

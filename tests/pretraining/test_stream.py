@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from shared_components.data.sites import Asks
 from shared_components.data.synthetic.scene import SceneFrame
 from shared_components.pretraining import stream
 from shared_components.pretraining.plan import Phase
@@ -11,7 +12,8 @@ from shared_components.pretraining.stream import Groups, batches, held_out, span
 
 from .conftest import tiny
 
-SEGMENTATION = ("label",)
+SEGMENTATION = Asks()
+CLIPS = Asks(frames=3, interval=0.25)
 
 
 @pytest.fixture
@@ -64,8 +66,35 @@ def test_every_frame_of_a_batch_is_of_another_video_and_the_next_batch_shows_the
     assert [int(batch["label"][0, 0, 0]) for batch in drawn] == [0, 1, 2, 0, 1, 2, 0]
 
 
+def test_clips_of_a_video_begin_a_frame_later_each_and_have_the_label_of_their_last_frame(rendered):
+    settings = plain(phases=(Phase(64, 64, 4),), batch=2)
+    drawn = list(batches(settings, CLIPS))
+    assert [tuple(batch["image"].shape) for batch in drawn] == [(2, 3, 3, 64, 64)] * 4
+    clips = [[[round(float(x.mean()) * 255) for x in clip] for clip in batch["image"]] for batch in drawn]
+    assert clips == [
+        [[10, 11, 12], [20, 21, 22]],
+        [[11, 12, 13], [21, 22, 23]],
+        [[12, 13, 14], [22, 23, 24]],
+        [[30, 31, 32], [40, 41, 42]],
+    ]
+    assert [batch["label"][:, 0, 0].tolist() for batch in drawn] == [[2, 2], [3, 3], [0, 0], [2, 2]]
+    assert {asked["rate"] for asked in rendered} == {4.0}  # frames 0.25 s apart
+    assert {asked["frames"] for asked in rendered} == {3 + 2}
+
+
+def test_the_frames_of_a_clip_are_moved_and_coloured_alike():
+    settings = tiny(moved=1.0, colour=1.0, phases=(Phase(64, 64, 1),))
+    still = {"look": "rose", "seed": 3, "frames": 1, "height": 96, "width": 96, "rate": 1.0}
+    frame = next(stream.render_video(**still))
+    sample = Groups(settings, CLIPS)._sample(
+        [frame] * 3, settings.phases[0], torch.Generator().manual_seed(1)
+    )
+    assert torch.equal(sample["image"][0], sample["image"][1])
+    assert torch.equal(sample["image"][0], sample["image"][2])
+
+
 def test_batches_have_the_form_of_a_sites_own(rendered):
-    batch = next(batches(plain(), ("label", "depth")))
+    batch = next(batches(plain(), Asks(("label", "depth"))))
     assert (batch["image"].shape, batch["image"].dtype) == ((2, 3, 64, 64), torch.float32)
     assert (batch["label"].shape, batch["label"].dtype) == ((2, 64, 64), torch.int64)
     assert (batch["depth"].shape, batch["depth"].dtype) == ((2, 64, 64), torch.float32)
@@ -88,10 +117,12 @@ def test_without_looks_of_ones_own_each_video_has_a_new_one_below_the_reserved(r
 
 
 def test_held_out_frames_are_of_videos_that_are_never_trained_on(rendered):
-    items = held_out("random-1000003", 3, size=(64, 96), targets=SEGMENTATION, frames=2)
+    items = held_out("random-1000003", 3, size=(64, 96), asks=SEGMENTATION, count=2)
     assert rendered[0]["seed"] == stream.HELD_OUT + 3 and rendered[0]["look"] == "random-1000003"
     assert [item.images.shape for item in items] == [(1, 64, 96, 3)] * 2
     assert [item.targets["label"].shape for item in items] == [(64, 96)] * 2
+    clips = held_out("random-1000003", 3, size=(64, 96), asks=CLIPS, count=2)
+    assert [item.images.shape for item in clips] == [(3, 64, 96, 3)] * 2
 
 
 @pytest.mark.parametrize("begin", [0, 2, 3, 8, 11, 12])
