@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from torch import nn
 
 from shared_components.arguments import between, require_list
+from shared_components.network_arguments import EXPRESSIONS, chosen_arguments
 
 NETWORKS = "shared_components.networks."
 PRECISIONS = ("float32", "bf16")
@@ -84,6 +86,8 @@ class Bundle:
     training: Training
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"segmentation": {}})
     """The kinds of task that the network can learn and their numbers; the first one is a site's default."""
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    """What of ``network`` is not the bundle's own, but a job's or a checkpoint's."""
 
 
 def bundles_folder() -> Path:
@@ -106,6 +110,7 @@ def load_bundle(
     name: str,
     overrides: Mapping[str, Any] | None = None,
     tasks: Mapping[str, Mapping[str, Any]] | None = None,
+    network: Mapping[str, Any] | None = None,
 ) -> Bundle:
     """Read the plain sections of a bundle.
 
@@ -113,9 +118,10 @@ def load_bundle(
         name: A folder of `bundles/`. Never a path: a job must not choose files on a hospital's disk.
         overrides: Values that replace entries of `training`.
         tasks: By kind of task, values that replace entries of its numbers.
+        network: Values that replace arguments of the network, see `network_arguments`.
 
     Raises:
-        ValueError: No such bundle, a `$` expression in a plain section, or an unknown key or kind of task.
+        ValueError: No such bundle, a `$` expression in a plain section, or an unknown key, kind of task or argument.
     """
     if name not in bundle_names():
         raise ValueError(f"bundle {name!r} does not exist; there are {', '.join(bundle_names())}")
@@ -127,7 +133,11 @@ def load_bundle(
         if not isinstance(given, Mapping):
             raise ValueError(f"training: it is {given!r}; write its settings as 'name: value'")
     training = training_from({**sections["training"], **(overrides or {})})
-    return Bundle(name, sections["network_def"], training, tasks_from(sections["tasks"], tasks or {}))
+    definition = sections["network_def"]
+    chosen = {} if network in (None, {}) else chosen_arguments(network, _network_class(definition))
+    return Bundle(
+        name, {**definition, **chosen}, training, tasks_from(sections["tasks"], tasks or {}), chosen
+    )
 
 
 def tasks_from(
@@ -169,15 +179,34 @@ def training_from(values: Mapping[str, Any]) -> Training:
 
 
 def build_network(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:
-    """Build the network that `network_def` names; only classes of `shared_components.networks` are built."""
+    """Build the network that `network_def` names; only classes of `shared_components.networks` are built.
+
+    Raises:
+        ValueError: It names another class, or the class cannot be made with these arguments.
+    """
     arguments = {k: v for k, v in definition.items() if not k.startswith("_")} | overrides
+    kind = _network_class(definition)
+    try:
+        return kind(**arguments)
+    except (TypeError, RuntimeError, ArithmeticError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ValueError(f"network_def: {kind.__name__} cannot be made with {arguments}: {reason}") from error
+
+
+def weightless(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:
+    """Build a network whose tensors have shapes and no memory; ValueError as in `build_network`."""
+    with torch.device("meta"):
+        return build_network(definition, **overrides)
+
+
+def _network_class(definition: Mapping[str, Any]) -> type[nn.Module]:
     target = str(definition.get("_target_", ""))
     if not target.startswith(NETWORKS):
         raise ValueError(
             f"network_def: _target_ is {target!r}; a federation builds networks of {NETWORKS} only"
         )
     module, _, name = target.rpartition(".")
-    return getattr(importlib.import_module(module), name)(**arguments)
+    return getattr(importlib.import_module(module), name)
 
 
 def _refuse_expressions(value: Any, where: str) -> None:
@@ -187,5 +216,5 @@ def _refuse_expressions(value: Any, where: str) -> None:
     elif isinstance(value, list):
         for item in value:
             _refuse_expressions(item, where)
-    elif isinstance(value, str) and value.startswith(("$", "@", "%")):
+    elif isinstance(value, str) and value.startswith(EXPRESSIONS):
         raise ValueError(f"{where} is the expression {value!r}; a federation reads plain values only")

@@ -71,6 +71,7 @@ class Job:
         arguments: The method's own arguments; ``load_method`` refuses an unknown one.
         training: Overrides of the bundle's ``training`` section; an unknown key is refused when it is read.
         tasks: By kind of task, overrides of the bundle's numbers.
+        network: Overrides of the network's arguments, by name.
         rounds: Communication rounds.
         min_sites: Updates that a round needs; 0 stands for all sites that are asked.
         client_fraction: Share of the sites that a round asks, drawn anew for each; at least one, and as many as the
@@ -89,6 +90,7 @@ class Job:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    network: Mapping[str, Any] = field(default_factory=dict)
     rounds: int = 200
     min_sites: int = 0
     client_fraction: float = 1.0
@@ -120,7 +122,7 @@ class Job:
 
     def open_bundle(self) -> Bundle:
         """Return the job's bundle with its own numbers in it; ValueError where they do not fit."""
-        return load_bundle(self.bundle, self.training, self.tasks)
+        return load_bundle(self.bundle, self.training, self.tasks, self.network)
 
     def drawn(self, sites: Sequence[str], round: int, seed: int, *, least: int = 1) -> list[str]:
         """Return the sites that a round asks, in their order: the same ones whenever the round is run again.

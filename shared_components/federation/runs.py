@@ -33,7 +33,8 @@ def open_run(job: Job, root: Path, *, resume: bool) -> Path:
             number += 1
         folder.mkdir(parents=True)
         return folder
-    before = json.loads((newest / "run.json").read_text())["job"]
+    unsaid = Job(job.name, job.bundle, job.method).to_json()  # by an older version, which knew fewer settings
+    before = unsaid | json.loads((newest / "run.json").read_text())["job"]
     now = json.loads(json.dumps(job.to_json()))
     if changed := [key for key in now if key not in MAY_CHANGE and now[key] != before.get(key)]:
         raise FederationError(

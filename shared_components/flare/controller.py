@@ -19,6 +19,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from shared_components.bundle_config import weightless
 from shared_components.data.sites import Site
 from shared_components.federation.locate import SERVER, find_site
 from shared_components.federation.messages import FederationError, Job, Message
@@ -49,8 +50,9 @@ class FederationController(Controller):
     """Run a job: enrol the sites, send each its own message per round, aggregate, finish, report.
 
     Args:
-        name, bundle, method, arguments, training, tasks, rounds, min_sites, client_fraction, grace_seconds,
-            longest_wait_seconds, largest_change, synthetic: see :class:`shared_components.federation.messages.Job`.
+        name, bundle, method, arguments, training, tasks, network, rounds, min_sites, client_fraction,
+            grace_seconds, longest_wait_seconds, largest_change, synthetic: see
+            :class:`shared_components.federation.messages.Job`.
     """
 
     def __init__(self, **job: Any) -> None:
@@ -238,7 +240,10 @@ def read_job(settings: Mapping[str, Any]) -> Job:
     """
     try:
         job = Job.from_json(settings)
-        check_tasks(job.open_bundle().tasks)
+        bundle = job.open_bundle()
+        check_tasks(bundle.tasks)
+        if bundle.chosen:
+            weightless(bundle.network)  # its constructor looks at them
         load_method(job.method, **job.arguments)
     except (TypeError, ValueError) as error:
         raise FederationError(f"config_fed_server.json: {error}") from error

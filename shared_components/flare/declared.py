@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from shared_components.bundle_config import build_network
+from shared_components.bundle_config import weightless
 from shared_components.data.profile_items import check_item
 from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider
@@ -68,7 +67,7 @@ def expected(job: Job, site: Site) -> Expected:
     bundle = job.open_bundle()
     method = load_method(job.method, **job.arguments)
     task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
-    network = _weightless(bundle.network, task)
+    network = weightless(bundle.network, out_channels=task.channels)
     freeze(network, bundle.training.fixed)
     return Expected(method, task, network.state_dict(), partition_network(network, method.rule))
 
@@ -92,11 +91,6 @@ def check_reply(message: Message, asked: Asked, site: Site) -> None:
             )
         _check_plain_tensors(group, pieces)
         due.method.extras[group](pieces, due.pieces(Role.GLOBAL))
-
-
-def _weightless(network_def: Mapping[str, Any], task: Task) -> nn.Module:
-    with torch.device("meta"):
-        return build_network(network_def, out_channels=task.channels)
 
 
 def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: Site) -> None:

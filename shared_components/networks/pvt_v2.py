@@ -26,11 +26,16 @@ class DropPath(nn.Module):
     """Drop the residual branch of whole samples (Huang et al., "Deep networks with stochastic depth", 2016).
 
     Args:
-        probability: of dropping; a kept branch is scaled so that the expectation stays.
+        probability: of dropping, below 1; a kept branch is scaled so that the expectation stays.
+
+    Raises:
+        ValueError: it is no such probability.
     """
 
     def __init__(self, probability: float) -> None:
         super().__init__()
+        if not 0 <= probability < 1:
+            raise ValueError(f"drop_path is {probability}; it is a probability, at least 0 and below 1")
         self.keep = 1.0 - probability
 
     def forward(self, branch: Tensor) -> Tensor:

@@ -122,7 +122,7 @@ class TemporalLayer(nn.Module):
         expansion: int = EXPANSION,
     ) -> None:
         super().__init__()
-        _check_sizes(window, receptive_fields, kernels)
+        _check_sizes(window, receptive_fields, kernels, expansion)
         self.heads, self.window = heads, window
         pairs = zip(receptive_fields, kernels, strict=True)
         self.views = nn.ModuleList(View(window=window, field=f, kernel=k, heads=heads) for f, k in pairs)
@@ -214,13 +214,17 @@ def join(squares: Tensor, size: int, height: int, width: int) -> Tensor:
     return rows.reshape(-1, height, width, squares.shape[2])
 
 
-def _check_sizes(window: int, receptive_fields: Sequence[int], kernels: Sequence[int]) -> None:
+def _check_sizes(
+    window: int, receptive_fields: Sequence[int], kernels: Sequence[int], expansion: int
+) -> None:
     fields, sizes = list(receptive_fields), list(kernels)
     if not fields or len(fields) != len(sizes) or min([window, *fields, *sizes]) < 1:
         raise ValueError(
             f"window is {window}, receptive_fields are {fields} and kernels {sizes}; give positive whole numbers, "
             "and one of each per frame, oldest first"
         )
+    if expansion < 1:
+        raise ValueError(f"expansion is {expansion}; it is a positive whole number of times the channels")
     for field, kernel in zip(fields, sizes, strict=True):
         if field % kernel:
             raise ValueError(

@@ -20,6 +20,9 @@ class Tiny(nn.Module):
         out_channels: of the last layer, such as the number of classes, background included.
         width: channels of the features, a multiple of 4.
         dropout: probability of zeroing a channel of the merged features.
+
+    Raises:
+        ValueError: an argument is out of range.
     """
 
     stride: Final = 4  # pixels per cell of the feature map, each way
@@ -27,6 +30,8 @@ class Tiny(nn.Module):
 
     def __init__(self, *, out_channels: int = 4, width: int = 16, dropout: float = 0.1) -> None:
         super().__init__()
+        if width < 4 or width % 4:
+            raise ValueError(f"Tiny: width is {width}; it is a positive multiple of 4")
         self._remade = partial(Tiny, width=width, dropout=dropout)
         self.encoder = nn.Sequential(
             nn.Conv2d(3, width, 3, stride=2, padding=1, bias=False),

@@ -1,0 +1,142 @@
+"""What a job or a checkpoint's header may choose of a bundle's network, and what it may not, by name."""
+
+from collections.abc import Sequence
+from typing import get_args, get_origin, get_type_hints
+
+import pytest
+
+from shared_components.bundle_config import build_network, bundle_names, load_bundle, weightless
+from shared_components.network_arguments import arguments_of, chosen_arguments
+from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from shared_components.networks.tiny import Tiny
+
+EVERY = {
+    "temporal": False, "text": "prompt", "indicator": 5, "levels": [16], "window": 4, "receptive_fields": [8, 4],
+    "kernels": [2, 1], "expansion": 3, "drop_path": 0, "dropout": 0.5,
+}  # fmt: skip
+
+
+def test_all_that_a_network_takes_may_be_chosen_but_for_its_outputs():
+    assert sorted(arguments_of(PvtFpnClips)) == sorted(EVERY)
+    assert chosen_arguments(EVERY, PvtFpnClips) == EVERY
+    assert chosen_arguments({}, PvtFpnClips) == {}
+
+
+def test_a_bundle_has_its_own_arguments_and_those_that_are_chosen():
+    plain, changed = load_bundle("fedst"), load_bundle("fedst", network={"temporal": False, "window": 4})
+    assert plain.chosen == {} and changed.chosen == {"temporal": False, "window": 4}
+    assert changed.network == {**plain.network, "temporal": False, "window": 4}
+    assert load_bundle("fedst").network == plain.network  # nothing is kept
+    assert (changed.training, changed.tasks) == (plain.training, plain.tasks)
+    network = weightless(changed.network, out_channels=3)
+    assert not network.takes_clips and network.head.weight.shape[0] == 3
+
+
+@pytest.mark.parametrize("network", [PvtFpn, PvtFpnClips, Tiny])
+def test_of_every_argument_the_kind_is_known(network):
+    """Of a kind that is not known anything plain would do, a truth value for a number, too."""
+    hints = get_type_hints(network.__init__)
+    for name in arguments_of(network):
+        kind = get_args(hints[name])[0] if get_origin(hints[name]) is Sequence else hints[name]
+        assert kind in (bool, int, float, str), name
+
+
+def test_the_bundles_networks_are_among_them():
+    targets = {load_bundle(name).network["_target_"].rpartition(".")[2] for name in bundle_names()}
+    assert targets <= {"PvtFpn", "PvtFpnClips", "Tiny"}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            [("temporal", False)],
+            r"network: it is \[\('temporal', False\)\]; write arguments of PvtFpnClips as 'name",
+        ),
+        ("temporal", "network: it is 'temporal'; write"),
+        ([], r"network: it is \[\]; write"),
+        (False, "network: it is False; write"),
+        (
+            {"temporl": False},
+            "unknown argument 'temporl'; did you mean 'temporal'. PvtFpnClips takes temporal, text,",
+        ),
+        ({"self": 1}, "unknown argument 'self'; "),
+        ({"args": [1]}, "unknown argument 'args'; "),
+        ({"_target_": "os.system"}, "'_target_' is the bundle's own and cannot be chosen; PvtFpnClips takes"),
+        ({"_args_": [1]}, "'_args_' is the bundle's own"),
+        ({"__class__": 1}, "'__class__' is the bundle's own"),
+        ({"_requires_": "$print(1)"}, "'_requires_' is the bundle's own"),
+        ({1: 2}, "1 is the bundle's own"),
+        ({"out_channels": 7}, "out_channels is decided by the site's task and its classes; leave it out"),
+        ({"text": "$open('/etc/passwd').read()"}, "text is the expression .*; write a plain value"),
+        ({"text": "@training"}, "text is the expression '@training'"),
+        ({"text": "%train.yaml"}, "text is the expression"),
+        ({"levels": ["$16"]}, "levels is the expression '.16'"),
+        (
+            {"text": {"a": 1}},
+            r"text is \{'a': 1\}; write a text, a finite number, true, false, null, or a list of",
+        ),
+        ({"levels": [[16]]}, r"levels is \[\[16\]\]; write a text"),
+        ({"levels": (16, 32)}, r"levels is \(16, 32\); write a text"),
+        ({"text": b"none"}, "text is b'none'; write a text"),
+        ({"dropout": float("nan")}, "dropout is nan; write"),
+        ({"dropout": float("inf")}, "dropout is inf; write"),
+        ({"indicator": 10**400}, "indicator is 10+; write"),
+        ({"kernels": [7, float("nan")]}, r"kernels is \[7, nan\]; write"),
+        ({"temporal": "false"}, "temporal is 'false'; it is true or false"),
+        ({"temporal": 0}, "temporal is 0; it is true or false"),
+        ({"temporal": None}, "temporal is None; it is true or false"),
+        ({"indicator": True}, "indicator is True; it is a whole number"),
+        ({"indicator": "384"}, "indicator is '384'; it is a whole number"),
+        ({"indicator": 384.0}, "indicator is 384.0; it is a whole number"),
+        ({"dropout": False}, "dropout is False; it is a finite number"),
+        ({"text": 1}, "text is 1; it is a text"),
+        ({"text": ["none"]}, r"text is \['none'\]; it is a text"),
+        ({"levels": 16}, "levels is 16; it is a list, of which each is a whole number"),
+        ({"levels": "16"}, "levels is '16'; it is a list, of which each is a whole number"),
+        ({"levels": [True]}, r"levels is \[True\]; it is a list"),
+        ({"levels": ["16"]}, r"levels is \['16'\]; it is a list"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused_by_name(given, sentence):
+    with pytest.raises(ValueError, match=sentence) as error:
+        load_bundle("fedst", network=given)
+    assert "\n" not in str(error.value) and str(error.value).startswith("network: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"text": "clip"}, "text is 'clip'; use one of none, prompt, selection"),
+        ({"levels": []}, "name one or more of 4, 8, 16, 32"),
+        ({"indicator": -1}, "how many numbers the text's vector has"),
+        ({"window": 0}, "window is 0"),
+        ({"expansion": 0}, "expansion is 0; it is a positive whole number"),
+        ({"drop_path": 1.0}, "drop_path is 1.0; it is a probability, at least 0 and below 1"),
+        ({"drop_path": -0.5}, "drop_path is -"),
+        ({"dropout": 5.0}, "dropout probability has to be between 0 and 1"),
+        ({"indicator": 10**30}, "PvtFpnClips cannot be made with .*'indicator': 10+"),
+    ],
+)
+def test_what_is_out_of_range_the_network_refuses_when_it_is_built(given, sentence):
+    with pytest.raises(ValueError, match=sentence) as error:
+        weightless(load_bundle("fedst", network=given).network)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("width", [0, -4, 6])
+def test_so_does_the_network_of_a_trial(width):
+    definition = {"_target_": "shared_components.networks.tiny.Tiny", "width": width}
+    with pytest.raises(ValueError, match=f"Tiny: width is {width}; it is a positive multiple of 4"):
+        build_network(definition)
+
+
+def test_a_class_without_such_names_has_none_to_choose():
+    class Fixed(PvtFpn):
+        def __init__(self, *arguments, out_channels=4, **more):
+            super().__init__(out_channels=out_channels)
+
+    assert arguments_of(Fixed) == []
+    with pytest.raises(ValueError, match="unknown argument 'dropout'"):
+        chosen_arguments({"dropout": 0.5}, Fixed)
