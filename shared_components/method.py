@@ -322,7 +322,7 @@ def check_network(network: nn.Module, method: Method, task: Task) -> None:
     """Refuse a network that has not what the task or the method asks of it.
 
     Raises:
-        ValueError: It takes no clips, or is not what ``method.needs``; one sentence.
+        ValueError: It takes no clips, or longer or shorter ones, or is not what ``method.needs``; one sentence.
     """
     check_frames(network, task)
     if method.needs is not None:
@@ -336,11 +336,14 @@ def check_frames(network: nn.Module, task: Task) -> None:
         ValueError: One sentence.
     """
     kind, frames = type(network).__name__, task.asks.frames
+    asks = f"{task.card.kind} asks for clips of {frames} frames, and {kind} takes"
     if frames > 1 and not getattr(network, "takes_clips", False):
         raise ValueError(
-            f"{task.card.kind} asks for clips of {frames} frames, and {kind} takes single ones; leave 'frames' out, "
-            "or choose a bundle whose network takes clips"
+            f"{asks} single ones; write frames: 1 and interval: 0.0 for it in 'tasks', or choose a bundle whose "
+            "network takes clips (where that is an argument of the network, network.temporal: true)"
         )
+    if frames > 1 and (due := getattr(network, "frames", frames)) != frames:
+        raise ValueError(f"{asks} {due}; write frames: {due} for it in 'tasks', or change the network")
 
 
 def method_names() -> list[str]:

@@ -158,7 +158,7 @@ def test_a_network_of_single_frames_refuses_clips_before_the_first_round(federat
     train = toy_bundle / "toy" / "configs" / "train.yaml"
     train.write_text(train.read_text().replace("tiny.Tiny", "pvt_fpn.PvtFpn"))
     with pytest.raises(
-        FederationError, match="asks for clips of 4 frames, and PvtFpn takes single ones; leave"
+        FederationError, match="asks for clips of 4 frames, and PvtFpn takes single ones; write frames: 1"
     ):
         federate().enrol()
 
