@@ -178,7 +178,13 @@ def last_frame(item: Item) -> Array:
 
 
 def checkpoint_notes(
-    bundle: str, method: str, task: Task, numbers: Mapping[str, Any], *, size: tuple[int, int]
+    bundle: str,
+    method: str,
+    task: Task,
+    numbers: Mapping[str, Any],
+    *,
+    size: tuple[int, int],
+    network: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Return what a checkpoint's header says, without which the weights cannot be used.
 
@@ -188,6 +194,7 @@ def checkpoint_notes(
         task: What was learnt.
         numbers: The task's, as the bundle and the job say them: what the network's outputs are counted in, its clips.
         size: (height, width) of the network's input.
+        network: The network's arguments that are not the bundle's own, see `bundle_config.Bundle.chosen`.
     """
     card = task.card
     notes = {
@@ -199,6 +206,7 @@ def checkpoint_notes(
         "width": str(size[1]),
         "frames": str(card.frames),
         "numbers": json.dumps(dict(numbers)),
+        **({"network": json.dumps(dict(network))} if network else {}),
     }
     return notes | ({"classes": notes["outputs"]} if card.kind == "segmentation" else {})
 

@@ -71,7 +71,7 @@ def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | N
     """Return the network that a checkpoint is of, with its weights.
 
     Args:
-        definition: The network of `bundle`, taken unless the header names another bundle.
+        definition: The network of `bundle`, taken unless the header names another bundle or other arguments.
         path: The checkpoint.
         bundle: Whose definition this is.
         channels: Of the last layer; None: as many as the checkpoint has.
@@ -79,15 +79,13 @@ def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | N
     Raises:
         CheckpointError: It is missing, damaged, or of another network or number of channels.
     """
-    named = header_of(path).get("bundle", bundle)
-    if named != bundle and named in bundle_names():
-        logger.info("checkpoint %s is of bundle %s: that bundle's network is built", path, named)
-        definition = cast(Remade, build_network(load_bundle(named).network))
-    network = cast(nn.Module, definition)
-    channels = channels or channels_of(network, load_weights(path))
-    if channels is not None:
-        network = definition.with_classes(channels)
+    named, state = header_of(path).get("bundle", bundle), load_weights(path)
     try:
+        definition = _as_learnt(definition, path, bundle)
+        network = cast(nn.Module, definition)
+        channels = channels or channels_of(network, state)
+        if channels is not None:
+            network = definition.with_classes(channels)
         load_into(network, path)
     except CheckpointError as error:
         if named in bundle_names():
@@ -96,6 +94,36 @@ def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | N
             f"{error}; it is of bundle {named!r}, which is not among those here ({', '.join(bundle_names())})"
         ) from None
     return network
+
+
+def chosen_for(path: Path | None) -> Mapping[str, Any]:
+    """Return which arguments of its bundle's network a checkpoint's header says otherwise; nothing, mostly.
+
+    Raises:
+        CheckpointError: It is no JSON. What it says is looked at by `bundle_config.load_bundle`.
+    """
+    said = header_of(path).get("network", "{}")
+    try:
+        return json.loads(said)
+    except (ValueError, RecursionError):
+        raise CheckpointError(
+            f"checkpoint {path}: its header's network is {said!r:.80}, which is no JSON; save it again"
+        ) from None
+
+
+def _as_learnt(definition: Remade, path: Path, bundle: str) -> Remade:
+    """Return the definition, or the one that the checkpoint's header is of."""
+    named, chosen = _own_bundle(header_of(path), bundle), chosen_for(path)
+    if named == bundle and chosen == {}:
+        return definition
+    if named != bundle:
+        logger.info("checkpoint %s is of bundle %s: that bundle's network is built", path, named)
+    if chosen:
+        logger.info("checkpoint %s is of a network with %s, which is built", path, chosen)
+    try:
+        return cast(Remade, build_network(load_bundle(named, network=chosen).network))
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {path}: {error}") from None
 
 
 def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Task:

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from shared_components.bundle_config import build_network, load_bundle
-from shared_components.checkpoints import CheckpointError, save_weights
+from shared_components.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.task import checkpoint_notes, make_task
-from shared_components.trained import load_trained
+from shared_components.trained import chosen_for, load_trained
 
 PARTS = ("background", "shaft", "wrist", "clasper")
 
@@ -15,11 +15,13 @@ PARTS = ("background", "shaft", "wrist", "clasper")
 def saved(tmp_path):
     """Return a function that leaves a model as a federation does, its weights of a precision."""
 
-    def saved(kind="segmentation", *, bundle="pvt_fpn", dtype=torch.float32, notes=None, **numbers):
+    def saved(
+        kind="segmentation", *, bundle="pvt_fpn", dtype=torch.float32, notes=None, chosen=None, **numbers
+    ):
         task = make_task(kind, numbers, classes=PARTS if kind == "segmentation" else ())
         torch.manual_seed(1)
-        network = build_network(load_bundle(bundle).network, out_channels=task.channels)
-        known = checkpoint_notes(bundle, "fedavg", task, numbers, size=(64, 96))
+        network = build_network(load_bundle(bundle, network=chosen).network, out_channels=task.channels)
+        known = checkpoint_notes(bundle, "fedavg", task, numbers, size=(64, 96), network=chosen)
         state = {
             name: tensor.to(dtype) if tensor.is_floating_point() else tensor
             for name, tensor in network.state_dict().items()
@@ -69,3 +71,78 @@ def test_a_task_that_cannot_be_is_refused(saved, notes, sentence):
     path, _ = saved(notes=notes)
     with pytest.raises(CheckpointError, match=sentence):
         load_trained(path, bundle="pvt_fpn")
+
+
+# ---- a network of other arguments than its bundle's
+
+
+@pytest.mark.parametrize("bundle", ["fedst", "pvt_fpn"])
+def test_the_header_says_what_of_the_network_is_not_its_bundles(saved, bundle):
+    """Asked through its own bundle and through another one."""
+    path, network = saved(bundle="fedst", chosen={"temporal": False, "text": "none"})
+    found = load_trained(path, bundle=bundle)
+    assert (
+        not found.network.takes_clips and found.task.card.frames == 4
+    )  # the bundle's, of which nothing was said
+    state, image = network.state_dict(), torch.rand(1, 3, 32, 32)
+    assert state.keys() == found.network.state_dict().keys()
+    assert torch.equal(found.network.eval()(image), network.eval()(image))
+
+
+def test_what_changes_no_shape_is_built_as_it_was_trained(saved):
+    """Windows of other frames have the same weights: only the header knows."""
+    fields = {"receptive_fields": [49, 16, 10, 7], "kernels": [7, 4, 2, 1]}
+    assert not torch.equal(*(build_and_show(saved, chosen) for chosen in (fields, None)))
+
+
+def build_and_show(saved, chosen):
+    path, network = saved(bundle="fedst", chosen=chosen)
+    found = load_trained(path, bundle="fedst").network.eval()
+    torch.manual_seed(5)
+    clip = torch.rand(1, 4, 3, 64, 64)
+    assert torch.equal(found(clip), network.eval()(clip))
+    return found(clip)
+
+
+def test_a_bundles_own_network_is_not_told(saved):
+    path, _ = saved(bundle="fedst")
+    assert "network" not in load_metadata(path)
+    assert chosen_for(path) == {} == chosen_for(path.with_name("none.safetensors")) == chosen_for(None)
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("{", "its header's network is '{', which is no JSON"),
+        ("[" * 100_000, "which is no JSON"),
+        ('{"_target_": "os.system"}', "'_target_' is the bundle's own and cannot be chosen"),
+        ('{"out_channels": 9}', "out_channels is decided by"),
+        ('{"temporl": true}', "unknown argument 'temporl'; did you mean 'temporal'"),
+        ('{"text": "$exit()"}', "text is the expression"),
+        ('{"dropout": NaN}', "dropout is nan; write"),
+        ('{"indicator": true}', "indicator is True; it is a whole number"),
+        ('{"text": "clip"}', "text is 'clip'; use one of"),
+        ('["temporal"]', r"network: it is \['temporal'\]; write"),
+        ("[]", r"network: it is \[\]; write"),
+        ('{"temporal": false}', "another network than PvtFpnClips: it has temporal"),
+    ],
+)
+def test_a_header_is_trusted_no_more_than_a_job(saved, said, sentence):
+    path, _ = saved(notes={"bundle": "fedst", "network": said}, bundle="fedst")
+    with pytest.raises(CheckpointError, match=sentence) as error:
+        load_trained(path, bundle="fedst")
+    assert str(error.value).startswith(f"checkpoint {path}") and "\n" not in str(error.value)
+
+
+def test_weights_without_a_temporal_layer_are_not_scored_by_a_network_with_one(saved):
+    path, _ = saved(bundle="fedst", chosen={"temporal": False}, notes={"bundle": "fedst"})
+    with pytest.raises(CheckpointError, match="another network than PvtFpnClips: it lacks temporal"):
+        load_trained(path, bundle="fedst")
+
+
+def test_arguments_of_a_bundle_that_is_not_here_are_said_to_be_of_it(saved):
+    path, _ = saved(bundle="fedst", notes={"bundle": "later", "network": '{"memory": 3}'})
+    with pytest.raises(
+        CheckpointError, match=r"unknown argument 'memory'.*it is of bundle 'later', which is not"
+    ):
+        load_trained(path, bundle="fedst")

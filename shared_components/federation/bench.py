@@ -88,12 +88,20 @@ class Workbench:
         """
         metric = self.task.metrics[0].name
         numbers = self.bundle.tasks[self.task.card.kind]
-        notes = checkpoint_notes(self.bundle.name, self.method.name, self.task, numbers, size=self.size) | {
+        notes = checkpoint_notes(
+            self.bundle.name,
+            self.method.name,
+            self.task,
+            numbers,
+            size=self.size,
+            network=self.bundle.chosen,
+        )
+        told = {
             "site": name,
             "round": str(round),
             f"validation_{metric}": str((scores.get(metric) or {}).get("mean")),
         }
-        save_weights(path, self.network.state_dict(), notes)
+        save_weights(path, self.network.state_dict(), notes | told)
 
 
 def build_bench(job: Job, site: Site, *, start_weights: Path | None = None) -> Workbench:

@@ -311,7 +311,8 @@ class ServerRunner:
         bundle = self.job.open_bundle()
         size = bundle.training.height, bundle.training.width
         numbers = bundle.tasks.get(card.kind, {})
-        notes = checkpoint_notes(bundle.name, self.method.name, self._task(card), numbers, size=size)
+        task, chosen = self._task(card), bundle.chosen
+        notes = checkpoint_notes(bundle.name, self.method.name, task, numbers, size=size, network=chosen)
         return notes | {"round": str(self.round)}
 
     def _take_model(self, site: str, reply: Message, given: dict[str, Pieces]) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from shared_components.bundle_config import build_network, load_bundle
 from shared_components.checkpoints import CheckpointError, load_into, load_metadata, load_weights
 from shared_components.task import Task, make_task
+from shared_components.trained import chosen_for
 
 LARGEST = float(torch.finfo(torch.float16).max)  # 65504
 HEAVIEST = 14_000_000  # bytes of a file that a repository of code still carries
@@ -97,7 +98,8 @@ def network_with(weights: Path, bundle: str, channels: int) -> nn.Module:
     Raises:
         ValueError: there is no such bundle, or the weights are of another network.
     """
-    network = build_network(load_bundle(bundle).network, out_channels=channels)
+    definition = load_bundle(bundle, network=chosen_for(weights)).network
+    network = build_network(definition, out_channels=channels)
     load_into(network, weights)
     return network.eval()
 
