@@ -85,10 +85,11 @@ def begin(
 ) -> dict[str, Any]:
     """Let a freshly built network begin from some weights; in place.
 
-    What may keep the seed's values: the last layers, where their outputs are others, and modules that the network's
-    class declares as ``training_only``. Of a segmentation's last layers, classes of the same name are copied, and
-    one that the checkpoint tells apart further gets the mean of its classes' rows. Of an official file of the
-    encoder alone everything else keeps them.
+    What may keep the seed's values: the last layers, where their outputs are others, modules that the network's class
+    declares as ``training_only``, and layers of its ``additions`` that the checkpoint has not, or of other shapes; what
+    the checkpoint has of both beyond the network is left. Of a segmentation's last layers, classes of the same name
+    are copied, and one that the checkpoint tells apart further gets the mean of its classes' rows. Of an official file
+    of the encoder alone everything else keeps them.
 
     Args:
         network: Built from the seed; in no wise trained.
@@ -98,7 +99,8 @@ def begin(
         file: Of ``file``: a checkpoint of the same network, or the official ImageNet weights of its encoder.
 
     Returns:
-        ``start``; ``sha256`` of the file; ``from``, its name; ``fresh``, what it does not cover.
+        ``start``; ``sha256`` of the file; ``from``, its name; ``fresh``, what it does not cover: names of tensors,
+        and of additions those of layers.
 
     Raises:
         CheckpointError: There is no such file, or it fits the network in part only; the network keeps its weights.
@@ -128,17 +130,36 @@ def _paste(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Ca
     """Paste a checkpoint of the same network; return what it does not cover."""
     own, heads = network.state_dict(), parts_of(network).get("head", ())
     helpers = tuple(f"{module}." for module in getattr(type(network), "training_only", ()))
-    needed = {n: own[n] for n in own if n in state or not n.startswith(helpers)}
-    found = {n: state[n] for n in state if n in own or not n.startswith(helpers)}
+    unlike = _unlike_additions(own, state, getattr(type(network), "additions", ()))
+    own_rest, state_rest = ({n: s[n] for n in s if not inside(n, unlike)} for s in (own, state))
+    needed = {n: own[n] for n in own_rest if n in state or not n.startswith(helpers)}
+    found = {n: state[n] for n in state_rest if n in own or not n.startswith(helpers)}
     require_equal(_one_row(needed, heads), _one_row(found, heads), path, type(network).__name__)
     notes = load_metadata(path)
-    fresh = [name for name in own if name not in needed]
+    fresh = [name for name in own_rest if name not in needed]
+    fresh += [layer for layer in unlike if any(inside(name, [layer]) for name in own)]
     for name in [name for name in own if name in found and inside(name, heads)]:
         sources = _sources(notes, card, given=len(found[name]), due=len(own[name]))
         found[name] = _rows(own[name], found[name], sources)
         fresh += _uncovered(name, card.outputs, sources)
     network.load_state_dict(own | found)
     return fresh
+
+
+def _unlike_additions(
+    own: Mapping[str, Tensor], state: Mapping[str, Tensor], additions: Sequence[str]
+) -> list[str]:
+    """Return the layers of additions, such as ``temporal.16``, that differ in names or shapes, or that one side lacks.
+
+    A layer is taken whole or not at all: a half of it would be no layer that was ever trained.
+    """
+    shapes: dict[str, list[dict[str, Any]]] = {}
+    for side, tensors in enumerate((own, state)):
+        for name, value in tensors.items():
+            if inside(name, additions):
+                layer = ".".join(name.split(".")[:2])
+                shapes.setdefault(layer, [{}, {}])[side][name] = value.shape
+    return [layer for layer, (ours, theirs) in shapes.items() if ours != theirs]
 
 
 def _one_row(state: Mapping[str, Tensor], heads: Sequence[str]) -> dict[str, Tensor]:

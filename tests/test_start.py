@@ -7,9 +7,10 @@ import torch
 
 from shared_components import bundle_config
 from shared_components.card import Card
-from shared_components.checkpoints import CheckpointError, save_weights
+from shared_components.checkpoints import CheckpointError, load_into, save_weights
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
 from shared_components.shipped import FACTS, MODEL, sha256_of
 from shared_components.start import START_VARIABLE, begin, chosen_start, said, source_of, unused
@@ -164,6 +165,95 @@ def test_what_only_training_needs_may_be_missing_on_either_side(tmp_path):
     assert torch.equal(network.head_appearance.weight, fresh)
     assert from_file(other, tmp_path / "restoring.safetensors", segmentation())["fresh"] == []
     assert torch.equal(other.head_global.weight, restoring.head_global.weight)
+
+
+# ---- additions: FedST's temporal layer and text
+
+
+ADDITIONS = ("temporal.", "selection.", "indicator")
+SMALL = {"indicator": 6, "window": 2, "receptive_fields": (4, 2), "kernels": (2, 1), "expansion": 1}
+
+
+def clips(seed, **arguments):
+    torch.manual_seed(seed)
+    return PvtFpnClips(**{**SMALL, **arguments})
+
+
+def rest_of(state):
+    return {name: value for name, value in state.items() if not name.startswith(ADDITIONS)}
+
+
+def begun(tmp_path, weights, network):
+    """Begin from weights; return the facts, what the network has now, and what the seed had given it."""
+    before = state_of(network)
+    save_weights(tmp_path / "clips.safetensors", weights)
+    facts = from_file(network, tmp_path / "clips.safetensors", segmentation())
+    return facts, state_of(network), before
+
+
+LAYERS = ["temporal.16", "temporal.32", "selection.16", "selection.32", "indicator"]
+
+
+@pytest.mark.parametrize(
+    ("has", "due", "fresh"),
+    [
+        ({}, {}, []),
+        ({}, {"temporal": False, "text": "none"}, []),
+        ({}, {"temporal": False}, []),
+        ({"temporal": False, "text": "none"}, {}, LAYERS),
+        ({"temporal": False}, {}, LAYERS[:2]),
+        ({"text": "none"}, {}, LAYERS[2:]),
+        ({}, {"text": "prompt"}, LAYERS[2:4]),
+        ({"text": "prompt"}, {}, LAYERS[2:4]),
+        ({}, {"indicator": 7}, LAYERS[2:]),
+        ({"levels": (16, 32)}, {"levels": (32,)}, []),
+        ({"levels": (32,)}, {}, ["temporal.16", "selection.16"]),
+        ({}, {"window": 4, "receptive_fields": (4, 4)}, LAYERS[:2]),
+        ({}, {"receptive_fields": (4, 4, 2), "kernels": (2, 2, 1)}, LAYERS[:2]),
+    ],
+)
+def test_additions_may_be_missing_or_of_other_shapes_and_are_then_the_seeds(tmp_path, has, due, fresh):
+    weights = state_of(clips(7, **has))
+    facts, found, before = begun(tmp_path, weights, clips(1, **due))
+    assert sorted(facts["fresh"]) == sorted(fresh)
+    assert same(rest_of(found), rest_of(weights))
+    for name, value in found.items():
+        layer = ".".join(name.split(".")[:2])
+        assert torch.equal(value, (before if layer in fresh else weights)[name])
+
+
+def test_a_layer_of_which_one_tensor_is_missing_is_not_taken_in_part(tmp_path):
+    weights = state_of(clips(7))
+    del weights["temporal.16.proj.bias"]
+    facts, found, before = begun(tmp_path, weights, clips(1))
+    assert facts["fresh"] == ["temporal.16"]
+    layer = [name for name in found if name.startswith("temporal.16.")]
+    assert layer and all(torch.equal(found[name], before[name]) for name in layer)
+    assert torch.equal(found["temporal.32.proj.bias"], weights["temporal.32.proj.bias"])
+
+
+@pytest.mark.parametrize(
+    "name", ["encoder.norm1.weight", "decoder.lateral.0.weight", "head.weight", "temporals"]
+)
+def test_all_else_must_be_there_and_be_equal(tmp_path, name):
+    weights, network = state_of(clips(7)), clips(1, temporal=False)
+    before = state_of(network)
+    if name in weights:
+        del weights[name]
+    else:
+        weights[name] = torch.zeros(1)
+    with pytest.raises(CheckpointError, match=f"another network than PvtFpnClips: it (lacks|has) {name}"):
+        begun(tmp_path, weights, network)
+    assert same(before, network.state_dict())
+
+
+@pytest.mark.parametrize("due", [{}, {"temporal": False}, {"text": "prompt"}])
+def test_weights_without_them_are_to_begin_from_and_not_to_be_used(tmp_path, due):
+    """What scores and segments loads them whole, or refuses."""
+    has = {"temporal": False, "text": "none"} if due != {"temporal": False} else {}
+    save_weights(tmp_path / "a.safetensors", clips(7, **has).state_dict())
+    with pytest.raises(CheckpointError, match=r"another network than PvtFpnClips: it (lacks|has) "):
+        load_into(clips(1, **due), tmp_path / "a.safetensors")
 
 
 # ---- the encoder alone

@@ -77,6 +77,7 @@ class PvtFpnClips(nn.Module):
     """
 
     stride: Final = 32  # pixels per cell of the coarsest feature map, each way
+    additions = ("temporal", "selection", "indicator")  # weights to begin from may have them or not
     indicator: Tensor
 
     def __init__(
@@ -258,7 +259,6 @@ class PvtFpnClips(nn.Module):
     def _parts(self) -> dict[str, tuple[str, ...]]:
         """Return the parts, and those of the encoder that RSC may keep at home (the paper's Table 6)."""
         inner = {f"encoder.{name}": module for name, module in self.encoder.named_modules()}
-        own = ("temporal", "selection", "indicator")
         past = tuple(f"temporal.{level}.q" for level in self.temporal)
         held = {name.partition(".")[0] for name in self.state_dict()}
         return {
@@ -270,7 +270,7 @@ class PvtFpnClips(nn.Module):
             "head": ("head",),
             "top": ("head",),
             **({"temporal_queries": past} if past else {}),
-        } | {name: (name,) for name in own if name in held}
+        } | {name: (name,) for name in self.additions if name in held}
 
 
 def _check_choices(text: str, levels: Sequence[int], indicator: int) -> None:
