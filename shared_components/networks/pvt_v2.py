@@ -27,15 +27,10 @@ class DropPath(nn.Module):
 
     Args:
         probability: of dropping, below 1; a kept branch is scaled so that the expectation stays.
-
-    Raises:
-        ValueError: it is no such probability.
     """
 
     def __init__(self, probability: float) -> None:
         super().__init__()
-        if not 0 <= probability < 1:
-            raise ValueError(f"drop_path is {probability}; it is a probability, at least 0 and below 1")
         self.keep = 1.0 - probability
 
     def forward(self, branch: Tensor) -> Tensor:
@@ -133,10 +128,15 @@ class PvtV2B0(nn.Module):
 
     Args:
         drop_path: probability of dropping a residual branch in the last block; it grows linearly from 0.
+
+    Raises:
+        ValueError: that is no probability, or 1.
     """
 
     def __init__(self, *, drop_path: float = 0.1) -> None:
         super().__init__()
+        if not 0 <= drop_path < 1:
+            raise ValueError(f"drop_path is {drop_path}; it is a probability, at least 0 and below 1")
         self.patch_embed1 = PatchEmbed(3, CHANNELS[0], kernel=7, stride=4)
         self.block1 = _blocks(0, drop_path)
         self.norm1 = nn.LayerNorm(CHANNELS[0], eps=1e-6)

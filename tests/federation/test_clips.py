@@ -163,6 +163,31 @@ def test_a_network_of_single_frames_refuses_clips_before_the_first_round(federat
         federate().enrol()
 
 
+@pytest.mark.parametrize(
+    ("network", "numbers", "words"),
+    [
+        (
+            {"temporal": False},
+            CLIP,
+            "of 4 frames, and PvtFpnClips takes single ones; .* network.temporal: true",
+        ),
+        ({}, CLIP | {"frames": 3}, "of 3 frames, and PvtFpnClips takes 4; write frames: 4 for it in 'tasks'"),
+        (
+            {"receptive_fields": [14, 7], "kernels": [2, 1]},
+            CLIP,
+            "of 4 frames, and PvtFpnClips takes 2; write",
+        ),
+    ],
+)
+def test_clips_and_the_networks_own_number_of_frames_must_agree(
+    federate, toy_bundle, network, numbers, words
+):
+    train = toy_bundle / "toy" / "configs" / "train.yaml"
+    train.write_text(train.read_text().replace("tiny.Tiny", "pvt_fpn_clips.PvtFpnClips"))
+    with pytest.raises(FederationError, match=words):
+        federate(network=network, tasks={"segmentation": numbers}).enrol()
+
+
 @pytest.mark.parametrize("method", ["pfedsis", "fedas", "fedseg"])
 def test_a_method_for_another_network_refuses_this_one_before_the_first_round(federate, method):
     with pytest.raises(FederationError, match=f"{method} needs a network with a shared .* Tiny has none"):

@@ -146,6 +146,47 @@ def test_an_extra_is_due_after_a_round_only(site, task):
     refused(message, asked(task, job), site, "sensitivity is nothing that")
 
 
+SINGLE = {"network": {"temporal": False, "text": "none"}, "tasks": {"segmentation": {"frames": 1}}}
+
+
+@pytest.mark.parametrize(
+    "method, bundle, changes",
+    [
+        ("fedavg", "fedst", SINGLE),
+        ("fedavg", "fedst", {}),
+        ("fedst", "fedst", {"network": {"text": "prompt"}}),
+        ("pfedsis", "pvt_fpn", {"network": {"appearance_head": True}, "arguments": LOCAL_DECODER}),
+    ],
+)
+def test_honest_updates_of_a_chosen_network_pass(site, method, bundle, changes):
+    job = make_job(method, bundle=bundle, **changes)
+    check_reply(honest(job), asked(job=job), site)
+
+
+def test_what_leaves_is_of_the_network_that_the_servers_job_chooses(site):
+    """A reply with more than that network has, or of other shapes, does not leave."""
+    single, clips = make_job("fedavg", bundle="fedst", **SINGLE), make_job("fedavg", bundle="fedst")
+    refused(honest(clips), asked(job=single), site, "piece (temporal|selection|indicator).* is not declared")
+    check_reply(honest(single), asked(job=clips), site)  # pieces of it: what is missing, the server refuses
+    smaller = make_job("fedavg", bundle="fedst", network={"expansion": 1})
+    refused(
+        honest(clips), asked(job=smaller), site, r"piece temporal.16.fc1.weight \(320, 160\) is not declared"
+    )
+
+
+@pytest.mark.parametrize(
+    "network, words",
+    [
+        ({"_target_": "os.system"}, "'_target_' is the bundle's own"),
+        ({"text": "$exit()"}, "text is the expression"),
+        ({"temporal": 0}, "temporal is 0; it is true or false"),
+    ],
+)
+def test_of_a_job_that_cannot_be_nothing_leaves(site, network, words):
+    job = make_job("fedavg", bundle="fedst", network=network)
+    refused(Message({"round": 1}), asked(job=job), site, words)
+
+
 # ---- plain values
 
 

@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from shared_components.checkpoints import CheckpointError, save_weights
+from shared_components.checkpoints import CheckpointError, load_weights, save_weights
+from shared_components.networks.tiny import Tiny
 from shared_components.shipping.weights import (
     card_of,
     card_text,
@@ -70,6 +71,16 @@ def test_half_precision_is_used_in_float32(tmp_path, weights):
     network = network_with(tmp_path / "half.safetensors", "two", 4)
     assert {p.dtype for p in network.parameters()} == {torch.float32} and not network.training
     assert torch.equal(network.head.weight, weights["head.weight"].half().float())
+
+
+@pytest.mark.usefixtures("toy_bundles")
+def test_weights_whose_header_says_another_network_are_used_in_that(tmp_path):
+    save_weights(tmp_path / "small.safetensors", Tiny(width=8).state_dict(), {"network": '{"width": 8}'})
+    network = network_with(tmp_path / "small.safetensors", "two", 4)
+    assert torch.equal(network.past.weight, load_weights(tmp_path / "small.safetensors")["past.weight"])
+    save_weights(tmp_path / "none.safetensors", Tiny(width=8).state_dict())
+    with pytest.raises(CheckpointError, match="other shapes"):
+        network_with(tmp_path / "none.safetensors", "two", 4)
 
 
 def test_a_card_holds_all_of_the_pre_training_and_no_path(pretrained):
