@@ -41,7 +41,7 @@ def style_statistics(dataset: SampleDataset) -> tuple[torch.Tensor, torch.Tensor
 
     Taken over whole resized frames without augmentation, with the population's standard deviation (PFedSIS,
     step 1 of its overview; the released code measures augmented, zero-padded batches). Of a clip the labelled frame
-    counts.
+    counts; frames of another site, on which this one trains as well, do not.
 
     Returns:
         mean float32 (3,) and standard deviation float32 (3,), in units of [0, 1].
@@ -50,7 +50,8 @@ def style_statistics(dataset: SampleDataset) -> tuple[torch.Tensor, torch.Tensor
         SiteError: the dataset is empty.
     """
     dataset.refuse_empty()
-    statistics = [cv2.meanStdDev(dataset.arrays(index)[0][-1]) for index in range(len(dataset))]
+    own = [index for index, sample in enumerate(dataset.samples) if not sample.added]
+    statistics = [cv2.meanStdDev(dataset.arrays(index)[0][-1]) for index in own]
     # (N, 2, 3, 1) float64 -> (2, 3)
     mean, std = torch.from_numpy(np.array(statistics)).squeeze(-1).mean(dim=0) / 255
     return mean.float(), std.float()

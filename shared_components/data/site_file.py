@@ -15,6 +15,7 @@
     text: "da Vinci, porcine"        # description
     text_vectors: vectors.safetensors  # own vectors of texts; absolute, or relative to this file
     text_encoder: /models/clip       # folder of an own text encoder; likewise
+    also_trains_on: sisvse/site.yaml # another site.yaml, whose training frames are added to this one's; likewise
     publish: [style]                 # what the site shares beyond weights; [] refuses
     quarantine: 0.0                  # share of unreadable frames it may set aside, 0 to 0.2
 
@@ -29,13 +30,14 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from shared_components.data.added import unfit
 from shared_components.data.classes import CLASS_MAPS, readable_as
 from shared_components.data.files import DataError
 from shared_components.data.profile_items import PUBLISHABLE
@@ -56,7 +58,10 @@ _OPTIONAL = (
     "text_encoder",
     "publish",
     "quarantine",
+    "also_trains_on",
 )
+PATHS = ("root", "text_vectors", "text_encoder", "also_trains_on")
+"""The keys whose values may be relative to the file."""
 
 
 class SiteError(ValueError):
@@ -92,6 +97,8 @@ class Site:
         rate: frame numbers per second of video; None where it is not known.
         text_vectors: file of vectors of texts; None: the project's own.
         text_encoder: folder of a text encoder; None: the site has none.
+        added: the site whose training split is added to this one's, with labels read in this one's classes; None: the
+            site trains on its own frames alone.
     """
 
     name: str
@@ -109,6 +116,7 @@ class Site:
     path: Path
     text_vectors: Path | None = None
     text_encoder: Path | None = None
+    added: Site | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -136,7 +144,7 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
             raise SiteError(f"{path}: has no '{key}'; add it (required are {', '.join(_REQUIRED)})")
     dataset = _one_of(path, "dataset", config["dataset"], reader_names())
     root = _root(path, config["root"])
-    return Site(
+    site = Site(
         name=_text(path, config, "name") or name or path.resolve().parent.name,
         dataset=dataset,
         root=root,
@@ -153,6 +161,7 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
         text_vectors=_text_vectors(path, config),
         text_encoder=_text_encoder(path, config),
     )
+    return replace(site, added=_added(site, config["also_trains_on"])) if "also_trains_on" in config else site
 
 
 def _read_mapping(path: Path) -> dict[Any, Any]:
@@ -244,6 +253,31 @@ def _text_encoder(path: Path, config: dict[Any, Any]) -> Path | None:
             "leave the key out"
         )
     return folder
+
+
+def _added(site: Site, value: Any) -> Site:
+    """Return the site whose training frames are added.
+
+    Raises:
+        SiteError: It is not there or wrong, adds frames itself, learns something else, knows coarser classes, has
+            no training videos, or shares frames with this one.
+    """
+    path, key = site.path, "also_trains_on"
+    if not isinstance(value, str) or not value:
+        raise SiteError(f"{path}: {key!r} is {value!r}; write the path of another site.yaml")
+    file = _beside(path, value)
+    if file.resolve() == path.resolve():
+        raise SiteError(f"{path}: {key!r} is this file itself; name another site.yaml, or leave the key out")
+    if not file.is_file():
+        raise SiteError(
+            f"{path}: {key!r} is {file}, which is not a file; correct the path, or leave the key out"
+        )
+    if key in _read_mapping(file):  # looked at before it is loaded, since two files may name each other
+        raise SiteError(f"{path}: {key!r} is {file}, which says {key!r} itself; name a site.yaml without it")
+    other = load_site(file)
+    if reason := unfit(site, other):
+        raise SiteError(f"{path}: {key!r} is {file}, {reason}")
+    return other
 
 
 def _class_map(path: Path, value: Any, dataset: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -67,7 +67,8 @@ class Sample:
     """One sample on disk: the current frame, those before it, and the files of each target.
 
     `index` is the number in the current frame's file name. `images` are T files, oldest first, the last of
-    them the current frame. A target has one file, or one per instrument.
+    them the current frame. A target has one file, or one per instrument. `added` says that the sample is of the site
+    that another one trains on besides its own frames; `site` is then the former's name.
     """
 
     site: str
@@ -77,6 +78,7 @@ class Sample:
     targets: Mapping[str, tuple[Path, ...]] = field(hash=False)
     dataset: str
     class_map: str
+    added: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Item:
 
 
 def samples(site: Site, split: str, asks: Asks = LABELLED) -> list[Sample]:
-    """List a split's samples: videos as listed in `site.yaml`, each in time order.
+    """List a split's samples: videos as listed in `site.yaml`, each in time order; then those of a site it adds.
 
     Raises:
         SiteError: the split has no frames, a video has fewer than its range asks for, or the dataset has not
@@ -148,6 +150,9 @@ def list_samples(site: Site, split: str, asks: Asks) -> list[Sample]:
     listed = [sample for part in site.split.get(split, ()) for sample in _samples_of(site, split, part, asks)]
     if not listed:
         raise DataError(site.path, f"split {split!r} has no frames", "list its videos under 'split'")
+    if split == "train" and site.added is not None:
+        others = list_samples(site.added, split, asks)
+        listed += [replace(sample, class_map=site.class_map, added=True) for sample in others]
     return listed
 
 

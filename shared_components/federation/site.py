@@ -258,13 +258,16 @@ class SiteRunner:
         for number, name in enumerate(header["pool"]):
             other = replace(bench, site=self._find_site(job, number))
             pool += self._samples(other, job, header["run"], "train", name=name)
-        return bench.dataset(pool)
+        seen = {
+            sample.images: sample for sample in pool if sample.added
+        }  # several sites may add the same ones
+        return bench.dataset([sample for sample in pool if not sample.added] + list(seen.values()))
 
     def _samples(self, bench: Workbench, job: Job, run: str, split: str, *, name: str = "") -> list[Sample]:
         """List a split without the samples that were set aside at enrolment."""
         path = self._files(job, run, name).folder / ASIDE
         aside = {tuple(item) for item in json.loads(path.read_text())}
-        return [s for s in samples(bench.site, split, bench.task.asks) if (s.video, s.index) not in aside]
+        return [s for s in samples(bench.site, split, bench.task.asks) if tuple(_place(s)) not in aside]
 
     def _files(self, job: Job, run: str, name: str = "") -> RoundFiles:
         folder = self._folder / job.name / folder_name("run", run)
@@ -329,4 +332,10 @@ def _check_data(bench: Workbench) -> list[list]:
         raise SiteRefusal(f"{fatal[0]}{more}")
     for problem in problems:
         logger.warning("%s", problem)
-    return [[p.sample.video, p.sample.index] for p in problems if p.sample is not None]
+    return [_place(problem.sample) for problem in problems if problem.sample is not None]
+
+
+def _place(sample: Sample) -> list:
+    """Return what names a sample among those of a site."""
+    added = ["added"] if sample.added else []  # whose videos may be called as the site's own
+    return [sample.video, sample.index, *added]

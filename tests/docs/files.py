@@ -58,6 +58,10 @@ def _write_sites(folder: Path) -> None:
             folder / name, look="rose", seed=number, videos={"train": 1, "validation": 1, "test": 1},
             frames_per_video=2, height=HEIGHT, width=WIDTH,
         )  # fmt: skip
+    write_site(
+        folder / "simulated", look="simulated", seed=9, layout="sisvse", videos={"train": 1}, frames_per_video=2,
+        height=HEIGHT, width=WIDTH,
+    )  # fmt: skip
     for name, site in zip(("a", "b", "d"), SITES, strict=False):
         shutil.copytree(folder / site, folder / "sites" / f"hospital-{name}")
 

@@ -1,0 +1,151 @@
+"""A site that trains on another one's frames besides its own: which it may, how they are read, what stays its own."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+
+from shared_components.data.check import check_site, readable_samples
+from shared_components.data.dataset import SampleDataset
+from shared_components.data.profile_items import style_statistics
+from shared_components.data.sites import Asks, SiteError, load_site, read_sample, samples
+
+
+@pytest.fixture
+def other(tmp_path, layouts):
+    """Return a function that writes a second site beside the first one; its site.yaml."""
+
+    def make(dataset="sisvse", **changes):
+        folder = tmp_path / "simulated"
+        names = layouts.WRITERS[dataset](folder / "data", 3, 4)
+        config = {
+            "dataset": dataset,
+            "root": "data",
+            "history": False,
+            "split": {"train": names[:2]},
+            **changes,
+        }
+        path = folder / "site.yaml"
+        path.write_text(yaml.safe_dump({key: value for key, value in config.items() if value is not None}))
+        return path
+
+    return make
+
+
+ADDED = {"also_trains_on": "simulated/site.yaml"}
+
+
+def test_training_samples_are_the_sites_own_and_then_the_others(make_site, other):
+    file, plain = other(), samples(load_site(make_site()), "train")
+    site = load_site(make_site(**ADDED))
+    found = samples(site, "train")
+    assert found[:4] == plain and [sample.added for sample in found] == [False] * 4 + [True] * 8
+    assert [sample.images for sample in found[4:]] == [s.images for s in samples(load_site(file), "train")]
+    assert {sample.site for sample in found[4:]} == {"simulated"}
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_validation_and_test_stay_the_sites_own(make_site, other, split):
+    other(split={"train": ["domain_random_syn"], split: ["manual_syn"]})
+    plain = samples(load_site(make_site()), split)
+    assert samples(load_site(make_site(**ADDED)), split) == plain
+
+
+def test_added_labels_are_read_by_their_own_data_set_in_the_classes_of_the_site(make_site, other, layouts):
+    other()
+    for classes, ids in (("parts", [0, 1, 2, 3]), ("foreground", [0, 1, 1, 1])):
+        sample = samples(load_site(make_site(classes=classes, **ADDED)), "train")[4 + 2]
+        label = read_sample(sample).targets["label"]
+        assert np.array_equal(label, np.array(ids, np.uint8)[layouts.canonical_mask(2)])
+
+
+def test_clips_of_added_frames_have_the_history_of_their_own_site(make_site, other):
+    """Endovis's images are half a second apart; those of the other one are of no video and are repeated."""
+    other()
+    clip = Asks(frames=2, interval=0.5)
+    found = samples(load_site(make_site(**ADDED)), "train", clip)
+    assert found[1].images[0] != found[1].images[1] and found[5].images[0] == found[5].images[1]
+
+
+def test_added_files_are_checked_and_set_aside_as_the_sites_own(make_site, other):
+    other()
+    path = make_site(quarantine=0.1, **ADDED)
+    broken = samples(load_site(path), "train")[7]
+    broken.images[0].write_bytes(b"")
+    (problem,) = check_site(load_site(path))
+    assert problem.sample == broken and problem.quarantined and str(broken.images[0]) in str(problem)
+    readable, aside = readable_samples(load_site(path), "train")
+    assert len(readable) == 11 and aside == [broken]
+    assert "1 of 12 frames" in refused(
+        make_site(quarantine=0.05, **ADDED), lambda s: readable_samples(s, "train")
+    )
+
+
+def test_the_style_that_a_site_publishes_is_of_its_own_frames(make_site, other):
+    other()
+    site, plain = load_site(make_site(**ADDED)), load_site(make_site())
+    for sample in samples(site, "train"):
+        if sample.added:
+            cv2.imwrite(str(sample.images[0]), np.full((64, 80, 3), 255, np.uint8))
+    sets = [SampleDataset(samples(one, "train"), height=32, width=32, site=one) for one in (site, plain)]
+    assert [len(dataset) for dataset in sets] == [12, 4]
+    ours, theirs = map(style_statistics, sets)
+    assert ours[0].equal(theirs[0]) and ours[1].equal(theirs[1])
+
+
+def refused(path, use=lambda site: None):
+    with pytest.raises(SiteError) as error:
+        use(load_site(path))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("value", [3, "", True, None, ["simulated/site.yaml"]])
+def test_a_value_that_is_no_path_is_refused(make_site, tmp_path, value):
+    path = make_site()
+    path.write_text(path.read_text() + yaml.safe_dump({"also_trains_on": value}))
+    assert f"'also_trains_on' is {value!r}; write the path of another site.yaml" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "said"),
+    [
+        ({"also_trains_on": "absent.yaml"}, {}, "absent.yaml, which is not a file"),
+        ({"also_trains_on": "simulated"}, {}, "simulated, which is not a file"),
+        ({"also_trains_on": "site.yaml"}, {}, "is this file itself"),
+        (ADDED, {"also_trains_on": "../site.yaml"}, "which says 'also_trains_on' itself"),
+        (ADDED, {"task": "depth"}, "whose task is 'depth'; name one, or write 'task: depth' here as well"),
+        ({"task": "depth", **ADDED}, {"task": "segmentation"}, "is 'segmentation'; name a site of 'depth'"),
+        (ADDED, {"split": {"test": ["manual_syn"]}}, "names no video under 'train'"),
+        (ADDED, {"classes": "foreground"}, "cannot be read as 'parts'; write 'classes: foreground' here"),
+        (ADDED, {"split": {"train": ["manual"]}}, "unknown video in split 'train' 'manual'"),
+        (ADDED, {"root": "absent"}, "'root' is "),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_added_is_refused_with_one_sentence(make_site, other, own, others, said):
+    other(**others)
+    assert said in refused(make_site(**own))
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_frames_of_a_split_of_its_own_cannot_be_added(make_site, tmp_path, split):
+    """A second file may describe more of the same data set, and no frame may be trained on and tested on."""
+    path = make_site()
+    number = {"train": 1, "validation": 2, "test": 3}[split]
+    (tmp_path / "simulated").mkdir()
+    shared = {
+        "dataset": "endovis2017",
+        "root": "../data",
+        "split": {"train": [f"instrument_dataset_{number}"]},
+    }
+    (tmp_path / "simulated" / "site.yaml").write_text(yaml.safe_dump(shared))
+    path = make_site(**ADDED)
+    assert f"instrument_dataset_{number}, a part of this site's own split {split!r}" in refused(path)
+    shared["split"] = {"train": [{f"instrument_dataset_{number}": [0, 2]}]}
+    (tmp_path / "simulated" / "site.yaml").write_text(yaml.safe_dump(shared))
+    cut = {"train": {1: [2, 4]}, "validation": {2: [2, 4]}, "test": {3: [2, 4]}}[split]
+    own = {s: [f"instrument_dataset_{n}"] for s, n in (("train", 1), ("validation", 2), ("test", 3))}
+    own[split] = [{f"instrument_dataset_{n}": bounds} for n, bounds in cut.items()]
+    assert len(samples(load_site(make_site(split=own, **ADDED)), split)) == 2 + 2 * (split == "train")
