@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from shared_components.arguments import height_and_width
-from shared_components.comparison import plan, sites
+from shared_components.comparison import plan, presets, rows, sites
 from shared_components.comparison.output import as_markdown, write_all
 from shared_components.comparison.results import Comparison, read_results
 from shared_components.comparison.schedule import carry_out_all, side_by_side
@@ -23,8 +23,8 @@ HELP = "train several methods on the same sites and write the papers' tables"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     what = parser.add_mutually_exclusive_group()
-    presets = ", ".join([*plan.PRESETS, "all"])
-    what.add_argument("--preset", default="pfedsis-table1", help=f"{presets}; default: %(default)s")
+    names = ", ".join([*presets.PRESETS, "all"])
+    what.add_argument("--preset", default="pfedsis-table1", help=f"{names}; default: %(default)s")
     what.add_argument("--methods", metavar="A,B,...", help="methods by name instead of a preset")
     parser.add_argument("--scale", default="small", choices=plan.SCALES, help="default: %(default)s")
     parser.add_argument("--seeds", default="3", metavar="N or A,B,...", help="how many, or which; default: 3")
@@ -33,6 +33,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--held-out", default="", metavar="SITE", help="the one of --sites that never trains, or a site.yaml"
+    )
+    parser.add_argument(
+        "--server",
+        type=Path,
+        metavar="FILE",
+        help="site.yaml of the server's own frames, for rows that use them",
     )
     parser.add_argument("--out", type=Path, default=Path("comparison"), help="default: %(default)s")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs side by side; default: what fits")
@@ -64,14 +70,13 @@ def run(args: argparse.Namespace) -> int:
         ValueError: an argument cannot be used; nothing was started.
     """
     began = time.monotonic()
-    preset = plan.of_methods(args.methods.split(",")) if args.methods else plan.preset_named(args.preset)
-    preset = plan.with_arguments(preset, arguments(args.argument))
+    preset = chosen(args)
     if args.jobs is not None and args.jobs < 1:
         raise ValueError(f"--jobs is {args.jobs}; give a whole number from 1 on")
     runs = planned(args, preset)
     _ = _comparison(args, preset, runs, {}).groups  # refuses runs of an older version before others are added
     alone = preset.layout == "costs"  # times are what it is about
-    root, jobs = args.out / "runs", args.jobs or (1 if alone else side_by_side(runs[0]))
+    root, jobs = args.out / "runs", args.jobs or (1 if alone else min(map(side_by_side, runs)))
     print(f"{preset.title}: {len(runs)} runs, {jobs} side by side, logs in {root}/*/log.txt", flush=True)
     try:
         reasons = carry_out_all(runs, root, jobs=jobs, say=lambda text: print(text, flush=True))
@@ -85,6 +90,18 @@ def run(args: argparse.Namespace) -> int:
     return 1 if reasons else 0
 
 
+def chosen(args: argparse.Namespace) -> plan.Preset:
+    """Return the table that the command line asks for.
+
+    Raises:
+        ValueError: There is none of that name, or an argument is of no row.
+    """
+    preset = (
+        presets.of_methods(args.methods.split(",")) if args.methods else presets.preset_named(args.preset)
+    )
+    return presets.with_arguments(preset, arguments(args.argument))
+
+
 def _write(
     args: argparse.Namespace, preset: plan.Preset, runs: Sequence[plan.Run], reasons: Mapping[str, str]
 ) -> tuple[Comparison, list[Path]]:
@@ -96,7 +113,8 @@ def _comparison(
     args: argparse.Namespace, preset: plan.Preset, runs: Sequence[plan.Run], reasons: Mapping[str, str]
 ) -> Comparison:
     results = read_results(runs, args.out / "runs", reasons)
-    sites, remark = tuple(runs[0].sites), plan.SCALES[args.scale].remark
+    remarks = (plan.SCALES[args.scale].remark, preset.remark)
+    sites, remark = tuple(runs[0].sites), "; ".join(text for text in remarks if text)
     return Comparison(preset.title, preset.layout, preset.tick_names, sites, results, remark)
 
 
@@ -131,30 +149,57 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
     Raises:
         ValueError: An argument, a size or a row's settings are impossible; nothing was rendered.
     """
-    scale = plan.SCALES[args.scale]
+    scale = plan.scale_of(args.scale, preset)
     rounds = scale.rounds if args.rounds is None else args.rounds
     training = {**scale.training, **_training(args)}
     start, file = chosen_start(args.start)
     begins = {"start": start, "start_file": str(file.resolve()) if file else ""}
-    rows = [
-        plan.Run(variant, seed, rounds, training, {}, threads=args.threads, **begins)
-        for seed in seeds(args.seeds)
-        for variant in preset.variants
-    ]
-    for row in rows[: len(preset.variants)]:  # the others differ in their seed only
+    numbers = seeds(args.seeds)
+    table = {}
+    for variant in preset.variants:
+        row = plan.Run(variant, numbers[0], rounds, training, {}, threads=args.threads, **begins)
         row.check()
-    files, held_out = _sites(args, scale)
-    paths = {name: str(path.resolve()) for name, path in files.items()}
-    return [replace(row, sites=paths, held_out=str(held_out.resolve()) if held_out else "") for row in rows]
+        row = rows.resolved(row)
+        row.check()
+        table[row.variant.method, row.variant.label] = row
+    found = _sites(args, preset, scale, list(table.values()))
+    return [
+        replace(row, seed=seed, **(found if row.variant.needs_server else {**found, "server": ""}))
+        for seed in numbers
+        for row in table.values()
+    ]
 
 
-def _sites(args: argparse.Namespace, scale: plan.Scale) -> tuple[dict[str, Path], Path | None]:
-    """Return the sites that train, by name, and the one that does not."""
+def _sites(
+    args: argparse.Namespace, preset: plan.Preset, scale: plan.Scale, table: Sequence[plan.Run]
+) -> dict[str, Any]:
+    """Return the sites that train, by name, the one that does not, and the server's own frames, all as a run has them.
+
+    Raises:
+        ValueError: A row uses frames of the server's own and there are none, or the sites' arguments are wrong.
+    """
+    needs = [row.variant.label for row in table if row.variant.needs_server]
+    server = sites.server_file(args.server) if args.server else None
     if args.sites:
-        return sites.own_sites(args.sites, args.held_out)
-    if args.held_out:
+        if needs and server is None:
+            raise ValueError(
+                f"{needs[0]} uses frames of the server's own, and --sites has none; name their site.yaml by --server"
+            )
+        files, held_out = sites.own_sites(args.sites, args.held_out)
+    elif args.held_out:
         raise ValueError("--held-out names one of the sites in --sites; the synthetic ones have their own")
-    return sites.synthetic_sites(args.out / "sites" / args.scale, scale)
+    else:
+        clip = max(row.clip for row in table)
+        folder = args.out / "sites" / (args.scale if clip[0] == 1 else f"{args.scale}-clips")
+        files, held_out = sites.synthetic_sites(
+            folder, scale, clip=clip, held_out_layout=preset.held_out_layout
+        )
+        server = server or (sites.server_site(folder, scale) if needs else None)
+    return {
+        "sites": {name: str(path.resolve()) for name, path in files.items()},
+        "held_out": str(held_out.resolve()) if held_out else "",
+        "server": str(server.resolve()) if server else "",
+    }
 
 
 def seeds(text: str) -> Sequence[int]:

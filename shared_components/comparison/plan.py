@@ -1,42 +1,90 @@
-"""What is compared: variants of methods, the papers' tables as presets, and sizes that a machine can carry."""
+"""What is compared: variants of methods, tables of them, sizes that a machine can carry, and a run's digest."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from shared_components.arguments import between
-from shared_components.bundle_config import Training, build_network, bundle_for, load_bundle
-from shared_components.data.sites import Asks, Site, load_site, samples
-from shared_components.method import load_method, method_names
+from shared_components.bundle_config import Bundle, Training, bundle_for, load_bundle, weightless
+from shared_components.data.sites import Asks, Sample, Site, SiteError, load_site, samples
+from shared_components.method import load_method
 from shared_components.start import RANDOM, source_of
-from shared_components.task import choose_task
+from shared_components.task import check_tasks, choose_task
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of a table: a method with its arguments, and the ticks of an ablation."""
+    """One row of a table: a method with its arguments, the ticks of an ablation, and what else it differs in.
+
+    Attributes:
+        label: May hold ``{iterations}``, which becomes the row's number.
+        bundle: Default: the one that the method is used with, see `bundle_for`.
+        network: Overrides of the bundle's network.
+        tasks: By kind of task, overrides of the bundle's numbers.
+        training: Overrides of the bundle's training, which neither the scale nor the command line replaces.
+        mixes: Every site trains on the server's own frames besides its own (`also_trains_on` of site.yaml).
+        times: The row's iterations of a round, by those of the others.
+        share: Likewise, and with so many fewer or more rounds that the total is the same.
+    """
 
     label: str
     method: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     ticks: tuple[bool, ...] = ()
+    bundle: str = ""
+    network: Mapping[str, Any] = field(default_factory=dict)
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    mixes: bool = False
+    times: int = 1
+    share: float = 1.0
+
+    @property
+    def needs_server(self) -> bool:
+        """Whether the row uses frames of the server's own; ValueError where the method cannot be."""
+        return self.mixes or load_method(self.method, **self.arguments).server_update is not None
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the row's numbers depend on, and what it is called left out; nothing that is not given."""
+        own: dict[str, Any] = {
+            "network": dict(self.network),
+            "tasks": dict(self.tasks),
+            "training": dict(self.training),
+        }
+        own |= {"bundle": self.bundle if self.bundle != bundle_for(self.method) else "", "mixes": self.mixes}
+        given = {name: value for name, value in own.items() if value}
+        return {"method": self.method, "arguments": dict(self.arguments), **given}
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A table of a paper: its rows and its layout, ``scores``, ``costs`` or ``ablation``."""
+    """A table of a paper.
+
+    Attributes:
+        layout: What it is about: ``scores``; ``ablation``, averages beside ticks; ``held-out``, the site that never
+            trains; ``costs``.
+        tick_names: Heads of the rows' ticks.
+        remark: Stands below the tables.
+        rounds: Of the scale ``paper``, where the paper has others than PFedSIS; 0: it has not.
+        training: What all rows have, whatever their bundle, unless the scale or the command line says otherwise.
+        held_out_layout: How the synthetic site that never trains lies on disk.
+    """
 
     title: str
     variants: tuple[Variant, ...]
     layout: str = "scores"
     tick_names: tuple[str, ...] = ()
+    remark: str = ""
+    rounds: int = 0
+    training: Mapping[str, Any] = field(default_factory=dict)
+    held_out_layout: str = "endovis2017"
 
 
 @dataclass(frozen=True)
@@ -75,124 +123,14 @@ SCALES = {
     "paper": Scale(200, {}, 60, 1024, 1280, videos=((8, 1, 2), (8, 1, 2), (2, 1, 2))),
 }
 """quick: does everything work; small: what two cores carry; paper: the bundle's own 512 x 640, 100 iterations,
-batches of 8 and 5e-4, with 200 rounds (PFedSIS, Section IV-B)."""
+batches of 8 and 5e-4, with 200 rounds (PFedSIS, Section IV-B); FedST's presets have their own."""
 
 
-def _pfedsis(label: str, ticks: Sequence[bool], **arguments: Any) -> Variant:
-    return Variant(label, "pfedsis", arguments, tuple(ticks))
-
-
-def _personal(*parts: str) -> dict[str, Any]:
-    return {"ape": False, "sge": False, "personal": list(parts)}
-
-
-_ALL_PARTS = ("decoder", "q", "k", "v")
-_FEDAVG, _PFEDSIS = Variant("FedAvg", "fedavg"), Variant("PFedSIS", "pfedsis")
-
-PRESETS = {
-    "pfedsis-table1": Preset(
-        "Layout of PFedSIS, Table I (* personalised)",
-        (
-            Variant("Local Train", "local"),
-            _FEDAVG,
-            Variant("FedSeg", "fedseg"),
-            Variant("FedRep*", "fedrep"),
-            Variant("pFedLA*", "pfedla"),
-            Variant("FedDP*", "feddp"),
-            Variant("PFedSIS*", "pfedsis"),
-        ),
-    ),
-    "pfedsis-table2": Preset(
-        "Layout of PFedSIS, Table II",
-        (
-            _FEDAVG,
-            Variant("FedSeg", "fedseg"),
-            Variant("FedRep", "fedrep"),
-            Variant("pFedLA", "pfedla"),
-            Variant("FedDP", "feddp"),
-            Variant("PFedSIS w/o SGE", "pfedsis", {"sge": False}),
-            _PFEDSIS,
-        ),
-        layout="costs",
-    ),
-    "pfedsis-table3": Preset(
-        "Layout of PFedSIS, Table III: ablation of its components",
-        (
-            Variant("FedAvg", "fedavg", {}, (False, False, False)),
-            _pfedsis("GPD", (True, False, False), ape=False, sge=False),
-            _pfedsis("GPD + SGE", (True, True, False), ape=False),
-            _pfedsis("GPD + APE", (True, False, True), sge=False),
-            _pfedsis("PFedSIS", (True, True, True)),
-        ),
-        layout="ablation",
-        tick_names=("GPD", "SGE", "APE"),
-    ),
-    "pfedsis-table4": Preset(
-        "Layout of PFedSIS, Table IV: what is personal",
-        (
-            Variant("FedAvg", "fedavg", {}, (False,) * 4),
-            *(
-                _pfedsis(
-                    " + ".join(parts), [p in parts for p in _ALL_PARTS], **_personal(*parts)
-                )
-                for parts in (("decoder",), ("decoder", "q"), ("decoder", "k"), ("decoder", "v"), _ALL_PARTS)
-            ),
-        ),
-        layout="ablation",
-        tick_names=_ALL_PARTS,
-    ),
-    "fl-endovit-aggregation": Preset(
-        "The aggregation schemes of FL-EndoViT, Table 1, on segmentation",
-        (
-            Variant("Centralised", "centralised"),
-            Variant("Adaptive FedSAM", "fedsam", {"adaptive": True}),
-            _FEDAVG,
-            Variant("FedMedian", "fedmedian"),
-            Variant("QFedAvg (q = 2)", "qfedavg", {"q": 2.0}),
-            Variant("QFedAvg (q = 0.5)", "qfedavg", {"q": 0.5}),
-            Variant("FedAvgM", "fedavgm"),
-            Variant("Krum", "krum"),
-            Variant("FedAdam", "fedadam"),
-        ),
-    ),
-}  # fmt: skip
-
-
-def preset_named(name: str) -> Preset:
-    """Return a paper's table, or ``all``: every method with its default arguments.
-
-    Raises:
-        ValueError: It does not exist; the sentence lists those that do.
-    """
-    if name == "all":
-        return of_methods(method_names(), title="Every method")
-    if name not in PRESETS:
-        raise ValueError(f"preset {name!r} does not exist; there are {', '.join([*PRESETS, 'all'])}")
-    return PRESETS[name]
-
-
-def of_methods(names: Sequence[str], *, title: str = "Methods") -> Preset:
-    """Return a table of methods by file name, with their default arguments.
-
-    Raises:
-        ValueError: A method does not exist.
-    """
-    return Preset(title, tuple(Variant(load_method(name).label, name) for name in names))
-
-
-def with_arguments(preset: Preset, arguments: Mapping[str, Mapping[str, Any]]) -> Preset:
-    """Return the table with arguments of methods added to every row of that method.
-
-    Raises:
-        ValueError: No row has a method that is named.
-    """
-    if unused := sorted(set(arguments) - {variant.method for variant in preset.variants}):
-        raise ValueError(f"an argument is given for {unused[0]!r}, which is not compared")
-    changed = (
-        replace(variant, arguments={**variant.arguments, **arguments.get(variant.method, {})})
-        for variant in preset.variants
-    )
-    return replace(preset, variants=tuple(changed))
+def scale_of(name: str, preset: Preset) -> Scale:
+    """Return a scale as a preset has it: its own training below the scale's, and at ``paper`` its own rounds."""
+    scale = SCALES[name]
+    rounds = preset.rounds if name == "paper" and preset.rounds else scale.rounds
+    return replace(scale, rounds=rounds, training={**preset.training, **scale.training})
 
 
 @dataclass(frozen=True)
@@ -201,6 +139,7 @@ class Run:
 
     Attributes:
         sites: Every site's site.yaml by name; ``held_out`` is one more, never trained on.
+        server: The site.yaml of the server's own frames, where the row uses them.
         threads: PyTorch's; another number may change last bits.
         start: What the networks begin from, ``random``, ``rendered`` or ``file``; ``start_file`` is the last one's.
     """
@@ -214,29 +153,37 @@ class Run:
     threads: int = 1
     start: str = RANDOM
     start_file: str = ""
+    server: str = ""
+
+    @property
+    def bundle(self) -> str:
+        """The bundle that the row runs."""
+        return self.variant.bundle or bundle_for(self.variant.method)
 
     @property
     def name(self) -> str:
         """A folder name that another setting cannot share: label, seed and a digest of all the rest."""
         slug = re.sub(r"[^a-z0-9]+", "-", self.variant.label.lower()).strip("-")
-        bundle = bundle_for(self.variant.method)
-        values = self.to_json() | {"sites": {n: fingerprint(p, bundle) for n, p in self.sites.items()}}
-        values["held_out"] = fingerprint(self.held_out, bundle) if self.held_out else ""
-        del values["start"], values["start_file"]  # what counts is what is in the file
+        values = self.to_json() | {"sites": {n: self._fingerprint(p) for n, p in self.sites.items()}}
+        values["held_out"] = self._fingerprint(self.held_out) if self.held_out else ""
+        del values["start"], values["start_file"], values["server"]  # what counts is what is in the files
         values |= {"start": start} if (start := self.start_hash()) else {}
-        values["variant"] = {"method": self.variant.method, "arguments": dict(self.variant.arguments)}
+        values |= {"server": self._fingerprint(self.server)} if self.server else {}
+        values["variant"] = self.variant.identity()
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
         return f"{slug[:60]}-seed-{self.seed}-{digest}"
 
     def job(self) -> dict[str, Any]:
         """Return the settings of the federation's job."""
+        own = {"network": self.variant.network, "tasks": self.variant.tasks}
         return {
             "name": self.name,
-            "bundle": bundle_for(self.variant.method),
+            "bundle": self.bundle,
             "method": self.variant.method,
             "arguments": dict(self.variant.arguments),
             "training": self._overrides(),
             "rounds": self.rounds,
+            **{name: dict(value) for name, value in own.items() if value},
         }
 
     def check(self) -> None:
@@ -246,19 +193,33 @@ class Run:
             ValueError: One sentence.
         """
         load_method(self.variant.method, **self.variant.arguments)
-        settings = self.settings()
+        bundle = self.open_bundle()
+        check_tasks(bundle.tasks)
         self.start_hash()
         for name, value in {"rounds": self.rounds, "threads": self.threads}.items():
             between("compare", name, value, 1, whole=True)
-        _check_size(bundle_for(self.variant.method), settings.height, settings.width)
+        _check_size(bundle)
+
+    def open_bundle(self) -> Bundle:
+        """Return the row's bundle with this run's values in it."""
+        return load_bundle(self.bundle, self._overrides(), self.variant.tasks, self.variant.network)
 
     def settings(self) -> Training:
         """Return the bundle's training section with this run's values in it."""
-        return load_bundle(bundle_for(self.variant.method), self._overrides()).training
+        return self.open_bundle().training
+
+    @property
+    def clip(self) -> tuple[int, float]:
+        """Frames of a sample of the bundle's first task, and the seconds between them."""
+        numbers = next(iter(self.open_bundle().tasks.values()))
+        return numbers.get("frames", 1), numbers.get("interval", 0.0)
 
     def _overrides(self) -> dict[str, Any]:
         begins = {} if self.start == RANDOM else {"start": self.start}
-        return {**self.training, "seed": self.seed, **begins}
+        return {**self.training, **self.variant.training, "seed": self.seed, **begins}
+
+    def _fingerprint(self, path: str) -> str:
+        return fingerprint(path, self.bundle, self.variant.tasks)
 
     @property
     def start_weights(self) -> Path | None:
@@ -276,7 +237,7 @@ class Run:
     @cached_property
     def _source(self) -> tuple[Path, str] | None:
         """The weights' file and digest, read once: a run's name is asked for again and again."""
-        return source_of(self.start, bundle_for(self.variant.method), self.start_weights)
+        return source_of(self.start, self.bundle, self.start_weights)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -289,47 +250,46 @@ class Run:
         return cls(**{**values, "variant": variant})
 
 
-def _check_size(bundle: str, height: int, width: int) -> None:
-    stride = _stride(bundle)
+def _check_size(bundle: Bundle) -> None:
+    network: Any = weightless(bundle.network)
+    stride, height, width = int(network.stride), bundle.training.height, bundle.training.width
     if height % stride or width % stride:
         rows, columns = (max(1, round(size / stride)) * stride for size in (height, width))
         raise ValueError(
-            f"the size is {height}x{width}, and the network of {bundle} takes multiples of {stride}; "
+            f"the size is {height}x{width}, and the network of {bundle.name} takes multiples of {stride}; "
             f"{rows}x{columns} would do"
         )
 
 
-@lru_cache
-def _stride(bundle: str) -> int:
-    """Return what a bundle's network says that height and width must be multiples of."""
-    network: Any = build_network(load_bundle(bundle).network)
-    return int(network.stride)
-
-
-def fingerprint(path: str, bundle: str) -> str:
+def fingerprint(path: str, bundle: str, tasks: Mapping[str, Mapping[str, Any]] | None = None) -> str:
     """Return a digest of a site's description and of its files' names and sizes; where they lie does not count.
 
-    Of its own text vectors and text encoder, if it has any, the files count likewise.
+    Of its own text vectors and text encoder, if it has any, the files count likewise, and of the site whose frames
+    it adds to its own the description.
 
     Args:
         path: The site's site.yaml.
         bundle: With the site's task it decides which files are read.
+        tasks: By kind of task, values that replace entries of the bundle's numbers.
 
     Raises:
         SiteError: The description is wrong, or a video is missing.
     """
-    return _fingerprint(path, bundle, Path(path).stat().st_mtime_ns)
+    return _fingerprint(path, bundle, json.dumps(dict(tasks or {})), Path(path).stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=256)
-def _fingerprint(path: str, bundle: str, changed: int) -> str:
+def _fingerprint(path: str, bundle: str, tasks: str, changed: int) -> str:
     site = load_site(Path(path))
     digest = hashlib.sha256(Path(path).read_bytes())
+    asks = _asks(site, bundle, json.loads(tasks))
     for split in sorted(site.split):
-        for sample in samples(site, split, _asks(site, bundle)):
+        for sample in _samples(site, split, asks):
             paths = [*sample.images, *(path for paths in sample.targets.values() for path in paths)]
             files = [(path.name, path.stat().st_size) for path in paths]
             digest.update(json.dumps([split, sample.video, sample.index, files]).encode())
+    if site.added is not None:
+        digest.update(site.added.path.read_bytes())
     for own in (site.text_vectors, site.text_encoder):
         if own is not None:
             inside = sorted(path for path in [own, *own.rglob("*")] if path.is_file())
@@ -337,14 +297,27 @@ def _fingerprint(path: str, bundle: str, changed: int) -> str:
     return digest.hexdigest()
 
 
-def _asks(site: Site, bundle: str) -> Asks:
-    """Return what the site's task asks of its data; where the bundle does not learn it, the pictures alone.
+def _samples(site: Site, split: str, asks: Asks) -> list[Sample]:
+    """List a split's samples; where the site cannot give the clips that are asked for, single frames.
 
     Such a run has a name, so that the other rows go on: the federation refuses it with a sentence.
     """
     try:
+        return samples(site, split, asks)
+    except SiteError:
+        if asks.frames == 1:
+            raise
+        return samples(site, split, replace(asks, frames=1, interval=0.0))
+
+
+def _asks(site: Site, bundle: str, tasks: Mapping[str, Mapping[str, Any]]) -> Asks:
+    """Return what the site's task asks of its data; where the bundle does not learn it, the pictures alone.
+
+    Such a run has a name, too.
+    """
+    try:
         return choose_task(
-            load_bundle(bundle).tasks, site.task, classes=site.classes, who=str(site.path)
+            load_bundle(bundle, tasks=tasks).tasks, site.task, classes=site.classes, who=str(site.path)
         ).asks
     except ValueError:
         return Asks(targets=())

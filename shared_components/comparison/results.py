@@ -40,6 +40,8 @@ class Result:
     def out_of(self, group: Group) -> bool:
         """Whether the site that never trained was scored by what the group learns."""
         record = (self.scores or {}).get("held_out") or {}
+        if merged := record.get("merged"):  # what the model tells apart, and the site does not
+            return tuple(merged) == tuple(group.card.outputs)
         return group.first.name in record and output_names([record], group.first, group.card) == group.outputs
 
     def average(self, group: Group, metric: Metric) -> float:

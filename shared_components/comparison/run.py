@@ -9,19 +9,23 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from shared_components import evaluation, machine
 from shared_components.atomic import write_json
 from shared_components.bundle_config import build_network
 from shared_components.checkpoints import load_weights
+from shared_components.coarser import read_as
+from shared_components.comparison.mixing import mixed_sites
 from shared_components.comparison.plan import HELD_OUT, Run
+from shared_components.data.classes import CLASS_MAPS, coarser_ids
 from shared_components.data.sites import Site, load_site, samples
 from shared_components.federation.bench import Workbench, build_bench
 from shared_components.federation.messages import FederationError, Job
@@ -33,6 +37,20 @@ from shared_components.task import make_task
 SCORES = "scores.json"
 REFUSED = 3  # exit status: the method cannot do this, and another attempt would not change it
 TIMED = 10  # forward passes of which the median counts
+
+
+class Remembers(Protocol):
+    """A network of clips that segments a video frame by frame, such as `networks.pvt_fpn_clips.PvtFpnClips`."""
+
+    frames: int
+
+    def begin_stream(self) -> Any:
+        """Return what is remembered before the first frame."""
+        ...
+
+    def remember(self, image: Tensor, memory: Any) -> tuple[Tensor, Any]:
+        """Return the logits of the next frame (B, 3, H, W), and what is remembered now."""
+        ...
 
 
 def finished(run: Run, root: Path) -> Path | None:
@@ -61,7 +79,7 @@ def carry_out(run: Run, root: Path) -> Path:
 def _train_and_score(run: Run, root: Path) -> Path:
     torch.set_num_threads(run.threads)
     parent, began = os.getppid(), machine.process_start()
-    sites = {name: Path(path) for name, path in run.sites.items()}
+    sites = mixed_sites(run, root / run.name) if run.variant.mixes else dict(run.sites)
     _refuse_untold(run)
     told: list[int] = []
 
@@ -71,8 +89,9 @@ def _train_and_score(run: Run, root: Path) -> Path:
 
     server = run_together(
         Job.from_json(run.job()),
-        sites,
+        {name: Path(path) for name, path in sites.items()},
         root,
+        server_data=Path(run.server) if run.server else None,
         start_weights=run.start_weights,
         told=say,
         stop=lambda: os.getppid() != parent,
@@ -139,38 +158,52 @@ def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
 
 
 def _test(
-    server: ServerRunner, site: Site, folder: Path, model: str, *, outside: bool = False
+    server: ServerRunner, site: Site, folder: Path, model: str, *, learnt: str = "", outside: bool = False
 ) -> dict[str, Any]:
-    """Score a model on a site's test split; the pictures go beside the model."""
+    """Score a model on a site's test split; the pictures go beside the model.
+
+    Args:
+        learnt: Class map of the model, where it is a finer one than the site's: its classes are merged.
+        outside: Whether the site did not train; the sites' own models know them already.
+    """
     bench = build_bench(server.job, site, start_weights=server.start_weights)
-    bench.network.load_state_dict(load_weights(folder / f"{model}.safetensors"))
-    if outside:  # the sites' own models know them already
-        _tell_outsider(bench, len(server.sites))
+    finer = replace(site, class_map=learnt or site.class_map)
+    of_model = build_bench(server.job, finer, start_weights=server.start_weights) if learnt else bench
+    of_model.network.load_state_dict(load_weights(folder / f"{model}.safetensors"))
+    if outside:
+        _tell_outsider(of_model, len(server.sites))
+    network = read_as(of_model.network, of_model.task.card.outputs, bench.task.card.outputs)
     scores = evaluation.thorough(
-        bench.network,
+        network,
         bench.task,
         samples(site, "test", bench.task.asks),
         size=bench.size,
         split="test",
         pictures=folder / "overlays",
     )
-    return {"site": site.name, **scores}
+    merged = {"merged": list(of_model.task.card.outputs)} if learnt else {}
+    return {"site": site.name, **merged, **scores}
 
 
 def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
     """Score the outsider's model, which the server has written, where no site trained (FedST's protocol).
 
-    None where there is no such site, or no model for its task: no site of that task consents.
+    None where there is no such site, or no model for its task: no site of that task consents. Where there is none of
+    its classes, the model of finer ones is scored by them (FedST's Table 8: parts at a site of whole instruments).
     """
     if not run.held_out:
         return None
     site = load_site(run.held_out, name=HELD_OUT)
     card = build_bench(server.job, site, start_weights=server.start_weights).task.card
     files = next(r for r in reversed(server.records) if r["kind"] == "outsider")["files"]
-    if str(card) not in files:
+    made = [profile.card for profile in server.profiles.values() if str(profile.card) in files]
+    exact = [one for one in made if one == card]
+    finer = [one for one in made if one.kind == card.kind and coarser_ids(one.outputs, card.outputs)]
+    if not (found := exact or finer):
         return None
-    model = files[str(card)].removesuffix(".safetensors")
-    return _test(server, site, server.folder / "server", model, outside=True)
+    model = files[str(found[0])].removesuffix(".safetensors")
+    learnt = "" if exact else next(name for name, c in CLASS_MAPS.items() if c == tuple(found[0].outputs))
+    return _test(server, site, server.folder / "server", model, learnt=learnt, outside=True)
 
 
 def _costs(server: ServerRunner) -> dict[str, Any]:
@@ -197,6 +230,7 @@ def _costs(server: ServerRunner) -> dict[str, Any]:
         "seconds_round_slowest": statistics.mean(max(values) for values in by_round.values()),
         "seconds_aggregation": statistics.mean(aggregations),
         "ms_frame": _milliseconds(network, card.frames, bundle.training.height, bundle.training.width),
+        "frames_per_second": _frames_per_second(network, bundle.training.height, bundle.training.width),
         "memory_mb": max(r.get("memory_mb") or 0 for r in rounds),
     }
 
@@ -208,13 +242,41 @@ def _milliseconds(network: nn.Module, frames: int, height: int, width: int) -> f
     network.to(where).eval()
     shape = (1, 3, height, width) if frames == 1 else (1, frames, 3, height, width)
     image = torch.zeros(shape, device=where)
-    network(image).sum().item()
+    return 1000 * _median_seconds(lambda: network(image))
+
+
+@torch.no_grad()
+def _frames_per_second(network: nn.Module, height: int, width: int) -> float:
+    """Time a video as it is segmented, frame by frame: one goes in and its answer comes out.
+
+    A network of clips that remembers (`begin_stream`, `remember`) encodes every frame once.
+    """
+    where = machine.device()
+    network.to(where).eval()
+    image = torch.zeros((1, 3, height, width), device=where)
+    if not getattr(network, "takes_clips", False):
+        return 1 / _median_seconds(lambda: network(image))
+    stream = cast(Remembers, network)
+    memory = stream.begin_stream()
+
+    def next_frame() -> Tensor:
+        nonlocal memory
+        logits, memory = stream.remember(image, memory)
+        return logits
+
+    for _ in range(stream.frames):  # until the memory is full
+        next_frame()
+    return 1 / _median_seconds(next_frame)
+
+
+def _median_seconds(forward: Callable[[], Tensor]) -> float:
+    forward().sum().item()
     times = []
     for _ in range(TIMED):
         began = time.perf_counter()
-        network(image).sum().item()  # waits for the accelerator
+        forward().sum().item()  # waits for the accelerator
         times.append(time.perf_counter() - began)
-    return 1000 * statistics.median(times)
+    return statistics.median(times)
 
 
 def main(argv: list[str]) -> int:

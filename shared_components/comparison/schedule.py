@@ -40,7 +40,8 @@ def side_by_side(run: Run) -> int:
     """Return how many such runs fit: by cores, by the memory that is free, and by the accelerator's."""
     cores = machine.cores()
     training = run.settings()
-    batch = GB_PER_MEGAPIXEL * training.batch_size * training.height * training.width / 1e6
+    frames = training.batch_size * run.clip[0]
+    batch = GB_PER_MEGAPIXEL * frames * training.height * training.width / 1e6
     if not torch.cuda.is_available():
         return max(1, min(cores // run.threads, int(_free_gigabytes() / (LIBRARIES_GB + batch))))
     there = torch.cuda.mem_get_info()[0] / 1e9

@@ -5,45 +5,104 @@ from __future__ import annotations
 from pathlib import Path
 
 from shared_components.comparison.plan import HELD_OUT, Scale
+from shared_components.data.sites import load_site
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import folder_name
 
 LOOKS = ("narrowband", "fluorescence", "fibrescope")
-HELD_OUT_LOOK = "ivory"
 LAYOUTS = ("endovis2017", "endovis2018", "endovis2017")
-RESERVED = ("server", HELD_OUT)  # folders of a run beside its sites'
+CLIP_LOOKS = ("narrowband", "fluorescence", "crimson", "fibrescope")
+CLIP_LAYOUTS = ("endovis2017", "endovis2018", "sar_rarp50", "endovis2017")
+HELD_OUT_LOOK = "ivory"
+SERVER = "server"
+SERVER_LOOK = "simulated"
+RESERVED = (SERVER, HELD_OUT)  # folders of a run beside its sites'
+
+Plan = tuple[str, str, str, tuple[int, int, int]]
+"""A site's name, look and layout, and its videos for train, validation and test."""
 
 
-def synthetic_sites(folder: Path, scale: Scale) -> tuple[dict[str, Path], Path]:
+def synthetic_sites(
+    folder: Path,
+    scale: Scale,
+    *,
+    clip: tuple[int, float] = (1, 0.0),
+    held_out_layout: str = "endovis2017",
+) -> tuple[dict[str, Path], Path]:
     """Render the sites that are not there yet: looks far apart, little data, the last site odd and poor.
 
-    site-1 sees by narrow-band light, site-2 a fluorescent dye in near-infrared; site-3 looks through a bundle of fibres
-    behind a small round aperture, and has half of their frames. None of these is like what the shipped weights have
-    learnt from. The held-out site is beige bowel in smoke, a look that no site trains on.
+    site-1 sees by narrow-band light, site-2 a fluorescent dye in near-infrared; the last looks through a bundle of
+    fibres behind a small round aperture, and has half of their frames. None of these is like what the shipped weights
+    have learnt from. The held-out site is beige bowel in smoke, a look that no site trains on. With clips there is
+    one more site, the third, in white light and blood.
+
+    Args:
+        folder: Where to.
+        scale: Of their pictures and videos.
+        clip: Frames of a clip and the seconds between them; with more than one, four sites are rendered, as FedST
+            has, which give such clips.
+        held_out_layout: Of the held-out site.
 
     Returns:
         The sites' site.yaml by name, and the held-out site's.
     """
-    plans = [
-        (f"site-{i + 1}", *plan) for i, plan in enumerate(zip(LOOKS, LAYOUTS, scale.videos, strict=True))
-    ]
-    plans.append((HELD_OUT, HELD_OUT_LOOK, "endovis2017", (1, 1, scale.videos[0][2])))
+    plans = _plans(scale, clips=clip[0] > 1)
+    outside = HELD_OUT if held_out_layout == "endovis2017" else f"{HELD_OUT}-{held_out_layout}"
+    plans.append((outside, HELD_OUT_LOOK, held_out_layout, (1, 1, scale.videos[0][2])))
     files = {}
-    for number, (name, look, layout, videos) in enumerate(plans):
-        files[name] = folder / name / "site.yaml"
-        if not files[name].is_file():
-            write_site(
-                folder / name,
-                look=look,
-                seed=100 + number,
-                layout=layout,
-                videos=dict(zip(("train", "validation", "test"), videos, strict=True)),
-                frames_per_video=scale.frames_per_video,
-                height=scale.height,
-                width=scale.width,
-            )
-    held_out = files.pop(HELD_OUT)
+    for number, plan in enumerate(plans):
+        files[plan[0]] = _rendered(folder, scale, plan, seed=100 + number, clip=clip)
+    held_out = files.pop(outside)
     return files, held_out
+
+
+def server_site(folder: Path, scale: Scale) -> Path:
+    """Render the server's own frames, unless they are there: flat computer graphics, as many as four sites train on.
+
+    They are single images, laid out as the Sisvse data set that FedST's server has.
+    """
+    videos = sum(train for *_, (train, *_others) in _plans(scale, clips=True))
+    plan = (SERVER, SERVER_LOOK, "sisvse", (videos, 0, 0))
+    return _rendered(folder, scale, plan, seed=99, clip=(1, 0.0))
+
+
+def _plans(scale: Scale, *, clips: bool) -> list[Plan]:
+    first, *rest = scale.videos
+    looks, layouts = (CLIP_LOOKS, CLIP_LAYOUTS) if clips else (LOOKS, LAYOUTS)
+    videos = (first, first, *rest) if clips else scale.videos
+    names = [f"site-{number + 1}" for number in range(len(looks))]
+    return list(zip(names, looks, layouts, videos, strict=True))
+
+
+def _rendered(folder: Path, scale: Scale, plan: Plan, *, seed: int, clip: tuple[int, float]) -> Path:
+    name, look, layout, videos = plan
+    file = folder / name / "site.yaml"
+    if not file.is_file():
+        write_site(
+            folder / name,
+            look=look,
+            seed=seed,
+            layout=layout,
+            videos=dict(zip(("train", "validation", "test"), videos, strict=True)),
+            frames_per_video=scale.frames_per_video,
+            height=scale.height,
+            width=scale.width,
+            clip=clip[0],
+            interval=clip[1],
+        )
+    return file
+
+
+def server_file(path: Path) -> Path:
+    """Return the site.yaml of the server's own frames.
+
+    Args:
+        path: The file, or its folder.
+
+    Raises:
+        SiteError: It is missing or wrong.
+    """
+    return load_site(path, name=SERVER).path.resolve()
 
 
 def own_sites(folder: Path, held_out: str) -> tuple[dict[str, Path], Path | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
@@ -72,11 +72,13 @@ def all_grids(comparison: Comparison, *, grouped: bool = False) -> list[Grid]:
 
 
 def own_grids(comparison: Comparison) -> list[Grid]:
-    """Return what the preset is about: its costs, or of every task the ablation or the selecting metric."""
+    """Return what the preset is about: its costs, or of every task the ablation, the site outside or one metric."""
     if comparison.layout == "costs":
         return [cost_grid(comparison)]
     if comparison.layout == "ablation":
         return [ablation_grid(comparison, group) for group in comparison.groups]
+    if comparison.layout == "held-out":
+        return [held_out_grid(comparison, group) for group in comparison.groups]
     grids = [score_grid(comparison, group, group.first) for group in comparison.groups]
     return grids or [empty_grid(comparison)]
 
@@ -92,7 +94,7 @@ def score_grid(comparison: Comparison, group: Group, metric: Metric) -> Grid:
     columns = [*_site_columns(comparison, group, metric), *_edge_columns(comparison, group, metric)]
     arrow = "higher" if metric.higher_is_better else "lower"
     title = f"{_title(comparison, group)}: {metric.heading}, {arrow} is better"
-    return _grid(title, comparison, columns, _score_note(comparison))
+    return _ticked(comparison, _grid(title, comparison, columns, _score_note(comparison)))
 
 
 def _title(comparison: Comparison, group: Group) -> str:
@@ -126,7 +128,7 @@ def _side_by_side(
 ) -> Grid:
     found = {metric: columns(comparison, group, metric) for metric in metrics}
     every = [column for part in found.values() for column in part]
-    grid = _grid(title, comparison, every, _score_note(comparison))
+    grid = _ticked(comparison, _grid(title, comparison, every, _score_note(comparison)))
     heads = tuple((f"{m.heading} {_ARROWS[m.higher_is_better]}", len(part)) for m, part in found.items())
     return replace(grid, groups=heads)
 
@@ -152,7 +154,27 @@ def ablation_grid(comparison: Comparison, group: Group) -> Grid:
     """Tabulate the averages of all metrics beside the ticks of what is switched on."""
     columns = [_column_of(m, m.heading, methodcaller("average", group, m)) for m in group.metrics]
     note = "averages over the sites; " + _score_note(comparison)
-    grid = _grid(_title(comparison, group), comparison, columns, note)
+    return _ticked(comparison, _grid(_title(comparison, group), comparison, columns, note))
+
+
+def held_out_grid(comparison: Comparison, group: Group) -> Grid:
+    """Tabulate all metrics at the site where nobody trained, as FedST's Tables 3 and 8 do."""
+    columns = [_column_of(m, m.heading, methodcaller("held_out", group, m)) for m in group.metrics]
+    note = "the model that a hospital outside the federation gets, on its test videos; " + _score_note(
+        comparison
+    )
+    merged = any(map(_merged, comparison.results))
+    note += "; that site knows fewer classes, which are the models' merged" if merged else ""
+    title = f"{_title(comparison, group)}: out of federation"
+    return _ticked(comparison, _grid(title, comparison, columns, note))
+
+
+def _merged(result: Result) -> bool:
+    return bool(((result.scores or {}).get("held_out") or {}).get("merged"))
+
+
+def _ticked(comparison: Comparison, grid: Grid) -> Grid:
+    """Add the rows' ticks after their names, where the preset has any."""
     names = comparison.tick_names
     rows = []
     for label, row in zip(comparison.labels, grid.rows, strict=True):
@@ -166,6 +188,7 @@ def cost_grid(comparison: Comparison) -> Grid:
     """Tabulate what a method costs: time of a frame, parameters, bytes and seconds of a round."""
     columns = [
         Column("Inference ms/frame", methodcaller("cost", "ms_frame"), 2),
+        Column("Frames/s of a video", methodcaller("cost", "frames_per_second"), 2),
         Column("Parameters, site (K)", methodcaller("cost", "parameters_site"), 3, 1e-3),
         Column("Parameters, server (K)", methodcaller("cost", "parameters_server"), 1, 1e-3),
         Column("Up MB/round", methodcaller("cost", "bytes_up"), 1, 1e-6),
@@ -174,9 +197,10 @@ def cost_grid(comparison: Comparison) -> Grid:
         Column("Server s/round", methodcaller("cost", "seconds_aggregation"), 3),
     ]
     note = (
-        "means over seeds; MB of one site; a site's seconds include the validation of the model it received; "
-        "parameters at the server are those it trains itself, for all sites together; times of a machine that "
-        "may have worked on other runs at the same time (--jobs 1 avoids that)"
+        "means over seeds; inference is of a whole sample, such as a clip, frames per second are those of a video that "
+        "is segmented frame by frame; MB of one site; a site's seconds include the validation of the model it "
+        "received; parameters at the server are those it trains itself, for all sites together; times of a machine "
+        "that may have worked on other runs at the same time (--jobs 1 avoids that)"
     )
     title = comparison.title if comparison.layout == "costs" else "Cost"
     return _grid(title, comparison, columns, note)
@@ -221,20 +245,25 @@ def added_share(comparison: Comparison) -> float | None:
 
 
 def facts(comparison: Comparison) -> dict[str, str]:
-    """Return what all runs have in common: sizes, seeds, commits and machines."""
+    """Return sizes, seeds, commits and machines of the runs; where rows differ, what each has, in their order."""
     run = comparison.results[0].run
-    training = run.settings()
+    rows = [comparison.of(label)[0].run for label in comparison.labels]
+    trainings = [row.settings() for row in rows]
     infos = [result.info for result in comparison.results if result.info]
     return {
-        "rounds": str(run.rounds),
-        "size": f"{training.height}x{training.width}",
-        "local steps": f"{training.iterations}, batches of {training.batch_size}",
-        "learning rate": f"{training.learning_rate:g}",
+        "rounds": _each(row.rounds for row in rows),
+        "size": _each(f"{one.height}x{one.width}" for one in trainings),
+        "local steps": _each(f"{one.iterations}, batches of {one.batch_size}" for one in trainings),
+        "learning rate": _each(f"{one.learning_rate:g}" for one in trainings),
         "start": ", ".join(sorted({said(info["start"]) for info in infos if "start" in info})) or run.start,
         "seeds": ", ".join(str(seed) for seed in sorted({r.run.seed for r in comparison.results})),
         "commit": ", ".join(_distinct(infos, "commit")),
         "hardware": "; ".join(_distinct(infos, "hardware")),
     }
+
+
+def _each(values: Iterable[object]) -> str:
+    return " / ".join(dict.fromkeys(map(str, values)))
 
 
 def _distinct(infos: Sequence[dict[str, Any]], key: str) -> list[str]:

@@ -13,15 +13,8 @@ import yaml
 
 from shared_components.commands import compare
 from shared_components.comparison import schedule
-from shared_components.comparison.plan import (
-    PRESETS,
-    SCALES,
-    Run,
-    Variant,
-    fingerprint,
-    preset_named,
-    with_arguments,
-)
+from shared_components.comparison.plan import SCALES, Run, Variant, fingerprint
+from shared_components.comparison.presets import PRESETS, preset_named, with_arguments
 from shared_components.comparison.sites import own_sites, synthetic_sites
 from shared_components.data.sites import load_site, samples
 from shared_components.data.synthetic.site import write_site
@@ -168,13 +161,17 @@ def test_a_row_whose_bundle_does_not_learn_a_sites_task_has_a_folder_too(depth_s
 
 def test_a_method_has_one_folder_in_all_tables_that_write_it_alike(site):
     rows = [v for name in PRESETS for v in PRESETS[name].variants if v.label.strip("*") == "FedRep"]
-    assert len(rows) == 2 and len({run_of(site, variant=row).name for row in rows}) == 1
+    for bundle, tables in (("", 2), ("fedst", 5)):
+        alike = [row for row in rows if row.bundle == bundle]
+        assert len(alike) == tables and len({run_of(site, variant=row).name for row in alike}) == 1
 
 
 def test_arguments_are_added_to_the_rows_of_their_method():
     preset = with_arguments(
         PRESETS["pfedsis-table2"], compare.arguments(["pfedsis.seed=7", "pfedsis.ape=no"])
     )
+    kept = with_arguments(PRESETS["pfedsis-table2"], {"pfedsis": {"sge": True, "ape": False}})
+    assert [v.arguments["sge"] for v in kept.variants[-2:]] == [False, True]  # what a row is about stays
     assert [v.arguments for v in preset.variants[-2:]] == [
         {"sge": False, "seed": 7, "ape": False},
         {"seed": 7, "ape": False},
@@ -182,6 +179,10 @@ def test_arguments_are_added_to_the_rows_of_their_method():
     assert preset.variants[0].arguments == {}
     with pytest.raises(ValueError, match="'krum', which is not compared"):
         with_arguments(preset, {"krum": {"byzantine": 1}})
+    with pytest.raises(
+        ValueError, match=r"gives qfedavg\.q, which each of its rows says itself; .*--methods"
+    ):
+        with_arguments(PRESETS["fl-endovit-aggregation"], {"qfedavg": {"q": 1.0}})
     for text in ("q=2", "qfedavg.q", ".q=2", "qfedavg.=2"):
         with pytest.raises(ValueError, match="--argument is"):
             compare.arguments([text])

@@ -3,10 +3,9 @@
 import sys
 
 from shared_components.cli import build_parser
-from shared_components.commands.compare import planned
-from shared_components.comparison import plan
+from shared_components.commands.compare import chosen, planned
 
 args = build_parser().parse_args(sys.argv[1:])
-runs = planned(args, plan.preset_named(args.preset))
+runs = planned(args, chosen(args))
 assert len({run.name for run in runs}) == len(runs) > 1
 print(f"{len(runs)} runs, from {runs[0].name} to {runs[-1].name}")
