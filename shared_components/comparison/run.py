@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -39,10 +39,9 @@ REFUSED = 3  # exit status: the method cannot do this, and another attempt would
 TIMED = 10  # forward passes of which the median counts
 
 
+@runtime_checkable
 class Remembers(Protocol):
-    """A network of clips that segments a video frame by frame, such as `networks.pvt_fpn_clips.PvtFpnClips`."""
-
-    frames: int
+    """A network that segments a video frame by frame, such as `networks.pvt_fpn_clips.PvtFpnClips`."""
 
     def begin_stream(self) -> Any:
         """Return what is remembered before the first frame."""
@@ -217,7 +216,8 @@ def _costs(server: ServerRunner) -> dict[str, Any]:
     by_round: dict[int, list[float]] = {}
     for record in rounds:
         by_round.setdefault(record["round"], []).append(record["seconds"]["total"])
-    aggregations = [r["seconds"] for r in server.records if r["kind"] == "aggregation"]
+    aggregations = [r for r in server.records if r["kind"] == "aggregation"]
+    sample = (card.frames, bundle.training.height, bundle.training.width)
     trained = server.method.trained_at_server
     return {
         "parameters_site": sum(value.numel() for value in last.values()),
@@ -228,9 +228,11 @@ def _costs(server: ServerRunner) -> dict[str, Any]:
         "bytes_down": statistics.mean(sum(r["bytes"]["down"].values()) for r in rounds),
         "seconds_round": statistics.mean(statistics.mean(values) for values in by_round.values()),
         "seconds_round_slowest": statistics.mean(max(values) for values in by_round.values()),
-        "seconds_aggregation": statistics.mean(aggregations),
-        "ms_frame": _milliseconds(network, card.frames, bundle.training.height, bundle.training.width),
-        "frames_per_second": _frames_per_second(network, bundle.training.height, bundle.training.width),
+        "seconds_aggregation": statistics.mean(
+            r["seconds"] + r.get("seconds_training", 0.0) for r in aggregations
+        ),
+        "ms_frame": _milliseconds(network, *sample),
+        "frames_per_second": _frames_per_second(network, *sample),
         "memory_mb": max(r.get("memory_mb") or 0 for r in rounds),
     }
 
@@ -246,25 +248,24 @@ def _milliseconds(network: nn.Module, frames: int, height: int, width: int) -> f
 
 
 @torch.no_grad()
-def _frames_per_second(network: nn.Module, height: int, width: int) -> float:
+def _frames_per_second(network: nn.Module, frames: int, height: int, width: int) -> float:
     """Time a video as it is segmented, frame by frame: one goes in and its answer comes out.
 
-    A network of clips that remembers (`begin_stream`, `remember`) encodes every frame once.
+    A network that remembers what came before encodes every frame once; any other sees a whole sample each time.
     """
+    if not isinstance(network, Remembers):
+        return 1000 / _milliseconds(network, frames, height, width)
     where = machine.device()
     network.to(where).eval()
     image = torch.zeros((1, 3, height, width), device=where)
-    if not getattr(network, "takes_clips", False):
-        return 1 / _median_seconds(lambda: network(image))
-    stream = cast(Remembers, network)
-    memory = stream.begin_stream()
+    memory = network.begin_stream()
 
     def next_frame() -> Tensor:
         nonlocal memory
-        logits, memory = stream.remember(image, memory)
+        logits, memory = network.remember(image, memory)
         return logits
 
-    for _ in range(stream.frames):  # until the memory is full
+    for _ in range(frames):  # until what it remembers is complete
         next_frame()
     return 1 / _median_seconds(next_frame)
 

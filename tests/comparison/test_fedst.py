@@ -9,7 +9,9 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
 import yaml
+from torch import nn
 
 from shared_components.bundle_config import build_network, bundle_for, load_bundle, weightless
 from shared_components.commands import compare
@@ -18,6 +20,7 @@ from shared_components.comparison.mixing import mixed_sites
 from shared_components.comparison.plan import SCALES, Run, Variant, fingerprint, scale_of
 from shared_components.comparison.presets import PRESETS, with_arguments
 from shared_components.comparison.rows import apportioned, resolved
+from shared_components.comparison.run import TIMED, _frames_per_second
 from shared_components.comparison.sites import server_site, synthetic_sites
 from shared_components.comparison.tables import all_grids, facts, held_out_grid, own_grids
 from shared_components.data.check import check_site
@@ -385,6 +388,40 @@ def test_facts_say_what_each_row_has_where_they_differ():
     rows = [result("A", 1, (0.5, 0.3)), result("B", 1, (0.5, 0.3))]
     rows[1] = replace(rows[1], run=replace(rows[1].run, rounds=9))
     assert facts(compared(*rows))["rounds"] == "2 / 9" and facts(compared(rows[0]))["rounds"] == "2"
+
+
+class Remembering(nn.Module):
+    """Adds to a frame what it remembers, and keeps the shapes that it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.seen = []
+
+    def forward(self, image):
+        self.seen.append(tuple(image.shape))
+        return image
+
+    def begin_stream(self):
+        return 0
+
+    def remember(self, image, memory):
+        self.seen.append((memory, *image.shape))
+        return image + self.weight, memory + 1
+
+
+def test_a_network_that_remembers_is_timed_frame_by_frame():
+    network = Remembering()
+    assert _frames_per_second(network, 4, 32, 64) > 0
+    assert network.seen == [(number, 1, 3, 32, 64) for number in range(4 + 1 + TIMED)]
+
+
+def test_a_network_that_does_not_remember_is_timed_by_whole_samples():
+    for frames, shape in ((1, (1, 3, 32, 64)), (4, (1, 4, 3, 32, 64))):
+        network, inner = nn.Sequential(Remembering()), []
+        network[0].seen = inner
+        assert _frames_per_second(network, frames, 32, 64) > 0
+        assert inner == [shape] * (1 + TIMED)
 
 
 def test_the_help_lists_every_preset(capsys):
