@@ -8,7 +8,7 @@ fastest of each counts.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,32 @@ class Variant:
     message: Message
 
     @classmethod
-    def start(cls, name: str, scene: Path, folder: Path) -> Variant:
-        settings = {"bundle": "pfedsis", "arguments": {}, "training": SIZE, **VARIANTS[name]}
-        job = Job(name="bench", **settings)
+    def start(
+        cls,
+        name: str,
+        scene: Path,
+        folder: Path,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        rounds_before: int = 0,
+    ) -> Variant:
+        """Let a site enrol.
+
+        Args:
+            name: Of the variant; also of the folder below ``folder`` that holds its state.
+            scene: The site.yaml.
+            folder: Where states are kept.
+            settings: Of its job, where they are not those of ``VARIANTS``.
+            rounds_before: Rounds that are done already: after one, a round restores what the site has kept, too.
+        """
+        chosen = VARIANTS[name] if settings is None else settings
+        job = Job(name="bench", **{"bundle": "pfedsis", "arguments": {}, "training": SIZE, **chosen})
         server, sites = open_together(job, {"site-1": scene}, folder / name.replace(" ", "_"), resume=False)
         conversation = conduct(server)
-        first_round = conversation.send(answer(next(conversation), sites))
-        return cls(server, sites["site-1"], first_round.messages["site-1"])
+        asked = next(conversation)
+        for _ in range(1 + rounds_before):  # the first is the enrolment
+            asked = conversation.send(answer(asked, sites))
+        return cls(server, sites["site-1"], asked.messages["site-1"])
 
     def round(self) -> tuple[float, float]:
         """Return the seconds of one whole round and of its training alone."""
@@ -68,13 +87,30 @@ class Variant:
         return time.perf_counter() - started, reply.header["seconds"]["training"]
 
 
-def render(folder: Path, sites: int = 1) -> list[Path]:
-    """Write sites of the demo's size and return their site.yaml files."""
+def fastest(variants: Mapping[str, Variant], repeats: int = REPEATS) -> dict[str, tuple[float, float]]:
+    """Let the variants take turns; return the least seconds of each one's rounds, and of their training alone."""
+    best = dict.fromkeys(variants, (float("inf"), float("inf")))
+    for _ in range(repeats):
+        for name, variant in variants.items():
+            found = variant.round()
+            best[name] = (min(best[name][0], found[0]), min(best[name][1], found[1]))
+    return best
+
+
+def render(folder: Path, sites: int = 1, *, clip: int = 1, interval: float = 0.0) -> list[Path]:
+    """Write sites of the demo's size and return their site.yaml files; clips as in `write_site`."""
     plans = plan_sites(folder / "scenes", sites=sites)
     for plan in plans:
         videos = {"train": 2, "validation": 1, "test": 1}
         write_site(
-            plan.folder, look=plan.look, seed=plan.seed, layout=plan.layout, videos=videos, frames_per_video=8
+            plan.folder,
+            look=plan.look,
+            seed=plan.seed,
+            layout=plan.layout,
+            videos=videos,
+            frames_per_video=8,
+            clip=clip,
+            interval=interval,
         )
     return [plan.folder / "site.yaml" for plan in plans]
 
@@ -84,11 +120,7 @@ def main(folder: Path, names: Sequence[str] = tuple(VARIANTS)) -> None:
     torch.set_num_threads(1)
     scene = render(folder)[0]
     variants = {name: Variant.start(name, scene, folder) for name in names}
-    best = dict.fromkeys(variants, (float("inf"), float("inf")))
-    for _ in range(REPEATS):
-        for name, variant in variants.items():
-            found = variant.round()
-            best[name] = (min(best[name][0], found[0]), min(best[name][1], found[1]))
+    best = fastest(variants)
     print(
         f"a site's round at {SIZE['height']}x{SIZE['width']}, batch {SIZE['batch_size']}, {SIZE['iterations']} steps"
     )
