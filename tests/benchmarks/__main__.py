@@ -1,4 +1,4 @@
-"""Print all ratios: `make bench`, about eight minutes on two quiet cores."""
+"""Print all ratios: `make bench`; docs/benchmarks.md says for how long."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import tempfile
 from pathlib import Path
 
 from shared_components.federation.provenance import commit, hardware
-from tests.benchmarks import aggregation, frame_metrics, rendering, simulator, site_round
+from tests.benchmarks import aggregation, clips, frame_metrics, rendering, simulator, site_round
 
 
 def main() -> None:
     print(f"commit {commit()}, {hardware()}, one thread per site\n")
     with tempfile.TemporaryDirectory() as folder:
         site_round.main(Path(folder) / "sites")
+        print()
+        clips.main(Path(folder) / "clips")
         print()
         simulator.main(Path(folder) / "simulator")
     print()
