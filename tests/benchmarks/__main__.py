@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from shared_components.federation.provenance import commit, hardware
-from tests.benchmarks import aggregation, clips, frame_metrics, rendering, simulator, site_round
+from tests.benchmarks import aggregation, clips, frame_metrics, rendering, simulator, site_round, streams
 
 
 def main() -> None:
@@ -15,6 +15,8 @@ def main() -> None:
         site_round.main(Path(folder) / "sites")
         print()
         clips.main(Path(folder) / "clips")
+        print()
+        streams.main(Path(folder) / "streams")
         print()
         simulator.main(Path(folder) / "simulator")
     print()
