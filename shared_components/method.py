@@ -204,6 +204,7 @@ LocalUpdate = Callable[[LocalWork], Losses]
 Deploy = Callable[[State, State], State]
 Finish = Callable[[State, Models], Models]
 ServerUpdate = Callable[[LocalWork, Aggregation], tuple[Aggregation, Losses]]
+ServerCheck = Callable[[nn.Module, Batch, Context], None]
 Prepare = Callable[[nn.Module, SiteFacts], str]
 Outsider = Callable[[Sequence[State], Sequence[int]], State]  # (whole models, samples) -> one model
 
@@ -246,6 +247,8 @@ class Method:
         server_update: Called at the server after every aggregation with (its own local work, the aggregation), on
             data of the server's own; returns the aggregation that counts and losses for the record. It may change
             GLOBAL pieces, and keeps optimizers and memory from round to round as sites do.
+        server_check: Called at enrolment with (the server's network, a batch of its data, the context with its
+            memory); raises ValueError where ``server_update`` would fail after the sites' first round.
         outsider: Combines whole models of consenting sites of one task to the outsider's. Left out: their mean,
             weighted by samples.
         min_sites: Fewer sites than this are refused at enrolment.
@@ -277,6 +280,7 @@ class Method:
     deploy: Deploy | None = None
     finish: Finish | None = None
     server_update: ServerUpdate | None = None
+    server_check: ServerCheck | None = None
     outsider: Outsider | None = None
     min_sites: int = 1
     least_rounds: int = 1

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.arguments import between
-from shared_components.method import Aggregation, Batch, Context, LocalWork, Losses, Objective, Term
+from shared_components.method import Aggregation, Batch, Context, LocalWork, Losses, Objective, State, Term
 from shared_components.partition import (
     Partition,
     Role,
@@ -259,6 +259,17 @@ def mean_features(network: nn.Module, batches: Iterable[Batch]) -> Tensor:
     return (total / frames).float()
 
 
+def check_beforehand(network: nn.Module, batch: Batch, context: Context) -> None:
+    """A method's ``server_check``: refuse before the first round what either update could not train.
+
+    Raises:
+        ValueError: The network has no `encoder` and `decode` or does not take frames of this size, all of them is
+            fixed, or the memory is of frames of another size.
+    """
+    _, features = Segmentation("segmentation").with_features(network.eval(), batch, context)
+    _refuse_other_size(below(PRETRAINED, context.memory), features.shape[1:])
+
+
 def train_shared(work: LocalWork, objective: Objective, iterations: int) -> Losses:
     """Train the GLOBAL slices of the network; whatever else it holds is bit-equal afterwards, and in every step.
 
@@ -281,17 +292,21 @@ def train_shared(work: LocalWork, objective: Objective, iterations: int) -> Loss
 def _pretrained(work: LocalWork, shape: torch.Size) -> tuple[nn.Module, Partition]:
     """Return the pre-trained network with D as the memory has it, or a new one, and a partition that trains both."""
     kept = below(PRETRAINED, work.context.memory)
-    if kept and kept[DESCRIPTOR].shape != shape:
-        raise ValueError(
-            f"serq: the descriptor in the server's memory is {tuple(kept[DESCRIPTOR].shape)}, and the frames now "
-            f"give maps of {tuple(shape)}; give training the height and width of the earlier rounds, or start a new run"
-        )
+    _refuse_other_size(kept, shape)
     network = copy.deepcopy(work.network)
     drawn = SPREAD * torch.randn(shape, generator=work.context.generator) if not kept else kept[DESCRIPTOR]
     network.register_parameter(DESCRIPTOR, nn.Parameter(drawn.to(next(network.parameters()).device)))
     if kept:
         network.load_state_dict(kept)
     return network, partition_network(network, everything(Role.GLOBAL))
+
+
+def _refuse_other_size(kept: State, shape: torch.Size) -> None:
+    if kept and kept[DESCRIPTOR].shape != shape:
+        raise ValueError(
+            f"serq: the descriptor in the server's memory is {tuple(kept[DESCRIPTOR].shape)}, and the frames now "
+            f"give maps of {tuple(shape)}; give training the height and width of the earlier rounds, or start a new run"
+        )
 
 
 def _returned(work: LocalWork, aggregation: Aggregation, report: dict[str, dict[str, float]]) -> Aggregation:

@@ -9,9 +9,9 @@ from typing import Any
 from shared_components.bundle_config import STARTS
 from shared_components.card import Card
 from shared_components.data.profile_items import check_item
-from shared_components.federation.messages import FederationError
-from shared_components.method import Method, Profile
-from shared_components.partition import Partition
+from shared_components.federation.messages import FederationError, Message
+from shared_components.method import Method, Models, Profile
+from shared_components.partition import Partition, Pieces, Role
 from shared_components.preparation import is_name
 from shared_components.start import said
 
@@ -92,6 +92,31 @@ def check_together(
     _check_equal("fixed weights", hashes, "the weights that they begin from, which are not trained,")
     encoders = {site: profile.prepared for site, profile in profiles.items() if profile.prepared}
     _check_equal("encoder", encoders, "text_vectors or text_encoder in site.yaml")
+
+
+def initial_models(
+    method: Method, partition: Partition, sites: Sequence[str], replies: Mapping[str, Message]
+) -> Models:
+    """Return what all start from: the first site's weights; where sites have several tasks, each its own MIXED ones.
+
+    Raises:
+        FederationError: Sites differ in the shape of what is shared.
+    """
+
+    def of_role(pieces: Pieces, role: Role) -> Pieces:
+        return {name: pieces[name] for name in partition.with_roles(role) if name in pieces}
+
+    first = replies[sites[0]].pieces
+    shared = of_role(first, Role.GLOBAL)
+    own = {site: replies[site].pieces if method.multi_task else first for site in sites}
+    for site, pieces in own.items():
+        for name, value in of_role(pieces, Role.GLOBAL).items():
+            if value.shape != shared[name].shape:
+                raise FederationError(
+                    f"{site} and {sites[0]} differ in the shape of {name}, which {method.name} shares; make task and "
+                    "classes in site.yaml agree"
+                )
+    return Models(shared, {site: of_role(pieces, Role.MIXED) for site, pieces in own.items()})
 
 
 def is_start(value: Any) -> bool:

@@ -7,18 +7,19 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from shared_components.atomic import write_json, write_text
 from shared_components.card import Card, Metric
-from shared_components.data.sites import Sample, Site
+from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.enrolment import (
     check_as_before,
     check_together,
+    initial_models,
     partition_of,
     profile_header,
     profile_of,
@@ -29,6 +30,9 @@ from shared_components.federation.store import RoundFiles, groups_of, named_grou
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
 from shared_components.partition import Partition, Pieces, Role
 from shared_components.task import Task, checkpoint_notes, make_task
+
+if TYPE_CHECKING:
+    from shared_components.federation.server_work import Own
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +75,8 @@ class ServerRunner:
         self.kept: dict[str, Tensor] = {}  # of the server's own training: optimizers, memory
         self.answered: dict[str, int] = {}  # the last round of each site whose update counted
         self.records: list[dict[str, Any]] = []
-        self.own_samples: list[Sample] | None = None  # of a server that trains, once they have been checked
+        self.own: Own | None = None  # data of a server that trains, once they have been checked
+        self.own_before: dict[str, Any] | None = None  # their profile when the run began
         self._files = RoundFiles(folder / "server")
         self._find_data = find_data
         self.start_weights = start_weights
@@ -107,9 +112,9 @@ class ServerRunner:
                 f"and there are {len(self.sites)}; add sites or choose another method"
             )
         if self.method.server_update is not None:
-            from shared_components.federation.server_work import open_data  # late: few servers train
+            from shared_components.federation.server_work import open_own  # late: few servers train
 
-            open_data(self, self._find_data)
+            self.own = open_own(self, self._find_data)
         asked = self.sites if self.method.multi_task else self.sites[:1]
         return {
             site: Message(self._header(site) | {"send_initial": site in asked and not self.profiles})
@@ -127,31 +132,20 @@ class ServerRunner:
         profiles = {site: profile_of(site, replies[site].header) for site in self.sites}
         partitions = {site: partition_of(site, replies[site].header) for site in self.sites}
         check_together(self.method, profiles, partitions)
+        if self.own is not None:
+            self.own.check_beside(profiles, before=self.own_before)
         if self.profiles:
             check_as_before(self.profiles, profiles)
         else:
             self.profiles = profiles
             self.partition = Partition.from_json(partitions[self.sites[0]])
-            self.models = self._initial_models(replies)
+            self.models = initial_models(self.method, self.partition, self.sites, replies)
             self.state = self.method.aggregator.init(self.partition, self.models, list(profiles.values()))
             start = profiles[self.sites[0]].start
             write_json(
                 self.folder / "run.json", describe(self.job, self.sites, self._tasks() | {"start": start})
             )
         point_latest_to(self.folder)
-
-    def _initial_models(self, replies: Mapping[str, Message]) -> Models:
-        first = replies[self.sites[0]].pieces
-        shared = self._of_role(first, Role.GLOBAL)
-        own = {site: replies[site].pieces if self.method.multi_task else first for site in self.sites}
-        for site, pieces in own.items():
-            for name, value in self._of_role(pieces, Role.GLOBAL).items():
-                if value.shape != shared[name].shape:
-                    raise FederationError(
-                        f"{site} and {self.sites[0]} differ in the shape of {name}, which {self.job.method} "
-                        "shares; make task and classes in site.yaml agree"
-                    )
-        return Models(shared, {site: self._of_role(pieces, Role.MIXED) for site, pieces in own.items()})
 
     def first_metric(self, site: str) -> Metric:
         """Return the metric that selects a site's best model."""
@@ -285,7 +279,7 @@ class ServerRunner:
         from shared_components.federation.server_work import train_at_server  # late: few servers train
 
         started = time.perf_counter()
-        result, self.kept, losses = train_at_server(self, self._find_data, result)
+        result, self.kept, losses = train_at_server(self, result)
         return result, {"seconds_training": time.perf_counter() - started, "loss": losses}
 
     def finished(self, replies: Mapping[str, Message], failures: Mapping[str, str] | None = None) -> None:
@@ -343,6 +337,7 @@ class ServerRunner:
         self.sites = site_order(self.profiles)
         self.partition = Partition.from_json(values["partition"])
         self.records, self.answered = values["records"], values["answered"]
+        self.own_before = values.get("own")  # older states have none
         self.round = last + 1
         groups = groups_of(tensors)
         mixed = {site: groups.get(f"mixed:{site}", {}) for site in self.sites}
@@ -361,6 +356,7 @@ class ServerRunner:
             "partition": self.partition.to_json(),
             "records": self.records,
             "answered": self.answered,
+            "own": profile_header(self.own.profile) if self.own else None,
         }
         self._files.save(self.round - 1, named_groups(groups), values)
         self._write_records()

@@ -2,81 +2,116 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from shared_components import training as local
+from shared_components.card import Card
 from shared_components.data.check import readable_samples
-from shared_components.data.sites import Sample, SiteError
+from shared_components.data.classes import CLASS_MAPS, readable_as
+from shared_components.data.dataset import collated
+from shared_components.data.readers import find_reader
+from shared_components.data.sites import Sample, Site, SiteError
 from shared_components.federation.bench import Workbench, build_bench
+from shared_components.federation.enrolment import check_as_before, profile_of, wrong_kind
+from shared_components.federation.locate import SERVER
 from shared_components.federation.messages import FederationError
 from shared_components.federation.work import LocalRound, memory_of
-from shared_components.method import Aggregation, Losses, State
+from shared_components.method import Aggregation, Context, Losses, Profile, State
 from shared_components.partition import Role, fixed_hash, paste
+from shared_components.start import said
 
 if TYPE_CHECKING:
     from shared_components.federation.server import FindSite, ServerRunner
 
 
-def open_data(server: ServerRunner, find_data: FindSite | None) -> tuple[Workbench, list[Sample]]:
-    """Return the server's tools and its readable training samples.
+@dataclass(frozen=True)
+class Own:
+    """The server's own data: what its site.yaml says, its readable training samples, and their profile."""
+
+    site: Site
+    samples: list[Sample]
+    profile: Profile
+
+    def check_beside(self, sites: Mapping[str, Profile], *, before: Mapping[str, Any] | None) -> None:
+        """Refuse data that are not for what the sites learn, and a network that does not begin as theirs.
+
+        Args:
+            sites: Their profiles, which fit together.
+            before: The header of the server's own profile when a resumed run began.
+
+        Raises:
+            FederationError: The server has another task, other classes, another start or other FIXED weights than
+                the sites, or other data than when the run began.
+        """
+        cards, first = [profile.card for profile in sites.values()], next(iter(sites.values()))
+        if self.profile.card not in cards:
+            raise FederationError(_other_task(self.site, self.profile.card, cards[0]))
+        _refuse_other_fixed(self.profile.fixed, first.fixed)
+        if self.profile.start != first.start:
+            raise FederationError(
+                f"the server cannot train: it begins from {said(self.profile.start)}, and the sites from "
+                f"{said(first.start)}; give the server the sites' weights to start from"
+            )
+        if before is not None:
+            check_as_before({SERVER: profile_of(SERVER, before)}, {SERVER: self.profile})
+
+
+def open_own(server: ServerRunner, find_data: FindSite | None) -> Own:
+    """Read and check the server's own data, all of them, before the first round.
 
     Raises:
-        FederationError: The server has no data, or they are wrong.
+        FederationError: The server has no data, they are wrong, or the method cannot train on them.
     """
     if find_data is None:
         raise FederationError(
             f"{server.method.name} trains at the server, and this one has no data of its own"
         )
     try:
-        data = find_data(server.job, len(server.sites))
-        bench = build_bench(server.job, data, start_weights=server.start_weights)
-        if server.own_samples is None:  # read once, as sites read theirs at enrolment
-            server.own_samples, _ = readable_samples(bench.site, "train", asks=bench.task.asks)
+        site = find_data(server.job, len(server.sites))
+        bench = build_bench(server.job, site, start_weights=server.start_weights)
+        if refusal := wrong_kind(bench.method, bench.task.card):
+            raise SiteError(f"{site.path}: {refusal}")
+        readable, _ = readable_samples(site, "train", asks=bench.task.asks)
+        context = _context(server, bench)
+        batch = bench.task.draw(collated([bench.dataset(readable)[0]]), context.generator)
+        if bench.method.server_check is not None:
+            bench.method.server_check(bench.network, batch, context)
     except (SiteError, ValueError) as error:
         raise FederationError(f"the server cannot train: {error}") from error
-    return bench, server.own_samples
+    start = {key: bench.start[key] for key in ("start", "sha256")}
+    fixed = fixed_hash(bench.network.state_dict(), bench.partition)
+    return Own(site, readable, Profile(SERVER, len(readable), bench.task.card, fixed=fixed, start=start))
 
 
-def train_at_server(
-    server: ServerRunner, find_data: FindSite | None, result: Aggregation
-) -> tuple[Aggregation, State, Losses]:
+def train_at_server(server: ServerRunner, result: Aggregation) -> tuple[Aggregation, State, Losses]:
     """Run the method's ``server_update`` after the aggregation of a round.
 
     All chance follows from (seed, the number after the last site's, round), and optimizers and memory are kept with
     the server's state, so that a resumed run gives equal bits.
 
     Args:
-        server: The run; its ``kept`` tensors go on.
-        find_data: Finds the server's own site.yaml.
+        server: The run, with its own data; its ``kept`` tensors go on.
         result: What the aggregator made.
 
     Returns:
         What the method made of it, the tensors to keep, and the losses for the record.
 
     Raises:
-        FederationError: The server has no data, or they are wrong.
+        FederationError: The training fails.
     """
-    assert server.method.server_update is not None
-    bench, readable = open_data(server, find_data)
-    number = len(server.sites)
+    assert server.method.server_update is not None and server.own is not None
     try:
-        _check_fixed(server, bench)
+        bench = build_bench(server.job, server.own.site, start_weights=server.start_weights)
+        _refuse_other_fixed(fixed_hash(bench.network.state_dict(), bench.partition), server.own.profile.fixed)
         paste(result.models.shared, bench.partition, bench.network.state_dict())
-        context = local.make_context(
-            bench.bundle.training,
-            bench.task,
-            round=server.round,
-            site=number,
-            sites=number,
-            received=dict(result.models.shared),
-            memory=memory_of(server.kept),
-        )
         work = LocalRound(
             network=bench.network,
             partition=bench.partition,
-            context=context,
+            context=_context(server, bench, received=dict(result.models.shared)),
             method=server.method,
-            dataset=bench.dataset(readable),
+            dataset=bench.dataset(server.own.samples),
             settings=bench.bundle.training,
             kept=server.kept,
         )
@@ -90,10 +125,30 @@ def train_at_server(
     return outcome, work.tensors(), losses
 
 
-def _check_fixed(server: ServerRunner, bench: Workbench) -> None:
-    """Refuse to train on other FIXED weights than the sites'; they have agreed on theirs at enrolment."""
-    of_sites = server.profiles[server.sites[0]].fixed
-    if fixed_hash(bench.network.state_dict(), bench.partition) != of_sites:
-        raise ValueError(
-            "its fixed weights are not those of the sites; give the server the sites' weights to start from"
+def _context(server: ServerRunner, bench: Workbench, **known: Any) -> Context:
+    number, memory = len(server.sites), memory_of(server.kept)
+    return local.make_context(
+        bench.bundle.training,
+        bench.task,
+        round=server.round,
+        site=number,
+        sites=number,
+        memory=memory,
+        **known,
+    )
+
+
+def _refuse_other_fixed(own: str, due: str) -> None:
+    if own != due:
+        raise FederationError(
+            "the server cannot train: its fixed weights are not those of the sites; give the server the sites' weights "
+            "to start from"
         )
+
+
+def _other_task(site: Site, own: Card, due: Card) -> str:
+    """Say that the server learns something else than the sites, and what to write where its data would do."""
+    names = readable_as(find_reader(site.dataset).CLASS_MAP)
+    wanted = next((name for name in names if name and CLASS_MAPS[name] == due.outputs), "")
+    remedy = f"write 'classes: {wanted}' there" if wanted else "name data there that have the sites' task"
+    return f"the server cannot train: {site.path}: its task is {own}, and the sites' is {due}; {remedy}"

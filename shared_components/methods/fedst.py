@@ -17,7 +17,7 @@ from shared_components.method import Method, Prepare, ServerUpdate, SiteFacts, S
 from shared_components.objectives import task_objective
 from shared_components.parts import parts_of
 from shared_components.rules import representation
-from shared_components.serq import FineTuning, Quantification
+from shared_components.serq import FineTuning, Quantification, check_beforehand
 from shared_components.text.encode import DEFAULT
 from shared_components.text.tell import SiteText
 from shared_components.two_paths import Encodes
@@ -64,6 +64,7 @@ def build(
         aggregator=WeightedMean(),
         prepare=_where_asked(SiteText(text_encoder, text_wording, seed)),
         server_update=updates.get(synthetic),
+        server_check=check_beforehand,
         steps_at_server=synthetic != "none",
         kinds=("segmentation",),
         needs=None if synthetic == "none" else Encodes,

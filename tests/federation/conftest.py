@@ -13,9 +13,16 @@ from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError, Job, SiteRefusal
 from shared_components.federation.protocol import Answers, conduct
 from shared_components.federation.together import open_together
-from shared_components.method import site_order
+from shared_components.method import load_method, site_order
 
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
+SINGLE = {
+    "segmentation": {"frames": 1, "interval": 0.0}
+}  # the scenes have no frames between those with labels
+SMALL = {  # what makes a job of a method small
+    "pfedsis": {"arguments": {"sensitivity_images": 2}},
+    "fedst": {"arguments": {"batches": 1, "pretraining": 1}, "tasks": SINGLE},
+}
 VIDEOS = {"train": 1, "validation": 1, "test": 1}
 
 
@@ -59,9 +66,7 @@ def scenes(tmp_path_factory):
 
 
 def make_job(method="pfedsis", **changes):
-    values = {"bundle": bundle_for(method), "rounds": 2, "training": TINY}
-    if method == "pfedsis":
-        values["arguments"] = {"sensitivity_images": 2}
+    values = {"bundle": bundle_for(method), "rounds": 2, "training": TINY, **SMALL.get(method, {})}
     return Job(name=f"test-{method}", method=method, **(values | changes))
 
 
@@ -112,9 +117,15 @@ class Federation:
 
 @pytest.fixture
 def federate(tmp_path, scenes):
-    """Return a function that makes a federation; its state is under tmp_path unless told otherwise."""
+    """Return a function that makes a federation; its state is under tmp_path unless told otherwise.
+
+    The server of a method that trains there has the third site's frames.
+    """
 
     def make(job=None, *, names=("site-1", "site-2", "site-3"), folder=None, **options):
-        return Federation(job or make_job(), folder or tmp_path / "runs", scenes, names, **options)
+        job = job or make_job()
+        if load_method(job.method, **job.arguments).server_update is not None:
+            options.setdefault("server_data", scenes[2])
+        return Federation(job, folder or tmp_path / "runs", scenes, names, **options)
 
     return make

@@ -80,8 +80,7 @@ def test_a_fixed_encoder_never_moves_and_never_travels(federate, method):
 
 @pytest.mark.parametrize("method", ["fedavg", *sorted(set(method_names()) - set(PLAIN))])
 def test_a_fixed_encoder_of_the_baselines_network_never_moves_and_never_travels(federate, method):
-    arguments = {"sensitivity_images": 2} if method == "pfedsis" else {}
-    fixed_from_end_to_end(federate(pvt_job(method, rounds=1, arguments=arguments)))
+    fixed_from_end_to_end(federate(pvt_job(method, rounds=1)))
 
 
 @pytest.mark.parametrize("method", OTHERWISE)

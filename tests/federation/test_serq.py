@@ -12,7 +12,7 @@ from shared_components.federation.messages import FederationError
 from shared_components.method import load_method
 from shared_components.networks import tiny
 from shared_components.partition import Role, Slice
-from shared_components.serq import FineTuning, Quantification
+from shared_components.serq import FineTuning, Quantification, check_beforehand
 from shared_components.two_paths import Encodes
 
 from .conftest import make_job
@@ -61,8 +61,9 @@ def play(monkeypatch, toy_bundle):
     config.write_text(config.read_text().replace("networks.tiny.Tiny", "networks.tiny.Mapped"))
     assert "Mapped" in config.read_text()
 
-    def job(update, **changes):
-        fields = {"rule": own_filters, "server_update": update, "needs": Encodes}
+    def job(update, *, kinds=None, **changes):
+        fields = {"rule": own_filters, "server_update": update, "needs": Encodes, "kinds": kinds}
+        fields["server_check"] = check_beforehand if isinstance(update, Quantification) else None
         method = dataclasses.replace(load_method("fedavg"), **fields)
         for side in (server_side, bench_side):
             monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)

@@ -1,0 +1,229 @@
+"""A server that trains: what is wrong with its data is said before the first round, by its file and key."""
+
+import pytest
+import torch
+import yaml
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from shared_components.data.sites import LABELLED, load_site, samples
+from shared_components.data.synthetic.site import write_site
+from shared_components.federation.locate import SERVER
+from shared_components.federation.messages import FederationError, SiteRefusal
+from shared_components.federation.server_work import Own
+
+from .conftest import TINY, VIDEOS, Federation, make_job
+from .test_second_storey import fine_tune, rewritten, same
+from .test_serq import SERQ, options, play  # noqa: F401 (fixtures)
+
+NAMES = ("site-1", "site-2")
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """Return a function that renders a site of a layout, once."""
+    found = {}
+
+    def render(layout, task="segmentation", **sizes):
+        if (layout, task) not in found:
+            folder = tmp_path_factory.mktemp(layout)
+            sizes = {"videos": VIDEOS, "frames_per_video": 3, "height": 64, "width": 96, **sizes}
+            found[layout, task] = write_site(folder, look="rose", seed=3, layout=layout, task=task, **sizes)
+        return found[layout, task]
+
+    return render
+
+
+@pytest.fixture
+def refusal(tmp_path, scenes):
+    """Return a function that begins a run and returns the sentence that ends it, before any site has trained."""
+
+    def refusal(job, server_data, sites=None, **known):
+        with pytest.raises(FederationError) as caught:
+            files = sites or scenes[:2]
+            Federation(job, tmp_path / "runs", files, NAMES, server_data=server_data, **known).enrol()
+        assert "\n" not in str(caught.value) and not list(tmp_path.rglob("round-*.safetensors"))
+        return str(caught.value)
+
+    return refusal
+
+
+# ---- its files
+
+
+def test_without_a_description_it_is_named(play, refusal, tmp_path):  # noqa: F811
+    said = refusal(play(SERQ), tmp_path / "gone" / "site.yaml")
+    assert (
+        said == f"the server cannot train: {tmp_path}/gone/site.yaml: no such file; write a site.yaml there"
+    )
+
+
+def test_a_frame_that_cannot_be_read_is_named(play, refusal, rendered, tmp_path):  # noqa: F811
+    path = rendered("endovis2018")
+    frame = samples(load_site(path), "train", LABELLED)[0].images[0]
+    before = frame.read_bytes()
+    frame.write_bytes(before[: len(before) // 2])
+    try:
+        said = refusal(play(SERQ), path)
+    finally:
+        frame.write_bytes(before)
+    assert said.startswith("the server cannot train: site server: ") and str(frame) in said
+
+
+def test_a_key_that_is_misspelt_is_named(play, refusal, scenes, tmp_path):  # noqa: F811
+    path = rewritten(scenes[2], tmp_path / "s", clases="parts")
+    assert refusal(play(SERQ), path).startswith(f"the server cannot train: {path}: unknown key 'clases'")
+
+
+# ---- beside the sites'
+
+
+def test_coarser_classes_than_the_sites_are_refused_with_what_to_write(
+    play,  # noqa: F811
+    refusal,
+    scenes,
+    tmp_path,
+):
+    path = rewritten(scenes[2], tmp_path / "s", classes="foreground")
+    assert refusal(play(SERQ), path) == (
+        f"the server cannot train: {path}: its task is segmentation of background, instrument, and the sites' is "
+        "segmentation of background, shaft, wrist, clasper; write 'classes: parts' there"
+    )
+
+
+def test_finer_classes_are_refused_until_they_are_read_as_the_sites(
+    play,  # noqa: F811
+    refusal,
+    scenes,
+    tmp_path,
+):
+    coarse = [
+        rewritten(path, tmp_path / f"s{n}", classes="shaft_manipulator") for n, path in enumerate(scenes[:2])
+    ]
+    said = refusal(play(SERQ), scenes[2], sites=coarse)
+    assert said.endswith("; write 'classes: shaft_manipulator' there") and str(scenes[2]) in said
+    fitting = rewritten(scenes[2], tmp_path / "fitting", classes="shaft_manipulator")
+    run = Federation(play(SERQ, rounds=1), tmp_path / "r", coarse, NAMES, server_data=fitting).enrol()
+    assert run.server.own.profile.card == run.server.profiles["site-1"].card
+
+
+def test_data_of_another_task_are_refused(play, refusal, rendered):  # noqa: F811
+    path = rendered("scared", "depth")
+    said = refusal(play(fine_tune), path)
+    assert said.startswith(
+        f"the server cannot train: {path}: its task is depth of mm, and the sites' is segm"
+    )
+    assert said.endswith("; name data there that have the sites' task")
+    said = refusal(play(SERQ, kinds=("segmentation",)), path)
+    assert said.startswith(
+        f"the server cannot train: {path}: fedavg is for segmentation, and the site's task "
+    )
+
+
+def test_the_server_begins_from_what_the_sites_begin_from(play, scenes, tmp_path):  # noqa: F811
+    """Else the weights that are the sites' own, LOCAL, would be others here."""
+    torch.manual_seed(1)
+    from .test_serq import Mapped
+
+    files = [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
+    for file in files:
+        save_file({n: v.contiguous() for n, v in Mapped().state_dict().items()}, file)
+    job = play(SERQ, rounds=1, training={**TINY, "start": "file"})
+    run = Federation(job, tmp_path / "r", scenes[:2], NAMES, server_data=scenes[2], start_weights=files[0])
+    run.enrol()
+    run = Federation(job, tmp_path / "q", scenes[:2], NAMES, server_data=scenes[2], start_weights=files[0])
+    for site in run.sites.values():
+        site._start_weights = files[1]
+    with pytest.raises(
+        FederationError, match=r"the server cannot train: it begins from file \(\w+\), and the"
+    ):
+        run.enrol()
+
+
+# ---- what the method asks
+
+
+def test_a_network_of_which_frames_train_nothing_is_refused(refusal, scenes):
+    """What is left, the layers over time and the selection, frames alone do not pass."""
+    job = make_job("fedst", training={**TINY, "fixed": ["encoder", "decoder", "head"]})
+    said = refusal(job, scenes[2])
+    assert said.startswith(
+        "the server cannot train: serq: training.fixed names all that predicts from a frame"
+    )
+
+
+def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(
+    play,  # noqa: F811
+    federate,
+    options,  # noqa: F811
+):
+    """A job's own size cannot change (`runs.open_run`), that of its bundle can."""
+    run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
+    (file,) = (run.server.folder / "server").glob("round-*.safetensors")
+    with safe_open(file, "pt") as opened:
+        notes = opened.metadata()
+    tensors = load_file(file)
+    assert tensors["kept|memory/pretrained/descriptor"].shape == (16, 8, 16)
+    save_file(tensors | {"kept|memory/pretrained/descriptor": torch.zeros(16, 4, 4)}, file, notes)
+    with pytest.raises(FederationError, match=r"cannot train: serq: the descriptor .* is \(16, 4, 4\), and "):
+        federate(play(SERQ, rounds=2), **options("a"), resume=True)
+
+
+# ---- clips
+
+
+def test_still_images_at_the_server_repeat_themselves_as_clips(federate, rendered, tmp_path):
+    """Of Sisvse no time lies between two images; the rendered ones say so in their site.yaml."""
+    stills = rendered("sisvse")
+    text = stills.read_text()
+    assert "history: false" in text
+    films = [rendered("sar_rarp50", clip=4, interval=0.2)] * 2
+    job = make_job("fedst", rounds=1, tasks={}, training={**TINY, "batch_size": 1, "iterations": 1})
+    run = Federation(job, tmp_path / "r", films, NAMES, server_data=stills).enrol()
+    assert all(len(sample.images) == 4 for sample in run.server.own.samples)
+    assert all(len(set(sample.images)) == 1 for sample in run.server.own.samples)
+    bad = rewritten(stills, tmp_path / "s", history=True)
+    with pytest.raises(FederationError) as caught:
+        Federation(job, tmp_path / "q", films, NAMES, server_data=bad)
+    said = str(caught.value)
+    assert said.startswith(f"the server cannot train: site server: {bad}: clips of 4 frames 0.2 s apart are")
+    assert said.endswith("or write 'history: false' in it, which repeats the frame")
+
+
+# ---- a resume
+
+
+def test_a_resumed_run_wants_the_servers_data_as_they_were(play, federate, options, scenes, tmp_path):  # noqa: F811
+    federate(play(SERQ, rounds=2), **options("a")).run(until=1)
+    config = yaml.safe_load(scenes[2].read_text())
+    (video,) = config["split"]["train"]
+    shorter = rewritten(scenes[2], tmp_path / "s", split={**config["split"], "train": [{video: [0, 3]}]})
+    again = federate(play(SERQ, rounds=2), **options("a") | {"server_data": shorter}, resume=True)
+    with pytest.raises(FederationError, match=r"server has other data .* \(3 training frames now, 4 then\)"):
+        again.enrol()
+
+
+def test_a_state_of_before_knows_nothing_of_the_servers_data(scenes, federate, play, options):  # noqa: F811
+    run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
+    own = run.server.own
+    assert isinstance(own, Own) and own.profile.site == SERVER and own.profile.samples == 4
+    own.check_beside(run.server.profiles, before=None)
+    assert run.server._files.load()[2]["own"]["samples"] == 4
+
+
+@pytest.mark.usefixtures("toy_bundle")
+def test_a_server_that_does_not_train_has_no_data_of_its_own(federate):
+    run = federate(make_job("fedavg", bundle="toy", rounds=1), names=NAMES).run()
+    assert run.server.own is None and run.server._files.load()[2]["own"] is None
+
+
+def test_what_the_file_says_during_a_run_changes_nothing(play, federate, options, scenes, tmp_path):  # noqa: F811
+    """It was read and checked at enrolment, and is read again by a resume."""
+    mine = rewritten(scenes[2], tmp_path / "s")
+    both = [federate(play(SERQ, rounds=2), **options(n) | {"server_data": mine}).run(until=1) for n in "ab"]
+    both[0].run()
+    mine.write_text("")
+    both[1].run()
+    assert same(both[0].weights(), both[1].weights())
+    with pytest.raises((FederationError, SiteRefusal), match="must hold 'key: value' lines"):
+        federate(play(SERQ, rounds=3), **options("a") | {"server_data": mine}, resume=True)
