@@ -278,6 +278,7 @@ class ServerRunner:
             return result, {}
         from shared_components.federation.server_work import train_at_server  # late: few servers train
 
+        logger.info("round %d: %s trains at the server; the sites wait", self.round + 1, self.method.name)
         started = time.perf_counter()
         result, self.kept, losses = train_at_server(self, result)
         return result, {"seconds_training": time.perf_counter() - started, "loss": losses}

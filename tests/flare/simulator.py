@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 JOBS = ROOT / "nvflare_jobs"
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2}
 SCENES = {"frames_per_video": 4, "videos": [1, 1, 1], "height": 64, "width": 96}
+COUNTS = ("sensitivity_images", "batches", "pretraining")  # arguments of methods that take time
 SERVER, CLIENT = (f"app/config/config_fed_{side}.json" for side in ("server", "client"))
 
 
@@ -29,9 +30,9 @@ def tiny_job(folder: Path, name: str, *, rounds: int = 2, longest_wait: float = 
         settings.update(rounds=rounds, grace_seconds=5, longest_wait_seconds=longest_wait)
         settings["synthetic"] = {**settings.get("synthetic", {}), **SCENES}
         settings["training"] = {**settings.get("training", {}), **TINY}
-        settings["arguments"] = {**settings.get("arguments", {}), **arguments}
-        if "sensitivity_images" in settings["arguments"]:
-            settings["arguments"]["sensitivity_images"] = 2
+        own = settings.get("arguments", {})
+        small = {name: 2 for name in COUNTS if name in own}
+        settings["arguments"] = {**own, **small, **arguments}
 
     edit(job / SERVER, shrink)
     return job
@@ -100,6 +101,15 @@ class Simulator:
                 pass
         self._process.wait()
         psutil.wait_procs(children, timeout=10)
+
+    def wait_for_words(self, words: str, seconds: float = 240.0) -> None:
+        """Wait until this launch has printed some words."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self._process.poll() is None:
+            if words in self.output:
+                return
+            time.sleep(0.005)
+        raise AssertionError(f"{words!r} was not printed:\n{self.output[-4000:]}")
 
     def wait_for_task(self, site: str, number: int, seconds: float = 120.0) -> int:
         """Wait until a site has begun its ``number``-th task of this launch; return its process.
