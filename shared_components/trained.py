@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from shared_components.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.checkpoints import CheckpointError, load_into, load_metadata, load_weights
+from shared_components.data.sites import Site
 from shared_components.parts import parts_of
 from shared_components.task import Task, make_task
+from shared_components.untold import knows_no_site, tell
 
 logger = logging.getLogger(__name__)
 
@@ -39,20 +41,23 @@ class Trained:
     size: tuple[int, int]
 
 
-def load_trained(path: Path, *, bundle: str) -> Trained:
+def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Trained:
     """Build what a checkpoint's header describes.
 
     Args:
         path: The checkpoint.
         bundle: Whose network, numbers and size stand where the header says none.
+        site: Where it is used, see `told_as_asked`.
 
     Raises:
         CheckpointError: It is missing, damaged, of another network, or of no kind of task.
+        SiteError: The site's text cannot be used.
         ValueError: There is no such bundle.
     """
     notes = header_of(path)
     known = load_bundle(_own_bundle(notes, bundle))
     network = network_of(cast(Remade, build_network(known.network)), path, bundle=bundle)
+    told_as_asked(network, path, site)
     task = task_learnt(known.tasks, path, network)
     return Trained(network, task, input_size(notes, known.training.height, known.training.width))
 
@@ -124,6 +129,35 @@ def _as_learnt(definition: Remade, path: Path, bundle: str) -> Remade:
         return cast(Remade, build_network(load_bundle(named, network=chosen).network))
     except ValueError as error:
         raise CheckpointError(f"checkpoint {path}: {error}") from None
+
+
+def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Module:
+    """Tell a checkpoint's network that knows no site of the one that a person names, see `untold.tell`; return it.
+
+    Args:
+        network: With the checkpoint's weights.
+        path: The checkpoint.
+        site: None where none is named: such a model then goes by the mean of what its sites were told, and a warning
+            says so.
+
+    Raises:
+        SiteError: The site's text, vectors or encoder cannot be used.
+        CheckpointError: A site is named in vain, or the header names no method that is here.
+    """
+    untold = knows_no_site(header_of(path))
+    if site is not None and not untold:
+        raise CheckpointError(
+            f"checkpoint {path} is told of no site, or has been told of its own; leave {site.path} out"
+        )
+    if site is not None:
+        tell(network, path, site)
+    elif untold:
+        logger.warning(
+            "checkpoint %s is a federation's model for other hospitals, told the mean of its sites' texts; name the "
+            "site.yaml of the site where it is used, and it is told that site's own",
+            path,
+        )
+    return network
 
 
 def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Task:

@@ -30,7 +30,15 @@ from shared_components.parts import freeze
 from shared_components.shipped import EXPORTED, MODEL, shipped_weights
 from shared_components.start import begin, chosen_start, said, start_weights, unused
 from shared_components.task import Task, choose_task
-from shared_components.trained import Remade, header_of, network_of, task_learnt, with_learnt_numbers
+from shared_components.trained import (
+    Remade,
+    header_of,
+    network_of,
+    task_learnt,
+    told_as_asked,
+    with_learnt_numbers,
+)
+from shared_components.untold import tell
 
 logger = logging.getLogger(__name__)
 
@@ -194,7 +202,9 @@ def make_optimizer(network: nn.Module, settings: Training) -> torch.optim.Optimi
         raise ConfigError(str(error)) from None
 
 
-def trained_network_for(definition: Remade, task: Task, checkpoint: str | None, *, bundle: str) -> nn.Module:
+def trained_network_for(
+    definition: Remade, task: Task, checkpoint: str | None, *, bundle: str, site: Site | None = None
+) -> nn.Module:
     """Return the network that a checkpoint is of, with its weights, to answer in the task's outputs.
 
     A model of a finer class map answers in the site's classes, see `coarser.MergedClasses`.
@@ -204,24 +214,31 @@ def trained_network_for(definition: Remade, task: Task, checkpoint: str | None, 
         task: what the site learns.
         checkpoint: its path.
         bundle: whose config this is.
+        site: where it is used: a model that knows no site is told of it, see `untold.tell`.
 
     Raises:
         CheckpointError: not given, missing, damaged, of another network, task or class map.
+        SiteError: the site's text cannot be used.
     """
     path = _given(checkpoint)
     learnt = _learnt_outputs(path, header_of(path), task.card)
     merged = learnt != task.card.outputs
     channels = len(learnt) if merged else task.channels
     network = network_of(definition, path, bundle=bundle, channels=channels)
+    if site is not None:
+        tell(network, path, site)
     return read_as(network, learnt, task.card.outputs)
 
 
-def network_from_checkpoint(definition: Remade, checkpoint: str | None, *, bundle: str) -> nn.Module:
+def network_from_checkpoint(
+    definition: Remade, checkpoint: str | None, *, bundle: str, site_config: str | None = None
+) -> nn.Module:
     """Return the network that a checkpoint is of, with its weights and so the channels of its last layer.
 
-    Args and errors as in `trained_network_for`.
+    Args and errors as in `trained_network_for`; the site.yaml may be given to a model that knows no site.
     """
-    return network_of(definition, _given(checkpoint), bundle=bundle)
+    path, site = _given(checkpoint), None if site_config is None else open_site(site_config)
+    return told_as_asked(network_of(definition, path, bundle=bundle), path, site)
 
 
 def _learnt_outputs(path: Path, notes: Mapping[str, str], card: Card) -> tuple[str, ...]:

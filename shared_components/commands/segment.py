@@ -11,6 +11,7 @@ import torch
 from shared_components import __version__
 from shared_components.arguments import height_and_width
 from shared_components.bundle_config import PRECISIONS, load_bundle
+from shared_components.data.sites import load_site
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor, predict_all
@@ -30,6 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", type=Path, metavar="INPUT", help="a video, an image, or a folder of images")
     parser.add_argument("--model", type=Path, metavar="FILE", help="a checkpoint; default: the bundle's own")
     parser.add_argument("--bundle", default="pvt_fpn", metavar="NAME", help="default: %(default)s")
+    parser.add_argument(
+        "--site",
+        type=Path,
+        metavar="FILE",
+        help="site.yaml of the site where it is used, for a model that knows none",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: <INPUT's name>-segmented, here")
     parser.add_argument("--size", metavar="HxW", help="of the network's input; default: the checkpoint's")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take every Nth frame")
@@ -54,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
     """
     _use_threads(args.threads)
     path = args.model or _shipped(args.bundle)
-    model = _segmenting(load_trained(path, bundle=args.bundle), path)
+    site = load_site(args.site) if args.site else None
+    model = _segmenting(load_trained(path, bundle=args.bundle, site=site), path)
     height, width = height_and_width("--size", args.size) if args.size else model.size
     stream = FrameStream(args.input, height=height, width=width, every=args.every, video_rate=args.video_rate)
     out = args.out or Path(f"{args.input.resolve().stem}-segmented")

@@ -23,6 +23,7 @@ from shared_components.parts import by_learning_rate, freeze
 from shared_components.preparation import prepare
 from shared_components.start import begin
 from shared_components.task import Scores, Task, checkpoint_notes, choose_task
+from shared_components.untold import notes_of_told
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Workbench:
 
     Attributes:
         start: What the network began from, see `start.begin`.
+        told: By what encoder the network was told of the site; empty before that, and where nothing is told.
     """
 
     site: Site
@@ -40,6 +42,7 @@ class Workbench:
     network: nn.Module
     partition: Partition
     start: dict[str, Any]
+    told: str = ""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -53,7 +56,7 @@ class Workbench:
 
     def prepare(self, *, name: str, number: int, count: int, again: bool = False) -> str:
         """Let the method tell the network of the site, see `preparation.prepare`."""
-        return prepare(
+        self.told = prepare(
             self.method,
             self.network,
             self.partition,
@@ -63,6 +66,7 @@ class Workbench:
             count=count,
             again=again,
         )
+        return self.told
 
     @contextmanager
     def deployed(self, memory: State) -> Iterator[None]:
@@ -99,6 +103,7 @@ class Workbench:
         told = {
             "site": name,
             "round": str(round),
+            **notes_of_told(self.told),
             f"validation_{metric}": str((scores.get(metric) or {}).get("mean")),
         }
         save_weights(path, self.network.state_dict(), notes | told)

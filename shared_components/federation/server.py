@@ -30,6 +30,7 @@ from shared_components.federation.store import RoundFiles, groups_of, named_grou
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
 from shared_components.partition import Partition, Pieces, Role
 from shared_components.task import Task, checkpoint_notes, make_task
+from shared_components.untold import notes_of_untold
 
 if TYPE_CHECKING:
     from shared_components.federation.server_work import Own
@@ -308,7 +309,8 @@ class ServerRunner:
         numbers = bundle.tasks.get(card.kind, {})
         task, chosen = self._task(card), bundle.chosen
         notes = checkpoint_notes(bundle.name, self.method.name, task, numbers, size=size, network=chosen)
-        return notes | {"round": str(self.round)}
+        untold = notes_of_untold(self.method, self.job.arguments, len(self.sites))
+        return notes | untold | {"round": str(self.round)}
 
     def _take_model(self, site: str, reply: Message, given: dict[str, Pieces]) -> None:
         card = self.profiles[site].card

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from shared_components.bundle_config import build_network, load_bundle
+from shared_components.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.bundle_engines import trained_network_for
 from shared_components.checkpoints import export_pt, load_weights, save_weights
 from shared_components.data.sites import load_site
@@ -78,10 +78,11 @@ def test_the_config_in_use_defines_the_network_of_its_own_bundle(site_config, tm
 @pytest.mark.parametrize("configs", [("train", "evaluate"), ("inference",)])
 def test_a_bundle_that_is_not_here_is_named(run, refusal, site_config, video, tmp_path, configs):
     path = tmp_path / "model.safetensors"
-    save_weights(path, {"weight": torch.ones(1)}, {"bundle": "surgfed"})
+    save_weights(path, {"weight": torch.ones(1)}, {"bundle": "elsewhere"})
     own = {"input": str(video)} if configs == ("inference",) else {"site_config": str(site_config)}
     sentence = refusal(
         run, "pfedsis", *configs, checkpoint=str(path), output_dir=str(tmp_path / "out"), **own
     )
     assert f"{path} is a checkpoint of another network than PvtFpn" in sentence
-    assert sentence.endswith("it is of bundle 'surgfed', which is not among those here (fedst, pfedsis, pvt_fpn)")
+    names = ", ".join(bundle_names())
+    assert sentence.endswith(f"it is of bundle 'elsewhere', which is not among those here ({names})")

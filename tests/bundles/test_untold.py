@@ -1,0 +1,235 @@
+"""FedST's models with the bundle's configs: a site's own keeps what it was told, the outsider's is told anew."""
+
+import dataclasses
+import json
+import sys
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from shared_components import evaluation
+from shared_components.bundle_config import build_network, load_bundle
+from shared_components.bundle_engines import trained_network_for
+from shared_components.checkpoints import CheckpointError, load_metadata, save_weights
+from shared_components.cli import main
+from shared_components.data.sites import LABELLED, load_site, samples
+from shared_components.federation.together import run_together
+from shared_components.inference.frames import FrameStream
+from shared_components.inference.predict import Predictor
+from shared_components.method import load_method
+from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from shared_components.task import make_task
+from shared_components.text.known import site_text
+from shared_components.text.sentence import SHA256
+from shared_components.text.vectors_file import read_vectors
+from shared_components.trained import load_trained
+from shared_components.untold import knows_no_site, notes_of_told, notes_of_untold, tell
+
+from ..federation.conftest import make_job, scenes  # noqa: F401 (a fixture)
+from ..federation.test_second_storey import rewritten
+
+SIZE = (32, 64)
+
+
+@pytest.fixture(scope="module")
+def federation(scenes, tmp_path_factory):  # noqa: F811
+    """Two sites have trained FedST and consent to a model for others; the third is a hospital outside."""
+    folder = tmp_path_factory.mktemp("fedst")
+    sites = {
+        f"site-{n + 1}": rewritten(path, folder / f"s{n}", publish=["model"])
+        for n, path in enumerate(scenes[:2])
+    }
+    return run_together(make_job("fedst", rounds=1), sites, folder / "runs", server_data=scenes[2])
+
+
+@pytest.fixture
+def own(federation):
+    return federation.folder / "site-1" / "model.safetensors"
+
+
+@pytest.fixture
+def outsiders(federation):
+    return federation.folder / "server" / "model.safetensors"
+
+
+def vector_of(path):
+    vectors = read_vectors()
+    return vectors.values[vectors.texts.index(site_text(load_site(path).text))]
+
+
+def scored(checkpoint, site_config, indicator):
+    """Score a model with an indicator, by nothing of the bundles' own."""
+    network = PvtFpnClips(out_channels=4)
+    network.load_state_dict(load_file(checkpoint))
+    network.tell(indicator)
+    site, task = load_site(site_config), make_task("segmentation", classes=load_site(site_config).classes)
+    found = evaluation.thorough(
+        network.eval(), task, samples(site, "test", LABELLED), size=SIZE, split="test"
+    )
+    return json.loads(json.dumps({metric.name: found[metric.name] for metric in task.metrics}))
+
+
+@pytest.fixture
+def evaluate(run, tmp_path):
+    """Return a function that runs evaluate.yaml and returns its scores."""
+
+    def evaluate(checkpoint, site_config):
+        run(
+            "fedst", "train", "evaluate",
+            site_config=str(site_config), checkpoint=str(checkpoint), output_dir=str(tmp_path / "results"),
+        )  # fmt: skip
+        found = json.loads((tmp_path / "results" / "metrics.json").read_text())
+        return {metric["name"]: found[metric["name"]] for metric in found["metrics"]}
+
+    return evaluate
+
+
+# ---- headers
+
+
+def test_headers_say_who_was_told(own, outsiders, federation):
+    assert load_metadata(own)["told"] == f"sentence {SHA256}"
+    notes = load_metadata(outsiders)
+    assert notes["told"] == "" and notes["sites"] == "2"
+    assert json.loads(notes["arguments"]) == dict(federation.job.arguments)
+    assert knows_no_site(notes) and not knows_no_site(load_metadata(own)) and not knows_no_site({})
+
+
+def test_a_method_that_tells_nothing_says_nothing():
+    assert notes_of_told("") == notes_of_untold(load_method("fedavg"), {}, 3) == {}
+
+
+# ---- evaluation
+
+
+def test_a_sites_own_model_is_scored_as_it_is(evaluate, own, scenes):  # noqa: F811
+    assert evaluate(own, scenes[0]) == scored(own, scenes[0], vector_of(scenes[0]))
+
+
+def test_a_sites_own_model_keeps_what_it_was_told_elsewhere(evaluate, own, scenes):  # noqa: F811
+    assert evaluate(own, scenes[1]) == scored(own, scenes[1], vector_of(scenes[0]))
+
+
+def test_the_outsiders_model_is_told_of_the_site_where_it_is_scored(evaluate, outsiders, scenes):  # noqa: F811
+    mean = load_file(outsiders)["indicator"]
+    torch.testing.assert_close(mean, (vector_of(scenes[0]) + vector_of(scenes[1])) / 2)
+    due = vector_of(scenes[2])
+    assert evaluate(outsiders, scenes[2]) == scored(outsiders, scenes[2], due)
+    task = make_task("segmentation", classes=load_site(scenes[2]).classes)
+    for site, indicator in ((load_site(scenes[2]), due), (None, mean)):
+        network = trained_network_for(PvtFpnClips(), task, str(outsiders), bundle="fedst", site=site)
+        assert torch.equal(network.indicator, indicator)
+
+
+def test_where_classes_are_coarser_the_network_inside_is_told(outsiders, scenes, tmp_path):  # noqa: F811
+    site = load_site(rewritten(scenes[2], tmp_path / "c", classes="foreground"))
+    task = make_task("segmentation", classes=site.classes)
+    merged = trained_network_for(PvtFpnClips(), task, str(outsiders), bundle="fedst", site=site)
+    assert torch.equal(merged.network.indicator, vector_of(scenes[2]))
+
+
+def test_numbered_kinds_count_the_site_as_one_more(outsiders, scenes, tmp_path):  # noqa: F811
+    notes = load_metadata(outsiders) | {"arguments": json.dumps({"text_encoder": "one_hot"})}
+    save_weights(tmp_path / "m.safetensors", load_file(outsiders), notes)
+    network = PvtFpnClips()
+    assert tell(network, tmp_path / "m.safetensors", load_site(scenes[2])) == "one_hot"
+    assert network.indicator.nonzero().flatten().tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [("", "the site's text is ''; describe the site"), ("liver resection", "has no vector of the text")],
+)
+def test_a_site_without_a_text_of_use_is_refused(
+    evaluate,
+    outsiders,
+    own,
+    scenes,
+    tmp_path,
+    capsys,
+    text,
+    sentence,  # noqa: F811
+):
+    bad = rewritten(scenes[2], tmp_path / "bad", text=text)
+    with pytest.raises((ValueError, RuntimeError)) as caught:
+        evaluate(outsiders, bad)
+    capsys.readouterr()
+    sys.excepthook(caught.type, caught.value, caught.tb)  # as at the command line
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: site bad, {bad}: ") and sentence in said and said.count("\n") == 1
+    assert evaluate(own, bad)["dice"]  # the site's own model asks for none
+
+
+@pytest.mark.parametrize(
+    "changed", [{"method": "fedsgd"}, {"arguments": "[]"}, {"arguments": "{"}, {"sites": "many"}]
+)
+def test_a_header_that_does_not_say_how_is_refused(outsiders, scenes, tmp_path, changed):  # noqa: F811
+    save_weights(tmp_path / "m.safetensors", load_file(outsiders), load_metadata(outsiders) | changed)
+    with pytest.raises(
+        CheckpointError, match=r"m\.safetensors knows no site, and its header does not say how"
+    ):
+        tell(PvtFpnClips(), tmp_path / "m.safetensors", load_site(scenes[2]))
+
+
+# ---- inference
+
+
+def masks_in(folder):
+    return [cv2.imread(str(path), cv2.IMREAD_UNCHANGED) for path in sorted((folder / "masks").iterdir())]
+
+
+def shown(checkpoint, indicator, video):
+    """Predict a video's frames one by one."""
+    network = build_network(load_bundle("fedst").network, out_channels=4)
+    network.load_state_dict(load_file(checkpoint))
+    network.tell(indicator)
+    task = make_task("segmentation", classes=("background", "shaft", "wrist", "clasper"))
+    predictor = Predictor(network.eval(), task)
+    stream = FrameStream(video, height=SIZE[0], width=SIZE[1])
+    return [predictor(item["image"], item["shot"].image.shape[:2])[1] for item in stream]
+
+
+def test_frames_are_predicted_by_a_model_that_is_told_of_the_site(
+    run,
+    refusal,
+    outsiders,
+    own,
+    scenes,  # noqa: F811
+    video,
+    tmp_path,
+    caplog,
+):
+    given = {"input": str(video), "checkpoint": str(outsiders)}
+    told, mean = tmp_path / "told", tmp_path / "mean"
+    run("fedst", "inference", site_config=str(scenes[2]), output_dir=str(told), **given)
+    assert "goes by" not in caplog.text and "mean of its sites' texts" not in caplog.text
+    expected = shown(outsiders, vector_of(scenes[2]), video)
+    assert all(np.array_equal(a, b) for a, b in zip(masks_in(told), expected, strict=True))
+    run("fedst", "inference", output_dir=str(mean), **given)
+    assert "told the mean of its sites' texts; name the site.yaml" in caplog.text
+    expected = shown(outsiders, load_file(outsiders)["indicator"], video)
+    assert all(np.array_equal(a, b) for a, b in zip(masks_in(mean), expected, strict=True))
+    given["checkpoint"] = str(own)
+    said = refusal(
+        run, "fedst", "inference", site_config=str(scenes[2]), output_dir=str(tmp_path / "x"), **given
+    )
+    assert said == f"checkpoint {own} is told of no site, or has been told of its own; leave {scenes[2]} out"
+    run("fedst", "inference", output_dir=str(tmp_path / "own"), **given)
+    expected = shown(own, vector_of(scenes[0]), video)
+    assert all(np.array_equal(a, b) for a, b in zip(masks_in(tmp_path / "own"), expected, strict=True))
+
+
+def test_the_command_takes_the_site_too(outsiders, scenes, video, tmp_path, monkeypatch):  # noqa: F811
+    site = dataclasses.replace(load_site(scenes[2]))
+    assert torch.equal(
+        load_trained(outsiders, bundle="pvt_fpn", site=site).network.indicator, vector_of(scenes[2])
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    command = ["segment", str(video), "--model", str(outsiders), "--out", "seen", "--site"]
+    assert main([*command, str(scenes[2])]) == 0
+    expected = shown(outsiders, vector_of(scenes[2]), video)
+    assert all(np.array_equal(a, b) for a, b in zip(masks_in(tmp_path / "seen"), expected, strict=True))
