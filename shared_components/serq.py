@@ -58,6 +58,7 @@ class Quantification:
         average: alpha, the share of earlier rounds in the running mean.
         descriptor_weight: lambda_1; 0 leaves the term out.
         representation_weight: lambda_2; 0 leaves the term out.
+        who: Begins the sentence of a refusal.
 
     Raises:
         ValueError: An argument is out of its range; one sentence.
@@ -68,13 +69,14 @@ class Quantification:
     average: float = 0.9
     descriptor_weight: float = 1.0
     representation_weight: float = 1.0
+    who: str = "serq"
 
     def __post_init__(self) -> None:
-        between("serq", "batches", self.batches, 1, whole=True)
-        between("serq", "pretraining", self.pretraining, 0, whole=True)
-        between("serq", "average", self.average, 0, 1, ends="[)")
-        between("serq", "descriptor_weight", self.descriptor_weight, 0)
-        between("serq", "representation_weight", self.representation_weight, 0)
+        between(self.who, "batches", self.batches, 1, whole=True)
+        between(self.who, "pretraining", self.pretraining, 0, whole=True)
+        between(self.who, "average", self.average, 0, 1, ends="[)")
+        between(self.who, "descriptor_weight", self.descriptor_weight, 0)
+        between(self.who, "representation_weight", self.representation_weight, 0)
 
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
         """Train both models.
@@ -119,15 +121,17 @@ class FineTuning:
 
     Attributes:
         batches: In a round; 100, as SERQ has.
+        who: Begins the sentence of a refusal.
 
     Raises:
         ValueError: There is less than one batch.
     """
 
     batches: int = 100
+    who: str = "fine-tuning at the server"
 
     def __post_init__(self) -> None:
-        between("fine-tuning at the server", "batches", self.batches, 1, whole=True)
+        between(self.who, "batches", self.batches, 1, whole=True)
 
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
         """Train the GLOBAL slices; returns and errors as those of :class:`Quantification`, without a report."""

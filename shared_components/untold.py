@@ -70,7 +70,7 @@ def tell(network: nn.Module, path: Path, site: Site) -> str:
     try:
         method = load_method(notes["method"], **json.loads(notes[ARGUMENTS]))
         partition, sites = partition_network(network, method.rule), int(notes[SITES])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"checkpoint {path} knows no site, and its header does not say how to tell it of one ({error}); use the "
             "file that the federation wrote"

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.arguments import one_of
+from shared_components.arguments import between, one_of, true_or_false
 from shared_components.method import Method, Prepare, ServerUpdate, SiteFacts, Summary
 from shared_components.objectives import task_objective
 from shared_components.parts import parts_of
 from shared_components.rules import representation
 from shared_components.serq import FineTuning, Quantification, check_beforehand
-from shared_components.text.encode import DEFAULT
-from shared_components.text.tell import SiteText
+from shared_components.text.encode import DEFAULT, KINDS
+from shared_components.text.tell import WORDINGS, SiteText
 from shared_components.two_paths import Encodes
 
 SYNTHETIC = ("quantification", "fine_tuning", "none")
@@ -52,11 +52,18 @@ def build(
         pretraining, average, descriptor_weight, representation_weight: See `serq.Quantification`.
         seed: Of ``random`` and ``gaussian`` vectors.
     """
+    true_or_false("fedst", "personal_selection", personal_selection)
+    one_of("fedst", "text_encoder", text_encoder, KINDS)
+    one_of("fedst", "text_wording", text_wording, WORDINGS)
     one_of("fedst", "synthetic", synthetic, SYNTHETIC)
+    between("fedst", "seed", seed, 0, whole=True)
     quantification = Quantification(
-        batches, pretraining, average, descriptor_weight, representation_weight
+        batches, pretraining, average, descriptor_weight, representation_weight, who="fedst"
     )  # checks its numbers, whatever the choice
-    updates: dict[str, ServerUpdate] = {"quantification": quantification, "fine_tuning": FineTuning(batches)}
+    updates: dict[str, ServerUpdate] = {
+        "quantification": quantification,
+        "fine_tuning": FineTuning(batches, who="fedst"),
+    }
     return Method(
         name="fedst",
         rule=representation(personal, selection=personal_selection, what="fedst: personal"),

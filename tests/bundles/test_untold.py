@@ -147,11 +147,11 @@ def test_a_site_without_a_text_of_use_is_refused(
     evaluate,
     outsiders,
     own,
-    scenes,
+    scenes,  # noqa: F811
     tmp_path,
     capsys,
     text,
-    sentence,  # noqa: F811
+    sentence,
 ):
     bad = rewritten(scenes[2], tmp_path / "bad", text=text)
     with pytest.raises((ValueError, RuntimeError)) as caught:

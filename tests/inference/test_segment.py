@@ -135,7 +135,10 @@ def test_a_folder_with_sub_folders_is_mirrored_and_size_and_steps_are_options(mo
             ["surgery.mp4", "--model", "surgery.mp4"],
             "checkpoint surgery.mp4 is damaged or holds more than tensors",
         ),
-        (["surgery.mp4", "--bundle", "pvt"], "bundle 'pvt' does not exist; there are fedst, pfedsis, pvt_fpn"),
+        (
+            ["surgery.mp4", "--bundle", "pvt"],
+            "bundle 'pvt' does not exist; there are fedst, pfedsis, pvt_fpn",
+        ),
         (["surgery.mp4", "--size", "large"], "--size is 'large'; give height and width such as 512x640"),
         (
             ["surgery.mp4", "--size", "33x64"],

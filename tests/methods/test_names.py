@@ -29,6 +29,7 @@ WITH_NAMES = [
     ("fedper", "personal"),
     ("fedrep", "personal"),
     ("fedas", "personal"),
+    ("fedst", "personal"),
     ("mat_fl", "shared"),
     ("fedhca2", "encoder"),
     ("fedhca2", "decoders"),
@@ -114,6 +115,7 @@ def test_a_norm_without_anything_to_keep_does_not_count():
         ("pfedsis", {"ape": False, "personal": ["v"]}, "pfedsis: personal names 'v', and Plain has no"),
         ("pfedsis", {"personal": ["decoder"]}, "pfedsis: personal names 'decoder', and Plain has no"),
         ("fedas", {}, "fedas names 'decoder_global', which is no part"),
+        ("fedst", {}, "fedst: personal names 'queries', and Plain declares no part 'queries'"),
     ],
 )
 def test_a_network_without_what_a_method_names_is_refused(method, arguments, sentence):
@@ -129,7 +131,9 @@ def test_methods_that_need_a_head_refuse_a_network_that_names_none(method):
         partition_network(network, load_method(method).rule)
 
 
-@pytest.mark.parametrize("method", sorted(set(method_names()) - {"fedbn", "feddp", "pfedsis", "fedas"}))
+@pytest.mark.parametrize(
+    "method", sorted(set(method_names()) - {"fedbn", "feddp", "pfedsis", "fedas", "fedst"})
+)
 def test_every_other_method_works_by_parts_on_a_network_of_other_modules(method):
     partition = partition_network(Plain(), load_method(method).rule)
     assert {piece.tensor for piece in partition} == set(Plain().state_dict())

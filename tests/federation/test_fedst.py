@@ -1,0 +1,154 @@
+"""FedST itself in this process: what it cannot work with ends it before the first round, by one sentence."""
+
+import json
+import math
+import shutil
+
+import pytest
+
+from shared_components.bundle_config import load_bundle
+from shared_components.data.sites import Asks, load_site, samples
+from shared_components.data.synthetic.plan import plan_sites
+from shared_components.data.synthetic.site import write_site
+from shared_components.federation.messages import FederationError
+from shared_components.federation.together import run_together
+
+from ..text.conftest import clip_folder  # noqa: F401 (a fixture)
+from .conftest import SMALL, TINY, VIDEOS, make_job
+from .test_second_storey import rewritten
+
+CLIPS = {"frames": 4, "interval": 0.2}
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    """Return the site.yaml files of two sites and a server whose videos have frames between those with labels."""
+    out = tmp_path_factory.mktemp("films")
+    return [
+        write_site(
+            plan.folder, look=plan.look, seed=plan.seed, layout=plan.layout, videos=VIDEOS, frames_per_video=3,
+            height=64, width=96, clip=4, interval=0.2,
+        )
+        for plan in plan_sites(out, sites=3, layout="sar_rarp50")
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def refusal(films, tmp_path):
+    """Return a function that begins FedST with something changed and returns the sentence that ends it."""
+
+    def refusal(*, first=None, site=None, server=..., tasks=None, **arguments):
+        arguments = {**SMALL["fedst"]["arguments"], **arguments}
+        job = make_job("fedst", arguments=arguments, tasks=tasks or {}, training={**TINY, "batch_size": 1})
+        sites = {"site-1": first or films[0], "site-2": site or films[1]}
+        data = films[2] if server is ... else server
+        with pytest.raises((FederationError, ValueError)) as caught:
+            run_together(job, sites, tmp_path / "runs", server_data=data)
+        said = str(caught.value)
+        assert "\n" not in said and not list(tmp_path.rglob("round-*.safetensors"))
+        return said
+
+    return refusal
+
+
+def copied(path, folder):
+    """Copy a site with its data, so that files can be harmed."""
+    shutil.copytree(path.parent, folder)
+    return folder / "site.yaml"
+
+
+def test_the_bundles_own_clips_are_those_of_these_films(films, tmp_path):
+    numbers = load_bundle("fedst").tasks["segmentation"]
+    assert {name: numbers[name] for name in CLIPS} == CLIPS
+    job = make_job("fedst", rounds=1, tasks={}, training={**TINY, "batch_size": 1, "iterations": 1})
+    sites = {"site-1": films[0], "site-2": films[1]}
+    server = run_together(job, sites, tmp_path / "runs", server_data=films[2])
+    assert server.round == 1 and server.profiles["site-1"].card.frames == 4
+
+
+@pytest.mark.parametrize("who", ["site", "server"])
+def test_a_clip_of_which_an_earlier_frame_is_missing(refusal, films, tmp_path, who):
+    path = copied(films[1], tmp_path / "harmed")
+    sample = samples(load_site(path), "train", Asks(("label",), **CLIPS))[-1]
+    assert len(set(sample.images)) == 4
+    sample.images[0].unlink()
+    said = refusal(**{who: path})
+    begins = "site site-2: " if who == "site" else "the server cannot train: site server: "
+    assert said.startswith(f"{begins}{sample.images[0]}: file is missing, and clips show it; ")
+    assert "or write 'history: false' in site.yaml, which repeats the frame" in said
+
+
+def test_an_interval_that_the_video_cannot_give(refusal, scenes, films):
+    """EndoVis has an image every half second."""
+    said = refusal(site=scenes[0])
+    assert said.startswith(f"site site-2: {scenes[0]}: clips of 4 frames 0.2 s apart are asked for, but ")
+    said = refusal(tasks={"segmentation": {"interval": 0.01}})
+    assert "clips of 4 frames 0.01 s apart are asked for" in said
+    said = refusal(tasks={"segmentation": {"interval": math.nan}})
+    assert "segmentation: interval is nan" in said
+
+
+def without_weights(folder):
+    (folder / "model.safetensors").unlink()
+
+
+def with_half_a_vocabulary(folder):
+    words = json.loads((folder / "vocab.json").read_text())
+    half = dict(list(words.items())[: len(words) // 2])
+    (folder / "vocab.json").write_text(json.dumps(half))
+
+
+@pytest.mark.parametrize(
+    "harm, text, sentence",
+    [
+        (without_weights, "a", "holds no weights; put model.safetensors or pytorch_model.bin there"),
+        (with_half_a_vocabulary, "a", "its vocabulary cannot be read ("),
+        (
+            lambda folder: None,
+            "a b c d e f g h i j k",
+            "takes at most 12, start and end included; shorten it",
+        ),
+        (lambda folder: None, "a", "has 6 numbers, and 384 are"),
+    ],
+)
+def test_a_text_or_an_encoder_of_no_use(refusal, films, clip_folder, tmp_path, harm, text, sentence):  # noqa: F811
+    harm(clip_folder)
+    path = rewritten(films[0], tmp_path / "s", text=text, text_encoder=str(clip_folder))
+    said = refusal(first=path, text_encoder="clip", text_wording="plain")
+    assert said.startswith(f"site site-1, {path}: ") and sentence in said
+
+
+def test_an_empty_set_at_the_server(refusal, films, tmp_path):
+    split = {"train": [], "validation": [], "test": []}
+    path = rewritten(films[2], tmp_path / "s", split=split)
+    said = refusal(server=path)
+    assert said.startswith("the server cannot train: ") and "split 'train' has no frames" in said
+
+
+def test_a_server_without_data(refusal, tmp_path):
+    assert refusal(server=None) == "fedst trains at the server, and this one has no data of its own"
+    said = refusal(server=tmp_path / "gone")
+    assert said == f"the server cannot train: {tmp_path}/gone: no such file; write a site.yaml there"
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        ({"batches": True}, "fedst: batches is True; it is a whole number, at least 1"),
+        ({"batches": 2.0}, "fedst: batches is 2.0; it is a whole number, at least 1"),
+        ({"average": math.nan}, "fedst: average is nan; it is a number, at least 0 and below 1"),
+        ({"average": 1}, "fedst: average is 1; it is a number, at least 0 and below 1"),
+        ({"descriptor_weight": math.inf}, "fedst: descriptor_weight is inf; it is a number, at least 0"),
+        ({"personal": "queries"}, "fedst: personal is the text 'queries'; write a list: ['queries']"),
+        ({"personal_selection": "false"}, "fedst: personal_selection is 'false'; it is true or false"),
+        ({"text_wording": 3}, "fedst: text_wording 3 is unknown; use one of sentence, letter, plain"),
+        ({"text_encoder": True}, "fedst: text_encoder True is unknown; use one of precomputed"),
+        ({"synthetic": ["none"]}, "fedst: synthetic ['none'] is unknown; use one of quantification"),
+        ({"seed": -1}, "fedst: seed is -1; it is a whole number, at least 0"),
+        ({"seed": 1.5}, "fedst: seed is 1.5; it is a whole number, at least 0"),
+        ({"seed": True}, "fedst: seed is True; it is a whole number, at least 0"),
+        ({"personal": ["querys"]}, "did you mean 'queries'"),
+    ],
+)
+def test_an_argument_that_cannot_be(refusal, arguments, sentence):
+    assert sentence in refusal(**arguments)
