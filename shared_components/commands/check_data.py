@@ -54,6 +54,8 @@ def _check(path: Path, clip: Asks, *, full: bool) -> bool:
     print(f"  {'split':<12}{'videos':>8}{'frames':>8}{'problems':>10}{'set aside':>11}")
     for split in dict.fromkeys([*site.split, "train"]):
         print(_row(site, split, asks, [problem for problem in problems if problem.split == split]))
+    if site.added is not None:
+        print(f"  its training frames include those of {site.added.path}")
     for problem in dict.fromkeys(map(str, problems)):  # several clips may show one bad file
         print(f"  {problem}")
     print()

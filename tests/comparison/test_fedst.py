@@ -235,6 +235,18 @@ def test_whatever_a_row_differs_in_is_part_of_its_name_and_of_its_job(site):
     assert all(Run.from_json(run.to_json()) == run for run in runs)
 
 
+def test_a_row_begins_from_the_weights_of_its_own_bundle(tmp_path, monkeypatch):
+    def source(start, bundle, file=None):
+        return tmp_path / bundle, f"weights of {bundle}"
+
+    monkeypatch.setattr("shared_components.comparison.plan.source_of", source)
+    rows = [replace(row, start="rendered") for row in rows_of("fedst-table9")]
+    assert [row.start_hash() for row in rows] == [
+        f"weights of {'pvt_fpn' if n == 4 else 'fedst'}" for n in range(6)
+    ]
+    assert {row.job()["training"]["start"] for row in rows} == {"rendered"}
+
+
 def test_wrong_values_of_a_row_are_refused_before_anything_runs():
     for change, said in (
         ({"bundle": "fedts"}, "bundle 'fedts' does not exist"),

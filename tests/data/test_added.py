@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
+from shared_components.cli import main
 from shared_components.data.check import check_site, readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.profile_items import style_statistics
@@ -93,6 +94,14 @@ def test_the_style_that_a_site_publishes_is_of_its_own_frames(make_site, other):
     assert [len(dataset) for dataset in sets] == [12, 4]
     ours, theirs = map(style_statistics, sets)
     assert ours[0].equal(theirs[0]) and ours[1].equal(theirs[1])
+
+
+def test_checking_a_site_counts_added_frames_and_says_whose_they_are(make_site, other, capsys):
+    file = other()
+    assert main(["check-data", str(make_site(**ADDED))]) == 0
+    said = capsys.readouterr().out
+    assert f"its training frames include those of {file}" in said
+    assert [line.split()[:3] for line in said.splitlines() if "train " in line] == [["train", "1", "12"]]
 
 
 def refused(path, use=lambda site: None):
