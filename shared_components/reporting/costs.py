@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shared_components.card import DASH, fixed
-from shared_components.reporting.records import Run, mean, round_number
+from shared_components.reporting.records import NAN, Run, mean, round_number
 from shared_components.reporting.tables import Table
 
 MEGABYTE = 1_000_000
@@ -19,7 +19,7 @@ _SECONDS = (
     "A site's seconds of a round: its own work from the start to the reply; waiting for others and the server's "
     "step are not in them"
 )
-_WAITING, _AGGREGATING = "waiting for others", "aggregating (server)"
+_WAITING, _AGGREGATING, _TRAINING = "waiting for others", "aggregating (server)", "training (server)"
 
 
 def bytes_by_round(run: Run, direction: str) -> Stacks:
@@ -47,12 +47,61 @@ def seconds_by_round(run: Run) -> Stacks:
 
 
 def idle_by_round(run: Run) -> Stacks:
-    """Give the seconds of a round beside the sites' own work: mean waiting of the sites, and the server's step."""
+    """Give the seconds of a round beside the sites' own work: mean waiting of the sites, and the server's steps."""
     stacks = _means(run, lambda seconds: {_WAITING: seconds["waiting"]} if "waiting" in seconds else {})
     for r, line in run.aggregations.items():
         if r in stacks and "seconds" in line:
             stacks[r][_AGGREGATING] = line["seconds"]
+        if r in stacks and "seconds_training" in line:
+            stacks[r][_TRAINING] = line["seconds_training"]
     return {r: stack for r, stack in stacks.items() if stack}
+
+
+def server_seconds(run: Run) -> dict[int, tuple[float, float, float]]:
+    """Give, for the rounds in which the server trained, what the sites waited for.
+
+    Returns:
+        By round the seconds until the last site had answered, those of the aggregation, and those of the training at
+        the server; the sites wait for the last two together.
+    """
+    return {
+        r: (
+            float(line.get("seconds_wall", NAN)),
+            float(line.get("seconds", NAN)),
+            float(line["seconds_training"]),
+        )
+        for r, line in sorted(run.aggregations.items())
+        if "seconds_training" in line
+    }
+
+
+def server_table(run: Run) -> Table | None:
+    """Tabulate by round how long the sites waited for the server; None where it trains on nothing."""
+    found = server_seconds(run)
+    if not found:
+        return None
+    rows = [
+        (str(round_number(r)), *(fixed(value, 1) for value in seconds), *_waits(*seconds))
+        for r, seconds in found.items()
+    ]
+    head = (
+        "round",
+        "sites' work s",
+        "aggregating s",
+        "training s",
+        "waited for the server s",
+        "share of the round %",
+    )
+    note = (
+        "The server trains after every aggregation, and all sites wait until it has. Their work is from the sending "
+        "of a round to the last answer."
+    )
+    return Table("Waiting for the server", head, tuple(rows), note=note)
+
+
+def _waits(sites: float, averaging: float, training: float) -> tuple[str, str]:
+    waited = averaging + training
+    return fixed(waited, 1), fixed(100 * waited / (sites + waited) if sites + waited else NAN, 0)
 
 
 def round_seconds(run: Run) -> float:

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared_components.atomic import write_text
 from shared_components.reporting import figures
-from shared_components.reporting.costs import cost_table, rejections, traffic_table
+from shared_components.reporting.costs import cost_table, rejections, server_table, traffic_table
 from shared_components.reporting.glossary import directions
 from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
@@ -107,6 +107,7 @@ def contents(run: Run) -> dict[str, Any]:
         "costs": cost_table(run),
         "cost_panels": [*figures.time_panels(run), *figures.traffic_panels(run)],
         "traffic": traffic_table(run),
+        "server": server_table(run),
         "refused": Table("", ("round", "site", "reason"), tuple(rejections(run)), labels=3),
         "loss_panels": figures.loss_panels(run),
         "settings": Table("", ("setting", "value"), _tasks(run) + _settings(others), labels=2),

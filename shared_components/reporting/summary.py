@@ -10,6 +10,7 @@ from shared_components.reporting.costs import (
     rejections,
     round_bytes,
     round_seconds,
+    server_seconds,
 )
 from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
@@ -166,8 +167,12 @@ def _cost(run: Run) -> str:
     seconds = round_seconds(run)
     if math.isnan(up) or math.isnan(seconds):
         return ""
-    return (
+    said = (
         f"In a round a site sends {amount(up)}, receives {amount(down)} and works {seconds:.1f} s on average."
+    )
+    waited = [averaging + training for _, averaging, training in server_seconds(run).values()]
+    return (
+        f"{said} Then the sites wait {mean(waited):.1f} s for the server, which trains." if waited else said
     )
 
 

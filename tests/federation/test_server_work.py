@@ -8,9 +8,12 @@ from safetensors.torch import load_file, save_file
 
 from shared_components.data.sites import LABELLED, load_site, samples
 from shared_components.data.synthetic.site import write_site
+from shared_components.federation import server as server_side
 from shared_components.federation.locate import SERVER
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.server_work import Own
+from shared_components.reporting.costs import server_seconds
+from shared_components.reporting.records import load_run
 
 from .conftest import TINY, VIDEOS, Federation, make_job
 from .test_second_storey import fine_tune, rewritten, same
@@ -227,3 +230,42 @@ def test_what_the_file_says_during_a_run_changes_nothing(play, federate, options
     assert same(both[0].weights(), both[1].weights())
     with pytest.raises((FederationError, SiteRefusal), match="must hold 'key: value' lines"):
         federate(play(SERQ, rounds=3), **options("a") | {"server_data": mine}, resume=True)
+
+
+# ---- how long the sites wait
+
+
+def test_the_sites_wait_for_what_the_record_says_and_no_longer(
+    federate,
+    options,  # noqa: F811
+    play,  # noqa: F811
+    monkeypatch,
+):
+    """By a clock that stands still but for 2 s of averaging, 7 s of the server's training and 30 s of the sites'."""
+    now = [100.0]
+    monkeypatch.setattr(server_side.time, "perf_counter", lambda: now[0])
+
+    def teach(work, result):
+        now[0] += 7.0
+        return result, {"taught": 1.0}
+
+    run = federate(play(teach, rounds=2), **options("a")).enrol()
+    aggregator = run.server.method.aggregator
+    average = type(aggregator).apply
+
+    def slowly(self, *given):
+        now[0] += 2.0
+        return average(self, *given)
+
+    monkeypatch.setattr(type(aggregator), "apply", slowly)
+    for number in range(2):
+        sent = run.server._sent_at
+        replies = run.replies()
+        now[0] += 30.0 - (now[0] - sent)
+        answered = now[0]
+        record = run.send(replies)
+        assert record["round"] == number
+        assert (record["seconds_wall"], record["seconds"], record["seconds_training"]) == (30.0, 2.0, 7.0)
+        assert run.server._sent_at - answered == record["seconds"] + record["seconds_training"]
+    waits = server_seconds(load_run(run.server.folder))
+    assert waits == {0: (30.0, 2.0, 7.0), 1: (30.0, 2.0, 7.0)}

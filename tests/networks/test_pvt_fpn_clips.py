@@ -287,3 +287,23 @@ def test_scripting_and_tracing_change_nothing(arguments):
     if network.takes_clips:
         clip = torch.rand(1, 4, 3, 64, 96)
         assert torch.equal(scripted(clip), network(clip))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_told_network_is_exported_as_one_of_frames_alone_with_the_text_inside(tmp_path):
+    """Neither another text told afterwards nor another site changes the file; its one input is the clip."""
+    network, clip = trained(), torch.rand(1, 4, 3, 64, 96)
+    network.tell(torch.nn.functional.normalize(torch.arange(1.0, len(network.indicator) + 1), dim=0))
+    with torch.no_grad():
+        due = network(clip)
+    exported = torch.export.export(network, (clip,))
+    torch.export.save(exported, tmp_path / "told.pt2")
+    torch.jit.trace(network, clip).save(tmp_path / "told.ts")
+    network.tell(-network.indicator)
+    with torch.no_grad():
+        assert not torch.equal(network(clip), due)
+        loaded = torch.export.load(tmp_path / "told.pt2")
+        assert loaded.graph_signature.user_inputs == ("clip",)
+        assert "indicator" in loaded.graph_signature.buffers
+        torch.testing.assert_close(loaded.module()(clip), due)
+        torch.testing.assert_close(torch.jit.load(tmp_path / "told.ts")(clip), due)

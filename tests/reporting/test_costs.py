@@ -1,6 +1,7 @@
 """Costs: bytes summed, seconds averaged, nothing counted twice."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from shared_components.reporting.costs import (
     rejections,
     round_seconds,
     seconds_by_round,
+    server_seconds,
+    server_table,
     traffic_table,
 )
 from shared_components.reporting.figures import time_panels
 from shared_components.reporting.records import Run
+from shared_components.reporting.report import TEMPLATES, contents
 from shared_components.reporting.summary import sentences, tiles
 
 from .conftest import METRICS, SEGMENTATION
@@ -92,6 +96,38 @@ def test_every_place_gives_the_same_seconds_of_a_round() -> None:
 def test_waiting_and_the_servers_step_stand_apart() -> None:
     assert idle_by_round(waited())[0] == {"waiting for others": 2.75, "aggregating (server)": 0.5}
     assert "waiting for others and the server's step are not in them" in cost_table(waited()).note
+
+
+def taught() -> Run:
+    """The run above, in whose rounds the server trains for 3.5 and 5.5 seconds."""
+    lines = {r: {"seconds": 0.5, "seconds_wall": 12.0, "seconds_training": 3.5 + 2 * r} for r in range(2)}
+    return replace(waited(), aggregations=lines)
+
+
+def test_the_sites_wait_for_a_server_that_trains() -> None:
+    """By hand: 0.5 + 3.5 s of 12 + 4 s, 0.5 + 5.5 s of 12 + 6 s; the mean is 5 s."""
+    table = server_table(taught())
+    assert table is not None and table.head[4:] == ("waited for the server s", "share of the round %")
+    assert table.rows == (("1", "12.0", "0.5", "3.5", "4.0", "25"), ("2", "12.0", "0.5", "5.5", "6.0", "33"))
+    assert idle_by_round(taught())[1] == {
+        "waiting for others": 2.75,
+        "aggregating (server)": 0.5,
+        "training (server)": 5.5,
+    }
+    said = next(text for text in sentences(taught()) if text.startswith("In a round"))
+    assert said.endswith("works 7.2 s on average. Then the sites wait 5.0 s for the server, which trains.")
+    page = TEMPLATES.get_template("report.html.j2").render(**contents(taught()))
+    assert "Waiting for the server" in page and ">33</td>" in page
+    assert "Waiting for the server" not in TEMPLATES.get_template("report.html.j2").render(
+        **contents(waited())
+    )
+
+
+def test_a_server_that_does_not_train_has_no_table() -> None:
+    assert server_table(waited()) is None and server_seconds(waited()) == {}
+    lines = {0: {"seconds_training": 2.0}, 1: {"seconds": 0.5}}  # of an older version, and a round without
+    table = server_table(replace(waited(), aggregations=lines))
+    assert table is not None and table.rows == (("1", "–", "–", "2.0", "–", "–"),)
 
 
 def test_the_table_of_costs_counts_trained_rounds_only() -> None:
