@@ -165,8 +165,10 @@ class TemporalLayer(nn.Module):
         query = windows.reshape(windows.shape[0], -1, self.heads, C // self.heads).transpose(1, 2)
         keys_values, bias = self._context(frames)
         bias = bias.to(query.dtype).expand(B, -1, -1, -1, -1).flatten(0, 1)
-        attended = F.scaled_dot_product_attention(query, keys_values[0], keys_values[1], bias)
-        joined = join(attended.transpose(1, 2).reshape(windows.shape), self.window, H + down, W + right)
+        attended = F.scaled_dot_product_attention(query, keys_values[0], keys_values[1], bias).transpose(1, 2)
+        # copied, since exporters would count on the order in memory that this machine's kernel leaves
+        attended = attended.clone(memory_format=torch.contiguous_format).reshape(windows.shape)
+        joined = join(attended, self.window, H + down, W + right)
         return joined[:, :H, :W]
 
     def _context(self, frames: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -307,3 +307,19 @@ def test_a_told_network_is_exported_as_one_of_frames_alone_with_the_text_inside(
         assert "indicator" in loaded.graph_signature.buffers
         torch.testing.assert_close(loaded.module()(clip), due)
         torch.testing.assert_close(torch.jit.load(tmp_path / "told.ts")(clip), due)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_told_network_runs_as_onnx(tmp_path):
+    """Where onnxruntime and onnxscript are installed, which nothing else here needs."""
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    network, clip = trained(), torch.rand(1, 4, 3, 64, 96)
+    network.tell(torch.ones_like(network.indicator))
+    file = str(tmp_path / "told.onnx")
+    torch.onnx.export(network, (clip,), file, input_names=["clip"], dynamo=True)
+    session = runtime.InferenceSession(file)
+    assert [given.name for given in session.get_inputs()] == ["clip"]
+    (found,) = session.run(None, {"clip": clip.numpy()})
+    with torch.no_grad():
+        torch.testing.assert_close(torch.from_numpy(found), network(clip), rtol=1e-4, atol=1e-4)
