@@ -1,5 +1,6 @@
 """The network of FedST: clips, streams, what a single frame gives, the text, its parts, counts, errors, export."""
 
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -309,16 +310,14 @@ def test_a_told_network_is_exported_as_one_of_frames_alone_with_the_text_inside(
         torch.testing.assert_close(torch.jit.load(tmp_path / "told.ts")(clip), due)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_told_network_runs_as_onnx(tmp_path):
-    """Where onnxruntime and onnxscript are installed, which nothing else here needs."""
-    runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
     network, clip = trained(), torch.rand(1, 4, 3, 64, 96)
     network.tell(torch.ones_like(network.indicator))
     file = str(tmp_path / "told.onnx")
     torch.onnx.export(network, (clip,), file, input_names=["clip"], dynamo=True)
-    session = runtime.InferenceSession(file)
+    session = onnxruntime.InferenceSession(file)
     assert [given.name for given in session.get_inputs()] == ["clip"]
     (found,) = session.run(None, {"clip": clip.numpy()})
     with torch.no_grad():
