@@ -174,6 +174,7 @@ class LocalWork(Protocol):
         iterations: int | None = None,
         key: str = "",
         partition: Partition | None = None,
+        rate: float = 1.0,
     ) -> Losses:
         """Run the plain loop and return the mean of each loss term.
 
@@ -183,6 +184,7 @@ class LocalWork(Protocol):
             iterations: Instead of the round's.
             key: Which of the site's optimizers goes on; the state of each is kept from round to round.
             partition: Of the network, instead of the site's; where they differ in parameters or in roles.
+            rate: Of the job's learning rates, what the key's optimizer has.
         """
         ...
 

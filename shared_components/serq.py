@@ -47,7 +47,7 @@ class Quantification:
     then: the first average in its GLOBAL slices, the start's weights elsewhere. (The paper pre-trains before the
     first round and lets the sites begin with it; here a job's `start` says what they begin with.) It is the
     server's own, so that slices of every role are trained in it. Both models and D are trained by the job's AdamW, with
-    its learning rate and weight decay; the paper says Adam.
+    its weight decay and `rate` of its learning rate; the paper says Adam, at a rate of the server's own that is lost.
 
     The memory keeps the pre-trained network with D, and the running mean; both models' optimizers go on from round
     to round.
@@ -58,6 +58,7 @@ class Quantification:
         average: alpha, the share of earlier rounds in the running mean.
         descriptor_weight: lambda_1; 0 leaves the term out.
         representation_weight: lambda_2; 0 leaves the term out.
+        rate: The server's learning rate, as a multiple of the job's.
         who: Begins the sentence of a refusal.
 
     Raises:
@@ -69,6 +70,7 @@ class Quantification:
     average: float = 0.9
     descriptor_weight: float = 1.0
     representation_weight: float = 1.0
+    rate: float = 1.0
     who: str = "serq"
 
     def __post_init__(self) -> None:
@@ -77,6 +79,7 @@ class Quantification:
         between(self.who, "average", self.average, 0, 1, ends="[)")
         between(self.who, "descriptor_weight", self.descriptor_weight, 0)
         between(self.who, "representation_weight", self.representation_weight, 0)
+        between(self.who, "rate", self.rate, 0, ends="(]")
 
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
         """Train both models.
@@ -96,13 +99,17 @@ class Quantification:
             losses |= work.train(
                 Segmentation("pretraining segmentation"),
                 network=pretrained, partition=partition, iterations=self.pretraining, key=PRETRAINED[:-1],
+                rate=self.rate,
             )  # fmt: skip
         average = moving_average(memory.get(AVERAGE), seen, share=self.average)
         losses |= work.train(
             Descriptor(average, self.descriptor_weight),
             network=pretrained, partition=partition, iterations=self.batches, key=PRETRAINED[:-1],
+            rate=self.rate,
         )  # fmt: skip
-        losses |= train_shared(work, Representation(pretrained, self.representation_weight), self.batches)
+        losses |= train_shared(
+            work, Representation(pretrained, self.representation_weight), self.batches, rate=self.rate
+        )
         memory |= prefixed(PRETRAINED, pretrained.state_dict()) | {AVERAGE: average}
         return _returned(work, aggregation, {"serq": self._report(pretrained, average, losses)}), losses
 
@@ -121,21 +128,24 @@ class FineTuning:
 
     Attributes:
         batches: In a round; 100, as SERQ has.
+        rate: The server's learning rate, as a multiple of the job's.
         who: Begins the sentence of a refusal.
 
     Raises:
-        ValueError: There is less than one batch.
+        ValueError: There is less than one batch, or the rate is not above 0.
     """
 
     batches: int = 100
+    rate: float = 1.0
     who: str = "fine-tuning at the server"
 
     def __post_init__(self) -> None:
         between(self.who, "batches", self.batches, 1, whole=True)
+        between(self.who, "rate", self.rate, 0, ends="(]")
 
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
         """Train the GLOBAL slices; returns and errors as those of :class:`Quantification`, without a report."""
-        losses = train_shared(work, Segmentation("global segmentation"), self.batches)
+        losses = train_shared(work, Segmentation("global segmentation"), self.batches, rate=self.rate)
         return _returned(work, aggregation, {}), losses
 
 
@@ -274,7 +284,7 @@ def check_beforehand(network: nn.Module, batch: Batch, context: Context) -> None
     _refuse_other_size(below(PRETRAINED, context.memory), features.shape[1:])
 
 
-def train_shared(work: LocalWork, objective: Objective, iterations: int) -> Losses:
+def train_shared(work: LocalWork, objective: Objective, iterations: int, *, rate: float = 1.0) -> Losses:
     """Train the GLOBAL slices of the network; whatever else it holds is bit-equal afterwards, and in every step.
 
     What frames alone do not pass has no gradient, and the optimizer leaves it. But the gradient of a tensor of two
@@ -288,7 +298,7 @@ def train_shared(work: LocalWork, objective: Objective, iterations: int) -> Loss
         paste(held, work.partition, state)
         return [replace(term, role=Role.GLOBAL) for term in objective(network, batch, context)]
 
-    losses = work.train(of_shared, iterations=iterations)
+    losses = work.train(of_shared, iterations=iterations, rate=rate)
     paste(held, work.partition, state)
     return losses
 

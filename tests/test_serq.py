@@ -101,6 +101,13 @@ def test_the_second_weight_is_checked_too(value):
         Quantification(representation_weight=value)
 
 
+@pytest.mark.parametrize("update", [Quantification, FineTuning])
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, 0, -1])
+def test_a_rate_is_above_0(update, value):
+    with pytest.raises(ValueError, match=f": rate is {value!r}; it is a"):
+        update(rate=value)
+
+
 @pytest.mark.parametrize("value", [*NOT_NUMBERS, 0, -1, 2.0])
 def test_fine_tuning_needs_a_batch(value):
     with pytest.raises(ValueError, match="fine-tuning at the server: batches is "):
@@ -438,3 +445,19 @@ def test_fedsts_own_network_keeps_its_queries_its_layers_over_time_and_its_selec
     assert not any(".attn.q." in name for name in after.models.shared)
     assert work.context.memory["pretrained/descriptor"].shape == (256, 1, 2)
     assert all(math.isfinite(value) for value in losses.values())
+
+
+@pytest.mark.parametrize("update", [Quantification, FineTuning])
+def test_a_rate_is_a_multiple_of_the_jobs_learning_rate(update):
+    """Where the server alone trains, a share of a rate is that rate written down; other rates end elsewhere."""
+    ends = []
+    for rate, learning_rate in ((0.25, 0.04), (1.0, 0.01), (1.0, 0.04)):
+        work = server_round(seeded(), learning_rate=learning_rate)
+        work.context.generator.manual_seed(3)
+        update(batches=2, rate=rate)(work, before_of(work))
+        ends.append(work.tensors() | work.network.state_dict())
+    assert (
+        all(torch.equal(ends[0][name], ends[1][name]) for name in ends[1])
+        and ends[0].keys() == ends[1].keys()
+    )
+    assert not torch.equal(ends[0]["encoder.first.weight"], ends[2]["encoder.first.weight"])

@@ -48,6 +48,7 @@ class LocalRound:
         iterations: int | None = None,
         key: str = "",
         partition: Partition | None = None,
+        rate: float = 1.0,
     ) -> Losses:
         """Run the plain loop, see ``method.LocalWork``."""
         network = network or self.network
@@ -55,7 +56,7 @@ class LocalRound:
         self.context.iterations = count
         return local.local_iterations(
             network,
-            self._optimizer(key, network),
+            self._optimizer(key, network, rate),
             self.method,
             self._drawn(count),
             self.context,
@@ -92,9 +93,11 @@ class LocalRound:
         memory = prefixed(MEMORY, self.context.memory)
         return kept | {name: value.detach().cpu().clone() for name, value in memory.items()}
 
-    def _optimizer(self, key: str, network: nn.Module) -> torch.optim.Optimizer:
+    def _optimizer(self, key: str, network: nn.Module, rate: float) -> torch.optim.Optimizer:
         if key not in self._optimizers:
             optimizer = local.make_optimizer(network, self.settings)
+            for group in optimizer.param_groups:
+                group["lr"] *= rate
             local.restore_optimizer(optimizer, below(f"{OPTIMIZER}{key}/", self.kept))
             self._optimizers[key] = optimizer
         return self._optimizers[key]

@@ -37,6 +37,7 @@ def build(
     average: float = 0.9,
     descriptor_weight: float = 1.0,
     representation_weight: float = 1.0,
+    rate: float = 1.0,
     seed: int = 0,
 ) -> Method:
     """Return FedST, or one of its ablations; those without temporal layer or text are another `network`.
@@ -50,6 +51,7 @@ def build(
             averaged model on them (Fig. 5), ``none`` needs no data at the server.
         batches: Of each of the server's steps in a round.
         pretraining, average, descriptor_weight, representation_weight: See `serq.Quantification`.
+        rate: The server's learning rate, as a multiple of the job's; the paper's is lost.
         seed: Of ``random`` and ``gaussian`` vectors.
     """
     true_or_false("fedst", "personal_selection", personal_selection)
@@ -58,11 +60,11 @@ def build(
     one_of("fedst", "synthetic", synthetic, SYNTHETIC)
     between("fedst", "seed", seed, 0, whole=True)
     quantification = Quantification(
-        batches, pretraining, average, descriptor_weight, representation_weight, who="fedst"
+        batches, pretraining, average, descriptor_weight, representation_weight, rate, who="fedst"
     )  # checks its numbers, whatever the choice
     updates: dict[str, ServerUpdate] = {
         "quantification": quantification,
-        "fine_tuning": FineTuning(batches, who="fedst"),
+        "fine_tuning": FineTuning(batches, rate, who="fedst"),
     }
     return Method(
         name="fedst",
