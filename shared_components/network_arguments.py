@@ -10,6 +10,7 @@ import difflib
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, get_args, get_origin, get_type_hints
 
 from torch import nn
@@ -41,6 +42,24 @@ def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
         if not _fits(value, kind):
             raise ValueError(f"network: {name} is {value!r:.80}; it is {_words(kind)}")
     return dict(given)
+
+
+def differing(network: nn.Module, own: nn.Module) -> dict[str, Any]:
+    """Return, as plain values, the arguments that a network was made with and another one of its class was not.
+
+    Args:
+        network, own: what they were made with is the keywords of `remade`; nothing differs where they have none, or
+            are of two classes.
+    """
+    if type(network) is not type(own):
+        return {}
+    given, others = (_plain(getattr(one, "remade", None)) for one in (network, own))
+    return {name: value for name, value in given.items() if others.get(name) != value}
+
+
+def _plain(remade: partial[nn.Module] | None) -> dict[str, Any]:
+    keywords = remade.keywords if remade is not None else {}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in keywords.items()}
 
 
 def arguments_of(network: type[nn.Module]) -> list[str]:

@@ -184,10 +184,20 @@ def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Tas
 
 
 def with_learnt_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str], kind: str) -> dict[str, Any]:
-    """Return a task's numbers, replaced by those that a checkpoint's header knows."""
+    """Return a task's numbers, replaced by those that a checkpoint's header knows.
+
+    Raises:
+        CheckpointError: What the header says is no mapping in JSON.
+    """
     numbers = dict(own or {})
     if kind == notes.get("task"):
-        learnt = json.loads(notes.get("numbers", "{}"))
+        try:
+            learnt = dict(json.loads(notes.get("numbers", "{}")))
+        except (TypeError, ValueError, RecursionError):
+            raise CheckpointError(
+                f"the checkpoint's header says of its task's numbers {notes['numbers']!r:.80}, which is no mapping in "
+                "JSON; save it again"
+            ) from None
         if changed := {name: value for name, value in learnt.items() if numbers.get(name) != value}:
             logger.info("tasks: %s: the checkpoint has learnt with %s, which counts", kind, changed)
         numbers |= learnt

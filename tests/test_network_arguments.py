@@ -6,7 +6,7 @@ from typing import get_args, get_origin, get_type_hints
 import pytest
 
 from shared_components.bundle_config import build_network, bundle_names, load_bundle, weightless
-from shared_components.network_arguments import arguments_of, chosen_arguments
+from shared_components.network_arguments import arguments_of, chosen_arguments, differing
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
@@ -140,3 +140,12 @@ def test_a_class_without_such_names_has_none_to_choose():
     assert arguments_of(Fixed) == []
     with pytest.raises(ValueError, match="unknown argument 'dropout'"):
         chosen_arguments({"dropout": 0.5}, Fixed)
+
+
+def test_what_a_network_was_made_with_is_told_from_what_its_bundles_was():
+    own = weightless(load_bundle("fedst").network)
+    assert differing(weightless(load_bundle("fedst").network, out_channels=9), own) == {}
+    chosen = {"temporal": False, "text": "none", "kernels": [7, 4, 2, 1], "receptive_fields": [49, 16, 10, 7]}
+    other = weightless(load_bundle("fedst", network=chosen).network)
+    assert differing(other, own) == {name: chosen[name] for name in chosen if name != "kernels"}
+    assert differing(weightless(load_bundle("pvt_fpn").network), own) == {}

@@ -134,6 +134,13 @@ def test_a_header_is_trusted_no_more_than_a_job(saved, said, sentence):
     assert str(error.value).startswith(f"checkpoint {path}") and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("said", ["{", "[1]", "3", "[" * 100_000])
+def test_numbers_that_are_no_mapping_are_refused(saved, said):
+    path, _ = saved(notes={"bundle": "pvt_fpn", "task": "segmentation", "numbers": said})
+    with pytest.raises(CheckpointError, match="no mapping in JSON; save it again"):
+        load_trained(path, bundle="pvt_fpn")
+
+
 def test_weights_without_a_temporal_layer_are_not_scored_by_a_network_with_one(saved):
     path, _ = saved(bundle="fedst", chosen={"temporal": False}, notes={"bundle": "fedst"})
     with pytest.raises(CheckpointError, match="another network than PvtFpnClips: it lacks temporal"):

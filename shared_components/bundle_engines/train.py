@@ -13,13 +13,14 @@ from ignite.engine import Events
 from monai.engines import SupervisedTrainer, Workflow
 from torch import nn
 
-from shared_components.bundle_config import Training
+from shared_components.bundle_config import Training, load_bundle, weightless
 from shared_components.bundle_engines.options import ConfigError
 from shared_components.checkpoints import save_weights
 from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.sites import Site
 from shared_components.method import Batch, Context, Method, check_network
+from shared_components.network_arguments import differing
 from shared_components.partition import partition_network, train_mode
 from shared_components.preparation import prepare
 from shared_components.task import Task, checkpoint_notes
@@ -170,8 +171,16 @@ class WeightSaver:
 
 
 def notes_of(
-    bundle: str, method: Method, site: Site, task: Task, settings: Training, tasks: Mapping[str, Any]
+    bundle: str,
+    method: Method,
+    site: Site,
+    task: Task,
+    settings: Training,
+    tasks: Mapping[str, Any],
+    network: nn.Module,
 ) -> dict[str, str]:
-    """What a checkpoint's header says of its origin, its task, and its input; `tasks` is the section."""
+    """What a checkpoint's header says of its origin, task, input and network; `tasks` is the section."""
     size, numbers = (settings.height, settings.width), tasks.get(task.card.kind) or {}
-    return checkpoint_notes(bundle, method.name, task, numbers, size=size) | {"site": site.name}
+    chosen = differing(network, weightless(load_bundle(bundle).network))
+    notes = checkpoint_notes(bundle, method.name, task, numbers, size=size, network=chosen)
+    return notes | {"site": site.name}

@@ -38,7 +38,7 @@ class PvtFpn(nn.Module):
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        self._remade = partial(PvtFpn, appearance_head=appearance_head, drop_path=drop_path, dropout=dropout)
+        self.remade = partial(PvtFpn, appearance_head=appearance_head, drop_path=drop_path, dropout=dropout)
         halves = [channels // 2 for channels in CHANNELS]
         self.encoder = PvtV2B0(drop_path=drop_path)
         self.decoder_global = FpnDecoder(halves, dropout=dropout)
@@ -57,7 +57,7 @@ class PvtFpn(nn.Module):
 
     def with_classes(self, out_channels: int) -> "PvtFpn":
         """Return a fresh, newly initialised network that differs in the number of classes alone."""
-        return self._remade(out_channels=out_channels)
+        return self.remade(out_channels=out_channels)
 
     def forward(self, image: Tensor) -> Tensor:
         """Predict the logits of both paths together: (B, 3, H, W) in [0, 1] -> (B, out_channels, H, W).

@@ -109,7 +109,7 @@ class PvtFpnClips(nn.Module):
             "indicator": indicator,
             "levels": levels,
         }
-        self._remade = partial(PvtFpnClips, **choices, **sizes, drop_path=drop_path, dropout=dropout)
+        self.remade = partial(PvtFpnClips, **choices, **sizes, drop_path=drop_path, dropout=dropout)
         self.takes_clips = temporal
         self.frames = len(receptive_fields) if temporal else 1
         self.places = sorted(STRIDES.index(level) for level in levels)  # of the encoder's maps
@@ -128,7 +128,7 @@ class PvtFpnClips(nn.Module):
 
     def with_classes(self, out_channels: int) -> "PvtFpnClips":
         """Return a fresh, newly initialised network that differs in the number of classes alone."""
-        return self._remade(out_channels=out_channels)
+        return self.remade(out_channels=out_channels)
 
     def tell(self, indicator: Tensor) -> None:
         """Set the indicator of a site's text, (D,); it is part of the state, and zeros until then.

@@ -32,7 +32,7 @@ class Tiny(nn.Module):
         super().__init__()
         if width < 4 or width % 4:
             raise ValueError(f"Tiny: width is {width}; it is a positive multiple of 4")
-        self._remade = partial(Tiny, width=width, dropout=dropout)
+        self.remade = partial(Tiny, width=width, dropout=dropout)
         self.encoder = nn.Sequential(
             nn.Conv2d(3, width, 3, stride=2, padding=1, bias=False),
             nn.BatchNorm2d(width),
@@ -58,7 +58,7 @@ class Tiny(nn.Module):
 
     def with_classes(self, out_channels: int) -> "Tiny":
         """Return a fresh, newly initialised network that differs in the channels of its last layer alone."""
-        return self._remade(out_channels=out_channels)
+        return self.remade(out_channels=out_channels)
 
     def forward(self, image: Tensor) -> Tensor:
         """Predict the current frame.

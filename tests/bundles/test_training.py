@@ -1,6 +1,7 @@
 """A bundle trains one site: the same bits as a federation's loop, the right files, plain refusals."""
 
 import dataclasses
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,6 +27,7 @@ from shared_components.method import SiteFacts, load_method
 from shared_components.networks.pvt_v2 import PvtV2B0
 from shared_components.partition import partition_network
 from shared_components.task import make_task
+from shared_components.trained import load_trained
 from shared_components.training import local_iterations, make_context, make_optimizer
 
 BOTH = pytest.mark.parametrize(("bundle", "method"), [("pfedsis", "pfedsis"), ("pvt_fpn", "fedavg")])
@@ -218,3 +220,16 @@ def test_a_method_tells_the_network_of_the_only_site_before_it_trains(site_confi
 
     with pytest.raises(SiteError, match=rf"^site {site.name}, {site.path}: has no vector$"):
         TrainingStep(dataclasses.replace(load_method("fedavg"), prepare=refuse), network, rounds)
+
+
+def test_a_network_of_other_arguments_is_known_by_the_header_alone(run, site_config, small, tmp_path):
+    site_config.write_text(site_config.read_text() + "\ntext: porcine nephrectomy\n")
+    alone = {
+        "network_def#temporal": False,
+        "tasks#segmentation#frames": 1,
+        "tasks#segmentation#interval": 0.0,
+    }
+    run("fedst", "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small, **alone)
+    path = tmp_path / "out" / "best.safetensors"
+    assert json.loads(load_metadata(path)["network"]) == {"temporal": False}
+    assert not load_trained(path, bundle="fedst").network.takes_clips
