@@ -35,6 +35,7 @@ from shared_components.two_paths import encodes
 
 PRETRAINED, AVERAGE = "pretrained/", "average"  # in the server's memory
 DESCRIPTOR = "descriptor"  # D, a parameter of the pre-trained network, so that one optimizer has both
+RATE = 0.1  # of the job's learning rate: at all of it synthetic frames undo what real ones have taught; ours
 SPREAD = 0.02  # standard deviation of D before the first round, "initialized randomly"; ours
 
 
@@ -56,8 +57,9 @@ class Quantification:
         batches: Of each of the three in a round; 100 as published.
         pretraining: Batches of segmentation alone that the copy is trained on before its first round.
         average: alpha, the share of earlier rounds in the running mean.
-        descriptor_weight: lambda_1; 0 leaves the term out.
-        representation_weight: lambda_2; 0 leaves the term out.
+        descriptor_weight: lambda_1; 0 leaves the term out. Distances are means over elements, about 0.001 of a trained
+            encoder: 300 lets them weigh about as much as segmentation.
+        representation_weight: lambda_2; likewise.
         rate: The server's learning rate, as a multiple of the job's.
         who: Begins the sentence of a refusal.
 
@@ -68,9 +70,9 @@ class Quantification:
     batches: int = 100
     pretraining: int = 100
     average: float = 0.9
-    descriptor_weight: float = 1.0
-    representation_weight: float = 1.0
-    rate: float = 1.0
+    descriptor_weight: float = 300.0
+    representation_weight: float = 300.0
+    rate: float = RATE
     who: str = "serq"
 
     def __post_init__(self) -> None:
@@ -136,7 +138,7 @@ class FineTuning:
     """
 
     batches: int = 100
-    rate: float = 1.0
+    rate: float = RATE
     who: str = "fine-tuning at the server"
 
     def __post_init__(self) -> None:

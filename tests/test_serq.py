@@ -245,7 +245,7 @@ def by_hand(network, data, *, rounds, pretraining, batches, alpha, first_weight,
 
 def test_two_rounds_are_those_of_a_loop_by_hand():
     serq = Quantification(
-        batches=3, pretraining=2, average=0.75, descriptor_weight=4.0, representation_weight=6.0
+        rate=1.0, batches=3, pretraining=2, average=0.75, descriptor_weight=4.0, representation_weight=6.0
     )
     work = server_round(seeded())
     first = 0.02 * torch.randn(4, 2, 4, generator=torch.Generator().manual_seed(local.round_seed(5, 3, 0)))
@@ -377,7 +377,7 @@ def test_two_models_of_one_encoder_differ_by_no_domain():
     freeze(network, ["encoder"])
     work = server_round(network, learning_rate=0.001)
     work.dataset = Set((8, 16), count=2)
-    serq = Quantification(batches=50, pretraining=0)
+    serq = Quantification(batches=50, pretraining=0, descriptor_weight=1.0, rate=1.0)
     reports = [serq(work, before_of(work))[0].report["serq"] for _ in range(2)]
     first = 0.02 * torch.randn(4, 2, 4, generator=torch.Generator().manual_seed(local.round_seed(5, 3, 0)))
     assert reports[0]["descriptor_norm"] < 0.1 * float(first.norm())

@@ -17,7 +17,7 @@ from shared_components.method import Method, Prepare, ServerUpdate, SiteFacts, S
 from shared_components.objectives import task_objective
 from shared_components.parts import parts_of
 from shared_components.rules import representation
-from shared_components.serq import FineTuning, Quantification, check_beforehand
+from shared_components.serq import RATE, FineTuning, Quantification, check_beforehand
 from shared_components.text.encode import DEFAULT, KINDS
 from shared_components.text.tell import WORDINGS, SiteText
 from shared_components.two_paths import Encodes
@@ -35,9 +35,9 @@ def build(
     batches: int = 100,
     pretraining: int = 100,
     average: float = 0.9,
-    descriptor_weight: float = 1.0,
-    representation_weight: float = 1.0,
-    rate: float = 1.0,
+    descriptor_weight: float = 300.0,
+    representation_weight: float = 300.0,
+    rate: float = RATE,
     seed: int = 0,
 ) -> Method:
     """Return FedST, or one of its ablations; those without temporal layer or text are another `network`.
