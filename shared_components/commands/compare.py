@@ -99,6 +99,8 @@ def chosen(args: argparse.Namespace) -> plan.Preset:
     preset = (
         presets.of_methods(args.methods.split(",")) if args.methods else presets.preset_named(args.preset)
     )
+    if args.preset == "all" and not args.methods and args.sites and not args.server:
+        preset = presets.without_server(preset)
     return presets.with_arguments(preset, arguments(args.argument))
 
 

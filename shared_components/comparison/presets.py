@@ -114,6 +114,17 @@ def of_methods(names: Sequence[str], *, title: str = "Methods") -> Preset:
     return Preset(title, tuple(Variant(load_method(name).label, name) for name in names))
 
 
+def without_server(preset: Preset) -> Preset:
+    """Return the table without the rows that use frames of the server's own, and say so below it."""
+    left = [variant.label for variant in preset.variants if variant.needs_server]
+    if not left:
+        return preset
+    uses = "uses" if len(left) == 1 else "use"
+    remark = f"without {', '.join(left)}, which {uses} frames of the server's own; name their site.yaml by --server"
+    kept = tuple(variant for variant in preset.variants if not variant.needs_server)
+    return replace(preset, variants=kept, remark="; ".join(text for text in (preset.remark, remark) if text))
+
+
 def with_arguments(preset: Preset, arguments: Mapping[str, Mapping[str, Any]]) -> Preset:
     """Return the table with arguments of methods added to the rows of that method; what a row says itself stays.
 

@@ -27,7 +27,7 @@ from shared_components.data.check import check_site
 from shared_components.data.sites import Asks, load_site, samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError
-from shared_components.method import SiteFacts, check_network, load_method
+from shared_components.method import SiteFacts, check_network, load_method, method_names
 from shared_components.partition import Role, partition_network
 from shared_components.parts import inside, parts_of
 from shared_components.task import make_task
@@ -441,3 +441,20 @@ def test_the_help_lists_every_preset(capsys):
         parsed("--help")
     said = re.sub(r"\s", "", capsys.readouterr().out)  # lines break after hyphens
     assert all(name in said for name in FEDST)
+
+
+def test_of_every_method_those_that_need_the_servers_frames_are_left_out_where_there_are_none(tmp_path):
+    folder = str(three(tmp_path))
+    words = ["--preset", "all", "--sites", folder]
+    left = compare.chosen(parsed(*words))
+    assert [v.method for v in left.variants] == [name for name in method_names() if name != "fedst"]
+    assert (
+        "without FedST, which uses frames of the server's own; name their site.yaml by --server"
+        in left.remark
+    )
+    whole = compare.chosen(parsed(*words, "--server", str(tmp_path / "site.yaml")))
+    assert [v.method for v in whole.variants] == method_names() and whole.remark == ""
+    assert compare.chosen(parsed("--preset", "all")) == whole
+    with pytest.raises(ValueError, match="FedST uses frames of the server's own, and --sites has none"):
+        chosen = parsed("--methods", "fedst", "--sites", folder)
+        compare.planned(chosen, compare.chosen(chosen))

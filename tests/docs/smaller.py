@@ -25,7 +25,8 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"^surgfl compare --preset",
-        r"python {plan} compare --sites {data}/sites --held-out hospital-d --preset",
+        r"python {plan} compare --sites {data}/sites --held-out hospital-d "
+        r"--server {data}/simulated/site.yaml --preset",
         "hours: everything up to the first run is done, see plan.py",
     ),
     (
