@@ -94,7 +94,7 @@ def server_table(run: Run) -> Table | None:
     )
     note = (
         "The server trains after every aggregation, and all sites wait until it has. Their work is from the sending "
-        "of a round to the last answer."
+        "of a round to the last answer"
     )
     return Table("Waiting for the server", head, tuple(rows), note=note)
 
