@@ -76,6 +76,11 @@ def load_metadata(path: Path) -> dict[str, str]:
         raise CheckpointError(f"checkpoint {path} is damaged; copy it again") from error
 
 
+def header_of(path: Path | None) -> dict[str, str]:
+    """Return a checkpoint's header; nothing where there is no such file."""
+    return load_metadata(path) if path is not None and path.is_file() else {}
+
+
 def load_into(network: nn.Module, path: Path) -> None:
     """Load a checkpoint into a network of the same names and shapes.
 

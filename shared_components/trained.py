@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 from torch import Tensor, nn
 
 from shared_components.bundle_config import build_network, bundle_names, load_bundle
-from shared_components.checkpoints import CheckpointError, load_into, load_metadata, load_weights
+from shared_components.checkpoints import CheckpointError, header_of, load_into, load_weights
 from shared_components.data.sites import Site
 from shared_components.parts import parts_of
 from shared_components.task import Task, make_task
@@ -60,11 +60,6 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
     told_as_asked(network, path, site)
     task = task_learnt(known.tasks, path, network)
     return Trained(network, task, input_size(notes, known.training.height, known.training.width))
-
-
-def header_of(path: Path | None) -> dict[str, str]:
-    """Return a checkpoint's header; nothing where there is no such file."""
-    return load_metadata(path) if path is not None and path.is_file() else {}
 
 
 def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, int]:

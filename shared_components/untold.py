@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from shared_components.checkpoints import CheckpointError, load_metadata
+from shared_components.checkpoints import CheckpointError, header_of
 from shared_components.data.sites import Site
 from shared_components.method import Method, load_method
 from shared_components.partition import partition_network
@@ -64,7 +64,7 @@ def tell(network: nn.Module, path: Path, site: Site) -> str:
         SiteError: The site's text, vectors or encoder cannot be used.
         CheckpointError: The header names no method that is here.
     """
-    notes = load_metadata(path) if path.is_file() else {}
+    notes = header_of(path)
     if not knows_no_site(notes):
         return ""
     try:

@@ -18,7 +18,7 @@ from shared_components import training as local
 from shared_components.bundle_config import Training, training_from
 from shared_components.bundle_engines.options import ConfigError
 from shared_components.card import Card
-from shared_components.checkpoints import CheckpointError
+from shared_components.checkpoints import CheckpointError, header_of
 from shared_components.coarser import read_as
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
@@ -32,7 +32,6 @@ from shared_components.start import begin, chosen_start, said, start_weights, un
 from shared_components.task import Task, choose_task
 from shared_components.trained import (
     Remade,
-    header_of,
     network_of,
     task_learnt,
     told_as_asked,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,29 +27,18 @@ from shared_components.comparison.mixing import mixed_sites
 from shared_components.comparison.plan import HELD_OUT, Run
 from shared_components.data.classes import CLASS_MAPS, coarser_ids
 from shared_components.data.sites import Site, load_site, samples
-from shared_components.federation.bench import Workbench, build_bench
+from shared_components.federation.bench import build_bench
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.together import run_together
+from shared_components.inference.stream import Remembers, Streaming
 from shared_components.method import load_method
 from shared_components.task import make_task
+from shared_components.untold import tell
 
 SCORES = "scores.json"
 REFUSED = 3  # exit status: the method cannot do this, and another attempt would not change it
 TIMED = 10  # forward passes of which the median counts
-
-
-@runtime_checkable
-class Remembers(Protocol):
-    """A network that segments a video frame by frame, such as `networks.pvt_fpn_clips.PvtFpnClips`."""
-
-    def begin_stream(self) -> Any:
-        """Return what is remembered before the first frame."""
-        ...
-
-    def remember(self, image: Tensor, memory: Any) -> tuple[Tensor, Any]:
-        """Return the logits of the next frame (B, 3, H, W), and what is remembered now."""
-        ...
 
 
 def finished(run: Run, root: Path) -> Path | None:
@@ -118,14 +107,9 @@ def _refuse_untold(run: Run) -> None:
     try:
         site = load_site(run.held_out, name=HELD_OUT)
         bench = build_bench(Job.from_json(run.job()), site, start_weights=run.start_weights)
-        _tell_outsider(bench, len(run.sites))
+        bench.prepare(name=site.name, number=len(run.sites), count=len(run.sites) + 1)
     except ValueError as error:
         raise FederationError(str(error)) from error
-
-
-def _tell_outsider(bench: Workbench, sites: int) -> None:
-    """Tell the network, as that of one more site, of a site that did not train."""
-    bench.prepare(name=bench.site.name, number=sites, count=sites + 1)
 
 
 @contextmanager
@@ -156,21 +140,18 @@ def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
     }
 
 
-def _test(
-    server: ServerRunner, site: Site, folder: Path, model: str, *, learnt: str = "", outside: bool = False
-) -> dict[str, Any]:
+def _test(server: ServerRunner, site: Site, folder: Path, model: str, *, learnt: str = "") -> dict[str, Any]:
     """Score a model on a site's test split; the pictures go beside the model.
 
     Args:
         learnt: Class map of the model, where it is a finer one than the site's: its classes are merged.
-        outside: Whether the site did not train; the sites' own models know them already.
     """
     bench = build_bench(server.job, site, start_weights=server.start_weights)
     finer = replace(site, class_map=learnt or site.class_map)
     of_model = build_bench(server.job, finer, start_weights=server.start_weights) if learnt else bench
-    of_model.network.load_state_dict(load_weights(folder / f"{model}.safetensors"))
-    if outside:
-        _tell_outsider(of_model, len(server.sites))
+    path = folder / f"{model}.safetensors"
+    of_model.network.load_state_dict(load_weights(path))
+    tell(of_model.network, path, site)  # the model for outsiders; the sites' own know them already
     network = read_as(of_model.network, of_model.task.card.outputs, bench.task.card.outputs)
     scores = evaluation.thorough(
         network,
@@ -202,7 +183,7 @@ def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
         return None
     model = files[str(found[0])].removesuffix(".safetensors")
     learnt = "" if exact else next(name for name, c in CLASS_MAPS.items() if c == tuple(found[0].outputs))
-    return _test(server, site, server.folder / "server", model, learnt=learnt, outside=True)
+    return _test(server, site, server.folder / "server", model, learnt=learnt)
 
 
 def _costs(server: ServerRunner) -> dict[str, Any]:
@@ -258,16 +239,10 @@ def _frames_per_second(network: nn.Module, frames: int, height: int, width: int)
     where = machine.device()
     network.to(where).eval()
     image = torch.zeros((1, 3, height, width), device=where)
-    memory = network.begin_stream()
-
-    def next_frame() -> Tensor:
-        nonlocal memory
-        logits, memory = network.remember(image, memory)
-        return logits
-
+    stream = Streaming(network, stride=1)
     for _ in range(frames):  # until what it remembers is complete
-        next_frame()
-    return 1 / _median_seconds(next_frame)
+        stream(image)
+    return 1 / _median_seconds(lambda: stream(image))
 
 
 def _median_seconds(forward: Callable[[], Tensor]) -> float:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from shared_components.comparison.plan import HELD_OUT, Scale
 from shared_components.data.sites import load_site
+from shared_components.data.synthetic.looks import SIMULATED
 from shared_components.data.synthetic.site import write_site
+from shared_components.federation.locate import SERVER
 from shared_components.federation.messages import folder_name
 
 LOOKS = ("narrowband", "fluorescence", "fibrescope")
@@ -14,8 +16,6 @@ LAYOUTS = ("endovis2017", "endovis2018", "endovis2017")
 CLIP_LOOKS = ("narrowband", "fluorescence", "crimson", "fibrescope")
 CLIP_LAYOUTS = ("endovis2017", "endovis2018", "sar_rarp50", "endovis2017")
 HELD_OUT_LOOK = "ivory"
-SERVER = "server"
-SERVER_LOOK = "simulated"
 RESERVED = (SERVER, HELD_OUT)  # folders of a run beside its sites'
 
 Plan = tuple[str, str, str, tuple[int, int, int]]
@@ -62,7 +62,7 @@ def server_site(folder: Path, scale: Scale) -> Path:
     They are single images, laid out as the Sisvse data set that FedST's server has.
     """
     videos = sum(train for *_, (train, *_others) in _plans(scale, clips=True))
-    plan = (SERVER, SERVER_LOOK, "sisvse", (videos, 0, 0))
+    plan = (SERVER, SIMULATED, "sisvse", (videos, 0, 0))
     return _rendered(folder, scale, plan, seed=99, clip=(1, 0.0))
 
 

@@ -77,7 +77,7 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
     Args:
         simulated: As computer graphics show it, which is what a server's own frames are.
     """
-    from shared_components.data.synthetic.looks import LOOKS
+    from shared_components.data.synthetic.looks import SIMULATED
     from shared_components.data.synthetic.plan import plan_sites
     from shared_components.data.synthetic.site import write_site
 
@@ -90,7 +90,7 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
     if not (folder / "site.yaml").is_file():
         write_site(
             folder,
-            look=LOOKS[-1] if simulated else plan.look,
+            look=SIMULATED if simulated else plan.look,
             seed=plan.seed,
             layout=plan.layout,
             task=plan.task,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
+from shared_components.data.dataset import collated
 from shared_components.data.sites import Item
 from shared_components.data.synthetic.looks import LOOKS
+from shared_components.data.transforms import to_tensors
 from shared_components.evaluation import BATCH, quick_scores
 from shared_components.pretraining.plan import Settings
 from shared_components.pretraining.stream import RESERVED, held_out
@@ -56,6 +57,4 @@ def _render(looks: Sequence[str], task: Task, settings: Settings) -> list[Item]:
 def _batches(items: Sequence[Item]) -> Iterator[tuple[Batch, list[Item]]]:
     for start in range(0, len(items), BATCH):
         some = list(items[start : start + BATCH])
-        # (T, H, W, 3) -> (B, T, 3, H, W), of single frames (B, 3, H, W)
-        images = torch.stack([torch.from_numpy(item.images).permute(0, 3, 1, 2) for item in some])
-        yield {"image": (images if images.shape[1] > 1 else images[:, 0]).float() / 255}, some
+        yield collated([to_tensors(item.images, {}) for item in some]), some

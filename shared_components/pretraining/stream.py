@@ -31,6 +31,7 @@ from shared_components.data.transforms import (
     resize_image,
     resize_target,
     sample_augmentation,
+    stacked,
     to_tensors,
 )
 from shared_components.pretraining.plan import Phase, Settings
@@ -99,7 +100,7 @@ class Groups(Dataset[dict[str, Tensor]]):
     def _sample(
         self, clip: Sequence[SceneFrame], phase: Phase, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        images, targets = _shown(clip), targets_of(clip[-1], self.asks.targets)
+        images, targets = stacked([frame.image for frame in clip]), targets_of(clip[-1], self.asks.targets)
         augmentation = sample_augmentation(
             generator, width=images.shape[2], smallest=SCALES[0], largest=SCALES[1]
         )
@@ -139,7 +140,9 @@ def held_out(look: str, number: int, *, size: tuple[int, int], asks: Asks, count
     """Render samples of a video that is never trained on, as the network sees them."""
     items = []
     for index, clip in enumerate(_film(look, HELD_OUT + number, size, count, asks)):
-        images, found = _shrunk(_shown(clip), targets_of(clip[-1], asks.targets), *size)
+        images, found = _shrunk(
+            stacked([frame.image for frame in clip]), targets_of(clip[-1], asks.targets), *size
+        )
         items.append(Item(images, found, f"{look}-{index}"))
     return items
 
@@ -158,15 +161,10 @@ def _film(
             yield tuple(clip)
 
 
-def _shown(clip: Sequence[SceneFrame]) -> np.ndarray:
-    """Return the pictures of a sample, (T, H, W, 3)."""
-    return np.stack([frame.image for frame in clip])
-
-
 def _shrunk(
     images: np.ndarray, targets: Mapping[str, np.ndarray], height: int, width: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    small = np.stack([resize_image(image, height, width) for image in images])
+    small = stacked([resize_image(image, height, width) for image in images])
     return small, {name: resize_target(target, height, width) for name, target in targets.items()}
 
 

@@ -16,6 +16,7 @@ SURGERIES = (
     "laparoscopic colorectal surgery",  # EndoVis 2015
 )
 LETTERS = "ABCDE"  # how FedST calls its sites
+BEGINNING = "This is the Local site"
 
 
 def site_text(surgery: str, site: str = "") -> str:
@@ -25,8 +26,8 @@ def site_text(surgery: str, site: str = "") -> str:
         surgery: What is operated there.
         site: What the site is called; left out: the sentence does without.
     """
-    place = f"site {site}" if site else "site"
-    return f"This is the Local {place} model and the surgery type is {surgery}"
+    place = f"{BEGINNING} {site}" if site else BEGINNING
+    return f"{place} model and the surgery type is {surgery}"
 
 
 def known_texts() -> tuple[str, ...]:

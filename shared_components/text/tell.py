@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from shared_components.arguments import between, one_of
 from shared_components.method import SiteFacts
 from shared_components.text.encode import DEFAULT, KINDS, encode
-from shared_components.text.known import site_text
+from shared_components.text.known import BEGINNING, site_text
 from shared_components.text.vector import TextError, Vector, one_line
 
 WORDINGS = ("sentence", "letter", "plain")
-_BEGINNING = "This is the Local site"
 
 
 @runtime_checkable
@@ -96,7 +95,7 @@ class SiteText:
 
     def _worded(self, facts: SiteFacts) -> str:
         text = one_line(facts.text)
-        if self.wording == "plain" or text.startswith(_BEGINNING):
+        if self.wording == "plain" or text.startswith(BEGINNING):
             return text
         if self.wording == "sentence":
             return site_text(text)

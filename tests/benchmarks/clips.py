@@ -10,17 +10,13 @@ there is no ratio of times to compare with; the paper says that the temporal mod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
-import yaml
 
-from shared_components import bundle_config
-from shared_components.bundle_config import build_network, load_bundle
+from shared_components.bundle_config import load_bundle, weightless
 from shared_components.method import load_method
 from shared_components.partition import Role, partition_network
 from tests.benchmarks.site_round import SIZE, Variant, fastest, render
@@ -29,9 +25,13 @@ CLIP = {"frames": 4, "interval": 0.2}
 SINGLE_FRAMES = {"temporal": False, "text": "none"}
 TRAINING = {**SIZE, "batch_size": 2}  # the paper's, Section 4.1.3, and the job's
 VARIANTS: dict[str, dict[str, Any]] = {
-    "FedST": {"method": "fedst", "bundle": "fedst", "arguments": {"synthetic": "none"}},
-    "FedAvg, same network and clips": {"method": "fedavg", "bundle": "fedst"},
-    "FedAvg, network of single frames": {"method": "fedavg", "bundle": "single_frames"},
+    "FedST": {"method": "fedst", "arguments": {"synthetic": "none"}},
+    "FedAvg, same network and clips": {"method": "fedavg"},
+    "FedAvg, network of single frames": {
+        "method": "fedavg",
+        "network": SINGLE_FRAMES,
+        "tasks": {"segmentation": {"frames": 1, "interval": 0.0}},
+    },
 }
 PERSONAL = (["queries"], ["queries", "decoder"])  # the default, and what gives about the paper's bytes
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -53,14 +53,12 @@ def print_rounds(folder: Path) -> None:
     """Print a round of FedST beside both of FedAvg."""
     torch.set_num_threads(1)
     scene = render(folder, clip=CLIP["frames"], interval=CLIP["interval"])[0]
-    with bundles_below(folder / "bundles"):
-        variants = {
-            name: Variant.start(
-                name, scene, folder, settings={"training": TRAINING, **settings}, rounds_before=1
-            )
-            for name, settings in VARIANTS.items()
-        }
-        best = fastest(variants, repeats=2)
+    common = {"bundle": "fedst", "training": TRAINING}
+    variants = {
+        name: Variant.start(name, scene, folder, settings=common | settings, rounds_before=1)
+        for name, settings in VARIANTS.items()
+    }
+    best = fastest(variants, repeats=2)
     print(
         f"a site's round on clips of {CLIP['frames']} frames at {SIZE['height']}x{SIZE['width']}, "
         f"batch {TRAINING['batch_size']}, {SIZE['iterations']} steps, the server's training left out"
@@ -90,30 +88,9 @@ def sent(method: str, network: Mapping[str, Any], **arguments: Any) -> int:
         network: Arguments of the bundle's network that are other than there.
         arguments: Of the method.
     """
-    with torch.device("meta"):
-        built = build_network(load_bundle("fedst").network, **network)
+    built = weightless(load_bundle("fedst", network=network).network)
     pieces = partition_network(built, load_method(method, **arguments).rule).with_roles(
         Role.GLOBAL, Role.MIXED
     )
     state = built.state_dict()
     return sum(p.view(state).numel() * p.view(state).element_size() for p in pieces.values())
-
-
-@contextmanager
-def bundles_below(folder: Path) -> Iterator[None]:
-    """Let there be two bundles: FedST's, and `single_frames` with its network without temporal layer and text."""
-    path = bundle_config.bundles_folder() / "fedst" / "configs" / "train.yaml"
-    document = yaml.safe_load(path.read_text())
-    plain = {key: document[key] for key in ("network_def", "tasks", "training")}
-    task = plain["tasks"]["segmentation"]
-    single = {
-        **plain,
-        "network_def": plain["network_def"] | SINGLE_FRAMES,
-        "tasks": {"segmentation": task | {"frames": 1, "interval": 0.0}},
-    }
-    for name, sections in (("fedst", plain), ("single_frames", single)):
-        train = folder / name / "configs" / "train.yaml"
-        train.parent.mkdir(parents=True)
-        train.write_text(yaml.safe_dump(sections, sort_keys=False))
-    with mock.patch.object(bundle_config, "bundles_folder", lambda: folder):
-        yield

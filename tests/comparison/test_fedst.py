@@ -414,7 +414,7 @@ class Remembering(nn.Module):
         self.seen.append(tuple(image.shape))
         return image
 
-    def begin_stream(self):
+    def begin_stream(self, stride):
         return 0
 
     def remember(self, image, memory):

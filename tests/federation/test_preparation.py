@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shared_components import bundle_config, evaluation
+from shared_components import bundle_config, evaluation, untold
 from shared_components.bundle_files.make import write_bundle
 from shared_components.comparison import run as comparing
 from shared_components.data.sites import load_site
@@ -60,7 +60,7 @@ def play(monkeypatch):
     def replace(**fields):
         fields = {"rule": representation(), "prepare": SiteText(), **fields}
         method = dataclasses.replace(load_method("fedavg"), **fields)
-        for side in (server_side, site_side, comparing):
+        for side in (server_side, site_side, comparing, untold):
             monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
         return method
 
@@ -365,7 +365,7 @@ def test_the_outsiders_model_is_told_of_the_site_that_it_is_tested_on(play, scen
     seen = []
     monkeypatch.setattr(comparing.evaluation, "thorough", lambda network, *a, **k: seen.append(network) or {})
     outside = load_site(scenes[2], name="held-out")
-    comparing._test(federation.server, outside, federation.server.folder / "server", "model", outside=True)
+    comparing._test(federation.server, outside, federation.server.folder / "server", "model")
     assert torch.equal(seen[0].indicator, own[2])
     comparing._test(federation.server, load_site(scenes[0]), federation.server.folder / "site-1", "best")
     assert torch.equal(seen[1].indicator, own[0])

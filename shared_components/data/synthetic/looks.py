@@ -1,6 +1,6 @@
 """The looks of the synthetic sites: all that differs between hospitals; instruments' geometry does not.
 
-A look is a value. Adding one means adding an entry to the table below; nothing else names a look.
+A look is a value. Adding one means adding an entry to the table below; but for `SIMULATED`, nothing else names a look.
 Colours are sRGB triples (0..255) as a person would pick them from a picture.
 """
 
@@ -11,6 +11,7 @@ from typing import Literal
 
 RGB = tuple[int, int, int]
 Texture = Literal["membrane", "lobular", "tubular", "muscle", "plain"]
+SIMULATED = "simulated"  # the look of computer graphics, such as a server has that teaches what sites share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +311,7 @@ _LOOKS = (
         fibres=84,
     ),
     Look(
-        name="simulated",
+        name=SIMULATED,
         text="computer graphics: flat colours, no wetness, no noise",
         organs=(
             ((222, 120, 110), "plain"),
@@ -337,7 +338,7 @@ _LOOKS = (
 
 BY_NAME: dict[str, Look] = {look.name: look for look in _LOOKS}
 LOOKS: tuple[str, ...] = tuple(BY_NAME)
-"""Names of all looks; the last one, "simulated", is visibly not from a camera."""
+"""Names of all looks; the last one, `SIMULATED`, is visibly not from a camera."""
 SITE_LOOKS: tuple[str, ...] = tuple(look.name for look in _LOOKS if not look.flat)
 
 
