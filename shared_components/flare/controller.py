@@ -28,7 +28,7 @@ from shared_components.federation.protocol import Answers, Ask, drive
 from shared_components.federation.runs import open_run
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.store import RESUME_VARIABLE
-from shared_components.flare import last_words, processes, wire
+from shared_components.flare import last_words, processes, wire, worker_names
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.places import (
     is_simulator,
@@ -58,6 +58,7 @@ class FederationController(Controller):
     def __init__(self, **job: Any) -> None:
         super().__init__(task_check_period=0.05)
         wire.register()
+        worker_names.keep_apart()  # here, since a simulator starts its workers beside the controller
         self.settings = job  # read in control_flow, where what is wrong with them can be told
         self.server: ServerRunner | None = None
         self._round_seconds: list[float] = []
