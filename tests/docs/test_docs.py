@@ -23,10 +23,14 @@ from .rules import RULES, Sandbox, paths_in, refuse_command, yaml_keys
 from .smaller import SMALLER, shrink_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
+]
 CARDS = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("bundles/**/*.md"), *ROOT.glob("nvflare_jobs/*/*.md")]]
 COPIED = (
-    "README.md", "LICENSE", "Makefile", "setup.cfg", "pyproject.toml", "requirements.txt", "bundles", "docs",
+    "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "setup.cfg", "pyproject.toml", "requirements.txt", "bundles", "docs",
     "nvflare_jobs", "shared_components", "tests",
 )  # fmt: skip
 README_BYTES, PICTURE_BYTES = 8_000, 300_000
@@ -196,7 +200,7 @@ def slugs(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, *CARDS])
+@pytest.mark.parametrize("document", [*DOCUMENTS, *CARDS, "CHANGELOG.md"])
 def test_every_link_leads_somewhere(document):
     path = ROOT / document
     for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(path)):
