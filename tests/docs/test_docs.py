@@ -30,8 +30,8 @@ DOCUMENTS = [
 ]
 CARDS = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("bundles/**/*.md"), *ROOT.glob("nvflare_jobs/*/*.md")]]
 COPIED = (
-    "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "setup.cfg", "pyproject.toml", "requirements.txt", "bundles", "docs",
-    "nvflare_jobs", "shared_components", "tests",
+    "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "setup.cfg", "pyproject.toml", "requirements.txt", "bundles",
+    "docs", "nvflare_jobs", "shared_components", "tests",
 )  # fmt: skip
 README_BYTES, PICTURE_BYTES = 8_000, 300_000
 BLOCKS = {name: blocks_of(ROOT / name, name) for name in DOCUMENTS}
