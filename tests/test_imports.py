@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": set(),
     "networks": set(),
     "two_paths": set(),
-    "data": set(),
+    "data": {"atomic"},
     "coarser": {"data"},
     "preparation": {"data", "method", "partition"},
     "untold": {"checkpoints", "data", "method", "partition", "preparation"},

@@ -1,0 +1,305 @@
+"""Read and write the labels of a video as one NIfTI volume, as ITK-SNAP and 3D Slicer do.
+
+The axes of the array in the file are (x, y, t): columns to the right, rows downwards, frames. The affine says that x
+points to the patient's left, y to the back and t to the head, which both programs show as the picture is: upright and
+not mirrored. A volume that was saved with other axes is turned back as its affine says.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal
+
+import nibabel as nib
+import numpy as np
+from nibabel import orientations
+from nibabel.filebasedimages import ImageFileError
+from nibabel.nifti1 import Nifti1Pair
+from nibabel.spatialimages import HeaderDataError
+
+from shared_components.atomic import atomically
+from shared_components.data.files import MISSING, DataError, Size
+
+ENDINGS = (".nii.gz", ".nii")
+Axes = Literal["header", "stored"]
+"""Which way the axes point: as the file's header says, or x, y, t as they are stored, whatever it says."""
+
+_LARGEST = np.iinfo(np.uint16).max
+_MOST_FRAMES = np.iinfo(np.int16).max  # of an axis of NIfTI-1
+_DATA_BEGINS = 352  # a header of 348 bytes, and four that say that no extension follows
+_PICTURE = orientations.axcodes2ornt(("L", "P", "S"))
+_CHUNK_BYTES = 1 << 25
+_AGAIN = "export it again with the video's frames as reference, all of them"
+
+
+def read_labels(
+    path: Path, *, frames: int | None = None, size: Size | None = None, axes: Axes = "header"
+) -> np.ndarray:
+    """Read a volume of labels.
+
+    Args:
+        frames: how many there have to be; None: as many as there are.
+        size: (H, W) that they have to have; None: any.
+        axes: trust the header's directions, or take the axes as stored.
+
+    Returns:
+        (T, H, W), uint8, or uint16 where an id is above 255.
+
+    Raises:
+        DataError: the file is missing, damaged or no NIfTI volume of three axes, is of another length or size, or holds
+            what is no label: fractions, negative numbers, NaN, ids above 65535.
+    """
+    found = np.stack(list(label_frames(path, frames=frames, size=size, axes=axes)))
+    return found.astype(np.uint8) if found.max() <= np.iinfo(np.uint8).max else found
+
+
+def label_frames(
+    path: Path, *, frames: int | None = None, size: Size | None = None, axes: Axes = "header"
+) -> Iterator[np.ndarray]:
+    """Yield the frames of a volume of labels in order, uint16 (H, W), few of them in memory at a time.
+
+    A volume whose frames lie backwards in a compressed file, or not one after another, is read whole.
+
+    Args and errors as in `read_labels`.
+    """
+    image = _open(path)
+    turn = _turn(image, path) if axes == "header" else orientations.axcodes2ornt("RAS")
+    shape = _turned_shape(image.shape, turn)
+    _refuse_other_shape(path, shape, frames, size)
+    for volume in _chunks(image, turn, path):
+        turned = orientations.apply_orientation(volume, turn)  # (W, H, t)
+        yield from _labels(turned, path).transpose(2, 1, 0)
+
+
+def label_shape(path: Path, *, axes: Axes = "header") -> tuple[int, int, int]:
+    """Return (T, H, W) of a volume without reading its labels; errors as in `read_labels`."""
+    image = _open(path)
+    W, H, T = _turned_shape(image.shape, _turn(image, path)) if axes == "header" else image.shape
+    return T, H, W
+
+
+def lies_as_written(path: Path) -> bool:
+    """Say whether a volume's axes point as `write_labels` writes them, or its header says no directions."""
+    return bool(np.array_equal(_turn(_open(path), path), orientations.axcodes2ornt("RAS")))
+
+
+def write_labels(path: Path, masks: Iterable[np.ndarray], *, spacing: float = 1.0) -> None:
+    """Write the masks of a video as one volume; it appears when it is complete.
+
+    Args:
+        path: ends in .nii.gz or .nii.
+        masks: (T, H, W), or anything that gives masks (H, W) one after another; whole numbers from 0 to 255, or to
+            65535 where they are of a type larger than 8 bits.
+        spacing: of the frames, such as the seconds between them; pixels are 1 apart.
+
+    Raises:
+        ValueError: there are no masks, masks of several sizes, numbers that are no labels, or more than 32767 frames.
+    """
+    with LabelWriter(path, spacing=spacing) as writer:
+        for mask in masks:
+            writer.add(mask)
+
+
+class LabelWriter:
+    """Writes a volume of labels frame by frame; it appears when it is closed, and not after an error.
+
+    Args:
+        path: ends in .nii.gz or .nii.
+        spacing: of the frames; pixels are 1 apart.
+
+    Raises:
+        ValueError: the file's name has another ending, or the spacing is no positive number.
+    """
+
+    def __init__(self, path: Path, *, spacing: float = 1.0) -> None:
+        self.path = Path(path)
+        if not self.path.name.endswith(ENDINGS):
+            raise ValueError(f"{path}: a label volume's name ends in {' or '.join(ENDINGS)}; rename it")
+        if not 0 < spacing < np.inf:
+            raise ValueError(f"{path}: the spacing of the frames is {spacing!r}; give a number above 0")
+        self.count = 0
+        self._spacing = spacing
+        self._size: tuple[int, ...] = ()
+        self._type: np.dtype[Any] = np.dtype(np.uint8)
+        self._packed = self.path.name.endswith(".gz")
+        # The header says how many frames there are and comes first: they wait beside until all are known.
+        self._part = self.path.with_name(f".{self.path.name}.{os.getpid()}.frames")
+        self._raw: IO[bytes] | None = None
+        self._file: IO[bytes] | gzip.GzipFile | None = None
+
+    def __enter__(self) -> LabelWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close() if error is None else self.abandon()
+
+    def add(self, mask: np.ndarray) -> None:
+        """Append one frame, whole numbers (H, W) as in `write_labels`."""
+        mask = np.asarray(mask)
+        if self._file is None:
+            self._begin(mask)
+        self._refuse(mask)
+        assert self._file is not None
+        # (H, W) in C order is (W, H) in Fortran's, which NIfTI is in
+        self._file.write(np.ascontiguousarray(mask, self._type.newbyteorder("<")).tobytes())
+        self.count += 1
+
+    def close(self) -> None:
+        """Let the volume appear.
+
+        Raises:
+            ValueError: it has no frames, or too many.
+        """
+        try:
+            if self._file is None:
+                raise ValueError(f"{self.path}: there are no masks to write; give at least one frame")
+            self._finish()
+            header = self._header()
+            with atomically(self.path) as beside, beside.open("wb") as out, self._part.open("rb") as frames:
+                out.write(gzip.compress(header, mtime=0) if self._packed else header)
+                shutil.copyfileobj(frames, out)  # members of one gzip file, one after another
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Remove what was made; an earlier file stays."""
+        self._finish()
+        self._part.unlink(missing_ok=True)
+
+    def _finish(self) -> None:
+        for file in (self._file, self._raw):
+            if file is not None:
+                file.close()
+
+    def _begin(self, mask: np.ndarray) -> None:
+        self._size, self._type = mask.shape, np.dtype(np.uint8 if mask.dtype.itemsize == 1 else np.uint16)
+        self._part.parent.mkdir(parents=True, exist_ok=True)
+        self._raw = self._part.open("wb")
+        self._file = gzip.GzipFile("", "wb", 6, self._raw, mtime=0) if self._packed else self._raw
+
+    def _refuse(self, mask: np.ndarray) -> None:
+        if mask.ndim != 2 or mask.shape != self._size or not mask.size:
+            raise ValueError(
+                f"{self.path}: frame {self.count} is of shape {mask.shape}, the first of {self._size}; give masks "
+                "(height, width) of one size"
+            )
+        if mask.dtype.kind not in "iub" or mask.min() < 0 or mask.max() > np.iinfo(self._type).max:
+            raise ValueError(
+                f"{self.path}: frame {self.count} holds {mask.dtype} values from {mask.min()} to {mask.max()}; labels "
+                f"are whole numbers from 0 to {np.iinfo(self._type).max}"
+            )
+        if self.count >= _MOST_FRAMES:
+            raise ValueError(
+                f"{self.path}: a NIfTI volume takes {_MOST_FRAMES} frames and no more; cut the video in parts, or take "
+                "every n-th frame"
+            )
+
+    def _header(self) -> bytes:
+        height, width = self._size
+        header = nib.nifti1.Nifti1Header(endianness="<")
+        header.set_data_dtype(self._type)
+        header.set_data_shape((width, height, self.count))
+        affine = np.diag([-1.0, -1.0, self._spacing, 1.0])
+        header.set_qform(affine, code="scanner")
+        header.set_sform(affine, code="scanner")
+        header.set_xyzt_units("mm")
+        header.set_intent("label")
+        header["scl_slope"], header["scl_inter"] = 1.0, 0.0
+        header["vox_offset"] = _DATA_BEGINS
+        return header.binaryblock.ljust(_DATA_BEGINS, b"\0")
+
+
+def _open(path: Path) -> Nifti1Pair:
+    try:
+        image = nib.load(path, keep_file_open=True)  # so that a compressed file is unpacked once
+    except FileNotFoundError:
+        raise DataError(path, *MISSING) from None
+    except (ImageFileError, HeaderDataError, OSError, EOFError, zlib.error, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if not isinstance(image, Nifti1Pair):
+        raise DataError(path, f"is {type(image).__name__}, not NIfTI", "export the labels as .nii.gz")
+    if len(image.shape) != 3 or 0 in image.shape:
+        shape = "x".join(map(str, image.shape))
+        raise DataError(
+            path, f"is a volume of {shape}", "export one label volume of three axes: x, y, and the frames"
+        )
+    if (kind := image.get_data_dtype()).kind not in "iuf":
+        what = "colours" if kind.fields else f"{kind} values"
+        raise DataError(path, f"holds {what}", "export a label volume, one whole number per pixel")
+    return image
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return DataError(
+        path, f"is not a readable NIfTI volume (cut off or damaged: {reason:.120})", "export or copy it again"
+    )
+
+
+def _turn(image: Nifti1Pair, path: Path) -> np.ndarray:
+    """Return what `apply_orientation` needs to bring the axes to (x, y, t)."""
+    header = image.header
+    if not header["sform_code"] and not header["qform_code"]:  # it says no directions
+        return orientations.axcodes2ornt("RAS")
+    affine = image.affine
+    found = orientations.io_orientation(affine) if np.isfinite(affine).all() else np.full((3, 2), np.nan)
+    if np.isnan(found).any():
+        raise DataError(path, "gives its axes no direction in its header", _AGAIN)
+    return orientations.ornt_transform(found, _PICTURE)
+
+
+def _turned_shape(shape: tuple[int, ...], turn: np.ndarray) -> tuple[int, ...]:
+    """Return (W, H, T) of what is stored in another order of axes."""
+    return tuple(shape[int(np.flatnonzero(turn[:, 0] == axis)[0])] for axis in range(3))
+
+
+def _refuse_other_shape(path: Path, shape: tuple[int, ...], frames: int | None, size: Size | None) -> None:
+    W, H, T = shape
+    if frames is not None and frames != T:
+        raise DataError(path, f"holds {T} frames, but its video has {frames}", _AGAIN)
+    if size is not None and tuple(size) != (H, W):
+        what = f"holds frames of {W}x{H}, but its video is {size[1]}x{size[0]}"
+        turned = ", with the width as its first axis" if tuple(size) == (W, H) else ""
+        raise DataError(path, what, _AGAIN + turned)
+
+
+def _chunks(image: Nifti1Pair, turn: np.ndarray, path: Path) -> Iterator[np.ndarray]:
+    """Yield the volume in pieces along its frames, in their order in time, axes as they are stored."""
+    T = image.shape[2]
+    in_order, backwards = turn[2, 0] == 2, turn[2, 1] < 0
+    packed = Path(image.file_map["image"].filename or path).suffix in (".gz", ".bz2", ".zst")
+    few = max(1, _CHUNK_BYTES // (8 * image.shape[0] * image.shape[1]))
+    step = few if in_order and not (packed and backwards) else T
+    starts = range(0, T, step)
+    try:
+        for start in reversed(starts) if in_order and backwards else starts:
+            yield np.asanyarray(image.dataobj[:, :, start : start + step])
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise _unreadable(path, error) from error
+
+
+def _labels(values: np.ndarray, path: Path) -> np.ndarray:
+    """Return values as uint16, where they are labels."""
+    if values.dtype.kind == "f":
+        if not np.isfinite(values).all():
+            raise DataError(path, "holds values that are no numbers (NaN)", "export a label volume")
+        whole = np.rint(values)
+        # a slope in the header turns whole numbers into nearly whole ones
+        if (far := np.abs(values - whole) > 1e-3 + 1e-6 * np.abs(whole)).any():
+            what = f"holds {float(values[far][0]):g}, which is no label"
+            raise DataError(path, what, "export a label volume, saved without interpolation")
+        values = whole
+    if values.min() < 0 or values.max() > _LARGEST:
+        bad = values.min() if values.min() < 0 else values.max()
+        raise DataError(path, f"holds the label {int(bad)}", f"labels are from 0 to {_LARGEST}; correct it")
+    return values.astype(np.uint16)

@@ -1,0 +1,244 @@
+"""Label volumes: what ITK-SNAP and 3D Slicer show and save is what is read; SimpleITK, which is ITK, is the judge."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import SimpleITK as sitk
+from nibabel import orientations
+
+from shared_components.data.files import DataError
+from shared_components.data.nifti import (
+    LabelWriter,
+    label_frames,
+    label_shape,
+    lies_as_written,
+    read_labels,
+    write_labels,
+)
+
+T, H, W = 5, 4, 6
+LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
+
+
+@pytest.fixture
+def masks() -> np.ndarray:
+    """Labels without any symmetry, (T, H, W)."""
+    return np.random.default_rng(0).integers(0, 9, (T, H, W), dtype=np.uint8)
+
+
+def saved(path: Path, array: np.ndarray, affine: np.ndarray = LPS, *, form: type = nib.Nifti1Image) -> Path:
+    nib.save(form(array, affine), path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
+def test_itk_sees_frames_upright_and_not_mirrored(name, masks, tmp_path):
+    write_labels(tmp_path / name, masks, spacing=0.5)
+
+    seen = sitk.ReadImage(str(tmp_path / name))
+    np.testing.assert_array_equal(sitk.GetArrayFromImage(seen), masks)  # axes (t, y, x)
+    assert seen.GetDirection() == (
+        1,
+        0,
+        0,
+        0,
+        1,
+        0,
+        0,
+        0,
+        1,
+    )  # to the left, to the back, to the head: as shown
+    assert seen.GetSpacing() == (1, 1, 0.5) and seen.GetPixelIDTypeAsString() == "8-bit unsigned integer"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_the_axes_in_the_file_are_x_y_and_t(masks, tmp_path):
+    write_labels(tmp_path / "a.nii.gz", masks)
+
+    array = np.asarray(nib.load(tmp_path / "a.nii.gz").dataobj)
+    assert array.shape == (W, H, T) and array[5, 0, 2] == masks[2, 0, 5]
+    np.testing.assert_array_equal(read_labels(tmp_path / "a.nii.gz"), masks)
+    assert label_shape(tmp_path / "a.nii.gz") == (T, H, W) and lies_as_written(tmp_path / "a.nii.gz")
+
+
+@pytest.mark.parametrize("spatial", ["nii", "nii.gz"])
+@pytest.mark.parametrize("axes", ["RAS", "LAS", "LPI", "SPL", "ARS", "PIR", "LPS"])
+def test_a_volume_saved_with_other_axes_is_read_the_same(axes, spatial, masks, tmp_path):
+    write_labels(tmp_path / "written.nii", masks)
+    written = nib.load(tmp_path / "written.nii")
+    turn = orientations.ornt_transform(
+        orientations.io_orientation(written.affine), orientations.axcodes2ornt(axes)
+    )
+    nib.save(written.as_reoriented(turn), path := tmp_path / f"turned.{spatial}")
+
+    np.testing.assert_array_equal(read_labels(path, frames=T, size=(H, W)), masks)
+    assert label_shape(path) == (T, H, W) and lies_as_written(path) == (axes == "LPS")
+
+
+def test_a_volume_turned_and_saved_by_itk_is_read_the_same(masks, tmp_path):
+    write_labels(tmp_path / "a.nii.gz", masks)
+    turned = sitk.DICOMOrient(sitk.ReadImage(str(tmp_path / "a.nii.gz")), "RAS")
+    sitk.WriteImage(sitk.Cast(turned, sitk.sitkFloat32), str(tmp_path / "b.nii.gz"))
+
+    np.testing.assert_array_equal(read_labels(tmp_path / "b.nii.gz"), masks)
+
+
+def test_axes_may_be_taken_as_stored(masks, tmp_path):
+    path = saved(
+        tmp_path / "a.nii.gz", masks.transpose(2, 1, 0), np.eye(4)
+    )  # says x to the right, as numpy users do
+
+    np.testing.assert_array_equal(read_labels(path, axes="stored"), masks)
+    np.testing.assert_array_equal(read_labels(path), masks[:, ::-1, ::-1])  # as ITK-SNAP shows it
+    assert not lies_as_written(path)
+
+
+def test_a_header_without_directions_leaves_the_axes_as_stored(masks, tmp_path):
+    image = nib.Nifti1Image(masks.transpose(2, 1, 0), None)
+    image.set_sform(None, 0)
+    image.set_qform(None, 0)
+    nib.save(image, tmp_path / "a.nii")
+
+    np.testing.assert_array_equal(read_labels(tmp_path / "a.nii"), masks)
+
+
+@pytest.mark.parametrize("kind", [np.int16, np.uint16, np.int32, np.float32, np.float64])
+def test_labels_of_other_types_are_read_the_same(kind, masks, tmp_path):
+    path = saved(tmp_path / "a.nii.gz", masks.transpose(2, 1, 0).astype(kind))
+
+    found = read_labels(path)
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found, masks)
+
+
+def test_a_slope_in_the_header_is_undone(masks, tmp_path):
+    write_labels(path := tmp_path / "a.nii", masks * 10)
+    header = bytearray(path.read_bytes())
+    header[112:116] = np.float32(0.1).tobytes()  # scl_slope, at its place in the standard
+    path.write_bytes(header)
+
+    assert nib.load(path).dataobj.slope == np.float32(0.1)
+    np.testing.assert_array_equal(read_labels(path), masks)
+
+
+def test_large_labels_take_16_bits(tmp_path):
+    masks = np.array([[[0, 300], [65535, 1]]], dtype=np.int64)
+    write_labels(tmp_path / "a.nii.gz", masks)
+
+    found = read_labels(tmp_path / "a.nii.gz")
+    assert found.dtype == np.uint16 and np.array_equal(found, masks)
+    assert sitk.GetArrayFromImage(sitk.ReadImage(str(tmp_path / "a.nii.gz"))).tolist() == masks.tolist()
+
+
+def test_frames_come_one_by_one_from_many_pieces(monkeypatch, tmp_path):
+    masks = np.arange(40, dtype=np.uint8).repeat(H * W).reshape(40, H, W)
+    write_labels(tmp_path / "a.nii.gz", iter(masks))
+    monkeypatch.setattr("shared_components.data.nifti._CHUNK_BYTES", 7 * 8 * H * W)
+
+    assert [int(frame[0, 0]) for frame in label_frames(tmp_path / "a.nii.gz")] == list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("array", "sentence"),
+    [
+        (np.full((W, H, T), 0.5, np.float32), "holds 0.5, which is no label"),
+        (np.full((W, H, T), np.nan, np.float32), r"no numbers \(NaN\)"),
+        (np.full((W, H, T), np.inf, np.float32), "no numbers"),
+        (np.full((W, H, T), -1, np.int16), "holds the label -1"),
+        (np.full((W, H, T), 70000, np.int32), "holds the label 70000"),
+        (np.zeros((W, H, 1, T), np.uint8), "is a volume of 6x4x1x5; export one label volume of three axes"),
+        (np.zeros((W, H), np.uint8), "is a volume of 6x4; export one label volume of three axes"),
+        (np.zeros((W, H, T + 1), np.uint8), "holds 6 frames, but its video has 5; export it again"),
+        (np.zeros((W, H + 1, T), np.uint8), "holds frames of 6x5, but its video is 6x4; export it again"),
+        (np.zeros((H, W, T), np.uint8), "frames of 4x6, but its video is 6x4.*the width as its first axis"),
+        (
+            np.zeros((W, H, T), [("R", "u1"), ("G", "u1"), ("B", "u1")]),
+            "holds colours; export a label volume",
+        ),
+        (np.zeros((W, H, T), np.complex64), "holds complex64 values; export"),
+    ],
+)
+def test_what_is_no_label_volume_of_the_video_is_refused(array, sentence, tmp_path):
+    path = saved(tmp_path / "a.nii.gz", array)
+
+    with pytest.raises(DataError, match=rf"a\.nii\.gz: .*{sentence}"):
+        read_labels(path, frames=T, size=(H, W))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.6, 0.97])
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
+def test_a_volume_cut_short_is_refused_wherever_it_is_cut(name, share, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (20, 32, 32), dtype=np.uint8)
+    write_labels(tmp_path / name, noise)
+    whole = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(whole[: int(len(whole) * share)])
+
+    with pytest.raises(DataError, match="is not a readable NIfTI volume"):
+        read_labels(tmp_path / name)
+
+
+@pytest.mark.parametrize("data", [b"no volume", gzip.compress(b"no volume"), b"\0" * 400])
+def test_other_files_are_refused(data, tmp_path):
+    (tmp_path / "a.nii.gz").write_bytes(data)
+    with pytest.raises(DataError, match="is not a readable NIfTI volume"):
+        read_labels(tmp_path / "a.nii.gz")
+
+
+def test_a_missing_volume_and_another_format_are_refused(masks, tmp_path):
+    with pytest.raises(DataError, match="file is missing"):
+        read_labels(tmp_path / "a.nii.gz")
+    nib.save(nib.MGHImage(masks.astype(np.int32), LPS), tmp_path / "a.mgz")
+    with pytest.raises(DataError, match="is MGHImage, not NIfTI"):
+        read_labels(tmp_path / "a.mgz")
+
+
+def test_an_affine_without_a_direction_is_refused(tmp_path):
+    image = nib.Nifti1Image(np.zeros((W, H, T), np.uint8), None)
+    image.header["sform_code"] = 1
+    image.header["srow_x"] = np.nan
+    nib.save(image, tmp_path / "a.nii")
+    with pytest.raises(DataError, match="gives its axes no direction"):
+        read_labels(tmp_path / "a.nii")
+
+
+@pytest.mark.parametrize(
+    ("masks", "sentence"),
+    [
+        ([], "there are no masks to write"),
+        ([np.zeros((2, 2), np.uint8), np.zeros((2, 3), np.uint8)], r"frame 1 is of shape \(2, 3\)"),
+        ([np.zeros((2, 2, 3), np.uint8)], r"frame 0 is of shape \(2, 2, 3\)"),
+        ([np.zeros((2, 0), np.uint8)], r"frame 0 is of shape \(2, 0\)"),
+        ([np.full((2, 2), 0.5)], "frame 0 holds float64 values"),
+        ([np.full((2, 2), -1)], "frame 0 holds int64 values from -1 to -1"),
+        ([np.zeros((2, 2), np.uint8), np.full((2, 2), 256)], "frame 1 holds .* from 256 to 256; .* 0 to 255"),
+        (np.zeros((1 << 15, 1, 1), np.uint8), "takes 32767 frames and no more"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_and_leaves_the_earlier_file(masks, sentence, tmp_path):
+    path = tmp_path / "a.nii.gz"
+    path.write_bytes(b"earlier")
+
+    with pytest.raises(ValueError, match=sentence):
+        write_labels(path, masks)
+    assert path.read_bytes() == b"earlier" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_wrong_name_or_spacing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"ends in \.nii\.gz or \.nii"):
+        LabelWriter(tmp_path / "a.nrrd")
+    for spacing in (0, -1, np.nan, np.inf):
+        with pytest.raises(ValueError, match="give a number above 0"):
+            LabelWriter(tmp_path / "a.nii", spacing=spacing)
+
+
+def test_equal_labels_give_equal_bytes(masks, monkeypatch, tmp_path):
+    for now, name in enumerate(("a", "b")):
+        monkeypatch.setattr("time.time", lambda now=now: now * 1e6)
+        write_labels(tmp_path / name / "labels.nii.gz", masks)
+    first, second = ((tmp_path / name / "labels.nii.gz").read_bytes() for name in ("a", "b"))
+    assert first == second
