@@ -1,4 +1,4 @@
-"""Read and write the labels of a video as one NIfTI volume, as ITK-SNAP and 3D Slicer do.
+"""Read and write the labels, and the frames, of a video as one NIfTI volume each, as ITK-SNAP and 3D Slicer do.
 
 The axes of the array in the file are (x, y, t): columns to the right, rows downwards, frames. The affine says that x
 points to the patient's left, y to the back and t to the head, which both programs show as the picture is: upright and
@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, Self
 
 import nibabel as nib
 import numpy as np
@@ -31,7 +31,9 @@ Axes = Literal["header", "stored"]
 """Which way the axes point: as the file's header says, or x, y, t as they are stored, whatever it says."""
 
 _LARGEST = np.iinfo(np.uint16).max
-_MOST_FRAMES = np.iinfo(np.int16).max  # of an axis of NIfTI-1
+MOST_FRAMES = np.iinfo(np.int16).max
+"""Of an axis of NIfTI-1."""
+_COLOURS = np.dtype([(channel, np.uint8) for channel in "RGB"])
 _DATA_BEGINS = 352  # a header of 348 bytes, and four that say that no extension follows
 _PICTURE = orientations.axcodes2ornt(("L", "P", "S"))
 _CHUNK_BYTES = 1 << 25
@@ -106,8 +108,8 @@ def write_labels(path: Path, masks: Iterable[np.ndarray], *, spacing: float = 1.
             writer.add(mask)
 
 
-class LabelWriter:
-    """Writes a volume of labels frame by frame; it appears when it is closed, and not after an error.
+class _Writer:
+    """Writes a volume frame by frame; it appears when it is closed, and not after an error.
 
     Args:
         path: ends in .nii.gz or .nii.
@@ -133,7 +135,7 @@ class LabelWriter:
         self._raw: IO[bytes] | None = None
         self._file: IO[bytes] | gzip.GzipFile | None = None
 
-    def __enter__(self) -> LabelWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -141,26 +143,15 @@ class LabelWriter:
     ) -> None:
         self.close() if error is None else self.abandon()
 
-    def add(self, mask: np.ndarray) -> None:
-        """Append one frame, whole numbers (H, W) as in `write_labels`."""
-        mask = np.asarray(mask)
-        if self._file is None:
-            self._begin(mask)
-        self._refuse(mask)
-        assert self._file is not None
-        # (H, W) in C order is (W, H) in Fortran's, which NIfTI is in
-        self._file.write(np.ascontiguousarray(mask, self._type.newbyteorder("<")).tobytes())
-        self.count += 1
-
     def close(self) -> None:
         """Let the volume appear.
 
         Raises:
-            ValueError: it has no frames, or too many.
+            ValueError: it has no frames.
         """
         try:
             if self._file is None:
-                raise ValueError(f"{self.path}: there are no masks to write; give at least one frame")
+                raise ValueError(f"{self.path}: there are no frames to write; give at least one")
             self._finish()
             header = self._header()
             with atomically(self.path) as beside, beside.open("wb") as out, self._part.open("rb") as frames:
@@ -174,16 +165,60 @@ class LabelWriter:
         self._finish()
         self._part.unlink(missing_ok=True)
 
+    def _append(self, frame: np.ndarray) -> None:
+        assert self._file is not None
+        if self.count >= MOST_FRAMES:
+            raise ValueError(
+                f"{self.path}: a NIfTI volume takes {MOST_FRAMES} frames and no more; cut the video in parts, or take "
+                "every n-th frame"
+            )
+        # (H, W) in C order is (W, H) in Fortran's, which NIfTI is in
+        self._file.write(np.ascontiguousarray(frame).tobytes())
+        self.count += 1
+
+    def _begin(self, size: tuple[int, ...]) -> None:
+        self._size = size
+        self._part.parent.mkdir(parents=True, exist_ok=True)
+        self._raw = self._part.open("wb")
+        self._file = gzip.GzipFile("", "wb", 6, self._raw, mtime=0) if self._packed else self._raw
+
     def _finish(self) -> None:
         for file in (self._file, self._raw):
             if file is not None:
                 file.close()
 
-    def _begin(self, mask: np.ndarray) -> None:
-        self._size, self._type = mask.shape, np.dtype(np.uint8 if mask.dtype.itemsize == 1 else np.uint16)
-        self._part.parent.mkdir(parents=True, exist_ok=True)
-        self._raw = self._part.open("wb")
-        self._file = gzip.GzipFile("", "wb", 6, self._raw, mtime=0) if self._packed else self._raw
+    def _header(self) -> bytes:
+        height, width = self._size
+        header = nib.nifti1.Nifti1Header(endianness="<")
+        header.set_data_dtype(self._type)
+        header.set_data_shape((width, height, self.count))
+        affine = np.diag([-1.0, -1.0, self._spacing, 1.0])
+        header.set_qform(affine, code="scanner")
+        header.set_sform(affine, code="scanner")
+        header.set_xyzt_units("mm")
+        header["scl_slope"], header["scl_inter"] = 1.0, 0.0
+        header["vox_offset"] = _DATA_BEGINS
+        self._say_what_it_is(header)
+        return header.binaryblock.ljust(_DATA_BEGINS, b"\0")
+
+    def _say_what_it_is(self, header: nib.nifti1.Nifti1Header) -> None:
+        """Add what a kind of volume says besides."""
+
+
+class LabelWriter(_Writer):
+    """Writes a volume of labels frame by frame; it appears when it is closed, and not after an error.
+
+    Args and errors as in `write_labels`.
+    """
+
+    def add(self, mask: np.ndarray) -> None:
+        """Append one frame, whole numbers (H, W) as in `write_labels`."""
+        mask = np.asarray(mask)
+        if self._file is None:
+            self._type = np.dtype(np.uint8 if mask.dtype.itemsize == 1 else np.uint16)
+            self._begin(mask.shape)
+        self._refuse(mask)
+        self._append(mask.astype(self._type.newbyteorder("<")))
 
     def _refuse(self, mask: np.ndarray) -> None:
         if mask.ndim != 2 or mask.shape != self._size or not mask.size:
@@ -196,25 +231,32 @@ class LabelWriter:
                 f"{self.path}: frame {self.count} holds {mask.dtype} values from {mask.min()} to {mask.max()}; labels "
                 f"are whole numbers from 0 to {np.iinfo(self._type).max}"
             )
-        if self.count >= _MOST_FRAMES:
-            raise ValueError(
-                f"{self.path}: a NIfTI volume takes {_MOST_FRAMES} frames and no more; cut the video in parts, or take "
-                "every n-th frame"
-            )
 
-    def _header(self) -> bytes:
-        height, width = self._size
-        header = nib.nifti1.Nifti1Header(endianness="<")
-        header.set_data_dtype(self._type)
-        header.set_data_shape((width, height, self.count))
-        affine = np.diag([-1.0, -1.0, self._spacing, 1.0])
-        header.set_qform(affine, code="scanner")
-        header.set_sform(affine, code="scanner")
-        header.set_xyzt_units("mm")
+    def _say_what_it_is(self, header: nib.nifti1.Nifti1Header) -> None:
         header.set_intent("label")
-        header["scl_slope"], header["scl_inter"] = 1.0, 0.0
-        header["vox_offset"] = _DATA_BEGINS
-        return header.binaryblock.ljust(_DATA_BEGINS, b"\0")
+
+
+class PictureWriter(_Writer):
+    """Writes the frames of a video as a volume of colours, which label editors show below the labels.
+
+    One frame takes 3 bytes a pixel; without .gz a frame can be read without those before it.
+    """
+
+    def add(self, picture: np.ndarray) -> None:
+        """Append one frame, uint8 RGB (H, W, 3).
+
+        Raises:
+            ValueError: it is something else or of another size than the first, or there are more than 32767 frames.
+        """
+        if self._file is None:
+            self._type = _COLOURS
+            self._begin(picture.shape[:2])
+        if picture.dtype != np.uint8 or picture.shape != (*self._size, 3) or not picture.size:
+            raise ValueError(
+                f"{self.path}: frame {self.count} is {picture.dtype} of shape {picture.shape}, the first (height, "
+                f"width) is {self._size}; give uint8 pictures (height, width, 3) of one size"
+            )
+        self._append(picture)
 
 
 def _open(path: Path) -> Nifti1Pair:

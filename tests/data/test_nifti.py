@@ -14,6 +14,7 @@ from nibabel import orientations
 from shared_components.data.files import DataError
 from shared_components.data.nifti import (
     LabelWriter,
+    PictureWriter,
     label_frames,
     label_shape,
     lies_as_written,
@@ -209,7 +210,7 @@ def test_an_affine_without_a_direction_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("masks", "sentence"),
     [
-        ([], "there are no masks to write"),
+        ([], "there are no frames to write"),
         ([np.zeros((2, 2), np.uint8), np.zeros((2, 3), np.uint8)], r"frame 1 is of shape \(2, 3\)"),
         ([np.zeros((2, 2, 3), np.uint8)], r"frame 0 is of shape \(2, 2, 3\)"),
         ([np.zeros((2, 0), np.uint8)], r"frame 0 is of shape \(2, 0\)"),
@@ -242,3 +243,34 @@ def test_equal_labels_give_equal_bytes(masks, monkeypatch, tmp_path):
         write_labels(tmp_path / name / "labels.nii.gz", masks)
     first, second = ((tmp_path / name / "labels.nii.gz").read_bytes() for name in ("a", "b"))
     assert first == second
+
+
+# ---- frames as a volume
+
+
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
+def test_itk_sees_the_colours_of_every_frame(name, tmp_path):
+    frames = np.random.default_rng(1).integers(0, 256, (T, H, W, 3), dtype=np.uint8)
+    with PictureWriter(tmp_path / name, spacing=2) as writer:
+        for frame in frames:
+            writer.add(frame)
+
+    seen = sitk.ReadImage(str(tmp_path / name))
+    np.testing.assert_array_equal(sitk.GetArrayFromImage(seen), frames)
+    assert seen.GetNumberOfComponentsPerPixel() == 3 and seen.GetSpacing() == (1, 1, 2)
+    assert seen.GetDirection() == (1, 0, 0, 0, 1, 0, 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "second", [np.zeros((H, W), np.uint8), np.zeros((H, W + 1, 3), np.uint8), np.zeros((H, W, 3), np.float32)]
+)
+def test_a_frame_unlike_the_first_leaves_the_earlier_volume(second, tmp_path):
+    path = tmp_path / "a.nii"
+    path.write_text("earlier")
+    with (
+        pytest.raises(ValueError, match=r"a\.nii: frame 1 is .* give uint8 pictures"),
+        PictureWriter(path) as writer,
+    ):
+        writer.add(np.zeros((H, W, 3), np.uint8))
+        writer.add(second)
+    assert path.read_text() == "earlier" and [path.name for path in tmp_path.iterdir()] == ["a.nii"]
