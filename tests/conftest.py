@@ -1,7 +1,11 @@
-"""Deterministic, single-threaded torch for every test."""
+"""Deterministic, single-threaded torch for every test, and a browser for those that ask for one."""
 
 import pytest
 import torch
+
+from tests.browser import browser, open_page
+
+__all__ = ["browser", "open_page"]
 
 
 @pytest.fixture(autouse=True)
