@@ -20,7 +20,16 @@ ALLOWED: dict[str, set[str]] = {
     "parts": {"arguments"},
     "partition": {"parts"},
     "task": {"arguments", "card", "data", "tasks"},  # make_task lists the folder; nothing at module level
-    "tasks": {"arguments", "card", "data", "losses", "metrics", "reporting", "task"},  # pictures, late
+    "tasks": {
+        "arguments",
+        "card",
+        "data",
+        "drawing",
+        "losses",
+        "metrics",
+        "reporting",
+        "task",
+    },  # pictures, late
     "method": {
         "card",
         "partition",
@@ -32,7 +41,8 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": set(),
     "networks": set(),
     "two_paths": set(),
-    "data": {"atomic"},
+    "drawing": set(),
+    "data": {"atomic", "drawing"},
     "coarser": {"data"},
     "preparation": {"data", "method", "partition"},
     "untold": {"checkpoints", "data", "method", "partition", "preparation"},

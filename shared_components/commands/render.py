@@ -7,7 +7,7 @@ from pathlib import Path
 from shared_components.data.synthetic.layouts import LAYOUTS
 from shared_components.data.synthetic.looks import LOOKS, SITE_LOOKS
 from shared_components.data.synthetic.plan import SitePlan, plan_sites
-from shared_components.data.synthetic.preview import DEPTH_RANGE, write_contact_sheet
+from shared_components.data.synthetic.preview import write_contact_sheet
 from shared_components.data.synthetic.scene import SceneFrame
 from shared_components.data.synthetic.schedule import TARGETS, Schedule, schedule
 from shared_components.data.synthetic.site import SPLITS, remove_sites, video_seed, write_site
@@ -119,7 +119,5 @@ def _preview(args: argparse.Namespace, sites: list[SitePlan]) -> dict[str, tuple
         video = plan.render(site.look, video_seed(site.seed, 1), **size)
         listed = islice(video, 0, None, plan.every)
         title = f"{site.folder.name}: {site.look}, {site.layout}, {site.task}"
-        if site.task == "depth":
-            title += ", {:g} mm red to {:g} mm blue, unknown black".format(*DEPTH_RANGE)
         rows[title] = site.task, [frame for i, frame in enumerate(listed) if i in chosen]
     return rows

@@ -114,7 +114,7 @@ class H264Video:
     def _another_size(self, image: np.ndarray) -> str:
         (H, W), (h, w) = self._size or (0, 0), image.shape[:2]
         return (
-            f"{self._path.name}: a frame is {w}x{h} and those before are {W}x{H}, which no video can hold; leave the "
+            f"{self._path.name}: a picture is {w}x{h} and those before are {W}x{H}, which no video can hold; leave the "
             "video rate out"
         )
 

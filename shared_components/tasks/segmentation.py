@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from shared_components.arguments import between
 from shared_components.card import Card, Metric
 from shared_components.data.sites import Asks, Item
+from shared_components.drawing.palette import class_entries
+from shared_components.drawing.pictures import legend, overlay
 from shared_components.losses import segmentation_loss
 from shared_components.metrics import (
     DISTANCE_METRICS,
@@ -156,10 +158,9 @@ class Segmentation:
         return summarise(scores, self.classes[1:])
 
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
-        """Return the mask of class ids, and it tinted over the frame."""
-        from shared_components.reporting.overlays import overlay
-
-        return {"masks": answer, "overlays": overlay(image, answer)}
+        """Return the mask of class ids, and it tinted over the frame with a legend below."""
+        names = legend(class_entries(self.classes), width=image.shape[1])
+        return {"masks": answer, "overlays": np.concatenate([overlay(image, answer), names])}
 
     def visible(self, answer: Array) -> dict[str, float]:
         """Return each class's share of the pixels, without the background's."""

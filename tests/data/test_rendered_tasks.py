@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -16,7 +17,7 @@ from shared_components.data.check import check_site
 from shared_components.data.sites import Asks, Sample, load_site, read_sample, samples
 from shared_components.data.synthetic.layouts import LAYOUTS
 from shared_components.data.synthetic.plan import plan_sites
-from shared_components.data.synthetic.preview import DEPTH_RANGE, depth_colours
+from shared_components.data.synthetic.preview import DEPTH_RANGE, tile
 from shared_components.data.synthetic.scene import render_video
 from shared_components.data.synthetic.schedule import TARGETS, schedule
 from shared_components.data.synthetic.site import remove_sites, video_seed, write_site
@@ -205,19 +206,24 @@ def test_the_command_renders_a_site_per_task_that_check_data_finds_ready(tmp_pat
     assert check_data.run(parser.parse_args([str(out)])) == 0
     assert "3 of 3 sites are ready" in capsys.readouterr().out
     picture = cv2.imread(str(sheet))[..., ::-1]
-    assert picture.shape == (3 * (64 + 18), 4 * 96, 3)
+    assert picture.shape == (
+        3 * (26 + 64) + 26 + 44,
+        4 * 96 + 3 * 6,
+        3,
+    )  # captions; legend of parts; scale of depth
     assert (
-        picture[64 + 2 * 18 : 2 * (64 + 18), 96 : 2 * 96] == 255
-    ).all()  # nothing beside what has no labels
+        picture[2 * 26 + 64 : 2 * (26 + 64), 96 + 6 : 2 * 96 + 6] == 255
+    ).all()  # no labels, nothing beside
 
 
-def test_near_is_red_far_is_blue_and_unknown_is_black():
+def test_depth_beside_a_frame_is_brighter_the_nearer_and_hatched_grey_where_it_is_unknown():
     near, far = DEPTH_RANGE
+    depth = np.array([[near, (near + far) / 2, far, 0.0]], np.float32)
 
-    (red, _, _), (_, _, blue), unknown = depth_colours(np.array([[near + 5, far - 5, 0.0]], np.float32))[0]
+    near, middle, far, unknown = tile(Mock(depth=depth), "depth")[0].astype(float)
 
-    assert red > 150 and blue > 100
-    assert unknown.tolist() == [0, 0, 0]
+    assert near.sum() > middle.sum() + 60 > far.sum() + 120
+    assert np.ptp(unknown) == 0
 
 
 def test_a_smaller_rendering_leaves_no_site_of_a_larger_one(tmp_path, capsys):

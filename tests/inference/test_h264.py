@@ -93,7 +93,7 @@ def test_the_pixels_shape_is_kept(tmp_path):
 def test_a_frame_of_another_size_is_refused(tmp_path):
     video = H264Video(tmp_path / "a.mp4", rate=Fraction(25))
     video.add(np.zeros((48, 64, 3), np.uint8), Fraction(0))
-    with pytest.raises(InferenceError, match=r"a\.mp4: a frame is 96x64 and those before are 64x48"):
+    with pytest.raises(InferenceError, match=r"a\.mp4: a picture is 96x64 and those before are 64x48"):
         video.add(np.zeros((64, 96, 3), np.uint8), Fraction(1, 25))
     video.abandon()
 

@@ -1,4 +1,4 @@
-"""Masks over frames: colours where classes are, the frame unchanged elsewhere."""
+"""Frames beside truth, prediction and errors."""
 
 import subprocess
 import sys
@@ -6,60 +6,14 @@ import sys
 import numpy as np
 import pytest
 
-from shared_components.reporting.overlays import (
-    CONFUSED,
-    EXTRA,
-    MISSED,
-    PALETTE,
-    colour,
-    depth_picture,
-    errors,
-    overlay,
-    reconstruction_picture,
-    triptych,
-)
+from shared_components.drawing.palette import CONFUSED, EXTRA, MISSED
+from shared_components.reporting.overlays import depth_picture, errors, reconstruction_picture, triptych
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
 
 
 def frame(height: int = 40, width: int = 60) -> np.ndarray:
     return np.full((height, width, 3), (160, 70, 60), np.uint8)
-
-
-def test_background_pixels_keep_the_frame() -> None:
-    mask = np.zeros((40, 60), np.uint8)
-    mask[10:20, 10:20] = 1
-    drawn = overlay(frame(), mask, contour=0)
-    assert (drawn[mask == 0] == (160, 70, 60)).all()
-    assert (drawn[mask == 1] != (160, 70, 60)).any(axis=-1).all()
-
-
-def test_an_opaque_overlay_shows_the_palette() -> None:
-    mask = np.full((40, 60), 2, np.uint8)
-    assert (overlay(frame(), mask, alpha=1.0, contour=0) == PALETTE[2]).all()
-
-
-def test_outlines_have_the_class_colour() -> None:
-    mask = np.zeros((40, 60), np.uint8)
-    mask[10:30, 10:50] = 3
-    assert tuple(overlay(frame(), mask, alpha=0.0)[10, 30]) == colour(3)
-
-
-def test_overlay_leaves_its_inputs_alone() -> None:
-    image, mask = frame(), np.ones((40, 60), np.uint8)
-    overlay(image, mask)
-    assert (image == frame()).all() and (mask == 1).all()
-
-
-def test_every_id_has_a_colour_and_only_background_has_none() -> None:
-    assert colour(0) == (0, 0, 0)
-    assert all(colour(i) != (0, 0, 0) for i in range(1, 256))
-    assert len({colour(i) for i in range(1, 9)}) == 8
-
-
-def test_a_mask_of_another_size_is_refused_with_both_sizes() -> None:
-    with pytest.raises(ValueError, match=r"\(40, 60, 3\).*\(40, 61\)"):
-        overlay(frame(), np.zeros((40, 61), np.uint8))
 
 
 def test_error_map_names_missed_extra_and_confused_pixels() -> None:

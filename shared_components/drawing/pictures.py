@@ -1,0 +1,160 @@
+"""Tinted masks and coloured depth, and what says what their colours mean: strips with legends and scales."""
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+
+from shared_components.drawing.palette import Entry, colour
+
+PAPER, INK = (255, 255, 255), (30, 30, 30)
+GAP = 6
+"""Pixels between pictures side by side."""
+_FONT, _FONT_SCALE, _BAR, _SCALE = cv2.FONT_HERSHEY_SIMPLEX, 0.5, 26, 44
+_USUAL = 1280  # pixels of width from which on letters grow with the picture
+
+
+def overlay(image: np.ndarray, mask: np.ndarray, *, alpha: float = 0.45, contour: int = 2) -> np.ndarray:
+    """Tint every class's pixels and draw its outline; background pixels away from an outline are unchanged.
+
+    Args:
+        image: uint8 RGB (H, W, 3).
+        mask: uint8 class ids (H, W).
+        alpha: opacity of the tint, 0 (none) to 1 (the image is hidden).
+        contour: thickness of the outline in pixels, 0 for none.
+
+    Raises:
+        ValueError: when image and mask differ in size.
+    """
+    check_size(image, mask, "mask")
+    table = np.array([[colour(i) for i in range(256)]], dtype=np.uint8)
+    colours = cv2.LUT(cv2.merge([mask, mask, mask]), table)
+    drawn = cv2.copyTo(cv2.addWeighted(image, 1 - alpha, colours, alpha, 0), mask, image.copy())
+    there = np.flatnonzero(np.bincount(mask.ravel()))
+    for class_id in there[there > 0] if contour else ():
+        region = (mask == class_id).astype(np.uint8)
+        outlines, _ = cv2.findContours(region, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+        cv2.drawContours(drawn, outlines, -1, colour(int(class_id)), contour, cv2.LINE_AA)
+    return drawn
+
+
+def coloured(
+    values: np.ndarray, known: np.ndarray, ends: tuple[float, float], table: np.ndarray
+) -> np.ndarray:
+    """Look every known value (H, W) up in a table of 256 colours between its ends, and hatch the others."""
+    share = (np.where(known, values, ends[0]) - ends[0]) / (ends[1] - ends[0])
+    colours = table[(255 * np.clip(share, 0, 1)).round().astype(np.uint8)]
+    return np.where(known[..., None], colours, hatched(*known.shape))
+
+
+def hatched(height: int, width: int) -> np.ndarray:
+    """Draw what stands where nothing is known."""
+    rows, columns = np.indices((height, width))
+    return np.where(((rows + columns) % 12 < 3)[..., None], np.uint8(140), np.uint8(70)).repeat(3, axis=-1)
+
+
+def legend(entries: Sequence[Entry], *, width: int) -> np.ndarray:
+    """Draw swatches with names, starting a new line where the next entry would not fit.
+
+    Args:
+        entries: Names with their colours.
+        width: In pixels; letters grow with it beyond 1280.
+
+    Returns:
+        uint8 RGB (26 per line, width, 3), higher lines where the letters are larger.
+    """
+    large = max(1.0, width / _USUAL)
+    lines = [_paper(_BAR * large, width)]
+    x = 4 * large
+    for name, rgb in entries:
+        needed = 22 * large + _text_width(name, large)
+        if x > 4 * large and x + needed > width:
+            lines.append(_paper(_BAR * large, width))
+            x = 4 * large
+        corners = (round(x), round(7 * large)), (round(x + 14 * large), round(20 * large))
+        cv2.rectangle(lines[-1], *corners, rgb, cv2.FILLED)
+        cv2.rectangle(lines[-1], *corners, INK, round(large))
+        write(lines[-1], name, round(x + 20 * large), above=round(9 * large), large=large)
+        x += needed + 18 * large
+    return np.concatenate(lines, axis=0)
+
+
+def scale_bar(ends: tuple[float, float], table: np.ndarray, width: int) -> np.ndarray:
+    """Draw a colour scale with its numbers in mm below: uint8 RGB (44, width, 3).
+
+    Args:
+        ends: The first colour's number and the last one's.
+        table: (256, 3).
+        width: In pixels.
+    """
+    bar = _paper(_SCALE, width)
+    bar[7:21] = table[np.linspace(0, 255, width).round().astype(np.uint8)]
+    step = nice((ends[1] - ends[0]) / (width / 110))
+    first, last = int(np.ceil(ends[0] / step - 1e-6)), int(np.floor(ends[1] / step + 1e-6))
+    digits = max(0, int(-np.floor(np.log10(step))))
+    for number in range(first, last + 1):
+        x = round((number * step - ends[0]) / (ends[1] - ends[0]) * (width - 1))
+        bar[19:24, max(0, x - 1) : x + 1] = INK
+        text = f"{number * step:.{digits}f}" + (" mm" if number == last else "")
+        size = _text_width(text)
+        write(bar, text, int(np.clip(x - size // 2, 0, max(0, width - size - 1))), above=6)
+    return bar
+
+
+def unknown_box(width: int) -> np.ndarray:
+    """Draw the legend of the hatching, as high as a scale: uint8 RGB (44, width, 3)."""
+    box = _paper(_SCALE, width)
+    box[7:21, 4:30] = hatched(14, 26)
+    write(box, "unknown", 38, above=24)
+    return box
+
+
+def nice(value: float) -> float:
+    """Round up to 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** np.floor(np.log10(value))
+    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= value * 0.999))
+
+
+def resized(array: np.ndarray, width: int) -> np.ndarray:
+    """Resize to a width, keeping the aspect ratio; masks (two axes) take the nearest id."""
+    height = max(1, round(array.shape[0] * width / array.shape[1]))
+    smooth = cv2.INTER_AREA if array.shape[1] > width else cv2.INTER_LINEAR
+    return cv2.resize(array, (width, height), interpolation=smooth if array.ndim == 3 else cv2.INTER_NEAREST)
+
+
+def captioned(panel: np.ndarray, caption: str) -> np.ndarray:
+    """Write a line above a picture."""
+    bar = _paper(_BAR, panel.shape[1])
+    write(bar, caption, 4)
+    return np.concatenate([bar, panel], axis=0)
+
+
+def side_by_side(panels: Sequence[np.ndarray]) -> np.ndarray:
+    """Put pictures of one height beside each other, with a gap between them."""
+    gap = _paper(panels[0].shape[0], GAP)
+    spaced = [part for panel in panels for part in (gap, panel)]
+    return np.concatenate(spaced[1:], axis=1)
+
+
+def check_size(image: np.ndarray, mask: np.ndarray, name: str) -> None:
+    """Refuse an image that is none or differs from what is drawn over it.
+
+    Raises:
+        ValueError: It does; the sentence holds both shapes.
+    """
+    if image.shape[:2] != mask.shape or image.ndim != 3:
+        raise ValueError(f"image of shape {image.shape} and {name} of shape {mask.shape} differ in size")
+
+
+def write(bar: np.ndarray, text: str, x: int, *, above: int = 9, large: float = 1.0) -> None:
+    """Write text into a picture, its base line `above` pixels above the lower edge."""
+    place = (x, bar.shape[0] - above)
+    cv2.putText(bar, text, place, _FONT, _FONT_SCALE * large, INK, max(1, round(large)), cv2.LINE_AA)
+
+
+def _paper(height: float, width: int) -> np.ndarray:
+    return np.full((round(height), width, 3), PAPER, np.uint8)
+
+
+def _text_width(text: str, large: float = 1.0) -> int:
+    return cv2.getTextSize(text, _FONT, _FONT_SCALE * large, max(1, round(large)))[0][0]
