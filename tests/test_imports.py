@@ -53,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     "shipped": {"bundle_config", "card", "checkpoints"},
     "start": {"card", "checkpoints", "data", "parts", "shipped"},
     "checkpoints": {"atomic"},
-    "inference": {"atomic", "arguments", "bundle_config", "data", "evaluation", "task"},
+    "inference": {"atomic", "arguments", "bundle_config", "data", "drawing", "evaluation", "shipped", "task"},
     "trained": {"bundle_config", "checkpoints", "data", "parts", "task", "untold"},
     "rules": {"arguments", "parts", "partition"},
     "sharpness": {"method"},

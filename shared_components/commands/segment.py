@@ -49,6 +49,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="write overlays as PNG; default: of images, not of a video",
     )
+    parser.add_argument(
+        "--nifti",
+        action="store_true",
+        help="write labels and frames as NIfTI volumes, too, to be corrected in ITK-SNAP or 3D Slicer",
+    )
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="default: %(default)s")
     parser.add_argument("--threads", type=int, metavar="N", help="of the processor; default: all cores")
 
@@ -75,7 +80,14 @@ def run(args: argparse.Namespace) -> int:
         "precision": args.precision,
     }
     folder = PredictionFolder(
-        out, stream, model.task, masks=args.masks, pictures=args.pictures, alone=True, facts=facts
+        out,
+        stream,
+        model.task,
+        masks=args.masks,
+        pictures=args.pictures,
+        volumes=args.nifti,
+        alone=True,
+        facts=facts,
     )
     network = shown_frames(model.network, model.task, stream).to(where)
     predictor = Predictor(network, model.task, precision=args.precision)

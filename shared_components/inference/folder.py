@@ -25,6 +25,9 @@ class ResultFolder:
     Args:
         folder: Made where it does not exist.
 
+    Attributes:
+        earlier: The facts of the earlier result, and its `files`.
+
     Raises:
         InferenceError: It is a file, or holds a record that is not ours.
     """
@@ -35,7 +38,8 @@ class ResultFolder:
         self._made: list[Path] = []  # folders that were not there
         if self.path.exists() and not self.path.is_dir():
             raise InferenceError(f"{folder} is a file; give a folder for the results")
-        self._earlier = _earlier_files(self.path / RECORD)
+        self.earlier = _earlier_record(self.path / RECORD)
+        self._earlier: list[str] = self.earlier["files"]
 
     def refuse_foreign(self, names: Iterable[str] | None = None) -> None:
         """Refuse to write beside what is not hidden and not of an earlier result.
@@ -89,18 +93,19 @@ class ResultFolder:
                 folder.rmdir()
 
 
-def _earlier_files(record: Path) -> list[str]:
+def _earlier_record(record: Path) -> dict[str, Any]:
     if not record.exists():
-        return []
+        return {"files": []}
     try:
-        names = json.loads(record.read_text(encoding="utf-8"))["files"]
+        facts = json.loads(record.read_text(encoding="utf-8"))
+        names = facts["files"]
     except (ValueError, KeyError, TypeError):
         names = None
     if not isinstance(names, list) or not all(
         isinstance(name, str) and Path(name).name == name for name in names
     ):
         raise InferenceError(f"{record} is not of a result of ours; give another folder, or move it away")
-    return names
+    return facts
 
 
 def _is_alive(process: str) -> bool:

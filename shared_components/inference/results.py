@@ -16,12 +16,16 @@ from shared_components.inference.folder import ResultFolder
 from shared_components.inference.frames import FrameStream, Shot
 from shared_components.inference.h264 import H264Video
 from shared_components.inference.visible import FRAMES, INTERVALS, VisibleTables
+from shared_components.inference.volumes import FOLDER as VOLUMES
+from shared_components.inference.volumes import Volumes, label_hashes, refuse_corrected
 from shared_components.task import Answer, Task
 
-OVERLAYS = "overlays"
-"""The kind of picture that a task draws to be looked at."""
+OVERLAYS, MASKS = "overlays", "masks"
+"""The kinds of picture that a task draws to be looked at, and of class ids."""
 VIDEO = "overlay.mp4"
 KEEP = ("png", "none")
+LABEL_HASHES = "labels"
+"""Says in the record what the volumes of labels were, so that corrected ones are not replaced."""
 
 
 class PredictionFolder:
@@ -29,7 +33,8 @@ class PredictionFolder:
 
     Files: `<kind>/<path>.png` of what a task's `files` gives, such as `masks` (one channel, class ids) and `overlays`;
     where the frames have a rate, `overlay.mp4`, for a sub-folder `overlays/<sub-folder>.mp4`; for a task that names
-    parts `visible.csv` and `intervals.csv`; and `prediction.json`, which says what made them. See `ResultFolder`.
+    parts `visible.csv` and `intervals.csv`; for label editors `nifti/`, see `Volumes`; and `prediction.json`, which
+    says what made them. See `ResultFolder`.
 
     As a context: closed at the end, abandoned after an error.
 
@@ -39,11 +44,13 @@ class PredictionFolder:
         task: What the model has learnt.
         masks: `png`, or `none`: leave out every kind but the overlays.
         pictures: Write overlays as PNG; None: of images, not of a video.
+        volumes: Write labels and frames as volumes, too.
         alone: Refuse a folder that holds anything else than an earlier result, whatever its name.
         facts: For the record.
 
     Raises:
-        InferenceError: The folder holds something that is not of an earlier result, or lies in the input.
+        InferenceError: The folder holds something that is not of an earlier result, or lies in the input; the task has
+            no masks, or the video too many frames, for volumes.
     """
 
     def __init__(
@@ -54,6 +61,7 @@ class PredictionFolder:
         *,
         masks: str = "png",
         pictures: bool | None = None,
+        volumes: bool = False,
         alone: bool = False,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
@@ -62,10 +70,12 @@ class PredictionFolder:
         _refuse_inside(Path(folder), stream.source)
         self.count = 0
         self._folder = ResultFolder(folder)
-        self._folder.refuse_foreign(None if alone else (VIDEO, FRAMES, INTERVALS))
+        self._folder.refuse_foreign(None if alone else (VIDEO, FRAMES, INTERVALS, VOLUMES))
+        refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))
         self._stream, self._task, self._facts = stream, task, dict(facts or {})
         self._masks = masks == "png"
         self._pictures = not stream.is_video if pictures is None else pictures
+        self._volumes = self._make_volumes() if volumes else None
         self._video: H264Video | None = None
         self._sequence: str | None = None
         self.tables = VisibleTables(self._folder.part, stream.rate)
@@ -91,6 +101,8 @@ class PredictionFolder:
         for kind, picture in pictures.items():
             if self._pictures if kind == OVERLAYS else self._masks:
                 write_picture(self._folder.part / kind / f"{shot.path}.png", picture)
+        if self._volumes is not None:
+            self._volumes.add(shot, pictures[MASKS])
         if self._stream.rate is not None:
             self._append(shot, pictures[OVERLAYS], self._stream.rate)
         self.tables.add(shot, self._task.visible(answer))
@@ -107,10 +119,14 @@ class PredictionFolder:
                 raise InferenceError(f"input {self._stream.source} has no frames")
             if self._video is not None:
                 self._video.close()
+            if self._volumes is not None:
+                self._volumes.close()
             self.tables.close()
         except BaseException:
             self.abandon()
             raise
+        if self._volumes is not None:
+            self._facts[LABEL_HASHES] = label_hashes(self._folder.part / VOLUMES)
         made = {"input": str(self._stream.source), "task": self._task.card.to_json()}
         self._folder.appear(made | {"frames": self.count, "every": self._stream.every} | self._facts)
 
@@ -118,8 +134,18 @@ class PredictionFolder:
         """Remove what was made; an earlier result stays."""
         if self._video is not None:
             self._video.abandon()
+        if self._volumes is not None:
+            self._volumes.abandon()
         self.tables.abandon()
         self._folder.abandon()
+
+    def _make_volumes(self) -> Volumes:
+        card = self._task.card
+        if card.kind != "segmentation":
+            raise InferenceError(
+                f"a model of {card.kind} gives no labels for a NIfTI volume; leave --nifti out"
+            )
+        return Volumes(self._folder.part / VOLUMES, self._stream, card.outputs)
 
     def _append(self, shot: Shot, picture: np.ndarray, rate: Fraction) -> None:
         if self._video is None or shot.sequence != self._sequence:

@@ -1,0 +1,125 @@
+"""What a model says, for a label editor: a volume of labels and one of frames a video, and what the labels are called.
+
+ITK-SNAP and 3D Slicer open them, and `dataset: nifti` reads what they save, so that a corrected mask can be trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shared_components.atomic import write_text
+from shared_components.data.nifti import MOST_FRAMES, LabelWriter, PictureWriter
+from shared_components.drawing.palette import colour
+from shared_components.inference import InferenceError
+from shared_components.inference.frames import FrameStream, Shot
+from shared_components.shipped import sha256_of
+
+FOLDER = "nifti"
+LABELS, FRAMES, NAMES = "labels", "frames", "labels.txt"
+
+
+class Volumes:
+    """Writes volumes below a folder, frame by frame.
+
+    Files: `labels/<video>.nii.gz` with class ids, `frames/<video>.nii` with colours, and `labels.txt`, the names and
+    colours of the classes as ITK-SNAP reads them. A sub-folder of images is a video of its own.
+
+    Args:
+        folder: Made where it does not exist.
+        stream: Where the frames come from.
+        classes: Names, background first.
+
+    Raises:
+        InferenceError: The video has more frames than a volume takes.
+    """
+
+    def __init__(self, folder: Path, stream: FrameStream, classes: Sequence[str]) -> None:
+        if stream.is_video and (stream.total or 0) > MOST_FRAMES:
+            least = -(-(stream.total or 0) // MOST_FRAMES) * stream.every
+            raise InferenceError(
+                f"{stream.source} has {stream.total:,} frames to segment, and a NIfTI volume takes {MOST_FRAMES:,}; "
+                f"take fewer with --every {least}"
+            )
+        self._folder, self._classes = folder, tuple(classes)
+        self._alone = stream.source.resolve().stem  # the name of what lies in no sub-folder
+        self._sequence: str | None = None
+        self._open: tuple[LabelWriter, PictureWriter] | None = None
+
+    def add(self, shot: Shot, mask: np.ndarray) -> None:
+        """Append a frame and its class ids, uint8 (H, W).
+
+        Raises:
+            InferenceError: The frames of a sub-folder differ in size, or are more than a volume takes.
+        """
+        if self._open is None or shot.sequence != self._sequence:
+            self._finish()
+            name, self._sequence = shot.sequence or self._alone, shot.sequence
+            self._open = (
+                LabelWriter(self._folder / LABELS / f"{name}.nii.gz"),
+                PictureWriter(self._folder / FRAMES / f"{name}.nii"),
+            )
+        labels, frames = self._open
+        try:
+            labels.add(mask)
+            frames.add(shot.image)
+        except ValueError as error:
+            raise InferenceError(f"--nifti: {shot.path}: {error}") from None
+
+    def close(self) -> None:
+        """Finish all volumes."""
+        self._finish()
+        write_text(self._folder / NAMES, label_names(self._classes))
+
+    def abandon(self) -> None:
+        """Remove what is not finished."""
+        for writer in self._open or ():
+            writer.abandon()
+        self._open = None
+
+    def _finish(self) -> None:
+        for writer in self._open or ():
+            writer.close()
+        self._open = None
+
+
+def label_hashes(folder: Path) -> dict[str, str]:
+    """Return the hash of every volume of labels in a folder of volumes, by its path below."""
+    found = sorted((folder / LABELS).rglob("*.nii.gz"))
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in found}
+
+
+def refuse_corrected(folder: Path, hashes: Any) -> None:
+    """Refuse to replace volumes of labels that somebody has changed since they were written.
+
+    Args:
+        folder: Of the volumes.
+        hashes: What `label_hashes` said when they were written.
+
+    Raises:
+        InferenceError: One is another now.
+    """
+    known = hashes if isinstance(hashes, dict) else {}
+    for name, found in label_hashes(folder).items():
+        if known.get(name) != found:
+            raise InferenceError(
+                f"{folder / name} was changed after a model wrote it, and would be replaced; move {folder} away, or "
+                "give another folder with --out"
+            )
+
+
+def label_names(classes: Sequence[str]) -> str:
+    """Describe classes, background first, in the form of ITK-SNAP's label descriptions.
+
+    Columns: id, red, green, blue, opacity, whether it is visible, whether it has a surface, and the name.
+    """
+    lines = ["# ITK-SnAP Label Description File", "# IDX -R- -G- -B- -A- VIS MSH LABEL"]
+    for number, name in enumerate(classes):
+        red, green, blue = colour(number)
+        shown = int(number > 0)
+        quoted = name.replace('"', "'")
+        lines.append(f'{number:5} {red:5} {green:4} {blue:4} {shown:5} {shown:2} {shown:2}    "{quoted}"')
+    return "\n".join(lines) + "\n"
