@@ -15,9 +15,13 @@ help:  ## list the targets
 install: $(BIN)/.installed  ## make a virtual environment in $(VENV) and install everything
 
 $(BIN)/.installed: requirements.txt setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.txt
-	touch $@
+	@echo "installing what requirements.txt names into $(VENV): some two minutes, and 2.4 GB"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --disable-pip-version-check --progress-bar off --requirement requirements.txt \
+	  > $(VENV)/install.log 2>&1 & pip=$$!; \
+	  while sleep 5; kill -0 $$pip 2> /dev/null; do echo "  $$(du -sm $(VENV) | cut -f 1) MB are there"; done; \
+	  wait $$pip || { cat $(VENV)/install.log; exit 1; }
+	@touch $@
 
 RUN = $(OUT)/ws-state/pfedsis/latest
 SITES = site-1 site-2 site-3
