@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from shared_components.data.check import Problem, check_site
-from shared_components.data.readers import find_reader
 from shared_components.data.sites import Asks, Site, SiteError, load_site, samples
 from shared_components.task import make_task
 
@@ -69,7 +68,7 @@ def _targets(site: Site) -> tuple[str, ...]:
         ValueError: There is no such task.
     """
     if not site.task:
-        return find_reader(site.dataset).TARGETS
+        return site.source.reader.TARGETS
     try:
         return make_task(site.task, classes=site.classes).asks.targets
     except ValueError as error:

@@ -25,7 +25,7 @@ from shared_components.checkpoints import load_weights
 from shared_components.coarser import read_as
 from shared_components.comparison.mixing import mixed_sites
 from shared_components.comparison.plan import HELD_OUT, Run
-from shared_components.data.classes import CLASS_MAPS, coarser_ids
+from shared_components.data.classes import coarser_ids
 from shared_components.data.sites import Site, load_site, samples
 from shared_components.federation.bench import build_bench
 from shared_components.federation.messages import FederationError, Job
@@ -140,14 +140,16 @@ def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
     }
 
 
-def _test(server: ServerRunner, site: Site, folder: Path, model: str, *, learnt: str = "") -> dict[str, Any]:
+def _test(
+    server: ServerRunner, site: Site, folder: Path, model: str, *, learnt: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Score a model on a site's test split; the pictures go beside the model.
 
     Args:
-        learnt: Class map of the model, where it is a finer one than the site's: its classes are merged.
+        learnt: Classes of the model, where they are finer ones than the site's: its classes are merged.
     """
     bench = build_bench(server.job, site, start_weights=server.start_weights)
-    finer = replace(site, class_map=learnt or site.class_map)
+    finer = replace(site, classes=learnt or site.classes)
     of_model = build_bench(server.job, finer, start_weights=server.start_weights) if learnt else bench
     path = folder / f"{model}.safetensors"
     of_model.network.load_state_dict(load_weights(path))
@@ -182,7 +184,7 @@ def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
     if not (found := exact or finer):
         return None
     model = files[str(found[0])].removesuffix(".safetensors")
-    learnt = "" if exact else next(name for name, c in CLASS_MAPS.items() if c == tuple(found[0].outputs))
+    learnt = () if exact else found[0].outputs
     return _test(server, site, server.folder / "server", model, learnt=learnt)
 
 

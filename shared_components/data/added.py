@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shared_components.data.classes import CLASS_MAPS, readable_as
+from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
 
 if TYPE_CHECKING:
     from shared_components.data.site_file import Site
@@ -23,12 +23,13 @@ def unfit(site: Site, other: Site) -> str:
         return f"whose task is {other.task!r}; name {instead}"
     if not other.split.get("train"):
         return "whose split names no video under 'train'; only those would be added"
-    if site.class_map and other.class_map and site.class_map not in readable_as(other.class_map):
-        common = set(readable_as(site.class_map)) & set(readable_as(other.class_map))
-        coarser = next(name for name in CLASS_MAPS if name in common)
+    if site.classes and other.classes and site.classes not in readable_as(other.classes):
+        common = set(readable_as(site.classes)) & set(readable_as(other.classes))
+        coarser = next((name for name, classes in CLASS_MAPS.items() if classes in common), None)
+        remedy = f"write 'classes: {coarser}' here, or name" if coarser else "name"
         return (
-            f"whose labels are {other.class_map!r} and cannot be read as {site.class_map!r}; write "
-            f"'classes: {coarser}' here, or name another site.yaml"
+            f"whose labels are {name_of(other.classes)!r} and cannot be read as {name_of(site.classes)!r}; {remedy} "
+            "another site.yaml"
         )
     return _shared(site, other)
 

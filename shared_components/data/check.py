@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from shared_components.data.files import MISSING, DataError, Size, refuse_other_size
-from shared_components.data.readers import find_reader
+from shared_components.data.files import MISSING, DataError, Size, is_there, refuse_other_size
 from shared_components.data.sites import (
     LABELLED,
     Asks,
@@ -125,11 +124,11 @@ def _problem(error: DataError, site: Site, split: str) -> Problem:
 
 
 def _find_image(path: Path, sample: Sample) -> Seen:
-    return None, [] if path.is_file() else [DataError(path, *MISSING)]
+    return None, [] if is_there(path) else [DataError(path, *MISSING)]
 
 
 def _read_image(path: Path, sample: Sample) -> Seen:
-    image, errors = _attempt(partial(find_reader(sample.dataset).read_image, path))
+    image, errors = _attempt(partial(sample.source.reader.read_image, path))
     return None if image is None else image.shape[:2], errors
 
 
@@ -157,7 +156,7 @@ def _errors_of_earlier(path: Path, seen: Mapping[Path, Seen], current: Path) -> 
 
 
 def _errors_of_target(sample: Sample, name: str, file: Path, image_size: Size | None) -> list[DataError]:
-    reader = find_reader(sample.dataset)
+    reader = sample.source.reader
     target, errors = _attempt(partial(reader.read_target, name, (file,)))
     if image_size is None or target is None or reader.native_targets(sample.video):
         return errors

@@ -1,7 +1,8 @@
 """Give every dataset's labels one meaning.
 
 A class map is a tuple of class names; a pixel's canonical id is the name's place in it. Readers translate
-the ids or colours of their dataset to canonical ids, so that nothing above them knows a dataset's own.
+the ids or colours of their dataset to canonical ids, so that nothing above them knows a dataset's own. The maps of
+public datasets have names; a site may have classes of its own.
 """
 
 from __future__ import annotations
@@ -24,26 +25,41 @@ MERGES: dict[tuple[str, str], tuple[int, ...]] = {
 }
 
 
-def readable_as(source: str) -> list[str]:
+IGNORED = 255
+"""The id of a pixel that nobody labelled: it counts in no loss and in no score."""
+
+
+def name_of(classes: Sequence[str]) -> str:
+    """Return a class map's name, and of classes without one what they are called: grasper, suction."""
+    names = [name for name, known in CLASS_MAPS.items() if known == tuple(classes)]
+    return names[0] if names else ", ".join(classes[1:])
+
+
+def readable_as(source: Sequence[str]) -> list[tuple[str, ...]]:
     """List the class maps that masks of one can be read as, itself first."""
-    return [source, *(target for finer, target in MERGES if finer == source)]
+    coarser = (CLASS_MAPS[target] for finer, target in MERGES if CLASS_MAPS[finer] == tuple(source))
+    return [tuple(source), *coarser]
 
 
-def merge_classes(mask: np.ndarray, source: str, target: str) -> np.ndarray:
+def merge_classes(mask: np.ndarray, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
     """Read a mask of one class map as another, coarser one.
 
     Args:
-        mask: uint8 (H, W), ids of the class map `source`.
+        mask: uint8 (H, W), ids of the classes `source`, and `IGNORED`.
 
     Returns:
-        uint8 (H, W), ids of the class map `target`.
+        uint8 (H, W), ids of the classes `target`, and `IGNORED`.
 
     Raises:
-        KeyError: `source` cannot be read as `target`.
+        ValueError: `source` cannot be read as `target`.
     """
-    if source == target:
+    if tuple(source) == tuple(target):
         return mask
-    return np.array(MERGES[source, target], dtype=np.uint8)[mask]
+    if (ids := coarser_ids(source, target)) is None:
+        raise ValueError(f"labels of {name_of(source)} cannot be read as {name_of(target)}")
+    table = np.full(256, IGNORED, dtype=np.uint8)
+    table[: len(ids)] = ids
+    return table[mask]
 
 
 def coarser_ids(names: Sequence[str], target: Sequence[str]) -> tuple[int, ...] | None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from shared_components.data.files import DataError, frame_number, spacing, whole_steps, with_number
-from shared_components.data.readers import find_reader
 from shared_components.data.site_file import Site
 
 Clip = Callable[[int, Path], tuple[Path, ...]]
@@ -33,7 +32,7 @@ def clip_maker(site: Site, video: str, *, frames: int, interval: float, begin: i
     """
     if frames == 1 or not site.history:
         return lambda number, image: (image,) * frames
-    images = find_reader(site.dataset).images(site.root, video)
+    images = site.source.reader.images(site.root, video)
     step = _step(site, video, images, frames, interval)
     start = min(images, default=0) if begin is None else begin
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -21,6 +22,12 @@ _UNKNOWN = 255
 # The last marker of a complete file; decoders return the top half of a cut file without complaint.
 _ENDINGS = {b"\x89PNG": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
 _TAIL_BYTES = 1024
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+VIDEOS = (".mp4", ".avi", ".mkv", ".mov", ".mpg", ".mpeg", ".ts", ".m4v", ".webm", ".wmv")
+"""Endings by which a folder of videos is known; a file of any other may be a video as well."""
+VOLUMES = (".nii.gz", ".nii")
+Axes = Literal["header", "stored"]
+"""Which way a volume's axes point: as its header says, or x, y, t as they are stored, whatever it says."""
 MISSING = ("file is missing", "put it back or take the video out of the split")
 
 
@@ -206,13 +213,31 @@ def by_number(folder: Path, *patterns: str) -> dict[int, Path]:
     return {}
 
 
+def decode(path: Path) -> tuple[bytes, np.ndarray]:
+    """Read an image file as it is: its bytes, and (H, W) or (H, W, C), blue first, of the file's own type."""
+    data = _bytes(path)
+    return data.tobytes(), _decoded(path, data, cv2.IMREAD_UNCHANGED)
+
+
+def is_there(path: Path) -> bool:
+    """Say whether a file is there, or the file that a frame is in: video.mp4/000012."""
+    return path.is_file() or path.parent.is_file()
+
+
 def _decode(path: Path, flags: int) -> np.ndarray:
+    return _decoded(path, _bytes(path), flags)
+
+
+def _bytes(path: Path) -> np.ndarray:
     try:
-        data = np.fromfile(path, dtype=np.uint8)
+        return np.fromfile(path, dtype=np.uint8)
     except FileNotFoundError:
         raise DataError(path, *MISSING) from None
     except OSError as error:
         raise DataError(path, f"cannot be opened ({error.strerror})", "check its rights") from error
+
+
+def _decoded(path: Path, data: np.ndarray, flags: int) -> np.ndarray:
     image = cv2.imdecode(data, flags) if _is_complete(data) else None
     if image is None:
         raise DataError(path, "is not a readable image (empty, cut off or damaged)", "copy the file again")

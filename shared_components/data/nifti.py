@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, Self
 
 import nibabel as nib
 import numpy as np
@@ -24,11 +24,7 @@ from nibabel.nifti1 import Nifti1Pair
 from nibabel.spatialimages import HeaderDataError
 
 from shared_components.atomic import atomically
-from shared_components.data.files import MISSING, DataError, Size
-
-ENDINGS = (".nii.gz", ".nii")
-Axes = Literal["header", "stored"]
-"""Which way the axes point: as the file's header says, or x, y, t as they are stored, whatever it says."""
+from shared_components.data.files import MISSING, VOLUMES, Axes, DataError, Size
 
 _LARGEST = np.iinfo(np.uint16).max
 MOST_FRAMES = np.iinfo(np.int16).max
@@ -73,7 +69,7 @@ def label_frames(
     image = _open(path)
     turn = _turn(image, path) if axes == "header" else orientations.axcodes2ornt("RAS")
     shape = _turned_shape(image.shape, turn)
-    _refuse_other_shape(path, shape, frames, size)
+    refuse_other_shape(path, _thw(shape), frames=frames, size=size)
     for volume in _chunks(image, turn, path):
         turned = orientations.apply_orientation(volume, turn)  # (W, H, t)
         yield from _labels(turned, path).transpose(2, 1, 0)
@@ -82,8 +78,20 @@ def label_frames(
 def label_shape(path: Path, *, axes: Axes = "header") -> tuple[int, int, int]:
     """Return (T, H, W) of a volume without reading its labels; errors as in `read_labels`."""
     image = _open(path)
-    W, H, T = _turned_shape(image.shape, _turn(image, path)) if axes == "header" else image.shape
-    return T, H, W
+    return _thw(_turned_shape(image.shape, _turn(image, path)) if axes == "header" else image.shape)
+
+
+def refuse_other_shape(
+    path: Path, shape: tuple[int, int, int], *, frames: int | None = None, size: Size | None = None
+) -> None:
+    """Raise a DataError where a volume's (T, H, W) are not its video's frames and (H, W); None: any will do."""
+    T, H, W = shape
+    if frames is not None and frames != T:
+        raise DataError(path, f"holds {T} frames, but its video has {frames}", _AGAIN)
+    if size is not None and tuple(size) != (H, W):
+        what = f"holds frames of {W}x{H}, but its video is {size[1]}x{size[0]}"
+        turned = ", with the width as its first axis" if tuple(size) == (W, H) else ""
+        raise DataError(path, what, _AGAIN + turned)
 
 
 def lies_as_written(path: Path) -> bool:
@@ -121,8 +129,8 @@ class _Writer:
 
     def __init__(self, path: Path, *, spacing: float = 1.0) -> None:
         self.path = Path(path)
-        if not self.path.name.endswith(ENDINGS):
-            raise ValueError(f"{path}: a label volume's name ends in {' or '.join(ENDINGS)}; rename it")
+        if not self.path.name.endswith(VOLUMES):
+            raise ValueError(f"{path}: a label volume's name ends in {' or '.join(VOLUMES)}; rename it")
         if not 0 < spacing < np.inf:
             raise ValueError(f"{path}: the spacing of the frames is {spacing!r}; give a number above 0")
         self.count = 0
@@ -298,19 +306,14 @@ def _turn(image: Nifti1Pair, path: Path) -> np.ndarray:
     return orientations.ornt_transform(found, _PICTURE)
 
 
+def _thw(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    W, H, T = shape
+    return T, H, W
+
+
 def _turned_shape(shape: tuple[int, ...], turn: np.ndarray) -> tuple[int, ...]:
     """Return (W, H, T) of what is stored in another order of axes."""
     return tuple(shape[int(np.flatnonzero(turn[:, 0] == axis)[0])] for axis in range(3))
-
-
-def _refuse_other_shape(path: Path, shape: tuple[int, ...], frames: int | None, size: Size | None) -> None:
-    W, H, T = shape
-    if frames is not None and frames != T:
-        raise DataError(path, f"holds {T} frames, but its video has {frames}", _AGAIN)
-    if size is not None and tuple(size) != (H, W):
-        what = f"holds frames of {W}x{H}, but its video is {size[1]}x{size[0]}"
-        turned = ", with the width as its first axis" if tuple(size) == (W, H) else ""
-        raise DataError(path, what, _AGAIN + turned)
 
 
 def _chunks(image: Nifti1Pair, turn: np.ndarray, path: Path) -> Iterator[np.ndarray]:

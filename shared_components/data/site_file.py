@@ -16,6 +16,12 @@
     text_vectors: vectors.safetensors  # own vectors of texts; absolute, or relative to this file
     text_encoder: /models/clip       # folder of an own text encoder; likewise
     also_trains_on: sisvse/site.yaml # another site.yaml, whose training frames are added to this one's; likewise
+    ids: {1: grasper, 2: suction}    # of frames and nifti, data of one's own: what the masks' values are
+    images: images/{video}           # of these, too: where images, or video files, and masks lie below the root
+    masks: masks/{video}
+    first_frame: 0                   # the number that masks give the first frame of a video file, 0 or 1
+    partly_labelled: false           # may images lack masks? true: those that do are no samples
+    axes: header                     # of NIfTI: as its header says, or as stored
     publish: [style]                 # what the site shares beyond weights; [] refuses
     quarantine: 0.0                  # share of unreadable frames it may set aside, 0 to 0.2
 
@@ -38,10 +44,12 @@ from typing import Any
 import yaml
 
 from shared_components.data.added import unfit
-from shared_components.data.classes import CLASS_MAPS, readable_as
+from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
 from shared_components.data.files import DataError
+from shared_components.data.own.description import KEYS as OWN_KEYS
+from shared_components.data.own.description import KINDS, describe
 from shared_components.data.profile_items import PUBLISHABLE
-from shared_components.data.readers import find_reader, reader_names
+from shared_components.data.source import Source, source_names
 
 SPLITS = ("train", "validation", "test")
 MAX_QUARANTINE = 0.2
@@ -59,6 +67,7 @@ _OPTIONAL = (
     "publish",
     "quarantine",
     "also_trains_on",
+    *OWN_KEYS,
 )
 PATHS = ("root", "text_vectors", "text_encoder", "also_trains_on")
 """The keys whose values may be relative to the file."""
@@ -91,7 +100,8 @@ class Site:
     """What a `site.yaml` says, checked.
 
     Attributes:
-        class_map: of its labels, empty where the dataset has none.
+        source: its dataset.
+        classes: names of its labels' classes by id, background first; none where the dataset has no labels.
         task: kind of task, empty for the first one of the bundle.
         history: whether a clip may show the frames before its own.
         rate: frame numbers per second of video; None where it is not known.
@@ -102,9 +112,9 @@ class Site:
     """
 
     name: str
-    dataset: str
+    source: Source
     root: Path
-    class_map: str
+    classes: tuple[str, ...]
     split: dict[str, tuple[VideoRange, ...]]
     task: str
     frame_interval: int
@@ -119,9 +129,9 @@ class Site:
     added: Site | None = None
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes by canonical id, background first; none where the dataset has no labels."""
-        return CLASS_MAPS[self.class_map] if self.class_map else ()
+    def dataset(self) -> str:
+        """Name of its dataset."""
+        return self.source.dataset
 
 
 def load_site(path: Path | str, *, name: str | None = None) -> Site:
@@ -142,18 +152,19 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
     for key in _REQUIRED:
         if key not in config:
             raise SiteError(f"{path}: has no '{key}'; add it (required are {', '.join(_REQUIRED)})")
-    dataset = _one_of(path, "dataset", config["dataset"], reader_names())
+    dataset = _one_of(path, "dataset", config["dataset"], source_names())
     root = _root(path, config["root"])
+    source, classes = _source(path, dataset, config)
     site = Site(
         name=_text(path, config, "name") or name or path.resolve().parent.name,
-        dataset=dataset,
+        source=source,
         root=root,
-        class_map=_class_map(path, config.get("classes"), dataset),
-        split=_split(path, config["split"], dataset, root),
+        classes=classes,
+        split=_split(path, config["split"], source, root),
         task=_text(path, config, "task"),
         frame_interval=_frame_interval(path, config.get("frame_interval", 1)),
         history=_history(path, config.get("history", True)),
-        rate=_rate(path, config["rate"]) if "rate" in config else find_reader(dataset).RATE,
+        rate=_rate(path, config["rate"]) if "rate" in config else source.reader.RATE,
         text=_text(path, config, "text"),
         publish=_publish(path, config.get("publish", ["style"])),
         quarantine=_quarantine(path, config.get("quarantine", 0.0)),
@@ -168,7 +179,7 @@ def _read_mapping(path: Path) -> dict[Any, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         _refuse_repeats(path, yaml.compose(text, Loader=yaml.SafeLoader))
-        config = yaml.safe_load(text)
+        config = yaml.load(text, _Loader)
     except FileNotFoundError:
         raise SiteError(f"{path}: no such file; write a site.yaml there") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -181,18 +192,31 @@ def _read_mapping(path: Path) -> dict[Any, Any]:
     return config
 
 
+class _Loader(yaml.SafeLoader):
+    """Takes lists as keys, too, for the colours of `ids`."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping whose keys that are lists are tuples."""
+        self.flatten_mapping(node)
+        return {
+            tuple(key) if isinstance(key := self.construct_object(name, deep=True), list) else key: (
+                self.construct_object(value, deep=deep)
+            )
+            for name, value in node.value
+        }
+
+
 def _refuse_repeats(path: Path, node: yaml.Node | None) -> None:
     """Refuse a key given twice, of which YAML would silently keep the last."""
     if not isinstance(node, yaml.MappingNode):
         return
     seen: set[str] = set()
     for key, value in node.value:
-        if key.value in seen:
+        name = str([one.value for one in key.value] if isinstance(key, yaml.SequenceNode) else key.value)
+        if name in seen:
             line = key.start_mark.line + 1
-            raise SiteError(
-                f"{path}: key {key.value!r} is given twice (again in line {line}); keep one of them"
-            )
-        seen.add(str(key.value))
+            raise SiteError(f"{path}: key {name!r} is given twice (again in line {line}); keep one of them")
+        seen.add(name)
         _refuse_repeats(path, value)
 
 
@@ -280,15 +304,35 @@ def _added(site: Site, value: Any) -> Site:
     return other
 
 
-def _class_map(path: Path, value: Any, dataset: str) -> str:
-    own = find_reader(dataset).CLASS_MAP
+def _source(path: Path, dataset: str, config: dict[Any, Any]) -> tuple[Source, tuple[str, ...]]:
+    """Return where the data come from, and the classes that the site has."""
+    if dataset in KINDS:
+        try:
+            own, classes = describe(dataset, config)  # type: ignore[arg-type]  # it is one of the kinds
+        except ValueError as error:
+            raise SiteError(f"{path}: {error}") from error
+        return Source(dataset, own), classes
+    for key in OWN_KEYS:
+        if key in config:
+            raise SiteError(
+                f"{path}: {key!r} is for data of one's own ({' and '.join(KINDS)}), and {dataset} has a layout that "
+                "is known; leave it out"
+            )
+    source = Source(dataset)
+    return source, _classes(path, config.get("classes"), source)
+
+
+def _classes(path: Path, value: Any, source: Source) -> tuple[str, ...]:
+    own = source.classes
     if value is not None and not own:
-        raise SiteError(f"{path}: 'classes' is {value!r}, but {dataset} has no label masks; leave it out")
-    wanted = own if value is None else _one_of(path, "class map", value, CLASS_MAPS)
+        raise SiteError(
+            f"{path}: 'classes' is {value!r}, but {source.dataset} has no label masks; leave it out"
+        )
+    wanted = own if value is None else CLASS_MAPS[_one_of(path, "class map", value, CLASS_MAPS)]
     if own and wanted not in readable_as(own):
         raise SiteError(
-            f"{path}: 'classes' is {wanted!r}, but {dataset} has {own!r}, which cannot be read so; "
-            f"write {' or '.join(readable_as(own))}"
+            f"{path}: 'classes' is {value!r}, but {source.dataset} has {name_of(own)!r}, which cannot be read so; "
+            f"write {' or '.join(map(name_of, readable_as(own)))}"
         )
     return wanted
 
@@ -327,10 +371,10 @@ def _quarantine(path: Path, value: Any) -> float:
     return float(value)
 
 
-def _split(path: Path, value: Any, dataset: str, root: Path) -> dict[str, tuple[VideoRange, ...]]:
+def _split(path: Path, value: Any, source: Source, root: Path) -> dict[str, tuple[VideoRange, ...]]:
     if not isinstance(value, dict):
         raise SiteError(f"{path}: 'split' is {value!r}; write lists of videos under {', '.join(SPLITS)}")
-    videos = _videos(path, dataset, root)
+    videos = _videos(path, source, root)
     split = {
         _one_of(path, "split", name, SPLITS): tuple(
             _video_range(path, name, item, videos) for item in _video_list(path, name, listed)
@@ -341,9 +385,9 @@ def _split(path: Path, value: Any, dataset: str, root: Path) -> dict[str, tuple[
     return split
 
 
-def _videos(path: Path, dataset: str, root: Path) -> list[str]:
+def _videos(path: Path, source: Source, root: Path) -> list[str]:
     try:
-        return find_reader(dataset).videos(root)
+        return source.reader.videos(root)
     except DataError as error:
         raise SiteError(f"{path}: {error}") from error
 

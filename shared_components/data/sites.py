@@ -14,8 +14,9 @@ import numpy as np
 from shared_components.data.classes import merge_classes
 from shared_components.data.clips import clip_maker
 from shared_components.data.files import DataError, Size, refuse_other_size
-from shared_components.data.readers import Listing, find_reader, reader_names
+from shared_components.data.readers import Listing
 from shared_components.data.site_file import SPLITS, Site, SiteError, VideoRange, load_site
+from shared_components.data.source import Source, source_names, targets_of
 
 __all__ = [
     "LABELLED",
@@ -76,8 +77,8 @@ class Sample:
     index: int
     images: tuple[Path, ...]
     targets: Mapping[str, tuple[Path, ...]] = field(hash=False)
-    dataset: str
-    class_map: str
+    source: Source
+    classes: tuple[str, ...]
     added: bool = False
 
 
@@ -85,7 +86,7 @@ class Sample:
 class Item:
     """A sample that was read, at its native size.
 
-    `images` is uint8 (T, H, W, 3) RGB. Of the targets, "label" is uint8 (H, W), ids of the site's class map, and
+    `images` is uint8 (T, H, W, 3) RGB. Of the targets, "label" is uint8 (H, W), ids of the site's classes, and
     "depth" float32 (H, W) in mm, 0 where it is not known. A target may have another size than its images only
     where the dataset has it so (PFedSIS's test folder).
     `name` is the video and the frame's number, fit for a file name.
@@ -131,7 +132,7 @@ def read_image(sample: Sample, path: Path) -> np.ndarray:
         SiteError: the file is missing or unreadable.
     """
     with _at(sample.site):
-        return find_reader(sample.dataset).read_image(path)
+        return sample.source.reader.read_image(path)
 
 
 def read_targets(sample: Sample, image_size: Size) -> dict[str, np.ndarray]:
@@ -152,7 +153,7 @@ def list_samples(site: Site, split: str, asks: Asks) -> list[Sample]:
         raise DataError(site.path, f"split {split!r} has no frames", "list its videos under 'split'")
     if split == "train" and site.added is not None:
         others = list_samples(site.added, split, asks)
-        listed += [replace(sample, class_map=site.class_map, added=True) for sample in others]
+        listed += [replace(sample, classes=site.classes, added=True) for sample in others]
     return listed
 
 
@@ -162,19 +163,19 @@ def target_noun(name: str) -> str:
 
 
 def _read_target(sample: Sample, name: str, image_size: Size) -> np.ndarray:
-    reader, files = find_reader(sample.dataset), sample.targets[name]
+    reader, files = sample.source.reader, sample.targets[name]
     target = reader.read_target(name, files)
     if not reader.native_targets(sample.video):
         size, noun = target.shape[:2], target_noun(name)
         refuse_other_size(noun, size, files[0], image_size=image_size, image_path=sample.images[-1])
-    return merge_classes(target, reader.CLASS_MAP, sample.class_map) if name == "label" else target
+    return merge_classes(target, sample.source.classes, sample.classes) if name == "label" else target
 
 
 def _refuse_unknown_targets(site: Site, asks: Asks) -> None:
     for name in asks.targets:
-        if name in find_reader(site.dataset).TARGETS:
+        if name in site.source.reader.TARGETS:
             continue
-        having = [dataset for dataset in reader_names() if name in find_reader(dataset).TARGETS]
+        having = [dataset for dataset in source_names() if name in targets_of(dataset)]
         raise DataError(
             site.path,
             f"{site.dataset} has no {target_noun(name)}",
@@ -183,7 +184,7 @@ def _refuse_unknown_targets(site: Site, asks: Asks) -> None:
 
 
 def _samples_of(site: Site, split: str, part: VideoRange, asks: Asks) -> list[Sample]:
-    reader = find_reader(site.dataset)
+    reader = site.source.reader
     if part.video not in reader.videos(site.root):
         raise DataError(site.root, f"holds no video {part.video!r}", "put it back or correct 'split'")
     listing = _listing(site, part.video, asks)
@@ -193,14 +194,14 @@ def _samples_of(site: Site, split: str, part: VideoRange, asks: Asks) -> list[Sa
     begin = listing[part.start][0] if part.start else None
     clip = clip_maker(site, part.video, frames=asks.frames, interval=asks.interval, begin=begin)
     return [
-        Sample(site.name, part.video, number, clip(number, image), targets, site.dataset, site.class_map)
+        Sample(site.name, part.video, number, clip(number, image), targets, site.source, site.classes)
         for number, image, targets in listing[part.start : part.stop : site.frame_interval]
     ]
 
 
 def _listing(site: Site, video: str, asks: Asks) -> Listing:
     """List the frames that have the targets asked for; all images where none is."""
-    reader = find_reader(site.dataset)
+    reader = site.source.reader
     listing = reader.frames(site.root, video) if asks.targets else _all_images(site, video)
     for (before, *_), (after, *_) in pairwise(listing):
         if after <= before:
@@ -210,7 +211,7 @@ def _listing(site: Site, video: str, asks: Asks) -> Listing:
 
 
 def _all_images(site: Site, video: str) -> Listing:
-    images = find_reader(site.dataset).images(site.root, video)
+    images = site.source.reader.images(site.root, video)
     return [(number, image, {}) for number, image in sorted(images.items())]
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from shared_components import training as local
 from shared_components.card import Card
 from shared_components.data.check import readable_samples
-from shared_components.data.classes import CLASS_MAPS, readable_as
+from shared_components.data.classes import name_of, readable_as
 from shared_components.data.dataset import collated
-from shared_components.data.readers import find_reader
 from shared_components.data.sites import Sample, Site, SiteError
 from shared_components.federation.bench import Workbench, build_bench
 from shared_components.federation.enrolment import check_as_before, profile_of, wrong_kind
@@ -148,7 +147,6 @@ def _refuse_other_fixed(own: str, due: str) -> None:
 
 def _other_task(site: Site, own: Card, due: Card) -> str:
     """Say that the server learns something else than the sites, and what to write where its data would do."""
-    names = readable_as(find_reader(site.dataset).CLASS_MAP)
-    wanted = next((name for name in names if name and CLASS_MAPS[name] == due.outputs), "")
+    wanted = name_of(due.outputs) if due.outputs in readable_as(site.source.classes) else ""
     remedy = f"write 'classes: {wanted}' there" if wanted else "name data there that have the sites' task"
     return f"the server cannot train: {site.path}: its task is {own}, and the sites' is {due}; {remedy}"

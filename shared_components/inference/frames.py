@@ -12,14 +12,11 @@ from typing import Any
 import numpy as np
 
 from shared_components.arguments import between
-from shared_components.data.files import DataError, natural_order, read_rgb
+from shared_components.data.files import IMAGES, VIDEOS, DataError, natural_order, read_rgb
 from shared_components.evaluation import network_input
 from shared_components.inference import InferenceError
 from shared_components.inference.video import Video, frames_of, look_at
 
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
-VIDEOS = (".mp4", ".avi", ".mkv", ".mov", ".mpg", ".mpeg", ".ts", ".m4v", ".webm", ".wmv")
-"""Endings by which a folder of videos is known; a file of any other may be a video as well."""
 _CLOCK = 100_000  # the largest denominator of a rate
 
 

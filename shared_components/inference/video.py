@@ -13,13 +13,14 @@ from typing import Any
 import av
 import numpy as np
 
+from shared_components.data.files import DataError
+from shared_components.data.video import CHECK, decoded, opened, shown_stream, upright
 from shared_components.inference import InferenceError
 
 logger = logging.getLogger(__name__)
 
 USUAL_RATE = Fraction(25)
 """Frames per second of a video that does not say its own."""
-CONVERT = "convert it to H.264 MP4 or to a folder of images"
 _RATES = (Fraction(1, 1000), Fraction(1000))  # a rate beyond these is no rate but a container's clock
 _SLACK = Fraction(1, 50)  # share of a duration by which it may be wrong
 
@@ -56,15 +57,13 @@ def look_at(path: Path) -> Video:
     Raises:
         InferenceError: It is no video, has no frames, or none that can be decoded here.
     """
-    with _opened(path) as container:
-        stream = _stream(container, path)
+    with _refused(), opened(path) as container:
+        stream = shown_stream(container, path)
         rate = _plausible(stream.average_rate) or _plausible(stream.guessed_rate) or USUAL_RATE
         aspect = stream.sample_aspect_ratio or Fraction(1)
-        first = next(_decoded(container, stream, []), None)
+        first = next(decoded(container, stream, []), None)
         if first is None:
-            raise InferenceError(
-                f"video {path} has no frames that can be decoded; check it with another player, or {CONVERT}"
-            )
+            raise InferenceError(f"video {path} has no frames that can be decoded; {CHECK}")
         shown = 1 / aspect if first.rotation % 180 else aspect
         return Video(path, rate, stream.frames or None, _duration(container, stream), shown)
 
@@ -79,15 +78,15 @@ def frames_of(video: Video, *, every: int = 1) -> Iterator[tuple[int, np.ndarray
         InferenceError: The frames change their size.
     """
     size, seconds, number, broken = None, Fraction(0), -1, list[Exception]()
-    with _opened(video.path) as container:
-        stream = _stream(container, video.path)
-        timed = _timed(_decoded(container, stream, broken), video.rate)
+    with _refused(), opened(video.path) as container:
+        stream = shown_stream(container, video.path)
+        timed = _timed(decoded(container, stream, broken), video.rate)
         for number, (frame, seconds) in enumerate(timed):
             if size not in (None, (frame.width, frame.height)):
                 raise InferenceError(_changed_size(video.path, size, frame, number, seconds))
             size = frame.width, frame.height
             if number % every == 0:
-                yield number, _upright(frame), seconds
+                yield number, upright(frame), seconds
     _warn_of_missing(video, number + 1, len(broken), seconds + 1 / video.rate)
 
 
@@ -102,50 +101,12 @@ def _changed_size(
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _refused() -> Iterator[None]:
+    """Say that it is a video which cannot be read."""
     try:
-        # an absolute path, since FFmpeg takes "case:1.mp4" for a protocol
-        container = av.open(str(path.absolute()), metadata_errors="ignore")
-    except av.error.FFmpegError as error:
-        reason = "it is no video, or is cut off or damaged"
-        if isinstance(error, OSError):
-            reason = error.strerror or reason
-        raise InferenceError(
-            f"video {path} cannot be read ({reason}); check it with another player, or {CONVERT}"
-        ) from error
-    with container:
-        yield container
-
-
-def _stream(container: Any, path: Path) -> Any:
-    """Return the video that a player would show; a cover picture is none."""
-    cover = av.stream.Disposition.attached_pic
-    found = [stream for stream in container.streams.video if not stream.disposition & cover]
-    if not found:
-        raise InferenceError(f"video {path} has no frames; check it with another player, or {CONVERT}")
-    known = [stream for stream in found if stream.codec_context is not None]
-    if not known:
-        raise InferenceError(f"video {path} is of a codec that cannot be decoded here; {CONVERT}")
-    return max(known, key=lambda stream: stream.width * stream.height)
-
-
-def _decoded(container: Any, stream: Any, broken: list[Exception]) -> Iterator[av.VideoFrame]:
-    """Yield what can be decoded, until the container ends; `broken` gets the error of every packet that cannot.
-
-    In one thread: with several, FFmpeg loses good frames before a damaged one.
-    """
-    packets = container.demux(stream)
-    while True:
-        try:
-            frames = next(packets).decode()
-        except StopIteration:
-            return
-        except av.error.EOFError:
-            return
-        except av.error.FFmpegError as error:
-            broken.append(error)
-            continue
-        yield from frames
+        yield
+    except DataError as error:
+        raise InferenceError(f"video {error.file} {error.what}; {error.what_to_do}") from error
 
 
 def _timed(frames: Iterator[av.VideoFrame], rate: Fraction) -> Iterator[tuple[av.VideoFrame, Fraction]]:
@@ -165,13 +126,6 @@ def _timed(frames: Iterator[av.VideoFrame], rate: Fraction) -> Iterator[tuple[av
 
 def _clock(frame: av.VideoFrame) -> Fraction | None:
     return None if frame.pts is None or frame.time_base is None else frame.pts * frame.time_base
-
-
-def _upright(frame: av.VideoFrame) -> np.ndarray:
-    """Return uint8 RGB (H, W, 3), turned as the container says that players turn it."""
-    image = frame.to_ndarray(format="rgb24")
-    turns = round(frame.rotation / 90) % 4
-    return np.ascontiguousarray(np.rot90(image, turns)) if turns else image
 
 
 def _plausible(rate: Fraction | None) -> Fraction | None:

@@ -11,6 +11,7 @@ from torch import nn
 
 from shared_components.coarser import read_as
 from shared_components.data.check import readable_samples
+from shared_components.data.classes import CLASS_MAPS, name_of
 from shared_components.data.sites import LABELLED, Asks, Site, SiteError, load_site
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.synthetic.plan import layouts_for
@@ -21,7 +22,7 @@ from shared_components.shipping.weights import Pretrained
 UNSEEN = 2_000_000  # looks from this number on are drawn neither in a pre-training nor in its own checks
 SEED = 7_000_000
 SPLIT = "test"
-COARSEST = "foreground"
+COARSEST = CLASS_MAPS["foreground"]
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,9 @@ def score(network: nn.Module, trained: Pretrained, tested: Tested) -> Iterator[d
         SiteError: The site's data are bad.
         ValueError: The model's classes cannot be read as the site's.
     """
-    own = tested.site.class_map if trained.notes["task"] == "segmentation" else ""
+    own = tested.site.classes if trained.notes["task"] == "segmentation" else ()
     for classes in dict.fromkeys([own, COARSEST] if own and tested.where == "real" else [own]):
-        yield _scored(network, trained, replace(tested, site=replace(tested.site, class_map=classes)))
+        yield _scored(network, trained, replace(tested, site=replace(tested.site, classes=classes)))
 
 
 def _scored(network: nn.Module, trained: Pretrained, tested: Tested) -> dict[str, Any]:
@@ -119,5 +120,10 @@ def _scored(network: nn.Module, trained: Pretrained, tested: Tested) -> dict[str
     kept, _ = readable_samples(site, SPLIT, asks=task.asks)
     found = quick_scores(network, task, native_batches(kept, trained.size))
     numbers = {metric.name: found[metric.name] for metric in task.metrics if metric.name in found}
-    about = {"name": tested.name, "where": tested.where, "classes": site.class_map, "frames": len(kept)}
+    about = {
+        "name": tested.name,
+        "where": tested.where,
+        "classes": name_of(site.classes),
+        "frames": len(kept),
+    }
     return about | numbers

@@ -24,6 +24,7 @@ from shared_components.comparison.run import TIMED, _frames_per_second
 from shared_components.comparison.sites import server_site, synthetic_sites
 from shared_components.comparison.tables import all_grids, facts, held_out_grid, own_grids
 from shared_components.data.check import check_site
+from shared_components.data.classes import name_of
 from shared_components.data.sites import Asks, load_site, samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError
@@ -297,7 +298,8 @@ def test_synthetic_sites_give_clips_and_texts_that_have_vectors(tmp_path):
         moves = any(len(set(sample.images)) > 1 for sample in samples(site, "train", asks))
         assert moves == (path != server)  # the server's are single images
         SiteText().vector(SiteFacts(text=site.text, site=number, sites=6), width=384)
-    assert load_site(held_out).class_map == "foreground" and load_site(server).class_map == "parts"
+    assert name_of(load_site(held_out).classes) == "foreground"
+    assert name_of(load_site(server).classes) == "parts"
     assert len(samples(load_site(server), "train")) == 14
 
 

@@ -5,24 +5,34 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared_components.data.classes import CLASS_MAPS, MERGES, coarser_ids, merge_classes, readable_as
+from shared_components.data.classes import (
+    CLASS_MAPS,
+    IGNORED,
+    MERGES,
+    coarser_ids,
+    merge_classes,
+    name_of,
+    readable_as,
+)
+
+PARTS, MANIPULATOR = CLASS_MAPS["parts"], CLASS_MAPS["shaft_manipulator"]
 
 
 def test_wrist_and_clasper_become_the_manipulator():
-    mask = np.array([[0, 1, 2, 3]], dtype=np.uint8)
+    mask = np.array([[0, 1, 2, 3, IGNORED]], dtype=np.uint8)
 
-    assert merge_classes(mask, "parts", "shaft_manipulator").tolist() == [[0, 1, 2, 2]]
+    assert merge_classes(mask, PARTS, MANIPULATOR).tolist() == [[0, 1, 2, 2, IGNORED]]
 
 
 def test_a_class_map_read_as_itself_is_unchanged():
     mask = np.array([[0, 2]], dtype=np.uint8)
 
-    assert merge_classes(mask, "shaft_manipulator", "shaft_manipulator") is mask
+    assert merge_classes(mask, MANIPULATOR, MANIPULATOR) is mask
 
 
 def test_a_manipulator_cannot_be_told_apart():
-    with pytest.raises(KeyError):
-        merge_classes(np.zeros((1, 1), dtype=np.uint8), "shaft_manipulator", "parts")
+    with pytest.raises(ValueError, match="shaft_manipulator cannot be read as parts"):
+        merge_classes(np.zeros((1, 1), dtype=np.uint8), MANIPULATOR, PARTS)
 
 
 @pytest.mark.parametrize(("source", "target"), list(MERGES))
@@ -35,7 +45,7 @@ def test_every_merge_has_a_known_class_for_every_class(source, target):
 
 @pytest.mark.parametrize("name", CLASS_MAPS)
 def test_every_class_map_can_be_read_as_the_instrument_alone(name):
-    assert "foreground" in readable_as(name)
+    assert CLASS_MAPS["foreground"] in readable_as(CLASS_MAPS[name])
     ids = coarser_ids(CLASS_MAPS[name], CLASS_MAPS["foreground"])
     assert ids == tuple(min(place, 1) for place in range(len(CLASS_MAPS[name])))
 
@@ -47,3 +57,10 @@ def test_classes_are_placed_by_their_names():
     assert coarser_ids(["a", "b"], ["a", "b"]) == (0, 1)
     assert coarser_ids(manipulator, parts) is None
     assert coarser_ids(["a", "b"], parts) is None
+
+
+def test_classes_of_ones_own_are_read_as_themselves_alone_and_called_by_their_names():
+    own = ("background", "grasper", "suction")
+    assert readable_as(own) == [own] and name_of(own) == "grasper, suction" and name_of(PARTS) == "parts"
+    with pytest.raises(ValueError, match="grasper, suction cannot be read as foreground"):
+        merge_classes(np.zeros((1, 1), dtype=np.uint8), own, CLASS_MAPS["foreground"])

@@ -24,7 +24,7 @@ def test_every_key_is_read(make_site, tmp_path):
 
     site = load_site(path)
 
-    assert (site.name, site.dataset, site.class_map) == ("hospital-a", "endovis2017", "parts")
+    assert (site.name, site.dataset) == ("hospital-a", "endovis2017")
     assert site.classes == ("background", "shaft", "wrist", "clasper")
     assert site.root == tmp_path / "data"
     assert site.split["train"] == (VideoRange("instrument_dataset_1"),)

@@ -1,0 +1,119 @@
+"""What a `site.yaml` says of data in a layout of the hospital's own; it may go to other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from shared_components.data.files import VOLUMES, Axes
+from shared_components.data.own.ids import Ids, class_ids, own_classes, parse_ids
+
+Kind = Literal["frames", "nifti"]
+KINDS: tuple[Kind, ...] = ("frames", "nifti")
+VIDEO = "{video}"
+IMAGES = f"images/{VIDEO}"
+MASKS: dict[Kind, str] = {"frames": f"masks/{VIDEO}", "nifti": f"masks/{VIDEO}.nii.gz"}
+"""Where masks lie unless said otherwise."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """Where images and masks lie, and what the masks' values are.
+
+    Attributes:
+        kind: masks as image files, or one volume per video.
+        ids: of its masks.
+        classes: that its masks tell apart, background first.
+        images: path below the root, with `{video}` in the place of a video's name: a folder of images, files in one
+            (`{video}/*.jpg`, where `*` is the frame's name), or a video file.
+        masks: likewise: folders or files, or volumes.
+        first_frame: number that masks give the first frame of a video file.
+        partly_labelled: images without a mask, or frames of a volume without any label, are no samples.
+        axes: of volumes, see `data.nifti`.
+    """
+
+    kind: Kind
+    ids: Ids
+    classes: tuple[str, ...]
+    images: str = IMAGES
+    masks: str = MASKS["frames"]
+    first_frame: int = 0
+    partly_labelled: bool = False
+    axes: Axes = "header"
+
+
+KEYS = ("ids", "images", "masks", "first_frame", "partly_labelled", "axes")
+"""What a site.yaml of such data may say besides the rest."""
+
+
+def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...]]:
+    """Read a site.yaml's description of its own data; return it, and the classes that the site has.
+
+    Raises:
+        ValueError: a sentence that begins with the key.
+    """
+    if "ids" not in config:
+        raise ValueError(
+            f"has no 'ids', which {kind!r} needs; write what the masks' values are: {{1: grasper}}"
+        )
+    table = parse_ids(config["ids"])
+    told, classes = own_classes(table.values(), config.get("classes"))
+    ids = class_ids(table, told)
+    images, masks = config.get("images", IMAGES), config.get("masks", MASKS[kind])
+    refuse_template("images", images)
+    refuse_template("masks", masks)
+    if (VIDEO in images) != (VIDEO in masks):
+        raise ValueError(
+            f"'images' is {images!r} and 'masks' is {masks!r}; write {VIDEO} in both, or in neither if there is one "
+            "video"
+        )
+    if kind == "nifti":
+        _refuse_as_nifti(masks, ids)
+    own = Own(
+        kind,
+        ids,
+        told,
+        images,
+        masks,
+        first_frame=_one_of(config, "first_frame", 0, (0, 1), "0 or 1"),
+        partly_labelled=_one_of(config, "partly_labelled", False, (False, True), "true or false"),
+        axes=_axes(kind, config),
+    )
+    return own, classes
+
+
+def _refuse_as_nifti(masks: str, ids: Ids) -> None:
+    if not masks.endswith(VOLUMES) or "*" in masks:
+        raise ValueError(f"'masks' is {masks!r}; write one volume per video, such as {MASKS['nifti']!r}")
+    if ids.coloured:
+        raise ValueError("'ids' names colours, and NIfTI volumes hold numbers; name the numbers")
+
+
+def _axes(kind: Kind, config: Mapping[str, Any]) -> Axes:
+    if "axes" in config and kind != "nifti":
+        raise ValueError(f"'axes' is for 'nifti', and this dataset is {kind!r}; leave it out")
+    return _one_of(config, "axes", "header", get_args(Axes), " or ".join(get_args(Axes)))
+
+
+def _one_of(config: Mapping[str, Any], key: str, default: Any, known: tuple[Any, ...], listed: str) -> Any:
+    value = config.get(key, default)
+    if type(value) is not type(default) or value not in known:
+        raise ValueError(f"{key!r} is {value!r}; write {listed}")
+    return value
+
+
+def refuse_template(key: str, value: object) -> None:
+    """Refuse what does not say where a video's files lie.
+
+    Raises:
+        ValueError: a sentence that begins with the key.
+    """
+    parts = value.split("/") if isinstance(value, str) else []
+    if not parts or "" in parts or ".." in parts:
+        raise ValueError(f"'{key}' is {value!r}; write a path below 'root', such as {IMAGES!r}")
+    rest = [part.replace(VIDEO, "") for part in parts]
+    if any("{" in part or "}" in part for part in rest):
+        raise ValueError(f"'{key}' is {value!r}; what stands in braces there is {VIDEO}, the video's name")
+    if any("*" in part for part in rest[:-1]) or rest[-1].count("*") > 1:
+        raise ValueError(f"'{key}' is {value!r}; one * may stand in its last part, for the frame's name")

@@ -1,0 +1,184 @@
+"""Find the videos of a hospital's own folders, the images of each, and the mask of each image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shared_components.data.files import IMAGES, VIDEOS, DataError, frame_number, natural_order, read_rgb
+from shared_components.data.own.description import VIDEO
+
+_DIGITS = 6
+_NAMED = 3  # files that an error lists
+
+
+@dataclass(frozen=True)
+class Images:
+    """The images of one video by the name of the frame; of a video file there is the file alone."""
+
+    where: Path
+    files: Mapping[str, Path]
+
+    @property
+    def is_video(self) -> bool:
+        """Whether they are the frames of a video file."""
+        return not self.files
+
+    def by_number(self, first: int = 0) -> dict[int, Path]:
+        """List the images by number, in order; those of a video file count from `first`."""
+        if self.is_video:
+            from shared_components.data.video import frame_count
+
+            count = frame_count(self.where)
+            return {first + place: frame_path(self.where, place) for place in range(count)}
+        numbers = numbered(self.files)
+        return {numbers[name]: path for name, path in self.files.items()}
+
+
+def video_names(root: Path, template: str) -> list[str]:
+    """List the videos that lie as a template says, in natural order.
+
+    Raises:
+        DataError: there are none.
+    """
+    if VIDEO not in template:
+        found = [root.resolve().name] if _holds_images(root / _folder(template), template) else []
+    else:
+        found = [name for name, path in _matches(root, template) if _holds_images(path, template)]
+    if not found:
+        what = f"holds no images or video files at {template!r}"
+        raise DataError(
+            root, what, f"correct 'root' or 'images' in site.yaml ({VIDEO} stands for a video's name)"
+        )
+    return sorted(dict.fromkeys(found), key=natural_order)
+
+
+def images_of(root: Path, template: str, video: str) -> Images:
+    """Find the images of one video.
+
+    Raises:
+        DataError: there are none, or two of one name.
+    """
+    path = placed(root, template, video)
+    if path.is_file():
+        return Images(path, {})
+    if not (files := files_of(root, template, video)):
+        raise DataError(path, "holds no images", f"put them there ({', '.join(IMAGES)}) or correct 'images'")
+    return Images(path, files)
+
+
+def files_of(root: Path, template: str, video: str) -> dict[str, Path]:
+    """List the image files of one video by the name of their frame, in natural order.
+
+    Raises:
+        DataError: two files are of one frame.
+    """
+    folder, pattern = placed(root, template, video), _pattern(template, video)
+    found: dict[str, Path] = {}
+    for path in sorted(
+        folder.iterdir() if folder.is_dir() else (), key=lambda path: natural_order(path.name)
+    ):
+        match = pattern.fullmatch(path.name)
+        if match is None or path.suffix.lower() not in IMAGES or path.name.startswith("."):
+            continue
+        if (name := match["frame"]) in found:
+            what = f"is of the same frame as {found[name].name}"
+            raise DataError(path, what, "keep one of the two")
+        found[name] = path
+    return found
+
+
+def placed(root: Path, template: str, video: str) -> Path:
+    """Return the folder or file of one video, without what names its frames."""
+    return root / _folder(template).replace(VIDEO, video)
+
+
+def numbered(names: Iterable[str]) -> dict[str, int]:
+    """Number frames by the last number in their names, or by their place where that does not tell them apart."""
+    ordered = sorted(names, key=natural_order)
+    if all(re.search(r"\d", name) for name in ordered):
+        found = {name: frame_number(Path(f"{name}.png")) for name in ordered}
+        if len(set(found.values())) == len(found):
+            return found
+    return {name: place for place, name in enumerate(ordered)}
+
+
+def frame_path(file: Path, place: int) -> Path:
+    """Return the name of a frame of a video file, or of a volume, counted from 0: video.mp4/000012."""
+    return file / f"{place:0{_DIGITS}d}"
+
+
+def read_image(path: Path) -> np.ndarray:
+    """Read an image file, or a frame of a video file, as uint8 RGB (H, W, 3)."""
+    if path.parent.is_file():
+        from shared_components.data.video import read_frame
+
+        return read_frame(path.parent, int(path.name))
+    return read_rgb(path)
+
+
+def refuse_missing(folder: Path, missing: Collection[str], what: str, what_to_do: str) -> None:
+    """Raise a DataError that names the first of the frames that miss something, and how many do."""
+    if missing:
+        listed = sorted(missing, key=natural_order)
+        more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+        raise DataError(folder, f"{what} {', '.join(listed[:_NAMED])}{more}", what_to_do)
+
+
+def _folder(template: str) -> str:
+    folder, _, last = template.rpartition("/")
+    return folder or "." if "*" in last else template
+
+
+def _pattern(template: str, video: str) -> re.Pattern[str]:
+    """Return what the names of a video's files are like."""
+    last = _last(template)
+    if "*" not in last:
+        return re.compile(r"(?P<frame>.+)\.[^.]+")
+    frame = r"\d+" if VIDEO in last else ".+?"
+    before, after = (re.escape(part) for part in last.replace(VIDEO, video).split("*"))
+    ending = "" if Path(last).suffix else r"\.[^.]+"
+    return re.compile(f"{before}(?P<frame>{frame}){after}{ending}", re.IGNORECASE)
+
+
+def _matches(root: Path, template: str) -> list[tuple[str, Path]]:
+    """List (video, path) of everything that lies as a template says."""
+    first, *rest = [re.escape(part) for part in _folder(template).split(VIDEO)]
+    pattern = re.compile(first + "(?P<video>[^/]+)" + "(?P=video)".join(rest)) if rest else None
+    if pattern is None:  # {video} stands in the names of files alone
+        return _videos_in_names(root, template)
+    paths = root.glob("/".join(_glob(part) for part in _folder(template).split("/")))
+    found = [(pattern.fullmatch(path.relative_to(root).as_posix()), path) for path in paths]
+    return [(match["video"], path) for match, path in found if match and not match["video"].startswith(".")]
+
+
+def _videos_in_names(root: Path, template: str) -> list[tuple[str, Path]]:
+    """Find the videos of a folder whose files begin with the video's name, and end with a number: {video}_*.png."""
+    folder, last = root / _folder(template), _last(template)
+    expression = re.escape(last).replace(re.escape(VIDEO), "(?P<video>.+?)").replace(re.escape("*"), r"\d+")
+    pattern = re.compile(expression + ("" if Path(last).suffix else r"\.[^.]+"), re.IGNORECASE)
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    found = [
+        match["video"] for name in names if not name.startswith(".") and (match := pattern.fullmatch(name))
+    ]
+    return [(video, folder) for video in dict.fromkeys(found)]
+
+
+def _glob(part: str) -> str:
+    """Return a part of a template as a glob, whose own characters it has none of."""
+    return re.sub(r"([\[\]?])", r"[\1]", part).replace(VIDEO, "*")
+
+
+def _holds_images(path: Path, template: str) -> bool:
+    if path.is_file():
+        return path.suffix.lower() in VIDEOS or "." in _last(template)
+    names: Sequence[str] = [file.name for file in path.iterdir()] if path.is_dir() else ()
+    return any(Path(name).suffix.lower() in IMAGES and not name.startswith(".") for name in names)
+
+
+def _last(template: str) -> str:
+    return template.rpartition("/")[2]

@@ -1,0 +1,83 @@
+"""Read a mask of any tool as what it holds: whole numbers, or colours. What loses ids is refused."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from shared_components.data.files import DataError, decode
+
+_AGAIN = "export the mask again as PNG"
+_PNG, _JPEG = b"\x89PNG", b"\xff\xd8\xff"
+_PNG_COLOUR_TYPE = 25  # its place in a PNG file
+_PALETTE = 3
+
+
+def read_mask(path: Path, *, coloured: bool) -> np.ndarray:
+    """Read a mask.
+
+    Args:
+        coloured: as colours; of a palette its colours are meant then, and its places otherwise. What is fully
+            transparent is black.
+
+    Returns:
+        uint8 (H, W, 3) RGB, or unsigned whole numbers (H, W) of 8 or 16 bits.
+
+    Raises:
+        DataError: the file is missing or damaged, is JPEG, or holds other values than are asked for.
+    """
+    data, mask = decode(path)
+    if data.startswith(_JPEG):
+        what = "is JPEG, which blurs values and colours along every edge"
+        raise DataError(
+            path, what, f"{_AGAIN} from the program that made it; converting it does not bring them back"
+        )
+    if mask.dtype not in (np.uint8, np.uint16) or (mask.ndim == 3 and mask.dtype != np.uint8):
+        what = f"holds {mask.dtype} values" + (" in colours" if mask.ndim == 3 else "")
+        raise DataError(path, what, f"{_AGAIN} with 8 bits per pixel and channel")
+    if not coloured and data.startswith(_PNG) and data[_PNG_COLOUR_TYPE] == _PALETTE:
+        return _places(data)
+    mask = _opaque(mask, path)
+    return _colours(mask, path) if coloured else _numbers(mask, path)
+
+
+def _places(data: bytes) -> np.ndarray:
+    """Return the places in a PNG's palette, uint8 (H, W), which OpenCV turns into colours."""
+    import av
+
+    with av.open(io.BytesIO(data), mode="r", format="png_pipe") as container:
+        places, _ = next(container.decode(video=0)).to_ndarray()
+    return places
+
+
+def _opaque(mask: np.ndarray, path: Path) -> np.ndarray:
+    """Return a mask without its alpha channel."""
+    if mask.ndim == 2 or mask.shape[2] == 3:
+        return mask
+    alpha, mask = mask[:, :, -1], mask[:, :, :-1]
+    if soft := int(((alpha > 0) & (alpha < 255)).sum()):
+        what = f"has {soft:,} half-transparent pixels, of which nobody can say what they are"
+        raise DataError(path, what, f"{_AGAIN} with hard edges (no anti-aliasing)")
+    return np.where(alpha[:, :, None] > 0, mask, 0).astype(np.uint8)
+
+
+def _colours(mask: np.ndarray, path: Path) -> np.ndarray:
+    if mask.dtype != np.uint8:
+        raise DataError(path, "holds 16-bit values, and 'ids' names colours", "name its values in 'ids'")
+    if mask.ndim == 2 or mask.shape[2] == 1:
+        return np.repeat(mask.reshape(*mask.shape[:2], 1), 3, axis=2)
+    return np.ascontiguousarray(mask[:, :, ::-1])
+
+
+def _numbers(mask: np.ndarray, path: Path) -> np.ndarray:
+    if mask.ndim == 2:
+        return mask
+    first = mask[:, :, 0]
+    if any((first != mask[:, :, channel]).any() for channel in range(1, mask.shape[2])):
+        what = "is in colours, and 'ids' of site.yaml names numbers"
+        raise DataError(
+            path, what, 'name its colours there, such as "#ff8000", or export one channel of numbers'
+        )
+    return np.ascontiguousarray(first)
