@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +47,10 @@ def video_names(root: Path, template: str) -> list[str]:
         DataError: there are none.
     """
     if VIDEO not in template:
-        found = [root.resolve().name] if _holds_images(root / _folder(template), template) else []
+        listed = [(root.resolve().name, root / _folder(template))]
     else:
-        found = [name for name, path in _matches(root, template) if _holds_images(path, template)]
+        listed = _matches(root, template)
+    found = [name for name, path in listed if _holds_images(path, template, name)]
     if not found:
         what = f"holds no images or video files at {template!r}"
         raise DataError(
@@ -77,15 +79,14 @@ def files_of(root: Path, template: str, video: str) -> dict[str, Path]:
     Raises:
         DataError: two files are of one frame.
     """
-    folder, pattern = placed(root, template, video), _pattern(template, video)
+    folder = placed(root, template, video)
     found: dict[str, Path] = {}
     for path in sorted(
         folder.iterdir() if folder.is_dir() else (), key=lambda path: natural_order(path.name)
     ):
-        match = pattern.fullmatch(path.name)
-        if match is None or path.suffix.lower() not in IMAGES or path.name.startswith("."):
+        if not (name := _frame(path.name, template, video)):
             continue
-        if (name := match["frame"]) in found:
+        if name in found:
             what = f"is of the same frame as {found[name].name}"
             raise DataError(path, what, "keep one of the two")
         found[name] = path
@@ -134,6 +135,7 @@ def _folder(template: str) -> str:
     return folder or "." if "*" in last else template
 
 
+@lru_cache(maxsize=256)
 def _pattern(template: str, video: str) -> re.Pattern[str]:
     """Return what the names of a video's files are like."""
     last = _last(template)
@@ -173,11 +175,20 @@ def _glob(part: str) -> str:
     return re.sub(r"([\[\]?])", r"[\1]", part).replace(VIDEO, "*")
 
 
-def _holds_images(path: Path, template: str) -> bool:
+def _holds_images(path: Path, template: str, video: str) -> bool:
     if path.is_file():
-        return path.suffix.lower() in VIDEOS or "." in _last(template)
+        last = _last(template)
+        return "*" not in last and (path.suffix.lower() in VIDEOS or "." in last.replace(VIDEO, ""))
     names: Sequence[str] = [file.name for file in path.iterdir()] if path.is_dir() else ()
-    return any(Path(name).suffix.lower() in IMAGES and not name.startswith(".") for name in names)
+    return any(_frame(name, template, video) for name in names)
+
+
+def _frame(name: str, template: str, video: str) -> str:
+    """Return the name of the frame that a file is of; nothing where it is no image, or none of this video."""
+    if Path(name).suffix.lower() not in IMAGES or name.startswith("."):
+        return ""
+    match = _pattern(template, video).fullmatch(name)
+    return match["frame"] if match else ""
 
 
 def _last(template: str) -> str:
