@@ -2,7 +2,7 @@
 
 Equation numbers are those of the paper (IEEE TBME 2025, doi 10.1109/TBME.2025.3526667). The paper does not
 write the segmentation loss out: its two terms and their weights are those of the released training.
-Everything is computed in float32, also under autocast.
+Everything is computed in float32, also under autocast. Pixels of the label `IGNORED` count nowhere.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from shared_components.data.classes import IGNORED
 
 IOU_EPSILON = 1e-15  # the released value: a class absent from label and prediction has IoU 1
 DICE_SMOOTHING = 1e-5  # MONAI's: a class absent from label and prediction has Dice 1
@@ -32,7 +34,7 @@ def segmentation_loss(
 
     Args:
         logits: (B, C, H, W), any float type.
-        label: (B, H, W) int64 class ids in 0..C-1; the background counts as a class.
+        label: (B, H, W) int64 class ids in 0..C-1, and `IGNORED`; the background counts as a class.
         cross_entropy: weight of the mean cross-entropy, in nats per pixel.
         log_iou: weight of the log of the soft IoU.
         dice: weight of the soft Dice loss.
@@ -48,15 +50,44 @@ def segmentation_loss(
     _check_shapes(logits, label)
     logits = logits.float()
     true = _one_hot(label, logits.shape[1])
-    probability = logits.softmax(dim=1)
+    probability = _where_labelled(logits.softmax(dim=1), label)
     intersection = (probability * true).sum(dim=(2, 3))  # (B, C)
     both = probability.sum(dim=(2, 3)) + true.sum(dim=(2, 3))
     iou = (intersection + IOU_EPSILON) / (both - intersection + IOU_EPSILON)
     weight = None if balance == 0 else _class_weights(true, balance)
-    loss = cross_entropy * F.cross_entropy(logits, label, weight) - log_iou * iou.mean().log()
+    loss = cross_entropy * pixel_cross_entropy(logits, label, weight) - log_iou * iou.mean().log()
     if dice:
         loss = loss + dice * (1 - ((2 * intersection + DICE_SMOOTHING) / (both + DICE_SMOOTHING)).mean())
     return loss
+
+
+def pixel_cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Return the mean cross-entropy of the labelled pixels; 0 where there is none.
+
+    Args:
+        logits: (B, C, H, W) float32.
+        label: (B, H, W) int64 class ids in 0..C-1, and `IGNORED`.
+        weight: (C,), of each class in the mean.
+    """
+    if not bool((label == IGNORED).any()):
+        return F.cross_entropy(logits, label, weight)
+    if not bool((label != IGNORED).any()):
+        return logits.sum() * 0
+    return F.cross_entropy(logits, label, weight, ignore_index=IGNORED)
+
+
+def labelled_mean(values: Tensor, label: Tensor) -> Tensor:
+    """Return the mean of values (B, H, W) over the labelled pixels; 0 where there is none."""
+    known = label != IGNORED
+    if bool(known.all()):
+        return values.mean()
+    return (values * known).sum() / known.sum().clamp_min(1)
+
+
+def _where_labelled(probability: Tensor, label: Tensor) -> Tensor:
+    """Return probabilities (B, C, H, W) with zeros where label (B, H, W) is `IGNORED`."""
+    unlabelled = label == IGNORED
+    return probability * ~unlabelled[:, None] if bool(unlabelled.any()) else probability
 
 
 def _class_weights(true: Tensor, balance: float) -> Tensor:
@@ -85,7 +116,7 @@ def consistency_loss(global_logits: Tensor, label: Tensor) -> Tensor:
 
     Args:
         global_logits: (B, C, H, W), of the style-distorted image.
-        label: (B, H, W) int64 class ids in 0..C-1, of the undistorted image.
+        label: (B, H, W) int64 class ids in 0..C-1, and `IGNORED`, of the undistorted image.
 
     Returns:
         A scalar in [0, 2 / C].
@@ -95,7 +126,10 @@ def consistency_loss(global_logits: Tensor, label: Tensor) -> Tensor:
     """
     _check_shapes(global_logits, label)
     probability = global_logits.float().softmax(dim=1)
-    return F.mse_loss(probability, _one_hot(label, probability.shape[1]))
+    true = _one_hot(label, probability.shape[1])
+    if not bool((label == IGNORED).any()):
+        return F.mse_loss(probability, true)
+    return labelled_mean((probability - true).square().mean(1), label)
 
 
 def mix_style(image: Tensor, mean: Tensor, std: Tensor, own: int, weights: Tensor) -> Tensor:

@@ -28,6 +28,8 @@ import cv2
 import numpy as np
 import torch
 
+from shared_components.data.classes import IGNORED
+
 POLICIES = ("diagonal", "paper")
 REGION_METRICS = ("dice", "iou")
 DISTANCE_METRICS = ("assd", "hd95", "hd95_monai")
@@ -74,7 +76,7 @@ def frame_scores(
 
     Args:
         prediction: (H, W) class ids, numpy or torch on any device, of an integer type; uint8 is the fastest.
-        truth: (H, W) class ids.
+        truth: (H, W) class ids; the prediction counts as outside, too, where it is `IGNORED`.
         classes: the ids to score; other ids count as outside.
         distances: whether to measure the surface distances too, which takes nearly all of the time.
         policy: what to do with a class that is empty in the frame, one of `POLICIES` (see the module).
@@ -85,6 +87,8 @@ def frame_scores(
     if policy not in POLICIES:
         raise ValueError(f"unknown policy {policy!r} for empty masks; known policies: {', '.join(POLICIES)}")
     prediction, truth = _as_arrays(prediction, truth, ndim=2)
+    if (unlabelled := truth == IGNORED).any():
+        prediction = np.where(unlabelled, truth, prediction)
     metrics = REGION_METRICS + (DISTANCE_METRICS if distances else ())
     values = np.empty((len(metrics), len(classes)))
     empty = np.empty((2, len(classes)), dtype=bool)

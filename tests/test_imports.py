@@ -37,8 +37,8 @@ ALLOWED: dict[str, set[str]] = {
         "two_paths",
         "methods",
     },  # load_method lists the folder; nothing at module level
-    "losses": set(),
-    "metrics": set(),
+    "losses": {"data"},
+    "metrics": {"data"},
     "networks": set(),
     "two_paths": set(),
     "drawing": set(),
@@ -59,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     "sharpness": {"method"},
     "serq": {"arguments", "method", "partition", "two_paths"},
     "objectives": {"method", "partition", "parts", "losses"},
-    "aggregators": {"card", "method", "partition", "parts"},
+    "aggregators": {"card", "losses", "method", "partition", "parts"},
     "methods": {
         "arguments",
         "method",

@@ -5,10 +5,13 @@ import torch
 from monai.losses import DiceLoss
 
 from shared_components.losses import (
+    IGNORED,
     _sample_beta,
     appearance_loss,
     consistency_loss,
+    labelled_mean,
     mix_style,
+    pixel_cross_entropy,
     sample_style_weights,
     segmentation_loss,
 )
@@ -247,3 +250,53 @@ def test_beta_draws_follow_the_beta_distribution_function():
     for quantile in (1e-6, 1e-3, 0.1, 0.5, 0.9, 0.999):
         expected = stats.beta(0.1, 0.1).cdf(quantile)
         assert (draws <= quantile).double().mean().item() == pytest.approx(expected, abs=0.015)
+
+
+# ---- what nobody labelled
+
+
+def unlabelled_beside(logits, label, columns=3):
+    """Return both with columns added that nobody labelled, of wild logits."""
+    B, C, H, _ = logits.shape
+    wild = 50 * torch.randn(B, C, H, columns, generator=torch.Generator().manual_seed(9))
+    return torch.cat([logits, wild], 3), torch.cat([label, torch.full((B, H, columns), IGNORED)], 2)
+
+
+@pytest.mark.parametrize(
+    "numbers", [{}, {"dice": 1.0}, {"balance": 0.5}, {"cross_entropy": 1.0, "log_iou": 0.0}]
+)
+def test_the_loss_is_that_of_the_labelled_part(numbers):
+    logits, label = random_case(1)
+    more, beside = unlabelled_beside(logits, label)
+    more.requires_grad_()
+
+    loss = segmentation_loss(more, beside, **numbers)
+    loss.backward()
+
+    assert loss.item() == pytest.approx(segmentation_loss(logits, label, **numbers).item(), rel=1e-6)
+    assert more.grad[..., 5:].abs().max() == 0 and more.grad[..., :5].abs().max() > 0
+
+
+def test_consistency_is_that_of_the_labelled_part():
+    logits, label = random_case(2)
+    expected = consistency_loss(logits, label).item()
+    assert consistency_loss(*unlabelled_beside(logits, label)).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_batch_without_any_label_has_no_loss_and_no_gradient():
+    logits, label = random_case(3)
+    logits.requires_grad_()
+    label[:] = IGNORED
+
+    loss = segmentation_loss(logits, label, dice=1.0, balance=1.0) + consistency_loss(logits, label)
+    loss.backward()
+
+    assert loss.item() == pytest.approx(0, abs=1e-6) and logits.grad.abs().max() == 0
+
+
+def test_means_are_over_labelled_pixels():
+    label = torch.tensor([[[0, IGNORED], [1, IGNORED]]])
+    assert labelled_mean(torch.tensor([[[1.0, 100.0], [3.0, 100.0]]]), label) == 2
+    assert labelled_mean(torch.ones(1, 2, 2), torch.full((1, 2, 2), IGNORED)) == 0
+    logits = torch.zeros(1, 2, 2, 2)
+    assert pixel_cross_entropy(logits, label).item() == pytest.approx(math.log(2))

@@ -368,3 +368,16 @@ def test_a_full_size_frame_is_measured_fifteen_times_faster_than_with_medpy():
 
     ours = best_of(5, lambda: frame_scores(prediction, truth, classes=CLASSES))
     assert best_of(2, with_medpy) > 15 * ours
+
+
+def test_what_nobody_labelled_counts_nowhere():
+    prediction, truth = random_labels(0), random_labels(0)[::-1].copy()
+    H, W = truth.shape
+    truth[:, W // 2 :] = 255
+    whole = frame_scores(prediction, truth, classes=CLASSES)
+    left = frame_scores(prediction[:, : W // 2], truth[:, : W // 2], classes=CLASSES)
+    for metric in ("dice", "iou", "assd", "hd95", "empty_truth", "empty_prediction"):
+        np.testing.assert_array_equal(getattr(whole, metric), getattr(left, metric))
+
+    nothing = frame_scores(prediction, np.full((H, W), 255, np.uint8), classes=CLASSES)
+    assert np.isnan(nothing.dice).all() and np.isnan(nothing.hd95).all()

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from shared_components.aggregators.mean import in_site_order, weighted_sum
+from shared_components.losses import pixel_cross_entropy
 from shared_components.method import Aggregation, Batch, Models, State, StatelessStart, Update
 from shared_components.partition import Partition
 from shared_components.parts import trained_parameters
@@ -28,7 +28,7 @@ def fisher_trace(network: nn.Module, batches: Iterable[Batch]) -> float:
     was_training, total = network.training, 0.0
     network.eval()
     for batch in batches:
-        loss = F.cross_entropy(network(batch["image"]).float(), batch["label"])
+        loss = pixel_cross_entropy(network(batch["image"]).float(), batch["label"])
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         total += sum(float(g.detach().double().square().sum()) for g in gradients if g is not None)
     network.train(was_training)

@@ -7,6 +7,8 @@ import numpy as np
 
 from shared_components.drawing.palette import Entry, colour
 
+UNLABELLED = 255
+"""Stands in a mask where nobody knows the class."""
 PAPER, INK = (255, 255, 255), (30, 30, 30)
 GAP = 6
 """Pixels between pictures side by side."""
@@ -19,7 +21,7 @@ def overlay(image: np.ndarray, mask: np.ndarray, *, alpha: float = 0.45, contour
 
     Args:
         image: uint8 RGB (H, W, 3).
-        mask: uint8 class ids (H, W).
+        mask: uint8 class ids (H, W); what is not labelled (`UNLABELLED`) stays as it is.
         alpha: opacity of the tint, 0 (none) to 1 (the image is hidden).
         contour: thickness of the outline in pixels, 0 for none.
 
@@ -27,6 +29,7 @@ def overlay(image: np.ndarray, mask: np.ndarray, *, alpha: float = 0.45, contour
         ValueError: when image and mask differ in size.
     """
     check_size(image, mask, "mask")
+    mask = np.where(mask == UNLABELLED, np.uint8(0), mask)
     table = np.array([[colour(i) for i in range(256)]], dtype=np.uint8)
     colours = cv2.LUT(cv2.merge([mask, mask, mask]), table)
     drawn = cv2.copyTo(cv2.addWeighted(image, 1 - alpha, colours, alpha, 0), mask, image.copy())

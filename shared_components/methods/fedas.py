@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from shared_components.aggregators.fisher import GROUP, FisherMean, fisher_trace
 from shared_components.arguments import between, require_list
-from shared_components.losses import shrink_label
+from shared_components.losses import IGNORED, shrink_label
 from shared_components.method import (
     Batch,
     Context,
@@ -182,8 +182,8 @@ def by_class(found: Tensor, label: Tensor) -> dict[int, Tensor]:
         label: (B, H, W) class ids.
 
     Returns:
-        (pixels, F) of each class that occurs.
+        (pixels, F) of each class that occurs; what is not labelled is left out.
     """
     small = shrink_label(label, found.shape[2:])
     vectors = found.movedim(1, -1)  # (B, h, w, F)
-    return {int(number): vectors[small == number] for number in small.unique()}
+    return {int(number): vectors[small == number] for number in small.unique() if number != IGNORED}

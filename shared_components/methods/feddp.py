@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from shared_components.aggregators.mean import in_site_order, mean_pieces, weighted_sum
 from shared_components.arguments import between, one_of
+from shared_components.losses import IGNORED, labelled_mean
 from shared_components.method import (
     Aggregation,
     Batch,
@@ -156,10 +157,10 @@ class Disagreement:
             self._teachers, self._round = teachers(network, context.broadcast[TEACHERS]), context.round
         weight = disagreement([teacher(batch["image"]) for teacher in self._teachers])
         logits = network(batch["image"])
-        loss = F.cross_entropy(logits.float(), batch["label"], reduction="none")
+        loss = F.cross_entropy(logits.float(), batch["label"], reduction="none", ignore_index=IGNORED)
         return [
             Term("segmentation", context.task.loss(logits, batch)),
-            Term("disagreement", self.strength * (weight * loss).mean()),
+            Term("disagreement", self.strength * labelled_mean(weight * loss, batch["label"])),
         ]
 
 

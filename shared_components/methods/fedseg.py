@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from shared_components.aggregators.mean import WeightedMean, in_site_order
 from shared_components.arguments import between
-from shared_components.losses import shrink_label
+from shared_components.losses import IGNORED, shrink_label
 from shared_components.method import (
     Aggregation,
     Batch,
@@ -35,7 +35,6 @@ from shared_components.two_paths import TwoPaths, two_paths
 
 PROTOTYPES = "prototypes"
 BACKGROUND = 0  # the class of every class map that holds what a site has not labelled
-IGNORED = 255
 EPSILON = 1e-7
 WIDEST = 4096  # a prototype is a class's mean feature, not a map of the frame
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
+from shared_components.data.classes import IGNORED
 from shared_components.drawing.palette import CONFUSED, DEPTH, ERROR, EXTRA, MISSED, class_entries
 from shared_components.drawing.pictures import (
     GAP,
@@ -32,9 +33,10 @@ def errors(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray) -> np.n
     check_size(image, prediction, "prediction")
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) // 2
     drawn = np.repeat(grey[..., None], 3, axis=2)
-    drawn[(truth > 0) & (prediction == 0)] = MISSED
+    there = (truth > 0) & (truth != IGNORED)
+    drawn[there & (prediction == 0)] = MISSED
     drawn[(truth == 0) & (prediction > 0)] = EXTRA
-    drawn[(truth > 0) & (prediction > 0) & (truth != prediction)] = CONFUSED
+    drawn[there & (prediction > 0) & (truth != prediction)] = CONFUSED
     return drawn
 
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from shared_components.data.classes import IGNORED
 from shared_components.drawing.palette import CLASSES, DEPTH, class_entries, colour
-from shared_components.drawing.pictures import coloured, legend, overlay, scale_bar
+from shared_components.drawing.pictures import UNLABELLED, coloured, legend, overlay, scale_bar
 
 NAMES = ("background", "shaft", "wrist", "clasper")
 
@@ -71,3 +72,7 @@ def test_values_take_the_colour_of_their_share_and_what_is_unknown_is_hatched() 
     drawn = coloured(values, np.isfinite(values), (20.0, 100.0), DEPTH)
     assert [tuple(pixel) for pixel in drawn[0, :4]] == [tuple(DEPTH[i]) for i in (0, 128, 255, 255)]
     assert tuple(drawn[0, 4]) in {(70, 70, 70), (140, 140, 140)}
+
+
+def test_pixels_that_nobody_labelled_are_those_of_the_data():
+    assert UNLABELLED == IGNORED

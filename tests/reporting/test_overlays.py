@@ -133,3 +133,10 @@ def test_importing_overlays_needs_no_other_library() -> None:
         "sys.exit(str(heavy) if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_nobody_labelled_is_neither_tinted_nor_wrong():
+    image = np.full((20, 20, 3), 100, np.uint8)
+    truth = np.full((20, 20), 255, np.uint8)
+    assert (overlay(image, truth) == image).all()
+    assert (errors(image, truth, np.ones((20, 20), np.uint8)) == 50).all()
