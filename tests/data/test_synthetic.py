@@ -328,7 +328,8 @@ def test_the_command_cycles_through_looks_and_layouts_and_draws_a_sheet(tmp_path
     sites = [yaml.safe_load((tmp_path / f"sites/site-{i}/site.yaml").read_text()) for i in (1, 2, 3)]
     assert [site["dataset"] for site in sites] == ["endovis2017", "endovis2018", "sar_rarp50"]
     assert "test" not in sites[0]["split"]
-    assert cv2.imread(str(sheet)).shape == (3 * (64 + 18), 6 * 96, 3)
+    # a bar above each of three rows and a legend below, 26 pixels each; gaps of 6 between six pictures
+    assert cv2.imread(str(sheet)).shape == (3 * (26 + 64) + 26, 6 * 96 + 5 * 6, 3)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from shared_components.drawing.palette import CONFUSED, EXTRA, MISSED
+from shared_components.drawing.pictures import overlay
 from shared_components.reporting.overlays import depth_picture, errors, reconstruction_picture, triptych
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
