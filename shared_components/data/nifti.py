@@ -32,7 +32,9 @@ MOST_FRAMES = np.iinfo(np.int16).max
 _COLOURS = np.dtype([(channel, np.uint8) for channel in "RGB"])
 _DATA_BEGINS = 352  # a header of 348 bytes, and four that say that no extension follows
 _PICTURE = orientations.axcodes2ornt(("L", "P", "S"))
+_AS_WRITTEN = orientations.axcodes2ornt("RAS")  # what `_turn` says of axes that need no turn
 _CHUNK_BYTES = 1 << 25
+_EXPORT_COLOURS = "take the volume that 'surgfl segment --nifti' wrote, or the video itself"
 _AGAIN = "export it again with the video's frames as reference, all of them"
 
 
@@ -67,7 +69,7 @@ def label_frames(
     Args and errors as in `read_labels`.
     """
     image = _open(path)
-    turn = _turn(image, path) if axes == "header" else orientations.axcodes2ornt("RAS")
+    turn = _turn(image, path) if axes == "header" else _AS_WRITTEN
     shape = _turned_shape(image.shape, turn)
     refuse_other_shape(path, _thw(shape), frames=frames, size=size)
     for volume in _chunks(image, turn, path):
@@ -96,7 +98,7 @@ def refuse_other_shape(
 
 def lies_as_written(path: Path) -> bool:
     """Say whether a volume's axes point as `write_labels` writes them, or its header says no directions."""
-    return bool(np.array_equal(_turn(_open(path), path), orientations.axcodes2ornt("RAS")))
+    return bool(np.array_equal(_turn(_open(path), path), _AS_WRITTEN))
 
 
 def write_labels(path: Path, masks: Iterable[np.ndarray], *, spacing: float = 1.0) -> None:
@@ -267,7 +269,51 @@ class PictureWriter(_Writer):
         self._append(picture)
 
 
+def picture_count(path: Path) -> int:
+    """Return how many frames a volume of colours has.
+
+    Raises:
+        DataError: the file is missing, damaged or no volume of colours, or has other axes than `PictureWriter`'s.
+    """
+    return _open_pictures(path).shape[2]
+
+
+def read_picture(path: Path, place: int) -> np.ndarray:
+    """Return one frame of a volume of colours, counted from 0, as uint8 RGB (H, W, 3).
+
+    Of a file that is not compressed nothing else is read.
+
+    Raises:
+        DataError: as `picture_count`, or there is no such frame.
+    """
+    image = _open_pictures(path)
+    if not 0 <= place < image.shape[2]:
+        raise DataError(path, f"has no frame {place}, but {image.shape[2]}", "correct the masks' frames")
+    try:
+        plane = np.asanyarray(image.dataobj[:, :, place])
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise _unreadable(path, error) from error
+    return np.stack([plane[channel].T for channel in "RGB"], axis=-1)
+
+
+def _open_pictures(path: Path) -> Nifti1Pair:
+    image = _open_volume(path)
+    if image.get_data_dtype() != _COLOURS:
+        raise DataError(path, f"holds {image.get_data_dtype()} values, not colours", _EXPORT_COLOURS)
+    if not np.array_equal(_turn(image, path), _AS_WRITTEN):
+        raise DataError(path, "has its axes in another order than x, y and frames", _EXPORT_COLOURS)
+    return image
+
+
 def _open(path: Path) -> Nifti1Pair:
+    image = _open_volume(path)
+    if (kind := image.get_data_dtype()).kind not in "iuf":
+        what = "colours" if kind.fields else f"{kind} values"
+        raise DataError(path, f"holds {what}", "export a label volume, one whole number per pixel")
+    return image
+
+
+def _open_volume(path: Path) -> Nifti1Pair:
     try:
         image = nib.load(path, keep_file_open=True)  # so that a compressed file is unpacked once
     except FileNotFoundError:
@@ -279,11 +325,8 @@ def _open(path: Path) -> Nifti1Pair:
     if len(image.shape) != 3 or 0 in image.shape:
         shape = "x".join(map(str, image.shape))
         raise DataError(
-            path, f"is a volume of {shape}", "export one label volume of three axes: x, y, and the frames"
+            path, f"is a volume of {shape}", "export one volume of three axes: x, y, and the frames"
         )
-    if (kind := image.get_data_dtype()).kind not in "iuf":
-        what = "colours" if kind.fields else f"{kind} values"
-        raise DataError(path, f"holds {what}", "export a label volume, one whole number per pixel")
     return image
 
 
@@ -298,7 +341,7 @@ def _turn(image: Nifti1Pair, path: Path) -> np.ndarray:
     """Return what `apply_orientation` needs to bring the axes to (x, y, t)."""
     header = image.header
     if not header["sform_code"] and not header["qform_code"]:  # it says no directions
-        return orientations.axcodes2ornt("RAS")
+        return _AS_WRITTEN
     affine = image.affine
     found = orientations.io_orientation(affine) if np.isfinite(affine).all() else np.full((3, 2), np.nan)
     if np.isnan(found).any():

@@ -18,7 +18,9 @@ from shared_components.data.nifti import (
     label_frames,
     label_shape,
     lies_as_written,
+    picture_count,
     read_labels,
+    read_picture,
     write_labels,
 )
 
@@ -152,8 +154,8 @@ def test_frames_come_one_by_one_from_many_pieces(monkeypatch, tmp_path):
         (np.full((W, H, T), np.inf, np.float32), "no numbers"),
         (np.full((W, H, T), -1, np.int16), "holds the label -1"),
         (np.full((W, H, T), 70000, np.int32), "holds the label 70000"),
-        (np.zeros((W, H, 1, T), np.uint8), "is a volume of 6x4x1x5; export one label volume of three axes"),
-        (np.zeros((W, H), np.uint8), "is a volume of 6x4; export one label volume of three axes"),
+        (np.zeros((W, H, 1, T), np.uint8), "is a volume of 6x4x1x5; export one volume of three axes"),
+        (np.zeros((W, H), np.uint8), "is a volume of 6x4; export one volume of three axes"),
         (np.zeros((W, H, T + 1), np.uint8), "holds 6 frames, but its video has 5; export it again"),
         (np.zeros((W, H + 1, T), np.uint8), "holds frames of 6x5, but its video is 6x4; export it again"),
         (np.zeros((H, W, T), np.uint8), "frames of 4x6, but its video is 6x4.*the width as its first axis"),
@@ -274,3 +276,40 @@ def test_a_frame_unlike_the_first_leaves_the_earlier_volume(second, tmp_path):
         writer.add(np.zeros((H, W, 3), np.uint8))
         writer.add(second)
     assert path.read_text() == "earlier" and [path.name for path in tmp_path.iterdir()] == ["a.nii"]
+
+
+def pictures(path: Path) -> np.ndarray:
+    """Write colours without any symmetry, (T, H, W, 3), and return them."""
+    frames = np.random.default_rng(2).integers(0, 256, (T, H, W, 3), dtype=np.uint8)
+    with PictureWriter(path) as writer:
+        for frame in frames:
+            writer.add(frame)
+    return frames
+
+
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
+def test_any_frame_of_a_volume_of_colours_is_read_by_its_number(name, tmp_path):
+    frames = pictures(tmp_path / name)
+    assert picture_count(tmp_path / name) == T
+    for place in (3, 0, T - 1):
+        np.testing.assert_array_equal(read_picture(tmp_path / name, place), frames[place])
+
+
+def test_what_is_no_volume_of_colours_is_told_apart(masks, tmp_path):
+    frames = pictures(tmp_path / "a.nii")
+    data = (tmp_path / "a.nii").read_bytes()
+    (tmp_path / "cut.nii").write_bytes(data[: -H * W * 3])
+    write_labels(tmp_path / "labels.nii", masks)
+    colours = nib.load(tmp_path / "a.nii")
+    saved(tmp_path / "mirrored.nii", np.asanyarray(colours.dataobj), np.diag([1.0, -1.0, 1.0, 1.0]))
+    for name, place, words in (
+        ("none.nii", 0, "is missing"),
+        ("labels.nii", 0, "holds uint8 values, not colours.*'surgfl segment --nifti'"),
+        ("mirrored.nii", 0, "has its axes in another order"),
+        ("cut.nii", T - 1, "cut off or damaged"),
+        ("a.nii", T, f"has no frame {T}, but {T}"),
+        ("a.nii", -1, "has no frame -1"),
+    ):
+        with pytest.raises(DataError, match=words):
+            read_picture(tmp_path / name, place)
+    assert len(frames) == T

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.files import IMAGES, VIDEOS, DataError, frame_number, natural_order, read_rgb
+from shared_components.data.files import (
+    IMAGES,
+    VIDEOS,
+    VOLUMES,
+    DataError,
+    frame_number,
+    natural_order,
+    read_rgb,
+)
 from shared_components.data.own.description import VIDEO
 
 _DIGITS = 6
@@ -26,15 +34,13 @@ class Images:
 
     @property
     def is_video(self) -> bool:
-        """Whether they are the frames of a video file."""
+        """Whether they are the frames of one file: a video, or a volume of colours."""
         return not self.files
 
     def by_number(self, first: int = 0) -> dict[int, Path]:
         """List the images by number, in order; those of a video file count from `first`."""
         if self.is_video:
-            from shared_components.data.video import frame_count
-
-            count = frame_count(self.where)
+            count = _frame_count(self.where)
             return {first + place: frame_path(self.where, place) for place in range(count)}
         numbers = numbered(self.files)
         return {numbers[name]: path for name, path in self.files.items()}
@@ -114,7 +120,11 @@ def frame_path(file: Path, place: int) -> Path:
 
 
 def read_image(path: Path) -> np.ndarray:
-    """Read an image file, or a frame of a video file, as uint8 RGB (H, W, 3)."""
+    """Read an image file, or a frame of a video file or a volume, as uint8 RGB (H, W, 3)."""
+    if path.parent.is_file() and _is_volume(path.parent):
+        from shared_components.data.nifti import read_picture
+
+        return read_picture(path.parent, int(path.name))
     if path.parent.is_file():
         from shared_components.data.video import read_frame
 
@@ -128,6 +138,20 @@ def refuse_missing(folder: Path, missing: Collection[str], what: str, what_to_do
         listed = sorted(missing, key=natural_order)
         more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
         raise DataError(folder, f"{what} {', '.join(listed[:_NAMED])}{more}", what_to_do)
+
+
+def _is_volume(path: Path) -> bool:
+    return path.name.lower().endswith(VOLUMES)
+
+
+def _frame_count(path: Path) -> int:
+    if _is_volume(path):
+        from shared_components.data.nifti import picture_count
+
+        return picture_count(path)
+    from shared_components.data.video import frame_count
+
+    return frame_count(path)
 
 
 def _folder(template: str) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from shared_components.commands.check_data import _check
 from shared_components.data.check import check_site
-from shared_components.data.nifti import write_labels
+from shared_components.data.nifti import PictureWriter, write_labels
 from shared_components.data.sites import Asks, SiteError, load_site, read_sample, samples
 from shared_components.inference.h264 import H264Video
 from shared_components.inference.video import frames_of, look_at
@@ -364,3 +364,25 @@ def test_a_root_that_holds_nothing_of_the_kind_is_refused_by_its_template(own_si
         SiteError, match=r"site\.yaml: .*: holds no images or video files at 'elsewhere/\{video\}'"
     ):
         load_site(own_site(images="elsewhere/{video}"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "masks"), [("nifti", "labels/{video}.nii.gz"), ("frames", "masks/{video}/f*.png")]
+)
+def test_frames_may_lie_in_a_volume_of_colours_as_segment_writes_them(kind, masks, own_site, tmp_path):
+    """With a volume of labels, or with mask files that bear the frames' numbers."""
+    path = own_site(kind, images="frames/{video}.nii", masks=masks)
+    shutil.rmtree(tmp_path / "images")
+    for video in "abc":
+        with PictureWriter(tmp_path / f"frames/{video}.nii") as writer:
+            for index in range(FRAMES):
+                writer.add(image(index))
+    if kind == "nifti":
+        (tmp_path / "masks").rename(tmp_path / "labels")
+    site = load_site(path)
+    assert check_site(site) == []
+    for index, sample in enumerate(samples(site, "train")):
+        item = read_sample(pickle.loads(pickle.dumps(sample)))
+        np.testing.assert_array_equal(item.images, image(index)[None])
+        np.testing.assert_array_equal(item.targets["label"], canonical(index))
+    assert index == FRAMES - 1
