@@ -213,8 +213,9 @@ Outsider = Callable[[Sequence[State], Sequence[int]], State]  # (whole models, s
 
 @dataclass(frozen=True)
 class Summary:
-    """A method's row in the table of methods: short Markdown texts."""
+    """What is said of a method: one plain sentence, and its row in the table of methods, short Markdown texts."""
 
+    idea: str = ""  # what it does, for whoever has not read the paper
     partition: str = ""
     objective: str = ""
     aggregator: str = ""
@@ -262,7 +263,7 @@ class Method:
         trained_at_server: Prefixes of the names in the aggregator's state that are weights of its own.
         label: As papers write it.
         paper: Authors, venue, identifier.
-        summary: The row in the table of methods.
+        summary: What it does in a sentence, and the row in the table of methods.
     """
 
     name: str

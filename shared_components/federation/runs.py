@@ -11,6 +11,7 @@ from typing import Any
 from shared_components.atomic import write_json
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.store import newest_run
+from shared_components.method import Method
 
 MAY_CHANGE = frozenset({"rounds", "min_sites", "grace_seconds", "longest_wait_seconds"})
 """What a resumed job may say otherwise than when it began."""
@@ -61,13 +62,14 @@ def change_description(folder: Path, **values: Any) -> bool:
     return True
 
 
-def describe(job: Job, sites: list[str], found: dict[str, Any]) -> dict[str, Any]:
-    """Return what run.json says: the job, its sites, what enrolment found, and where the numbers come from."""
+def describe(job: Job, method: Method, sites: list[str], found: dict[str, Any]) -> dict[str, Any]:
+    """Return what run.json says: job, method, sites, what enrolment found, and where the numbers come from."""
     from shared_components.federation.provenance import provenance
 
     return {
         "job": job.to_json(),
         "method": job.method,
+        "said": {"label": method.label, "idea": method.summary.idea, "paper": method.paper},
         "arguments": dict(job.arguments),
         "bundle": job.bundle,
         "rounds": job.rounds,

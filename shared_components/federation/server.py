@@ -143,9 +143,8 @@ class ServerRunner:
             self.models = initial_models(self.method, self.partition, self.sites, replies)
             self.state = self.method.aggregator.init(self.partition, self.models, list(profiles.values()))
             start = profiles[self.sites[0]].start
-            write_json(
-                self.folder / "run.json", describe(self.job, self.sites, self._tasks() | {"start": start})
-            )
+            found = self._tasks() | {"start": start}
+            write_json(self.folder / "run.json", describe(self.job, self.method, self.sites, found))
         point_latest_to(self.folder)
 
     def first_metric(self, site: str) -> Metric:

@@ -41,6 +41,8 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
         label="CD2-pFed",
         paper="Shen et al., CVPR 2022, arXiv 2204.03880",
         summary=Summary(
+            idea="Half of every layer's channels stay at the hospital and half are shared by averaging; "
+            "while training, the two halves teach each other.",
             partition="last half of every layer's output channels LOCAL, the rest and the classifiers GLOBAL",
             objective="segmentation; private and shared channels distil each other",
             aggregator="mean weighted by samples",

@@ -29,6 +29,8 @@ def build(*, budget: str = "steps") -> Method:
         label="Centralised",
         paper="reference",
         summary=Summary(
+            idea="All hospitals' frames are pooled and one model is trained on them, which real hospitals "
+            "cannot do: a reference to compare with.",
             partition="all GLOBAL",
             objective="the task's loss on all sites' frames",
             aggregator="the first site's model",

@@ -33,6 +33,8 @@ def build(*, strength: float = 0.1) -> Method:
         label="Ditto",
         paper="Li et al., ICML 2021, arXiv 2012.04221",
         summary=Summary(
+            idea="Hospitals share one averaged model, and each trains a second one of its own that must "
+            "stay close to what was shared.",
             partition="all GLOBAL; a second model never leaves the site",
             objective="the task's loss; the second model also lambda/2 its squared distance to what was received",
             aggregator="mean weighted by samples",

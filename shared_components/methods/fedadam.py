@@ -40,6 +40,8 @@ def build(
         label="FedAdam",
         paper="Reddi et al., ICLR 2021, arXiv 2003.00295",
         summary=Summary(
+            idea="Hospitals train one common model; the server treats their averaged change as a gradient "
+            "and takes a step of the Adam optimizer.",
             partition="all GLOBAL",
             objective="the task's loss",
             aggregator="mean weighted by samples, then a step of Adam",

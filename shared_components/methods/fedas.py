@@ -67,6 +67,8 @@ def build(
         label="FedAS",
         paper="Yang et al., CVPR 2024",
         summary=Summary(
+            idea="The last decoder stays at the hospital; the shared rest is first aligned with what the "
+            "site knew before, and sites whose model has learnt more count more.",
             partition="last decoder and classifiers LOCAL, the rest GLOBAL",
             objective="segmentation, after the received base was aligned with the site's last one",
             aggregator="mean weighted by Fisher information",

@@ -18,6 +18,8 @@ def build() -> Method:
         label="FedAvg",
         paper="McMahan et al., AISTATS 2017",
         summary=Summary(
+            idea="Every hospital trains the same model on its own frames, and after each round the server "
+            "averages the models, weighted by numbers of frames.",
             partition="all GLOBAL",
             objective="the task's loss",
             aggregator="mean weighted by samples",

@@ -22,6 +22,8 @@ def build() -> Method:
         label="FedAvg+Cluster",
         paper="McMahan et al., AISTATS 2017, inside groups of one task",
         summary=Summary(
+            idea="Hospitals with the same task share one averaged model; hospitals with other tasks do not "
+            "touch it.",
             partition="all MIXED",
             objective="the task's loss",
             aggregator="mean weighted by samples among sites of the same task",

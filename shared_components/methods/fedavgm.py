@@ -27,6 +27,8 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:
         label="FedAvgM",
         paper="Hsu et al., arXiv 1909.06335",
         summary=Summary(
+            idea="Hospitals train one common model; the server averages their changes and moves on with "
+            "momentum from the rounds before.",
             partition="all GLOBAL",
             objective="the task's loss",
             aggregator="mean weighted by samples, then a step with momentum",

@@ -41,6 +41,8 @@ def build(*, norms: Sequence[str] | None = None) -> Method:
         label="FedBN (FedLN)",
         paper="Li et al., ICLR 2021, arXiv 2102.07623",
         summary=Summary(
+            idea="One model is averaged over all hospitals, but each keeps the normalisation layers, which "
+            "fit the look of its own images.",
             partition="normalisation layers LOCAL, the rest GLOBAL",
             objective="the task's loss",
             aggregator="mean weighted by samples",

@@ -61,6 +61,8 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
         label="FedDP",
         paper="Wang et al., IEEE TMI 2023",
         summary=Summary(
+            idea="Each hospital keeps the queries of the encoder's attention, so that it looks at its own "
+            "images in its own way; the rest is averaged.",
             partition="the encoder's queries LOCAL, the rest GLOBAL (all MIXED with stage 2)",
             objective="the task's loss; in stage 2 also cross-entropy where the sites' models disagree",
             aggregator="plain mean",

@@ -72,6 +72,8 @@ def build(
         label="FedHCA2",
         paper="Lu et al., CVPR 2024, arXiv 2311.13250",
         summary=Summary(
+            idea="Hospitals with different tasks learn from each other: the server seeks changes that harm "
+            "none of them and learns how much each should take.",
             partition="encoder and decoders MIXED, classifiers LOCAL",
             objective="the task's loss",
             aggregator="learned shares of a conflict-averse direction (encoder) and of cross-attention between "

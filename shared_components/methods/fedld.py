@@ -35,6 +35,8 @@ def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, d
         label="FedLD",
         paper="Zeng et al., MICCAI 2024",
         summary=Summary(
+            idea="Hospitals train one model with a penalty on overconfidence, and the server keeps the "
+            "directions in which their changes agree.",
             partition="all GLOBAL",
             objective="segmentation + log(1 + squared norm of the probabilities)",
             aggregator="per tensor, the sites' changes rebuilt from their principal directions",

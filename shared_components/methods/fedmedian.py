@@ -20,6 +20,8 @@ def build() -> Method:
         label="FedMedian",
         paper="Yin et al., ICML 2018, arXiv 1803.01498",
         summary=Summary(
+            idea="For every single weight the server takes the median of the hospitals instead of the mean, "
+            "so that one faulty hospital cannot spoil the model.",
             partition="all GLOBAL",
             objective="the task's loss",
             aggregator="coordinate-wise median; every site counts once",

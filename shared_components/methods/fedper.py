@@ -24,6 +24,8 @@ def build(*, personal: Sequence[str] = HEAD) -> Method:
         label="FedPer",
         paper="Arivazhagan et al., arXiv 1912.00818",
         summary=Summary(
+            idea="The last decoder stays at the hospital, and everything before it is averaged over all "
+            "hospitals.",
             partition="last decoder and classifiers LOCAL, the rest GLOBAL",
             objective="the task's loss",
             aggregator="mean weighted by samples",

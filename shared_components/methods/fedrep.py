@@ -33,6 +33,8 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
         label="FedRep",
         paper="Collins et al., ICML 2021, arXiv 2102.07078",
         summary=Summary(
+            idea="The last decoder stays at the hospital; each round it is trained first, and then the "
+            "shared rest, which is averaged.",
             partition="last decoder and classifiers LOCAL, the rest GLOBAL",
             objective="the task's loss: first steps reach LOCAL, the others GLOBAL",
             aggregator="mean weighted by samples",

@@ -46,6 +46,8 @@ def build(
         label="FedASAM" if adaptive else "FedSAM",
         paper="Caldarola et al., ECCV 2022, arXiv 2203.11834",
         summary=Summary(
+            idea="Hospitals train towards weights around which the loss stays low, which often serve unseen "
+            "data better; the server averages the models.",
             partition="all GLOBAL",
             objective="the task's loss, gradients at the worst nearby point (two passes a step)",
             aggregator="mean weighted by samples; on demand averaged over the last rounds (SWA)",

@@ -72,6 +72,8 @@ def build(
         label="FedSeg",
         paper="Miao et al., CVPR 2023",
         summary=Summary(
+            idea="Made for hospitals that label different instruments: what a hospital does not label may "
+            "hide in its background, and all share what each class looks like.",
             partition="all GLOBAL",
             objective="cross-entropy with a background of absent classes; contrast of pixels with all sites' class "
             "prototypes",

@@ -80,6 +80,8 @@ def build(
         label="FedST",
         paper="Fang et al., IEEE TMI 2026",
         summary=Summary(
+            idea="Each hospital keeps the parts that look at its own images and text; the rest is averaged "
+            "and then taught by the server with synthetic frames.",
             partition="the encoder's queries, the selection of channels and the text's vector LOCAL, the rest GLOBAL",
             objective="the task's loss: cross-entropy and Dice",
             aggregator="mean weighted by samples; then SERQ, the server's training on synthetic frames",

@@ -28,6 +28,8 @@ def build(*, faults: int = 0, neighbours: str = "n-f-2") -> Method:
         label="Krum",
         paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
         summary=Summary(
+            idea="Of all models the server keeps the one that is closest to its neighbours, so that faulty "
+            "hospitals are left out.",
             partition="all GLOBAL",
             objective="the task's loss",
             aggregator="the model of the site nearest to its neighbours",

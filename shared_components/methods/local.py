@@ -18,6 +18,8 @@ def build() -> Method:
         label="Local only",
         paper="reference",
         summary=Summary(
+            idea="Every hospital trains alone and nothing is exchanged: the reference that a federation "
+            "should beat.",
             partition="all LOCAL",
             objective="the task's loss",
             aggregator="none",

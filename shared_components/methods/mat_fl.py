@@ -40,6 +40,8 @@ def build(
         label="MaT-FL",
         paper="Cai et al., CVPR Workshops 2023",
         summary=Summary(
+            idea="Hospitals keep their decoders, and share an encoder with those hospitals whose encoder "
+            "changes in a similar direction.",
             partition="encoder MIXED, decoders and classifiers LOCAL",
             objective="the task's loss",
             aggregator="mean inside clusters of like changes, found each round",

@@ -30,6 +30,8 @@ def build(*, faults: int = 0, keep: int | None = None, neighbours: str = "n-f-2"
         label="Multi-Krum",
         paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
         summary=Summary(
+            idea="The server averages those models that are closest to their neighbours, so that faulty "
+            "hospitals are left out.",
             partition="all GLOBAL",
             objective="the task's loss",
             aggregator="plain mean of the sites nearest to their neighbours",

@@ -39,6 +39,8 @@ def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int
         label="pFedLA",
         paper="Ma et al., CVPR 2022, arXiv 2205.03993",
         summary=Summary(
+            idea="For each hospital a small network at the server decides, layer by layer, how much to take "
+            "from every hospital.",
             partition="all MIXED, in layers",
             objective="the task's loss",
             aggregator="one hypernetwork per site mixes every layer",

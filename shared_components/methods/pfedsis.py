@@ -45,6 +45,8 @@ PLACES = {  # what may be personal, and how the names of its tensors begin and g
 }
 PERSONAL_PARTS = tuple(PLACES)
 SUMMARY = Summary(
+    idea="Each hospital gets a model of its own: part of the attention and one of two decoders are mixed "
+    "for it at the server, and all hospitals share the rest.",
     partition="half of the q, k, v rows, one of two decoders and its heads MIXED; the rest GLOBAL",
     objective="segmentation; appearance regulation, reaching MIXED; cross-style consistency, reaching GLOBAL",
     aggregator="one hypernetwork per site for MIXED; softmax of sensitivities for GLOBAL",

@@ -45,6 +45,8 @@ def build(
         label="q-FedAvg",
         paper="Li et al., ICLR 2020, arXiv 1905.10497",
         summary=Summary(
+            idea="As FedAvg, but hospitals where the model does badly count more, so that scores become "
+            "more even.",
             partition="all GLOBAL",
             objective="the task's loss",
             aggregator="mean of the changes weighted by loss^q, in a step shortened by their norms",

@@ -26,6 +26,8 @@ def build(*, trim: int = 1) -> Method:
         label="Trimmed mean",
         paper="Yin et al., ICML 2018, arXiv 1803.01498",
         summary=Summary(
+            idea="For every single weight the server leaves out the highest and the lowest values before it "
+            "averages, so that faulty hospitals cannot spoil the model.",
             partition="all GLOBAL",
             objective="the task's loss",
             aggregator="coordinate-wise mean without the outermost values; every site counts once",

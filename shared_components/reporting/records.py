@@ -1,7 +1,8 @@
 """Read what a run left behind in its state directory.
 
     RUN/run.json                 job, method, arguments, commit, seed, sites, rounds, hardware, started;
-                                 every site's card, and the metrics of every kind of task
+                                 what the method says of itself, every site's card, and the metrics of every
+                                 kind of task
     RUN/server/rounds.jsonl      one line per site and round, one per aggregation, one per site's final metrics
     RUN/<site>/final.json        the final model's validation metrics in full
     RUN/<site>/overlays/*.png    pictures, as the site's task draws them

@@ -83,6 +83,9 @@ def test_every_method_says_what_it_is(built):
     method, _, _ = built
     assert method.label and method.paper and all(vars(method.summary).values())
     assert method.summary.secure_sums.partition(":")[0] in ("yes", "no")
+    idea = method.summary.idea  # one sentence, without the words of papers
+    assert idea.endswith(".") and idea.count(".") == 1 and idea[0].isupper() and len(idea) <= 160
+    assert not any(word in idea for word in ("GLOBAL", "MIXED", "LOCAL", "lambda", "_"))
 
 
 def test_every_method_has_a_job_and_a_card_of_its_name(built):
