@@ -5,6 +5,8 @@ Rounds come as recorded, from 0, and are written on axes and in tooltips as peop
 Each function gives one <svg> as text with every name escaped. Colours are CSS variables of the page
 (`--s1` to `--s8`, `--muted`, `--grid`, `--more`, `--less`), so that one drawing serves light, dark and paper.
 Series are told apart by colour and, from the ninth on, by dashes; markers carry their number as a tooltip.
+The page's style sheet keeps text legible where a drawing is scaled down (class `large`), and lets a drawing that
+would become too small scroll instead (class `whole`).
 """
 
 import math
@@ -17,7 +19,8 @@ from shared_components.reporting.records import round_number
 
 COLOURS = 8
 _DASHES = ("", "6 3", "2 3")
-_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 14, 36, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 14, 50, 44
+_SMALL_WIDTH = 400  # that a telephone's window shows unscaled
 _FULL = 0.8  # opacity of a heat map's strongest colour, under which numbers stay legible
 
 
@@ -56,24 +59,25 @@ def line_chart(
     y_range: tuple[float, float] | None = None,
     zero: bool = False,
     reference: float | None = None,
-    size: tuple[int, int] = (540, 280),
+    size: tuple[int, int] = (540, 290),
 ) -> str:
-    """Draw curves over rounds; a missing round or NaN breaks the line.
+    """Draw curves over rounds; a missing round or NaN breaks the line. An axis that leaves 0 out says so.
 
     Args:
         series: drawn in this order.
         title: heading of the chart and its accessible name.
         y_label: quantity and unit.
-        y_range: limits of the y axis; by default those of the data, widened to round numbers.
+        y_range: limits of the y axis; by default `fitting`.
         zero: let the default limits include 0.
         reference: height of a dotted horizontal line.
         size: width and height in SVG units, pixels where there is room.
     """
     rounds = [r for s in series for r in s.points]
     values = [v for s in series for v in s.points.values() if math.isfinite(v)]
-    low, high = y_range or _padded([*values, *([0.0] if zero else [])])
+    shown = [*values, *([0.0] if zero else []), *([] if reference is None else [reference])]
+    low, high = y_range or fitting(shown)
     frame = Frame(*size, (min(rounds, default=0), max(rounds, default=1)), (low, high))
-    body = [_y_axis(frame, y_label), _x_axis(frame, sorted(set(rounds)))]
+    body = [_y_axis(frame, _ranged(y_label, low, high)), _x_axis(frame, sorted(set(rounds)))]
     if reference is not None:
         body.append(_rule(frame, reference))
     body += [_curve(frame, s, dots=len(set(rounds)) <= 30) for s in series]
@@ -89,7 +93,7 @@ def stacked_bars(
     title: str,
     y_label: str,
     top: float | None = None,
-    size: tuple[int, int] = (540, 260),
+    size: tuple[int, int] = (540, 290),
 ) -> str:
     """Draw one bar per round, its parts stacked in the order of `parts`, which also gives their colours.
 
@@ -132,7 +136,7 @@ def heat_map(
     head, tail = _two_lines(title, fits=(left + size) // 9)
     body.append(_text(2, 32, tail, anchor="start", name="heading"))
     width = max(left + size, 9 * len(head), 9 * len(tail)) + 4
-    return _svg(width, top + size + 4, title, body, heading=head)
+    return _svg(width, top + size + 4, title, body, heading=head, kind="whole")
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ def dot_plot(rows: Sequence[Dots], *, title: str, sites: Sequence[str], width: i
     """
     step, left, top = 24, 190, 62
     known = [v for row in rows for values in row.values.values() for v in values if math.isfinite(v)]
-    low, high = _padded([0.0, *known])
+    low, high = fitting([0.0, *known])
     base = top + step * len(rows)
 
     def x(value: float) -> float:
@@ -172,7 +176,7 @@ def dot_plot(rows: Sequence[Dots], *, title: str, sites: Sequence[str], width: i
         body.append(_text(place + 10, 40, site, anchor="start"))
     for number, row in enumerate(rows):
         body.append(_dots(row, sites, x, top + step * (number + 0.5)))
-    return _svg(width, base + 26, title, body)
+    return _svg(width, base + 26, title, body, kind="whole")
 
 
 def _dots(row: Dots, sites: Sequence[str], x: Callable[[float], float], y: float) -> str:
@@ -190,6 +194,14 @@ def _dots(row: Dots, sites: Sequence[str], x: Callable[[float], float], y: float
         if math.isfinite(v)
     ]
     return "".join(drawn)
+
+
+def fitting(values: Sequence[float]) -> tuple[float, float]:
+    """Give an axis's limits: the range of the numbers, widened to round ones; a flat line still gets an axis."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    room = max(high - low, 0.02 * abs(high), 1e-6)
+    ticks = _ticks(high - room if high - low < room else low, high)
+    return ticks[0], ticks[-1]
 
 
 def swatch(index: int, *, line: bool = True) -> str:
@@ -294,9 +306,7 @@ def _y_axis(frame: Frame, label: str) -> str:
             f'<line x1="{_LEFT}" x2="{frame.width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--grid)"/>'
         )
         drawn.append(_text(_LEFT - 6, y + 4, text, anchor="end"))
-    middle = (_TOP + frame.height - _BOTTOM) / 2
-    turned = f'transform="rotate(-90 12 {middle:.0f})"'
-    return "".join(drawn) + _text(12, middle, label, anchor="middle", extra=turned)
+    return "".join(drawn) + _text(2, 36, label, anchor="start")
 
 
 def _x_axis(frame: Frame, rounds: Sequence[int]) -> str:
@@ -333,31 +343,33 @@ def _tick_texts(ticks: Sequence[float]) -> list[str]:
     return [f"{value:,.{digits}f}" for value in ticks]
 
 
-def _padded(values: Sequence[float]) -> tuple[float, float]:
-    """Widen the data's range to round numbers; a flat line still gets an axis."""
-    low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    room = max(high - low, 0.02 * abs(high), 1e-6)
-    ticks = _ticks(high - room if high - low < room else low, high)
-    return ticks[0], ticks[-1]
+def _ranged(label: str, low: float, high: float) -> str:
+    """Say of an axis that leaves 0 out where it begins and ends."""
+    if low <= 0 <= high:
+        return label
+    first, *_, last = _tick_texts(_ticks(low, high))
+    return f"{label} (axis from {first} to {last})"
 
 
 def _mark(body: str) -> str:
     return f'<svg class="swatch" viewBox="0 0 26 14" width="26" height="14" aria-hidden="true">{body}</svg>'
 
 
-def _svg(width: float, height: float, title: str, body: Sequence[str], *, heading: str = "") -> str:
+def _svg(
+    width: float, height: float, title: str, body: Sequence[str], *, heading: str = "", kind: str = ""
+) -> str:
     """Wrap the drawing; the heading is what is drawn of the title, by default all of it."""
+    kind = kind or ("large" if width > _SMALL_WIDTH else "")
     drawn = _text(2, 16, heading or title, anchor="start", name="heading")
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
     return (
-        f'<svg class="chart" role="img" aria-label="{escape(title)}" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'width="{width:.0f}" height="{height:.0f}">{drawn}{"".join(body)}</svg>'
+        f'<svg class="{f"chart {kind}".strip()}" role="img" aria-label="{escape(title)}" {size}>'
+        f"{drawn}{''.join(body)}</svg>"
     )
 
 
-def _text(x: float, y: float, text: str, *, anchor: str, name: str = "label", extra: str = "") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{name}" {extra}>{escape(text)}</text>'
-    )
+def _text(x: float, y: float, text: str, *, anchor: str, name: str = "label") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{name}">{escape(text)}</text>'
 
 
 def _colour(index: int) -> str:

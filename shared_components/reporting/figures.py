@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared_components.card import Metric
-from shared_components.reporting.charts import Series, heat_map, line_chart, shade, stacked_bars, swatch
+from shared_components.reporting.charts import (
+    Series,
+    fitting,
+    heat_map,
+    line_chart,
+    shade,
+    stacked_bars,
+    swatch,
+)
 from shared_components.reporting.costs import (
     MEGABYTE,
     Stacks,
@@ -20,8 +28,8 @@ from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import entropies, last_mixing, matrices, own_weights, spread
 from shared_components.reporting.records import Curve, Run, curves, round_number, worst
 
-_SMALL = (356, 230)
-_LARGE = (540, 280)
+_SMALL = (356, 244)
+_LARGE = (540, 290)
 _LARGE_CHARTS = 2  # metrics drawn large; the others of a task that has more are small
 
 
@@ -45,12 +53,12 @@ def score_panels(run: Run, group: Group) -> list[Panel]:
         "final model."
     )
     title = "Mean over the classes" if group.outputs else "Over the rounds"
-    charts = [_scores(run, group, metric, "mean", _LARGE) for metric in large]
+    charts = [_scores(run, group, metric, ("mean",), _LARGE)[0] for metric in large]
     panels = [Panel(title, charts, _legend(run, group, large), text=text)]
-    if charts := [_scores(run, group, metric, "mean", _SMALL) for metric in rest]:
+    if charts := [_scores(run, group, metric, ("mean",), _SMALL)[0] for metric in rest]:
         panels.append(Panel("Other metrics", charts, _legend(run, group, rest), columns=3))
     if len(group.outputs) > 1:
-        charts = [_scores(run, group, metric, name, _SMALL) for metric in metrics for name in group.outputs]
+        charts = [chart for metric in metrics for chart in _scores(run, group, metric, group.outputs, _SMALL)]
         panels.append(Panel("By class", charts, _legend(run, group, metrics), columns=3))
     return panels
 
@@ -137,7 +145,7 @@ def time_panels(run: Run) -> list[Panel]:
     stages = parts(stacks)
     bars = stacked_bars(stacks, stages, title="Mean over the sites", y_label="seconds of own work")
     series = _by_site(run, run.sites, _totals(run))
-    lines = line_chart(series, title="Every site", y_label="seconds of own work", zero=True, size=(540, 260))
+    lines = line_chart(series, title="Every site", y_label="seconds of own work", zero=True)
     panels = [
         Panel("Seconds per round, by stage", [bars], _part_legend(stages)),
         Panel("Seconds per round, by site", [lines], site_legend(run, run.sites)),
@@ -154,22 +162,22 @@ def site_legend(run: Run, sites: Sequence[str]) -> list[tuple[str, str]]:
     return [(swatch(run.sites.index(site)), site) for site in sites]
 
 
-def _scores(run: Run, group: Group, metric: Metric, name: str, size: tuple[int, int]) -> str:
-    by_site = curves(run, group.sites, metric.name, name)
-    series = _by_site(run, group.sites, by_site)
-    if len(group.sites) > 1:
-        series.insert(0, Series("worst site", worst(by_site, metric), -1))
-    title = f"{metric.label}, {name}" if group.outputs else metric.label
-    title += "" if metric.higher_is_better else " (lower is better)"
-    share = metric.unit == "%" and metric.higher_is_better  # a share of 1, of which the whole axis is shown
-    return line_chart(
-        series,
-        title=title,
-        y_label=metric.plain_heading,
-        y_range=(0.0, 1.0) if share else None,
-        zero=not metric.higher_is_better,
-        size=size,
-    )
+def _scores(run: Run, group: Group, metric: Metric, names: Sequence[str], size: tuple[int, int]) -> list[str]:
+    """Draw a metric by output, on one axis that fits all of these outputs."""
+    found = {name: curves(run, group.sites, metric.name, name) for name in names}
+    known = [
+        v for by_site in found.values() for c in by_site.values() for v in c.values() if math.isfinite(v)
+    ]
+    axis = fitting([*known, *([] if metric.higher_is_better else [0.0])]) if known else None
+    drawn = []
+    for name, by_site in found.items():
+        series = _by_site(run, group.sites, by_site)
+        if len(group.sites) > 1:
+            series.insert(0, Series("worst site", worst(by_site, metric), -1))
+        title = f"{metric.label}, {name}" if group.outputs else metric.label
+        title += "" if metric.higher_is_better else " (lower is better)"
+        drawn.append(line_chart(series, title=title, y_label=metric.plain_heading, y_range=axis, size=size))
+    return drawn
 
 
 def _by_site(run: Run, sites: Sequence[str], by_site: dict[str, Curve]) -> list[Series]:
@@ -201,21 +209,16 @@ def _own_chart(run: Run) -> str:
     if not any(s.points for s in series):
         return ""
     title = "Own weight (dotted: equal share)"
-    return line_chart(
-        series, title=title, y_label="mean over layers", y_range=(0, 1), reference=1 / len(run.sites)
-    )
+    return line_chart(series, title=title, y_label="mean over layers", reference=1 / len(run.sites))
 
 
 def _entropy_chart(run: Run) -> str:
     found = entropies(run)
-    known = [v for curve in found.values() for v in curve.values() if math.isfinite(v)]
-    if not known:
+    if not any(math.isfinite(v) for curve in found.values() for v in curve.values()):
         return ""
-    low = min(known)
-    floor = min(0.95, math.floor(low * 20 - 0.5) / 20)
     series = [Series(name, curve, i) for i, (name, curve) in enumerate(found.items())]
     title = "Normalised entropy (dotted: plain averaging)"
-    return line_chart(series, title=title, y_label="entropy", y_range=(max(0.0, floor), 1.0), reference=1.0)
+    return line_chart(series, title=title, y_label="entropy", reference=1.0)
 
 
 def _heat_legend(run: Run, full: float) -> list[tuple[str, str]]:
