@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from shared_components.atomic import write_json
+from shared_components.card import Metric
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Item, Sample, read_sample
 from shared_components.data.transforms import resize_image
+from shared_components.drawing.sheets import Sheet
 from shared_components.task import Batch, Scores, Task
 
-PICTURES = 3  # that a site keeps of its own samples
 BATCH = 8
 
 
@@ -30,37 +33,33 @@ class Scorer:
     Args:
         task: What is scored.
         quick: Leave out what takes long.
-        pictures: Where pictures are written; None for none.
-        chosen: Numbers of the samples that are drawn, counted from 0.
     """
 
-    def __init__(
-        self, task: Task, *, quick: bool, pictures: Path | None = None, chosen: Iterable[int] = ()
-    ) -> None:
+    def __init__(self, task: Task, *, quick: bool) -> None:
         self.task = task
         self.items: list[str] = []  # names of what was scored
         self.scores: list[Any] = []
         self._quick = quick
-        self._pictures = pictures
-        self._chosen = frozenset(chosen)
-        self._generator = torch.Generator().manual_seed(0)  # hides the same patches for every model
 
     def draw(self, batch: Batch) -> Batch:
         """Add what the task leaves to chance, the same for every model."""
-        return self.task.draw(batch, self._generator)
+        return drawn(self.task, batch, len(self.scores))
 
     def add(self, outputs: Tensor, batch: Batch, items: Sequence[Item]) -> None:
         """Score a batch's outputs; ``items`` are its samples at the size that counts."""
         sizes = [_size_of(item) for item in items]
         for answer, item in zip(self.task.answers(outputs, batch, sizes), items, strict=True):
-            if self._pictures is not None and len(self.scores) in self._chosen:
-                write_picture(self._pictures / f"{item.name}.png", self.task.picture(answer, item))
             self.scores.append(self.task.score(answer, item, quick=self._quick))
             self.items.append(item.name)
 
     def summary(self) -> Scores:
         """Return the numbers of a record, as JSON holds them."""
         return plain(self.task.summarise(self.scores))
+
+
+def drawn(task: Task, batch: Batch, number: int) -> Batch:
+    """Add what the task leaves to chance in the batch that begins with a split's sample of this number, from 0."""
+    return task.draw(batch, torch.Generator().manual_seed(number))
 
 
 def quick(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
@@ -96,12 +95,72 @@ def thorough(
         chosen: The samples.
         size: (height, width) of the network's input.
         split: Their split, for the record and the pictures' names.
-        pictures: Folder of the pictures ``<split>-<number>-<sample>.png``.
+        pictures: Folder of the pictures, see `draw_pictures`.
     """
-    shown = {round(i * (len(chosen) - 1) / max(PICTURES - 1, 1)) for i in range(PICTURES)}
-    scorer = Scorer(task, quick=False, pictures=pictures, chosen=shown)
+    scorer = Scorer(task, quick=False)
     _run(network, scorer, native_batches(chosen, size, prefix=f"{split}-"))
+    if pictures is not None:
+        draw_pictures(network, scorer, chosen, size=size, split=split, folder=pictures)
     return {"split": split, **scorer.summary()}
+
+
+def draw_pictures(
+    network: nn.Module,
+    scorer: Scorer,
+    chosen: Sequence[Sample],
+    *,
+    size: tuple[int, int],
+    split: str,
+    folder: Path,
+) -> None:
+    """Draw the best, a typical and the worst of a split's samples, instead of those drawn of this split before.
+
+    `<split>-<number>-<sample>.png` is everything side by side, and the JSON beside it says which sample it is, why it
+    was chosen, its scores, and where on the picture what is drawn.
+    """
+    task, old = scorer.task, set(folder.glob(f"{split}-*.png")) | set(folder.glob(f"{split}-*.json"))
+    values = [first_value(task, plain(task.summarise([score]))) for score in scorer.scores]
+    for number, rank in exemplars(values, task.metrics[0]).items():
+        sample, name = chosen[number], scorer.items[number]
+        sheet = _sheet(network, task, sample, number, size)
+        record = {
+            "split": split,
+            "rank": rank,
+            "of": len(chosen),
+            "video": sample.video,
+            "frame": sample.index,
+            "scores": plain(task.summarise([scorer.scores[number]])),
+            **sheet.to_json(),
+        }
+        files = folder / f"{name}.png", folder / f"{name}.json"
+        write_picture(files[0], sheet.image())
+        write_json(files[1], record)
+        old -= set(files)
+    for file in old:
+        file.unlink()
+
+
+def exemplars(values: Sequence[float], metric: Metric) -> dict[int, str]:
+    """Choose the samples that show how good a model is, by number: "best", "typical" (the median) and "worst".
+
+    Of two samples with a number the one is best and the other worst, a single one is typical. Where no sample has a
+    number the first is "not scored".
+    """
+    known = [number for number, value in enumerate(values) if not math.isnan(value)]
+    known.sort(key=lambda number: -values[number] if metric.higher_is_better else values[number])
+    if len(known) < 2:
+        return {known[0]: "typical"} if known else {0: "not scored"} if values else {}
+    middle = {known[(len(known) - 1) // 2]: "typical"} if len(known) > 2 else {}
+    return {known[0]: "best", **middle, known[-1]: "worst"}
+
+
+def _sheet(network: nn.Module, task: Task, sample: Sample, number: int, size: tuple[int, int]) -> Sheet:
+    """Draw one sample of a split, predicted just as it was when it was scored."""
+    [(batch, [item])] = native_batches([sample], size)
+    with _evaluating(network) as where:
+        ready = drawn(task, {key: value.to(where) for key, value in batch.items()}, number)
+        [answer] = task.answers(task.predict(network, ready), ready, [_size_of(item)])
+    return task.sheet(answer, item)
 
 
 def native_batches(
@@ -139,13 +198,20 @@ def small_batches(dataset: SampleDataset, *, batch_size: int = BATCH) -> Iterato
 
 
 def _run(network: nn.Module, scorer: Scorer, batches: Iterable[tuple[Batch, list[Item]]]) -> None:
-    was_training, where = network.training, next(network.parameters()).device
+    with _evaluating(network) as where:
+        for batch, items in batches:
+            ready = scorer.draw({key: value.to(where) for key, value in batch.items()})
+            scorer.add(scorer.task.predict(network, ready), ready, items)
+
+
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[torch.device]:
+    """Put a network into evaluation mode, without gradients, and give its device."""
+    was_training = network.training
     network.eval()
     try:
         with torch.no_grad():
-            for batch, items in batches:
-                drawn = scorer.draw({key: value.to(where) for key, value in batch.items()})
-                scorer.add(scorer.task.predict(network, drawn), drawn, items)
+            yield next(network.parameters()).device
     finally:
         network.train(was_training)
 

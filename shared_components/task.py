@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from shared_components.arguments import between
 from shared_components.card import Card, Metric
 from shared_components.data.sites import Asks, Item
+from shared_components.drawing.sheets import Sheet
 
 Array = np.ndarray
 Batch = Mapping[str, Tensor]
@@ -86,8 +87,8 @@ class Task(Protocol):
         """Return how much of the picture each named thing takes, in percent; nothing where a task names none."""
         ...
 
-    def picture(self, answer: Answer, item: Item) -> Array:
-        """Draw frame, truth and prediction beside each other: uint8 RGB (H, W, 3)."""
+    def sheet(self, answer: Answer, item: Item) -> Sheet:
+        """Draw frame, truth, prediction and errors, as far as there are such."""
         ...
 
 

@@ -19,7 +19,13 @@ ALLOWED: dict[str, set[str]] = {
     "machine": set(),
     "parts": {"arguments"},
     "partition": {"parts"},
-    "task": {"arguments", "card", "data", "tasks"},  # make_task lists the folder; nothing at module level
+    "task": {
+        "arguments",
+        "card",
+        "data",
+        "drawing",
+        "tasks",
+    },  # make_task lists the folder; nothing at module level
     "tasks": {
         "arguments",
         "card",

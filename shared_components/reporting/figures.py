@@ -95,25 +95,27 @@ def loss_panels(run: Run) -> list[Panel]:
     return [Panel("Training loss", charts, site_legend(run, run.sites), columns=3)] if charts else []
 
 
-def mixing_panels(run: Run) -> list[Panel]:
-    """Draw the newest mixing weights as heat maps, and own weight and entropies over rounds."""
+def mixing_maps(run: Run) -> list[Panel]:
+    """Draw the newest mixing weights as heat maps."""
     r, mixing = last_mixing(run)
+    if not mixing:
+        return []
+    weights = matrices(run)
+    labels = [str(i + 1) for i in range(len(run.sites))]
+    full = spread(weights, len(run.sites))
+    maps = [
+        heat_map(w, labels=labels, title=layer, names=run.sites, spread=full) for layer, w in weights.items()
+    ]
+    text = (
+        f"Weights used in round {round_number(r)}, one matrix per layer, as in PFedSIS, Fig. 3. Row: the site "
+        "that receives; column: the site whose parameters it takes. No colour: an equal share."
+    )
+    return [Panel("How each site's personal weights are mixed", maps, _heat_legend(run, full), 0, text)]
+
+
+def mixing_panels(run: Run) -> list[Panel]:
+    """Draw own weight and entropies over rounds."""
     panels = []
-    if mixing:
-        weights = matrices(run)
-        labels = [str(i + 1) for i in range(len(run.sites))]
-        full = spread(weights, len(run.sites))
-        maps = [
-            heat_map(w, labels=labels, title=layer, names=run.sites, spread=full)
-            for layer, w in weights.items()
-        ]
-        text = (
-            f"Weights used in round {round_number(r)}, one matrix per layer, as in PFedSIS, Fig. 3. Row: the site "
-            "that receives; column: the site whose parameters it takes. No colour: an equal share."
-        )
-        panels.append(
-            Panel("How each site's personal weights are mixed", maps, _heat_legend(run, full), 0, text)
-        )
     own, entropy = _own_chart(run), _entropy_chart(run)
     if own:
         panels.append(Panel("Weight a site gives its own parameters", [own], site_legend(run, run.sites)))

@@ -13,18 +13,18 @@ import numpy as np
 from shared_components.data.classes import IGNORED
 from shared_components.drawing.palette import CONFUSED, DEPTH, ERROR, EXTRA, MISSED, class_entries
 from shared_components.drawing.pictures import (
-    GAP,
     captioned,
     check_size,
     coloured,
-    legend,
     nice,
     overlay,
     resized,
     scale_bar,
     side_by_side,
-    unknown_box,
 )
+from shared_components.drawing.sheets import Panel, Scale, Sheet
+
+_NOTHING = "no instrument"
 
 
 def errors(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray) -> np.ndarray:
@@ -40,16 +40,15 @@ def errors(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray) -> np.n
     return drawn
 
 
-def triptych(
+def segmentation_sheet(
     image: np.ndarray,
     truth: np.ndarray,
     prediction: np.ndarray,
     class_names: Sequence[str],
     *,
     panel_width: int = 400,
-    error_map: bool = False,
-) -> np.ndarray:
-    """Lay out frame | truth | prediction side by side with captions and a legend of the classes.
+) -> Sheet:
+    """Lay out frame | truth | prediction | errors.
 
     Args:
         image: uint8 RGB (H, W, 3).
@@ -57,31 +56,28 @@ def triptych(
         prediction: uint8 class ids (H, W).
         class_names: names in the order of the ids, background first.
         panel_width: width in pixels each panel is scaled to, so that captions are legible for any frame size.
-        error_map: add a fourth panel with the wrong pixels.
 
-    Returns:
-        uint8 RGB, about (panel height + 52, 3 * panel_width + 12, 3).
+    Raises:
+        ValueError: when image, truth and prediction differ in size.
     """
     check_size(image, truth, "truth")
     check_size(image, prediction, "prediction")
+    wrong = f"{100 * np.mean(truth != prediction):.1f} % of the pixels"
     image, truth, prediction = (resized(array, panel_width) for array in (image, truth, prediction))
-    panels = [
-        (image, "frame"),
-        (overlay(image, truth), "truth" if truth.any() else "truth: no instrument"),
-        (overlay(image, prediction), "prediction" if prediction.any() else "prediction: no instrument"),
-    ]
-    entries = class_entries(class_names)
-    if error_map:
-        panels.append((errors(image, truth, prediction), "errors"))
-        entries += [("missed", MISSED), ("extra", EXTRA), ("wrong class", CONFUSED)]
-    body = side_by_side([captioned(panel, caption) for panel, caption in panels])
-    return np.concatenate([body, legend(entries, width=body.shape[1])], axis=0)
+    names = ("missed", MISSED), ("false", EXTRA), ("wrong class", CONFUSED)
+    panels = (
+        Panel("frame", image),
+        Panel("truth", overlay(image, truth), "" if truth.any() else _NOTHING),
+        Panel("prediction", overlay(image, prediction), "" if prediction.any() else _NOTHING),
+        Panel("errors", errors(image, truth, prediction), wrong, legend=names),
+    )
+    return Sheet(panels, legend=tuple(class_entries(class_names)))
 
 
-def depth_picture(
+def depth_sheet(
     image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, *, panel_width: int = 304
-) -> np.ndarray:
-    """Lay out frame | truth | prediction | error side by side, with one scale in mm for truth and prediction.
+) -> Sheet:
+    """Lay out frame | truth | prediction | errors, with one scale in mm for truth and prediction.
 
     Near is bright, far is dark. Hatched: no depth is known there, and nothing is compared.
 
@@ -90,9 +86,6 @@ def depth_picture(
         truth: float32 (H, W) in mm; 0 or not finite where it is unknown.
         prediction: float32 (H, W) in mm.
         panel_width: width in pixels each panel is scaled to.
-
-    Returns:
-        uint8 RGB, about (panel height + 70, 4 * panel_width + 18, 3).
 
     Raises:
         ValueError: when image, truth and prediction differ in size.
@@ -103,16 +96,21 @@ def depth_picture(
     known, shown = np.isfinite(truth) & (truth > 0), np.isfinite(prediction)
     both = known & shown
     off = np.where(both, np.abs(prediction - truth), 0)
-    depths, errors = _depth_range(truth[known], prediction[shown]), (0.0, nice(_top(off[both])))
-    mean = f"error, mean {off[both].mean():.1f} mm" if both.any() else "error: nothing to compare"
-    panels = [
-        (image, "frame"),
-        (coloured(truth, known, depths, DEPTH), "truth" if known.any() else "truth: unknown"),
-        (coloured(prediction, shown, depths, DEPTH), "prediction"),
-        (coloured(off, both, errors, ERROR), mean),
-    ]
-    body = side_by_side([captioned(panel, caption) for panel, caption in panels])
-    return np.concatenate([body, _scales(depths, errors, panel_width)], axis=0)
+    depths = Scale(_depth_range(truth[known], prediction[shown]), DEPTH)
+    wrong = Scale((0.0, nice(_top(off[both]))), ERROR)
+    mean = f"mean {off[both].mean():.1f} mm" if both.any() else "nothing to compare"
+    panels = (
+        Panel("frame", image),
+        Panel(
+            "truth",
+            coloured(truth, known, depths.ends, DEPTH),
+            "" if known.any() else "unknown",
+            scale=depths,
+        ),
+        Panel("prediction", coloured(prediction, shown, depths.ends, DEPTH), scale=depths),
+        Panel("errors", coloured(off, both, wrong.ends, ERROR), mean, scale=wrong),
+    )
+    return Sheet(panels, hatched=True)
 
 
 def depth_overlay(image: np.ndarray, depth: np.ndarray, *, panel_width: int = 400) -> np.ndarray:
@@ -136,10 +134,10 @@ def depth_overlay(image: np.ndarray, depth: np.ndarray, *, panel_width: int = 40
     return np.concatenate([body, scale_bar(ends, DEPTH, body.shape[1])], axis=0)
 
 
-def reconstruction_picture(
+def reconstruction_sheet(
     image: np.ndarray, masked: np.ndarray, restored: np.ndarray, *, panel_width: int = 400
-) -> np.ndarray:
-    """Lay out frame | masked | restored side by side with captions.
+) -> Sheet:
+    """Lay out frame | masked | restored.
 
     Args:
         image: uint8 RGB (H, W, 3).
@@ -147,17 +145,14 @@ def reconstruction_picture(
         restored: uint8 RGB (H, W, 3), what it made of it.
         panel_width: width in pixels each panel is scaled to.
 
-    Returns:
-        uint8 RGB, about (panel height + 26, 3 * panel_width + 12, 3).
-
     Raises:
         ValueError: when the three differ in size.
     """
     for name, other in (("masked", masked), ("restored", restored)):
         if image.shape != other.shape or image.ndim != 3:
             raise ValueError(f"image of shape {image.shape} and {name} of shape {other.shape} differ in size")
-    panels = {"frame": image, "masked": masked, "restored": restored}
-    return side_by_side([captioned(resized(part, panel_width), name) for name, part in panels.items()])
+    named = {"frame": image, "masked": masked, "restored": restored}
+    return Sheet(tuple(Panel(name, resized(part, panel_width)) for name, part in named.items()))
 
 
 def _depth_range(truth: np.ndarray, prediction: np.ndarray) -> tuple[float, float]:
@@ -175,9 +170,3 @@ def _ends(values: np.ndarray) -> tuple[float, float]:
 
 def _top(values: np.ndarray) -> float:
     return max(1e-3, float(np.percentile(values, 98))) if values.size else 1.0
-
-
-def _scales(depths: tuple[float, float], errors: tuple[float, float], width: int) -> np.ndarray:
-    """Draw the legend of the hatching, the scale of depth under its two panels and that of the error."""
-    wide = scale_bar(depths, DEPTH, 2 * width + GAP)
-    return side_by_side([unknown_box(width), wide, scale_bar(errors, ERROR, width)])

@@ -51,6 +51,12 @@ class Run:
         return int(self.info.get("rounds") or len(self.aggregations))
 
     @property
+    def said(self) -> dict[str, str]:
+        """What the method says of itself: its label as papers write it, its idea in a sentence, its paper."""
+        plain = {"label": str(self.info.get("method", "Federated run")), "idea": "", "paper": ""}
+        return plain | self.info.get("said", {})
+
+    @property
     def cards(self) -> dict[str, Card]:
         """What every site learns."""
         return read_cards(self.info, self.sites, self._file)

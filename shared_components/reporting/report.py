@@ -1,21 +1,20 @@
 """The run's report: one HTML file that needs nothing else, neither a network nor scripts."""
 
-import base64
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared_components.atomic import write_text
 from shared_components.reporting import figures
 from shared_components.reporting.costs import cost_table, rejections, server_table, traffic_table
+from shared_components.reporting.galleries import Gallery, gallery
 from shared_components.reporting.glossary import directions
 from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
-from shared_components.reporting.records import Run, load_run, site_folder
+from shared_components.reporting.records import Run, load_run
 from shared_components.reporting.summary import score_tiles, sentences, state, tiles
 from shared_components.reporting.tables import (
     Table,
@@ -32,25 +31,7 @@ TEMPLATES = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
 )
-_WIDEST = 1240  # pixels of an embedded picture, about the page's width
-_FACTS = ("method", "job", "sites", "start", "started", "commit", "seed", "hardware")
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An overlay as a data URI."""
-
-    name: str
-    uri: str
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """One site's overlays; the note says what is not shown."""
-
-    name: str
-    pictures: list[Picture]
-    note: str
+_FACTS = ("job", "sites", "start", "started", "commit", "seed", "hardware")
 
 
 def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str, Any]] | None = None) -> Path:
@@ -92,9 +73,12 @@ class Part:
 def contents(run: Run) -> dict[str, Any]:
     """Gather everything the template shows."""
     parts = [_part(run, group) for group in run.groups]
-    others = {key: value for key, value in run.info.items() if key not in ("cards", "metrics")}
-    return {
+    others = {key: value for key, value in run.info.items() if key not in ("cards", "metrics", "said")}
+    maps, others_of_mixing = figures.mixing_maps(run), figures.mixing_panels(run)
+    shown = {
         "title": _title(run),
+        "idea": run.said["idea"],
+        "paper": run.said["paper"],
         "facts": _facts(run),
         "state": state(run),
         "parts": parts,
@@ -103,15 +87,36 @@ def contents(run: Run) -> dict[str, Any]:
         "test_title": evaluation_title(run),
         "tested": any(part.test for part in parts),
         "verdicts": verdicts(run),
-        "mixing_panels": figures.mixing_panels(run),
+        "mixing_panels": others_of_mixing,
+        "mixing_maps": maps,
         "costs": cost_table(run),
         "cost_panels": [*figures.time_panels(run), *figures.traffic_panels(run)],
         "traffic": traffic_table(run),
         "server": server_table(run),
-        "refused": Table("", ("round", "site", "reason"), tuple(rejections(run)), labels=3),
+        "refused": Table(
+            "Updates refused or missing", ("round", "site", "reason"), tuple(rejections(run)), labels=3
+        ),
         "loss_panels": figures.loss_panels(run),
-        "settings": Table("", ("setting", "value"), _tasks(run) + _settings(others), labels=2),
+        "settings": Table("Settings", ("setting", "value"), _tasks(run) + _settings(others), labels=2),
     }
+    return {**shown, "links": _links(shown)}
+
+
+def _links(shown: dict[str, Any]) -> list[tuple[str, str]]:
+    """List the sections that the page has, by anchor: an empty one is left out."""
+    mixed = shown["verdicts"] or shown["mixing_panels"] or shown["mixing_maps"]
+    sections = {
+        "summary": ("Summary", True),
+        "pictures": ("Pictures", True),
+        "test": ("Test scores", shown["tested"]),
+        "validation": ("Validation", True),
+        "mixing": ("Mixing", mixed),
+        "costs": ("Cost", True),
+        "refused": ("Missing updates", shown["refused"].rows),
+        "losses": ("Training", shown["loss_panels"]),
+        "settings": ("Settings", True),
+    }
+    return [(anchor, name) for anchor, (name, there) in sections.items() if there]
 
 
 def _part(run: Run, group: Group) -> Part:
@@ -120,7 +125,7 @@ def _part(run: Run, group: Group) -> Part:
     return Part(
         title=group.title if len(run.groups) > 1 else "",
         tiles=score_tiles(run, group),
-        galleries=[_gallery(run, site) for site in group.sites],
+        galleries=[gallery(run, group, site) for site in group.sites],
         directions=directions(group.metrics),
         progress=progress_table(run, group),
         panels=figures.score_panels(run, group),
@@ -148,7 +153,7 @@ def _unfinished(run: Run, group: Group) -> str:
 def _title(run: Run) -> str:
     sites = "1 site" if len(run.sites) == 1 else f"{len(run.sites)} sites"
     rounds = "1 round" if run.rounds == 1 else f"{run.rounds} rounds"
-    return f"{run.info.get('method', 'Federated run')}: {sites}, {rounds}"
+    return f"{run.said['label']}: {sites}, {rounds}"
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
@@ -179,31 +184,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_plain, value))
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _gallery(run: Run, site: str) -> Gallery:
-    """Embed a site's overlays, fewer by site the more sites there are, spread over its files."""
-    files = sorted((site_folder(run.folder, site) / "overlays").glob("*.png"))
-    limit = 2 if len(run.sites) <= 6 else 1
-    chosen = [files[i * (len(files) - 1) // max(1, limit - 1)] for i in range(min(limit, len(files)))]
-    pictures = {file: picture for file in chosen if (picture := embed(file))}
-    notes = [f"{file.name} cannot be read." for file in chosen if file not in pictures]
-    if not files:
-        notes.append("No overlays here: they stay at the site, and this folder holds none of its pictures.")
-    elif len(files) > len(chosen):
-        notes.append(
-            f"{len(chosen)} of {len(files)} pictures; all are in {site}/overlays of the run's folder."
-        )
-    return Gallery(site, list(pictures.values()), " ".join(notes))
-
-
-def embed(file: Path) -> Picture | None:
-    """Read a picture, scale it to the page and give it as a JPEG data URI; None where it cannot be read."""
-    image = cv2.imread(str(file), cv2.IMREAD_COLOR)
-    if image is None:
-        return None
-    height, width = image.shape[:2]
-    if width > _WIDEST:
-        image = cv2.resize(image, (_WIDEST, round(height * _WIDEST / width)), interpolation=cv2.INTER_AREA)
-    _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 88])
-    return Picture(file.stem, "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode("ascii"))

@@ -20,6 +20,7 @@ from shared_components.arguments import between
 from shared_components.card import Card, Metric
 from shared_components.data.files import depth_values
 from shared_components.data.sites import Asks, Item
+from shared_components.drawing.sheets import Sheet
 from shared_components.task import Array, Batch, Scores, asks, last_frame, mean_rows
 
 LEAST = 1e-3  # mm: smallest depth of which a logarithm or a ratio is taken
@@ -159,11 +160,11 @@ class Depth:
         """Name nothing."""
         return {}
 
-    def picture(self, answer: Array, item: Item) -> Array:
-        """Draw frame, truth and prediction as colour, with a scale bar."""
-        from shared_components.reporting.overlays import depth_picture
+    def sheet(self, answer: Array, item: Item) -> Sheet:
+        """Draw frame, truth, prediction and its errors, depth as colour."""
+        from shared_components.reporting.overlays import depth_sheet
 
-        return depth_picture(last_frame(item), item.targets["depth"], answer)
+        return depth_sheet(last_frame(item), item.targets["depth"], answer)
 
 
 def _errors(predicted: Array, true: Array) -> dict[str, float]:

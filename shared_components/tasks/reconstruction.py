@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from shared_components.arguments import between
 from shared_components.card import Card, Metric
 from shared_components.data.sites import Asks, Item
+from shared_components.drawing.sheets import Sheet
 from shared_components.task import Array, Batch, Scores, asks, last_frame, mean_rows
 
 GREY = 0.5
@@ -148,18 +149,18 @@ class Reconstruction:
     def files(self, answer: Restored, image: Array) -> dict[str, Array]:
         """Return the restored frame, and it beside the frame and what was hidden."""
         _, restored = _shown(answer, image)
-        drawn = self.picture(answer, Item(image[None], {}, ""))
+        drawn = self.sheet(answer, Item(image[None], {}, "")).image()
         return {"restored": restored, "overlays": drawn}
 
     def visible(self, answer: Restored) -> dict[str, float]:
         """Name nothing."""
         return {}
 
-    def picture(self, answer: Restored, item: Item) -> Array:
+    def sheet(self, answer: Restored, item: Item) -> Sheet:
         """Draw frame, masked and restored; visible pixels are the frame's own."""
-        from shared_components.reporting.overlays import reconstruction_picture
+        from shared_components.reporting.overlays import reconstruction_sheet
 
-        return reconstruction_picture(last_frame(item), *_shown(answer, last_frame(item)))
+        return reconstruction_sheet(last_frame(item), *_shown(answer, last_frame(item)))
 
     @staticmethod
     def _masked(image: Tensor, hidden: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from shared_components.card import Card, Metric
 from shared_components.data.sites import Asks, Item
 from shared_components.drawing.palette import class_entries
 from shared_components.drawing.pictures import legend, overlay
+from shared_components.drawing.sheets import Sheet
 from shared_components.losses import segmentation_loss
 from shared_components.metrics import (
     DISTANCE_METRICS,
@@ -171,14 +172,15 @@ class Segmentation:
             if number
         }
 
-    def picture(self, answer: Array, item: Item) -> Array:
-        """Draw frame, truth and prediction."""
+    def sheet(self, answer: Array, item: Item) -> Sheet:
+        """Draw frame, truth, prediction and what is wrong."""
         from shared_components.data.transforms import resize_image
-        from shared_components.reporting.overlays import triptych
+        from shared_components.reporting.overlays import segmentation_sheet
 
         truth = item.targets["label"]
         # the PFedSIS pack keeps test masks at their native size
-        return triptych(resize_image(last_frame(item), *truth.shape), truth, answer, self.classes)
+        image = resize_image(last_frame(item), *truth.shape)
+        return segmentation_sheet(image, truth, answer, self.classes)
 
 
 def enlarge(ids: Array, size: tuple[int, int]) -> Array:

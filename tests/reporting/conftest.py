@@ -11,11 +11,26 @@ import numpy as np
 import pytest
 
 from shared_components.card import Card, Metric
-from shared_components.reporting.overlays import triptych
+from shared_components.data.sites import Item
+from shared_components.evaluation import plain
+from shared_components.reporting.overlays import depth_sheet, segmentation_sheet
+from shared_components.task import make_task
 
 CLASSES = ("shaft", "wrist", "clasper")
 SEGMENTATION = Card("segmentation", ("background", *CLASSES))
 DEPTH = Card("depth", ("mm",))
+SAID = {
+    "pfedsis": {
+        "label": "PFedSIS",
+        "idea": "Every site gets a model of its own.",
+        "paper": "Xu et al., IEEE TBME 2025",
+    },
+    "fedavg": {
+        "label": "FedAvg",
+        "idea": "The server averages the models.",
+        "paper": "McMahan et al., AISTATS 2017",
+    },
+}
 METRICS = {
     "segmentation": (
         Metric("dice", "Dice", True, unit="%", factor=100.0, digits=2),
@@ -71,7 +86,7 @@ def write_run(
     (folder / "server" / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for i, site in enumerate(sites if done is None else ()):
         final = errors(rounds, i) if site in depth else scores(generator, rounds, i, distances=True)
-        write_site(folder / site, generator, final, overlays=overlays)
+        write_site(folder / site, generator, final, overlays=overlays, depth=site in depth)
     return folder
 
 
@@ -81,6 +96,7 @@ def run_info(sites: tuple[str, ...], rounds: int, method: str, depth: tuple[str,
         "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in METRICS.items()},
         "job": method,
         "method": method,
+        "said": SAID[method],
         "arguments": {"mode": "corrected", "appearance_weight": 1.0},
         "commit": "10cd611",
         "seed": 7,
@@ -179,23 +195,42 @@ def softmax(generator: np.random.Generator, r: int, own: int, sites: tuple[str, 
 
 
 def write_site(
-    folder: Path, generator: np.random.Generator, final: dict[str, Any], *, overlays: bool
+    folder: Path, generator: np.random.Generator, final: dict[str, Any], *, overlays: bool, depth: bool
 ) -> None:
     (folder / "overlays").mkdir(parents=True)
     (folder / "final.json").write_text(json.dumps(final))
-    for index in range(2 if overlays else 0):
-        picture = triptych(*scene(generator), ("background", *CLASSES))
-        cv2.imwrite(str(folder / "overlays" / f"video_1_frame_{index:04d}.png"), picture[..., ::-1])
+    for number, rank in enumerate(("best", "typical", "worst") if overlays else ()):
+        image, truth, prediction = scene(generator, off=2 + 6 * number)
+        if depth:
+            shape = truth.shape
+            far = np.linspace(40, 90, shape[1], dtype=np.float32)[None].repeat(shape[0], 0)
+            sheet = depth_sheet(image, np.where(truth, 0, far), far + 3 * number)
+            marks = {"rmse": {"mean": 3.0 * number}}
+        else:
+            sheet = segmentation_sheet(image, truth, prediction, SEGMENTATION.outputs)
+            marks = frame_marks(truth, prediction)
+        name = f"validation-{number:04d}-video_1-{5 * number}"
+        cv2.imwrite(str(folder / "overlays" / f"{name}.png"), sheet.image()[..., ::-1])
+        about = {"split": "validation", "rank": rank, "of": 12, "video": "video_1", "frame": 5 * number}
+        (folder / "overlays" / f"{name}.json").write_text(
+            json.dumps({**about, "scores": marks, **sheet.to_json()})
+        )
 
 
-def scene(generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw a tissue-coloured frame with one instrument, its mask, and a mask that is a little off."""
+def frame_marks(truth: np.ndarray, prediction: np.ndarray) -> dict[str, Any]:
+    task = make_task("segmentation", classes=SEGMENTATION.outputs)
+    item = Item(np.zeros((1, *truth.shape, 3), np.uint8), {"label": truth}, "")
+    return plain(task.summarise([task.score(prediction, item, quick=True)]))
+
+
+def scene(generator: np.random.Generator, *, off: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw a tissue-coloured frame with one instrument, its mask, and a mask that is some pixels off."""
     height, width = 256, 320
     noise = cv2.resize(generator.normal(0, 22, (16, 20)).astype(np.float32), (width, height))[..., None]
     image = np.clip(np.array([165, 75, 65]) + noise, 0, 255).astype(np.uint8)
     start, elbow, tip = ((int(x), int(y)) for x, y in generator.integers((20, 20), (300, 236), (3, 2)))
     truth, prediction = (np.zeros((height, width), np.uint8) for _ in range(2))
-    for mask, shift in ((truth, 0), (prediction, 4)):
+    for mask, shift in ((truth, 0), (prediction, off)):
         moved = [(x + shift, y + shift) for x, y in (start, elbow, tip)]
         cv2.line(mask, moved[0], moved[1], 1, 26)
         cv2.circle(mask, moved[1], 16, 2, cv2.FILLED)

@@ -8,9 +8,13 @@ import pytest
 
 from shared_components.drawing.palette import CONFUSED, EXTRA, MISSED
 from shared_components.drawing.pictures import overlay
-from shared_components.reporting.overlays import depth_picture, errors, reconstruction_picture, triptych
+from shared_components.drawing.sheets import Sheet
+from shared_components.reporting.overlays import depth_sheet, errors, reconstruction_sheet, segmentation_sheet
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
+
+
+LEGEND = round(26 * (4 * 400 + 3 * 6) / 1280)  # letters grow with the picture
 
 
 def frame(height: int = 40, width: int = 60) -> np.ndarray:
@@ -26,37 +30,45 @@ def test_error_map_names_missed_extra_and_confused_pixels() -> None:
 
 
 @pytest.mark.parametrize("size", [(8, 8), (64, 80), (1024, 1280)])
-def test_triptych_has_three_panels_of_one_width_for_any_frame(size: tuple[int, int]) -> None:
+def test_a_segmentation_has_four_panels_of_one_width_for_any_frame(size: tuple[int, int]) -> None:
     mask = np.ones(size, np.uint8)
-    drawn = triptych(frame(*size), mask, mask, CLASSES)
+    sheet = segmentation_sheet(frame(*size), mask, mask, CLASSES)
+    assert [panel.name for panel in sheet.panels] == ["frame", "truth", "prediction", "errors"]
+    drawn = sheet.image()
     assert drawn.dtype == np.uint8
-    assert drawn.shape == (round(400 * size[0] / size[1]) + 52, 3 * 400 + 2 * 6, 3)
+    assert drawn.shape[:2] == (round(400 * size[0] / size[1]) + 26 + LEGEND, 4 * 400 + 3 * 6)
 
 
-def test_triptych_draws_truth_in_the_middle_and_prediction_on_the_right() -> None:
+def test_panels_are_the_frame_both_masks_and_what_differs() -> None:
+    truth, prediction = np.zeros((40, 60), np.uint8), np.zeros((40, 60), np.uint8)
+    truth[:10], prediction[5:15] = 1, 1
+    image, true, predicted, wrong = panels(
+        segmentation_sheet(frame(), truth, prediction, CLASSES, panel_width=60)
+    )
+    assert (image == frame()).all()
+    assert (true[2] != image[2]).any() and (true[20:] == image[20:]).all()
+    assert (predicted[20:] == image[20:]).all() and (predicted[2, 30] == image[2, 30]).all()
+    assert (
+        (wrong[2] == MISSED).all()
+        and (wrong[12] == EXTRA).all()
+        and (wrong[30, :, :] == wrong[30, 0, 0]).all()
+    )
+
+
+def test_a_segmentation_says_what_it_shows() -> None:
     empty, full = np.zeros((40, 60), np.uint8), np.ones((40, 60), np.uint8)
-    drawn = triptych(frame(), empty, full, CLASSES)
-    left, middle, right = (drawn[100, x] for x in (200, 606, 1012))
-    assert (left == middle).all() and (right != left).any()
+    full[:10] = 0
+    sheet = segmentation_sheet(frame(), empty, full, CLASSES)
+    assert [panel.note for panel in sheet.panels] == ["", "no instrument", "", "75.0 % of the pixels"]
+    assert [name for name, _ in sheet.legend] == ["shaft", "wrist", "clasper"]
+    assert dict(sheet.panels[3].legend) == {"missed": MISSED, "false": EXTRA, "wrong class": CONFUSED}
 
 
-def test_a_legend_too_long_for_a_line_wraps() -> None:
-    mask = np.zeros((40, 60), np.uint8)
-    short = triptych(frame(), mask, mask, CLASSES, panel_width=80)
-    many = triptych(frame(), mask, mask, [f"a rather long class name {i}" for i in range(9)], panel_width=80)
-    assert many.shape[0] > short.shape[0]
-
-
-def test_error_map_adds_a_fourth_panel() -> None:
-    mask = np.zeros((40, 60), np.uint8)
-    assert triptych(frame(), mask, mask, CLASSES, error_map=True).shape[1] == 4 * 400 + 3 * 6
-
-
-def panels(picture: np.ndarray, width: int = 100) -> list[np.ndarray]:
-    """Cut a picture of square panels into them, below their captions."""
-    return [
-        picture[26 : 26 + width, i * (width + 6) :][:, :width] for i in range((picture.shape[1] + 6) // 106)
-    ]
+def panels(sheet: Sheet) -> list[np.ndarray]:
+    """Cut the image of a sheet into panels, where its record says that they are."""
+    image = sheet.image()
+    boxes = [panel["box"] for panel in sheet.to_json()["panels"]]
+    return [image[y : y + height, x : x + width] for x, y, width, height in boxes]
 
 
 def ramp(size: int = 100) -> np.ndarray:
@@ -71,20 +83,20 @@ def lightness(pixels: np.ndarray) -> np.ndarray:
 def test_a_depth_picture_has_four_panels_and_scales_for_any_frame() -> None:
     for size in ((100, 100), (64, 80), (1024, 1280)):
         depth = np.full(size, 50, np.float32)
-        drawn = depth_picture(frame(*size), depth, depth)
+        drawn = depth_sheet(frame(*size), depth, depth).image()
         assert drawn.dtype == np.uint8
         assert drawn.shape == (round(304 * size[0] / size[1]) + 26 + 44, 4 * 304 + 3 * 6, 3)
 
 
 def test_near_is_brighter_than_far_in_every_step() -> None:
-    truth = panels(depth_picture(frame(100, 100), ramp(), ramp(), panel_width=100))[1]
+    truth = panels(depth_sheet(frame(100, 100), ramp(), ramp(), panel_width=100))[1]
     steps = np.diff(lightness(truth[50, 2:-2]))
     assert (steps <= 0.5).all() and lightness(truth[50, 5]) - lightness(truth[50, 95]) > 100
 
 
 def test_truth_and_prediction_share_one_scale() -> None:
     """A prediction 20 mm too far has at each place the colour that truth has 20 mm further on."""
-    drawn = panels(depth_picture(frame(100, 100), ramp(), ramp() + 20, panel_width=100))
+    drawn = panels(depth_sheet(frame(100, 100), ramp(), ramp() + 20, panel_width=100))
     np.testing.assert_array_equal(drawn[2][50, 5:75], drawn[1][50, 25:95])
     assert (drawn[3][50, 0] == drawn[3][50, -1]).all()  # and the error is one colour
 
@@ -93,7 +105,7 @@ def test_unknown_depth_is_hatched_grey_and_not_compared() -> None:
     truth, prediction = ramp(), ramp() + 1
     truth[:, :50], truth[0, 60], prediction[0, 70] = 0, np.nan, np.inf
     prediction[:, :50] = 5000  # an error, were it compared
-    drawn = panels(depth_picture(frame(100, 100), truth, prediction, panel_width=100))
+    drawn = panels(depth_sheet(frame(100, 100), truth, prediction, panel_width=100))
     for panel in (drawn[1], drawn[3]):
         hidden = panel[:, :50].reshape(-1, 3)
         assert {tuple(pixel) for pixel in hidden.tolist()} == {(70, 70, 70), (140, 140, 140)}
@@ -105,26 +117,26 @@ def test_a_picture_without_any_known_depth_or_of_one_depth_is_drawn() -> None:
     nothing, flat = np.zeros((40, 60), np.float32), np.full((40, 60), 30, np.float32)
     for truth in (nothing, flat):
         for prediction in (nothing, flat, np.full((40, 60), np.nan, np.float32)):
-            assert depth_picture(frame(), truth, prediction).shape[1] == 4 * 304 + 18
+            assert depth_sheet(frame(), truth, prediction).image().shape[1] == 4 * 304 + 18
 
 
 def test_a_wild_prediction_does_not_flatten_the_truth() -> None:
-    drawn = panels(depth_picture(frame(100, 100), ramp(), ramp() * 1e4, panel_width=100))
+    drawn = panels(depth_sheet(frame(100, 100), ramp(), ramp() * 1e4, panel_width=100))
     assert lightness(drawn[1][50, 5]) - lightness(drawn[1][50, 95]) > 50
 
 
 def test_depth_of_another_size_is_refused_with_both_sizes() -> None:
     with pytest.raises(ValueError, match=r"prediction of shape \(40, 61\)"):
-        depth_picture(frame(), np.ones((40, 60), np.float32), np.ones((40, 61), np.float32))
+        depth_sheet(frame(), np.ones((40, 60), np.float32), np.ones((40, 61), np.float32))
 
 
 def test_a_reconstruction_is_frame_masked_and_restored() -> None:
     parts = [np.full((100, 100, 3), value, np.uint8) for value in (10, 128, 200)]
-    drawn = reconstruction_picture(*parts, panel_width=100)
-    assert drawn.shape == (126, 312, 3)
+    drawn = reconstruction_sheet(*parts, panel_width=100)
+    assert drawn.image().shape == (126, 312, 3)
     assert [int(panel[50, 50, 0]) for panel in panels(drawn)] == [10, 128, 200]
     with pytest.raises(ValueError, match="restored of shape"):
-        reconstruction_picture(parts[0], parts[1], parts[2][:50])
+        reconstruction_sheet(parts[0], parts[1], parts[2][:50])
 
 
 def test_importing_overlays_needs_no_other_library() -> None:

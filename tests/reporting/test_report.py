@@ -97,26 +97,99 @@ def test_what_identifies_the_run_is_on_top(make_run: MakeRun) -> None:
     assert page.text[page.text.index("start") + 1] == "rendered (1f0c22ab)"
 
 
-def test_pictures_are_embedded_for_every_site(make_run: MakeRun) -> None:
-    _, page = page_of(make_run())
+def test_every_site_shows_its_best_typical_and_worst_frame_with_their_own_scores(make_run: MakeRun) -> None:
+    folder = make_run()
+    _, page = page_of(folder)
     pictures = [attributes.get("alt") or "" for tag, attributes in page.tags if tag == "img"]
-    assert len(pictures) == 6
-    assert pictures[0].startswith("site-1, video_1_frame_0000")
+    assert len(pictures) == 3 * 3 * 4
+    assert pictures[:3] == [f"site-1, video_1, frame 0: {name}" for name in ("frame", "truth", "prediction")]
+    assert pictures[3].startswith("site-1, video_1, frame 0: errors, ")
+    titles = [text for text in page.text if text.endswith("of 12 validation frames")]
+    assert titles[:3] == [f"{rank} of 12 validation frames" for rank in ("Best", "Typical", "Worst")]
+    record = json.loads((folder / "site-1" / "overlays" / "validation-0002-video_1-10.json").read_text())
+    at = page.text.index("Worst of 12 validation frames")
+    assert page.text[at + 1 : at + 3] == [
+        f"Dice {record['scores']['dice']['mean']:.3f}",
+        "site-1, video_1, frame 10",
+    ]
+    assert page.text[at + 3 : at + 5] == ["shaft", f"{record['scores']['dice']['shaft']:.3f}"]
+    assert {"missed", "false", "wrong class"} <= set(page.text)
+
+
+def test_of_many_sites_each_shows_its_worst_frame(make_run: MakeRun) -> None:
+    _, page = page_of(make_run(sites=tuple("abcdefg"), rounds=1))
+    assert sum(tag == "img" for tag, _ in page.tags) == 7 * 4
+    assert page.text.count("Worst of 12 validation frames") == 7
+    assert "The others are in g/overlays of the run's folder." in page.text
+
+
+def test_depth_has_a_scale_beside_its_pictures(make_run: MakeRun) -> None:
+    text, page = page_of(make_run(sites=("a", "b"), depth=("b",)))
+    assert page.text.count("unknown: not compared") == 3
+    assert text.count("linear-gradient(to right, #") == 3 * 3
+    assert "RMSE 6.00 mm" in page.text
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"panels": [{"name": "x", "note": "", "box": [0, 0, 9999, 10], "legend": [], "scale": None}]},
+        {"panels": [{"name": "x", "note": "", "box": [-5, 0, 10, 10], "legend": [], "scale": None}]},
+        {"legend": [{"name": "shaft", "colour": "red; background: url(x)"}]},
+        {"of": "many"},
+        {"scores": None},
+        {"panels": None},
+    ],
+)
+def test_a_pictures_record_that_is_none_is_refused_by_name(
+    make_run: MakeRun, broken: dict[str, object]
+) -> None:
+    folder = make_run()
+    file = folder / "site-2" / "overlays" / "validation-0001-video_1-5.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **broken}))
+    with pytest.raises(RecordError, match=r"validation-0001-video_1-5\.json: is no picture's record"):
+        page_of(folder)
 
 
 def test_an_unreadable_picture_is_named(make_run: MakeRun) -> None:
     folder = make_run()
-    (folder / "site-1" / "overlays" / "video_1_frame_0000.png").write_bytes(b"not a picture")
-    assert "video_1_frame_0000.png cannot be read." in page_of(folder)[1].text
+    (folder / "site-1" / "overlays" / "validation-0000-video_1-0.png").write_bytes(b"not a picture")
+    assert "validation-0000-video_1-0.png cannot be read." in page_of(folder)[1].text
+
+
+def test_the_method_is_named_as_papers_do_and_said_in_a_sentence(make_run: MakeRun) -> None:
+    folder = make_run()
+    page = page_of(folder)[1]
+    assert page.text[1:4] == [
+        "PFedSIS: 3 sites, 8 rounds",
+        "Every site gets a model of its own.",
+        "Xu et al., IEEE TBME 2025",
+    ]
+    info = json.loads((folder / "run.json").read_text())
+    del info["said"]  # as versions before wrote it
+    (folder / "run.json").write_text(json.dumps(info))
+    assert page_of(folder)[1].text[1] == "pfedsis: 3 sites, 8 rounds"
+
+
+def test_sections_without_content_are_left_out(make_run: MakeRun) -> None:
+    def anchors(**options: object) -> list[str]:
+        _, page = page_of(make_run(str(len(options)), **options))
+        sections = [a["id"] or "" for tag, a in page.tags if tag == "section"]
+        links = [a["href"] for tag, a in page.tags if tag == "a"]
+        assert links == [f"#{section}" for section in sections]
+        return sections
+
+    assert anchors() == ["summary", "pictures", "validation", "mixing", "costs", "losses", "settings"]
+    assert "mixing" not in anchors(mixing=False)
 
 
 def test_test_scores_stand_apart_from_validation(make_run: MakeRun) -> None:
     folder = make_run()
     evaluation = {"site-1": {"dice": {"shaft": 0.12345, "mean": 0.12345}, "split": "test"}}
     text, _ = page_of(folder, evaluations=evaluation)
-    validation, test = text.split('<section id="test">')
-    assert "0.123" in test.split("</section>")[0]
-    assert "0.123</td>" not in validation.split('<section id="validation">')[1]
+    test, validation = text.split('<section id="test">')[1].split('<section id="validation">')
+    assert "0.123</td>" in test
+    assert "0.123</td>" not in validation
     assert "no numbers on held-out test frames" in page_of(folder)[0]
 
 

@@ -1,0 +1,109 @@
+"""Pictures of one sample side by side: as one image for a folder, and as a record that lets a page show them singly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shared_components.drawing.palette import Entry, css
+from shared_components.drawing.pictures import (
+    GAP,
+    captioned,
+    legend,
+    scale_bar,
+    side_by_side,
+    unknown_box,
+)
+
+_STOPS = 17  # colours of a scale that a page blends between
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """What the colours of a panel say: a table (256, 3) between two numbers of mm."""
+
+    ends: tuple[float, float]
+    table: np.ndarray
+
+    def to_json(self) -> dict[str, Any]:
+        """Return both ends and some of the colours between them."""
+        chosen = self.table[np.linspace(0, len(self.table) - 1, _STOPS).round().astype(int)]
+        colours = [css((int(r), int(g), int(b))) for r, g, b in chosen]
+        return {"low": self.ends[0], "high": self.ends[1], "unit": "mm", "colours": colours}
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One of the pictures.
+
+    Attributes:
+        name: What it is: frame, truth, prediction, errors.
+        image: uint8 RGB (H, W, 3).
+        note: What is to be said of it in a few words.
+        legend: Colours of this panel alone.
+        scale: Where its colours are numbers.
+    """
+
+    name: str
+    image: np.ndarray
+    note: str = ""
+    legend: tuple[Entry, ...] = ()
+    scale: Scale | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """Panels of one size.
+
+    Attributes:
+        panels: From left to right.
+        legend: Colours that several of them have.
+        hatched: Whether a panel may be hatched where nothing is known.
+    """
+
+    panels: tuple[Panel, ...]
+    legend: tuple[Entry, ...] = ()
+    hatched: bool = False
+
+    def image(self) -> np.ndarray:
+        """Draw all of it: a caption above every panel, scales and legends below; uint8 RGB (H, W, 3)."""
+        captions = [f"{panel.name}: {panel.note}" if panel.note else panel.name for panel in self.panels]
+        panels = [captioned(panel.image, text) for panel, text in zip(self.panels, captions, strict=True)]
+        rows = [side_by_side(panels)]
+        if any(panel.scale for panel in self.panels):
+            rows.append(side_by_side([_below(panel) for panel in self.panels]))
+        if entries := [*self.legend, *(entry for panel in self.panels for entry in panel.legend)]:
+            rows.append(legend(entries, width=rows[0].shape[1]))
+        return np.concatenate(rows, axis=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Say of every panel where it lies in `image`, and what its colours mean."""
+        height, width = self.panels[0].image.shape[:2]
+        above = captioned(self.panels[0].image, "").shape[0] - height
+        return {
+            "panels": [
+                {
+                    "name": panel.name,
+                    "note": panel.note,
+                    "box": [number * (width + GAP), above, width, height],
+                    "legend": _named(panel.legend),
+                    "scale": panel.scale.to_json() if panel.scale else None,
+                }
+                for number, panel in enumerate(self.panels)
+            ],
+            "legend": _named(self.legend),
+            "hatched": self.hatched,
+        }
+
+
+def _below(panel: Panel) -> np.ndarray:
+    """Draw a panel's scale, or what the hatching of others means."""
+    width = panel.image.shape[1]
+    return (
+        unknown_box(width) if panel.scale is None else scale_bar(panel.scale.ends, panel.scale.table, width)
+    )
+
+
+def _named(entries: Sequence[Entry]) -> list[dict[str, str]]:
+    return [{"name": name, "colour": css(rgb)} for name, rgb in entries]

@@ -1,0 +1,160 @@
+"""A site's pictures for the page: every panel by itself, with the frame's own scores and what the colours mean."""
+
+import base64
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from shared_components.card import Metric
+from shared_components.reporting.groups import Group, RecordError
+from shared_components.reporting.records import Run, read_json, score, site_folder
+
+RANKS = ("best", "typical", "worst", "not scored")
+_WIDEST = 480  # pixels of an embedded panel, somewhat more than the page shows
+_EVERY_RANK = 6  # with more sites than this each shows its worst frame alone
+_COLOUR = re.compile("#[0-9a-f]{6}")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A colour and what it means; without a colour the name alone."""
+
+    name: str
+    colour: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A scale: CSS colours between two numbers."""
+
+    low: str
+    high: str
+    colours: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture as a data URI."""
+
+    name: str
+    note: str
+    alt: str
+    uri: str
+    size: tuple[int, int]
+    keys: list[Key]
+    bar: Bar | None
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One frame: which, why it was chosen, how well it was predicted, and its panels."""
+
+    title: str
+    place: str
+    score: str
+    keys: list[Key]
+    panels: list[Panel]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """One site's frames; the note says what is not shown."""
+
+    name: str
+    shots: list[Shot]
+    note: str
+
+
+def gallery(run: Run, group: Group, site: str) -> Gallery:
+    """Read a site's pictures: its best, a typical and its worst frame, of many sites the worst alone.
+
+    Raises:
+        RecordError: A picture's record cannot be read.
+    """
+    folder = site_folder(run.folder, site) / "overlays"
+    every = len(run.sites) <= _EVERY_RANK
+    files = sorted(folder.glob("*.json"), key=lambda file: file.name)
+    records = [(read_json(file), file.with_suffix(".png")) for file in files]
+    found = [one for one in records if every or len(records) == 1 or one[0].get("rank") == "worst"]
+    found.sort(key=lambda one: RANKS.index(one[0]["rank"]) if one[0].get("rank") in RANKS else len(RANKS))
+    images = [(record, file, cv2.imread(str(file), cv2.IMREAD_COLOR)) for record, file in found]
+    notes = [f"{file.name} cannot be read." for _, file, image in images if image is None]
+    if not files:
+        notes.append("No pictures here: they stay at the site, and this folder holds none of them.")
+    elif len(found) < len(files):
+        notes.append(f"The others are in {folder.parent.name}/overlays of the run's folder.")
+    shots = [_shot(site, group, record, file, image) for record, file, image in images if image is not None]
+    return Gallery(site, shots, " ".join(notes))
+
+
+def _shot(site: str, group: Group, record: dict[str, Any], file: Path, image: np.ndarray) -> Shot:
+    try:
+        metric, place = group.first, f"{site}, {record['video']}, frame {record['frame']}"
+        rank, of = str(record["rank"]), int(record["of"])
+        frames = f"{of} {record['split']} frame{'s' if of > 1 else ''}"
+        title = f"{rank.capitalize()} of {frames}" if rank in RANKS[:3] else f"One of {frames}, not scored"
+        return Shot(
+            title=title,
+            place=place,
+            score=f"{metric.label} {metric.said(score(record['scores'], metric.name))}",
+            keys=_keys(record, group, metric),
+            panels=[_panel(panel, image, place) for panel in record["panels"]],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        where = file.with_suffix(".json")
+        raise RecordError(
+            f"{where}: is no picture's record ({error!r}); remove it and the picture beside it"
+        ) from error
+
+
+def _keys(record: dict[str, Any], group: Group, metric: Metric) -> list[Key]:
+    """Pair every class with its colour and its own score; then what else several panels show."""
+    colours = {entry["name"]: _colour(entry["colour"]) for entry in record["legend"]}
+    names = dict.fromkeys([*colours, *group.outputs])
+    keys = [
+        Key(name, colours.get(name, ""), metric.plain_text(score(record["scores"], metric.name, name)))
+        for name in names
+    ]
+    return [*keys, *([Key("unknown: not compared", "hatched")] if record["hatched"] else [])]
+
+
+def _panel(panel: dict[str, Any], image: np.ndarray, place: str) -> Panel:
+    x, y, width, height = map(int, panel["box"])
+    cut = image[y : y + height, x : x + width]
+    if min(x, y) < 0 or cut.shape[:2] != (height, width) or not cut.size:
+        raise ValueError(f"box {panel['box']} is not on the picture of {image.shape[1]}x{image.shape[0]}")
+    note, scale = str(panel["note"]), panel["scale"]
+    return Panel(
+        name=str(panel["name"]),
+        note=note,
+        alt=f"{place}: {panel['name']}" + (f", {note}" if note else ""),
+        uri=jpeg(cut),
+        size=(width, height),
+        keys=[Key(entry["name"], _colour(entry["colour"])) for entry in panel["legend"]],
+        bar=_bar(scale) if scale else None,
+    )
+
+
+def _bar(scale: dict[str, Any]) -> Bar:
+    low, high = (f"{float(scale[end]):.3g} {scale['unit']}" for end in ("low", "high"))
+    return Bar(low, high, ", ".join(map(_colour, scale["colours"])))
+
+
+def _colour(text: str) -> str:
+    if not _COLOUR.fullmatch(text):
+        raise ValueError(f"{text!r} is no colour such as #56b4e9")
+    return text
+
+
+def jpeg(image: np.ndarray) -> str:
+    """Encode a BGR picture as a JPEG data URI, not wider than the page shows it."""
+    height, width = image.shape[:2]
+    if width > _WIDEST:
+        image = cv2.resize(image, (_WIDEST, round(height * _WIDEST / width)), interpolation=cv2.INTER_AREA)
+    _, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 86])
+    return "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode("ascii")
