@@ -28,7 +28,7 @@ _TEXTS = """() => {
     const box = element.getBoundingClientRect();
     const unseen = ["STYLE", "SCRIPT", "title"].includes(element.tagName);
     if (!text || !box.width || !box.height || unseen) continue;
-    if (getComputedStyle(element).visibility !== "visible") continue;
+    if (!element.checkVisibility({visibilityProperty: true})) continue;  // closed details keep their size
     const scale = element instanceof SVGElement ? element.getScreenCTM() : null;
     const size = parseFloat(getComputedStyle(element).fontSize) * (scale ? Math.hypot(scale.a, scale.b) : 1);
     found.push([size, text]);

@@ -13,7 +13,8 @@ WRONG = """<!DOCTYPE html><html><head><title>x</title></head><body style="margin
 <img src="https://outside.invalid/x.png"><div style="width: 1000px; height: 3px; background: #000"></div>
 <script>throw new Error("thrown here")</script></body></html>"""
 RIGHT = """<!DOCTYPE html><html lang="en"><head><title>x</title></head><body>
-<main><h1 style="font-size: 20px">Heading</h1><p>text</p></main></body></html>"""
+<main><h1 style="font-size: 20px">Heading</h1><p>text</p><details><summary>more</summary><p>closed</p></details>
+<p style="visibility: hidden">hidden</p></main></body></html>"""
 
 
 def write(folder: Path, text: str) -> Path:
@@ -35,7 +36,7 @@ def test_what_is_wrong_is_found(open_page: OpenPage, tmp_path: Path) -> None:
 def test_nothing_is_found_on_a_plain_page(open_page: OpenPage, tmp_path: Path) -> None:
     view = open_page(write(tmp_path, RIGHT), WIDE)
     assert (view.violations(), view.sideways(), view.problems, view.requests) == ([], 0, [], [])
-    assert view.texts() == [(16.0, "text"), (20.0, "Heading")]
+    assert view.texts() == [(16.0, "more"), (16.0, "text"), (20.0, "Heading")]
     assert view.pdf().startswith(b"%PDF")
     assert view.shot(tmp_path / "x.png").stat().st_size > 1000
 

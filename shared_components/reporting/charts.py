@@ -19,7 +19,7 @@ from shared_components.reporting.records import round_number
 
 COLOURS = 8
 _DASHES = ("", "6 3", "2 3")
-_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 14, 50, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 14, 60, 48
 _SMALL_WIDTH = 400  # that a telephone's window shows unscaled
 _FULL = 0.8  # opacity of a heat map's strongest colour, under which numbers stay legible
 
@@ -59,7 +59,7 @@ def line_chart(
     y_range: tuple[float, float] | None = None,
     zero: bool = False,
     reference: float | None = None,
-    size: tuple[int, int] = (540, 290),
+    size: tuple[int, int] = (540, 304),
 ) -> str:
     """Draw curves over rounds; a missing round or NaN breaks the line. An axis that leaves 0 out says so.
 
@@ -93,7 +93,7 @@ def stacked_bars(
     title: str,
     y_label: str,
     top: float | None = None,
-    size: tuple[int, int] = (540, 290),
+    size: tuple[int, int] = (540, 304),
 ) -> str:
     """Draw one bar per round, its parts stacked in the order of `parts`, which also gives their colours.
 
@@ -201,6 +201,8 @@ def fitting(values: Sequence[float]) -> tuple[float, float]:
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     room = max(high - low, 0.02 * abs(high), 1e-6)
     ticks = _ticks(high - room if high - low < room else low, high)
+    while (wider := _ticks(ticks[0], ticks[-1])) != ticks:  # the axis ends at two of its own numbers
+        ticks = wider
     return ticks[0], ticks[-1]
 
 
@@ -306,7 +308,7 @@ def _y_axis(frame: Frame, label: str) -> str:
             f'<line x1="{_LEFT}" x2="{frame.width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--grid)"/>'
         )
         drawn.append(_text(_LEFT - 6, y + 4, text, anchor="end"))
-    return "".join(drawn) + _text(2, 36, label, anchor="start")
+    return "".join(drawn) + _text(2, 37, label, anchor="start")
 
 
 def _x_axis(frame: Frame, rounds: Sequence[int]) -> str:
@@ -317,8 +319,8 @@ def _x_axis(frame: Frame, rounds: Sequence[int]) -> str:
     room = (frame.width - _LEFT - _RIGHT) // 34
     every = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if len(rounds) / n <= room)
     named = [r for r in rounds if round_number(r) % every == 0]
-    drawn += [_text(frame.x(r), base + 16, str(round_number(r)), anchor="middle") for r in named]
-    return "".join(drawn) + _text((_LEFT + frame.width - _RIGHT) / 2, base + 34, "round", anchor="middle")
+    drawn += [_text(frame.x(r), base + 18, str(round_number(r)), anchor="middle") for r in named]
+    return "".join(drawn) + _text((_LEFT + frame.width - _RIGHT) / 2, base + 38, "round", anchor="middle")
 
 
 def _rule(frame: Frame, value: float) -> str:

@@ -28,8 +28,8 @@ from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import entropies, last_mixing, matrices, own_weights, spread
 from shared_components.reporting.records import Curve, Run, curves, round_number, worst
 
-_SMALL = (356, 244)
-_LARGE = (540, 290)
+_SMALL = (356, 258)
+_LARGE = (540, 304)
 _LARGE_CHARTS = 2  # metrics drawn large; the others of a task that has more are small
 
 

@@ -105,7 +105,7 @@ def _shot(site: str, group: Group, record: dict[str, Any], file: Path, image: np
             keys=_keys(record, group, metric),
             panels=[_panel(panel, image, place) for panel in record["panels"]],
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         where = file.with_suffix(".json")
         raise RecordError(
             f"{where}: is no picture's record ({error!r}); remove it and the picture beside it"

@@ -163,6 +163,8 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         facts["job"] = facts["job"].get("name")
     if isinstance(facts["start"], dict):
         facts["start"] = said(facts["start"])
+    if isinstance(facts["started"], str):
+        facts["started"] = facts["started"].replace("T", " ").replace("+00:00", " UTC")
     if len(run.sites) > 6:
         del facts["sites"]
     return [(name, _plain(value)) for name, value in facts.items() if value not in (None, "")]

@@ -62,7 +62,7 @@ def test_without_numbers_the_chart_says_so() -> None:
 def test_any_range_gets_ticks_that_cover_it(values: list[float]) -> None:
     svg = line_chart([Series("a", dict(enumerate(values)), 0)], title="t", y_label="y")
     dots = [float(dot.get("cy", "nan")) for dot in marks(svg, "circle")]
-    assert all(49 < y < 291 - 44 for y in dots)
+    assert all(59 < y < 305 - 48 for y in dots)
     assert len(set(texts(svg))) >= 4
 
 
@@ -73,6 +73,7 @@ def test_any_range_gets_ticks_that_cover_it(values: list[float]) -> None:
         ([0.93, 1.0], "Dice (axis from 0.92 to 1.00)"),
         ([0.7], "Dice (axis from 0.685 to 0.700)"),
         ([0.05, 0.9], "Dice"),
+        ([0.38, 1.3], "Dice"),  # 0.2 to 1.4 would have no number at its ends
         ([-0.2, 0.4], "Dice"),
         ([math.nan], "Dice"),
     ],
@@ -84,7 +85,7 @@ def test_an_axis_fits_its_values_and_says_where_it_leaves_out_zero(values: list[
 def test_a_reference_lies_on_the_axis() -> None:
     svg = line_chart([Series("a", {0: 0.5, 1: 0.6}, 0)], title="t", y_label="y", reference=0.1)
     rule = next(line for line in marks(svg, "line") if line.get("stroke-dasharray"))
-    assert 50 <= float(rule.get("y1", "nan")) <= 290 - 44
+    assert 60 <= float(rule.get("y1", "nan")) <= 304 - 48
 
 
 def test_names_are_escaped() -> None:
