@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check the sites, print a table and the problems, and return 1 if a site may not start."""
     clip = Asks(frames=args.frames, interval=args.interval)
-    broken = [_check(path, clip, full=not args.fast) for given in args.paths for path in _site_files(given)]
+    broken = [check(path, clip, full=not args.fast) for given in args.paths for path in _site_files(given)]
     print(f"{len(broken) - sum(broken)} of {len(broken)} sites are ready")
     return int(any(broken))
 
@@ -40,7 +40,7 @@ def _site_files(path: Path) -> list[Path]:
     return sorted(path.glob("*/site.yaml")) or [path]
 
 
-def _check(path: Path, clip: Asks, *, full: bool) -> bool:
+def check(path: Path, clip: Asks, *, full: bool) -> bool:
     """Print one site's table; return whether it must not start."""
     try:
         site = load_site(path)

@@ -1,4 +1,4 @@
-"""Classes of a hospital's own in a federation: among equals by any method, beside others by one of several tasks."""
+"""Own classes in a federation: among equals by any method, beside others by a method of several tasks."""
 
 from __future__ import annotations
 

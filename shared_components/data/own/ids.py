@@ -104,12 +104,12 @@ def parse_ids(given: Any) -> dict[Value, str]:
         raise ValueError(
             f"'ids' is {given!r}; write what the masks' values are, such as {{1: grasper, 2: suction}}{hint}"
         )
-    named = [(_value(key), _name(name, key)) for key, name in given.items()]
+    named = [(parse_value(key), class_name(name, key)) for key, name in given.items()]
     coloured = any(not isinstance(value, int) for value, _ in named)
     table: dict[Value, str] = {}
     for value, name in named:
         if coloured and isinstance(value, int):
-            value = _grey(value)
+            value = grey(value)
         if value in table:
             raise ValueError(f"'ids' has {written(value)} twice; keep one of them")
         table[value] = name
@@ -172,7 +172,7 @@ def _of_map(due: set[str], name: str) -> tuple[tuple[str, ...], tuple[str, ...]]
 def _listed(given: Any) -> tuple[str, ...]:
     if not isinstance(given, list) or not given:
         raise ValueError(f"'classes' is {given!r}; write a list of names, such as [grasper, suction]")
-    names = [_name(name, None) for name in given]
+    names = [class_name(name) for name in given]
     if IGNORE in names:
         raise ValueError(f"'classes' lists {IGNORE!r}, which is no class; leave it out")
     classes = (BACKGROUND, *(name for name in names if name != BACKGROUND))
@@ -183,7 +183,12 @@ def _listed(given: Any) -> tuple[str, ...]:
     return classes
 
 
-def _value(key: Any) -> Value:
+def parse_value(key: Any) -> Value:
+    """Read a number, or a colour: text of six hexadecimal digits or of three numbers, or a list of three.
+
+    Raises:
+        ValueError: it is neither, or too large: a sentence that begins with `'ids'`.
+    """
     if isinstance(key, int) and not isinstance(key, bool) and 0 <= key <= LARGEST:
         return key
     if isinstance(key, str) and re.fullmatch(r"#[0-9a-fA-F]{6}", key.strip()):
@@ -200,7 +205,8 @@ def _value(key: Any) -> Value:
     )
 
 
-def _grey(value: int) -> Colour:
+def grey(value: int) -> Colour:
+    """Return the colour that a number stands for among colours."""
     if value > 255:
         raise ValueError(
             f"'ids' has the value {value} beside colours, of which no channel is above 255; correct it"
@@ -208,7 +214,12 @@ def _grey(value: int) -> Colour:
     return value, value, value
 
 
-def _name(name: Any, key: Any) -> str:
+def class_name(name: Any, key: Any = None) -> str:
+    """Return a class's name where it can be one; `key` is the value that it is of.
+
+    Raises:
+        ValueError: it cannot: a sentence.
+    """
     where = "'classes' lists" if key is None else f"'ids' calls {key!r}"
     good = isinstance(name, str) and name.strip() == name and name.isprintable() and 0 < len(name) <= _LONGEST
     if not good or "," in name or name in _TAKEN:

@@ -13,7 +13,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from shared_components.commands.check_data import _check
+from shared_components.commands.check_data import check
 from shared_components.data.check import check_site
 from shared_components.data.nifti import PictureWriter, write_labels
 from shared_components.data.sites import Asks, SiteError, load_site, read_sample, samples
@@ -227,7 +227,7 @@ def test_two_files_of_one_frame_are_named(own_site, tmp_path):
 def test_values_that_the_table_does_not_have_are_said_once_with_their_pixels(kind, own_site, capsys):
     path = own_site(kind, ids={40: "irrigator"}, split={"train": ["a"]})
 
-    assert _check(path, Asks(), full=True)
+    assert check(path, Asks(), full=True)
     said = capsys.readouterr().out
     sentences = [line for line in said.splitlines() if "does not name" in line]
     if kind == "nifti":

@@ -1,0 +1,377 @@
+"""`surgfl site init FOLDER`: look at a hospital's folder, ask what cannot be seen, and write a checked site.yaml."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shared_components.atomic import atomically
+from shared_components.commands.check_data import check
+from shared_components.data.own.description import KINDS
+from shared_components.data.own.ids import (
+    BACKGROUND,
+    IGNORE,
+    Value,
+    class_name,
+    grey,
+    parse_ids,
+    parse_value,
+    written,
+)
+from shared_components.data.own.look import Found, look_at
+from shared_components.data.own.survey import (
+    Split,
+    Values,
+    counted_from_one,
+    own_videos,
+    propose_split,
+    values_of,
+    video_rate,
+)
+from shared_components.data.profile_items import PUBLISHABLE
+from shared_components.data.public import known_layout
+from shared_components.data.site_file import SPLITS, SiteError, load_site
+from shared_components.data.sites import Asks
+from shared_components.data.source import Source, source_names
+
+HELP = "write the site.yaml of a hospital's own data: surgfl site init FOLDER"
+FILE = "site.yaml"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    init = verbs.add_parser(
+        "init", help="look at a folder, ask what cannot be seen, write its site.yaml and check it"
+    )
+    init.add_argument("folder", type=Path, metavar="FOLDER", help="where the images and masks lie")
+    init.add_argument("--out", type=Path, metavar="FILE", help=f"default: FOLDER/{FILE}")
+    init.add_argument("--force", action="store_true", help="replace a file that is there")
+    init.add_argument("--yes", action="store_true", help="ask nothing: take what is proposed")
+    init.add_argument(
+        "--dataset", choices=source_names(), metavar="NAME", help="default: what the folder looks like"
+    )
+    init.add_argument("--images", metavar="PATH", help="where images or videos lie, such as '{video}/frames'")
+    init.add_argument("--masks", metavar="PATH", help="where masks lie, such as '{video}/labels'")
+    init.add_argument(
+        "--id",
+        action="append",
+        default=[],
+        metavar="VALUE=NAME",
+        help="what a value of the masks is; once for each",
+    )
+    init.add_argument("--name", help="of the site; default: the folder's")
+    for split in SPLITS:
+        init.add_argument(
+            f"--{split}", metavar="VIDEOS", help=f"videos of split {split!r}, with commas between"
+        )
+    init.add_argument(
+        "--frame-interval", type=int, metavar="N", help="take every n-th labelled frame; default: 1"
+    )
+    init.add_argument("--rate", type=float, metavar="R", help="frames a second; default: a video file's own")
+    init.add_argument(
+        "--first-frame", type=int, choices=(0, 1), help="number of a video's first frame in masks' names"
+    )
+    init.add_argument(
+        "--partly-labelled",
+        action=argparse.BooleanOptionalAction,
+        help="may images lack masks, or volumes labels?",
+    )
+    init.add_argument(
+        "--axes", choices=("header", "stored"), help="of NIfTI volumes; default: as the header says"
+    )
+    init.add_argument("--text", help="a line that describes the site; it stays there unless published")
+    init.add_argument(
+        "--publish", metavar="ITEMS", help=f"of {', '.join(PUBLISHABLE)}, or none; default: style"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the file and check it; return 1 where something must be put right, 130 where it was interrupted.
+
+    Raises:
+        ValueError: The folder, an option or an answer cannot be used; nothing is written.
+    """
+    out = args.out or args.folder / FILE
+    if out.exists() and not args.force:
+        raise SiteError(f"{out}: is there already; give --out another file, or replace it with --force")
+    if not args.folder.is_dir():
+        raise SiteError(f"{args.folder}: is not a folder; name the one that holds the images and masks")
+    try:
+        config = _config(args, out, Talk(ask=sys.stdin.isatty() and not args.yes, yes=args.yes))
+    except KeyboardInterrupt:
+        print("\ninterrupted; nothing was written")
+        return 130
+    _write(out, config)
+    print(f"\n{out} was written:\n\n{out.read_text(encoding='utf-8')}")
+    return int(check(out, Asks(), full=True))
+
+
+class Talk:
+    """Asks on the terminal what was not given, or takes what is proposed.
+
+    Args:
+        ask: Somebody is there to answer.
+        yes: Take every proposal.
+    """
+
+    def __init__(self, *, ask: bool, yes: bool) -> None:
+        self.asks, self.yes = ask, yes
+
+    def get(
+        self, option: str, given: Any, question: str, proposed: str | None, read: Callable[[str], Any] = str
+    ) -> Any:
+        """Return what was given, or the answer to a question, or the proposal.
+
+        Raises:
+            SiteError: There is neither, and nobody to ask.
+        """
+        if given is not None:
+            return read(given) if isinstance(given, str) else given
+        if not self.asks:
+            if proposed is None:
+                raise SiteError(
+                    f"{option} is not given, and nobody is there to ask: {question}; add {option}"
+                )
+            return read(proposed)
+        while True:
+            answer = _input(f"{question}{'' if proposed is None else f' [{proposed}]'}: ") or proposed
+            try:
+                if answer is None:
+                    raise ValueError("an answer is needed here")
+                return read(answer)
+            except ValueError as error:
+                print(f"  {error}")
+
+
+def _input(question: str) -> str:
+    try:
+        return input(question).strip()
+    except EOFError:
+        raise SiteError(
+            "the answers ended before all was asked; give the rest as options (surgfl site init -h)"
+        ) from None
+
+
+def _config(args: argparse.Namespace, out: Path, talk: Talk) -> dict[str, Any]:
+    folder = args.folder.resolve()
+    public = None if args.images or args.masks else known_layout(folder, args.dataset)
+    config: dict[str, Any] = {"name": args.name or folder.name}
+    if public is not None:
+        print(f"{args.folder}: {public}, a layout that is known")
+        _refuse_own(args, public)
+        config |= {"dataset": public, "root": _root(folder, out)}
+        reader = Source(public).reader
+        videos = reader.videos(folder)
+        frames = len(reader.frames(folder, videos[0]))
+    else:
+        described, videos, frames = _own(args, folder, talk)
+        config |= {"dataset": described.pop("dataset"), "root": _root(folder, out), **described}
+    config["split"] = _split(args, talk, config["dataset"], videos, frames)
+    return config | _rest(args, talk)
+
+
+def _own(args: argparse.Namespace, folder: Path, talk: Talk) -> tuple[dict[str, Any], list[str], int]:
+    found = _found(args, folder)
+    videos = list(found.videos) or own_videos(folder, found)
+    values = values_of(folder, found, videos)
+    what = "label volumes" if found.kind == "nifti" else "masks"
+    print(f"{args.folder}: {len(videos)} videos at {found.images!r}, {what} at {found.masks!r}")
+    described: dict[str, Any] = {
+        "dataset": found.kind,
+        "images": found.images,
+        "masks": found.masks,
+        "ids": _ids(args, talk, values),
+    }
+    if values.unlabelled and _is_partly_labelled(args, talk, found, values):
+        described["partly_labelled"] = True
+    described |= _of_videos(args, folder, found, videos)
+    if values.turned is not None and args.axes is None:
+        print(
+            f"note: {values.turned} says that its axes point otherwise than x, y, t; it is read as ITK-SNAP and 3D "
+            "Slicer show it. If a script wrote it that did not mind the header: --axes stored"
+        )
+    if args.axes is not None:
+        described["axes"] = args.axes
+    labelled = values.count // max(1, len(videos))
+    return described, videos, labelled
+
+
+def _found(args: argparse.Namespace, folder: Path) -> Found:
+    kind = args.dataset if args.dataset in KINDS else None
+    if not args.images and not args.masks:
+        return look_at(folder, kind)
+    if not (args.images and args.masks):
+        raise SiteError("--images and --masks go together; give both, or neither")
+    return Found(kind or ("nifti" if ".nii" in args.masks else "frames"), args.images, args.masks, ())
+
+
+def _of_videos(args: argparse.Namespace, folder: Path, found: Found, videos: Sequence[str]) -> dict[str, Any]:
+    """Return what video files say: their rate, and from which number masks count their frames."""
+    rate = args.rate if args.rate is not None else video_rate(folder, found, videos)
+    first = args.first_frame
+    if first is None and found.kind == "frames":
+        first = int(counted_from_one(folder, found, videos))
+    return {**({"first_frame": first} if first else {}), **({} if rate is None else {"rate": rate})}
+
+
+def _ids(args: argparse.Namespace, talk: Talk, values: Values) -> dict[Any, str]:
+    """Return the table, as site.yaml has it: given, or asked value by value; 0 and black are background."""
+    table = _given_ids(args.id, coloured=values.coloured)
+    zero: Value = (0, 0, 0) if values.coloured else 0
+    unnamed = sorted((value for value in values.pixels if value not in table and value != zero), key=written)
+    if unnamed and not talk.asks:
+        named = " ".join(f"--id '{written(value)}=NAME'" for value in unnamed)
+        raise SiteError(
+            f"the masks hold values that nobody has named; add {named} (or {IGNORE}, {BACKGROUND})"
+        )
+    for value in unnamed:
+        where = (
+            f"in {values.masks[value]} of {values.count} masks, {values.share(value):.2g} % of their pixels"
+        )
+        question = f"{written(value)} ({where}) is (a name, {BACKGROUND} or {IGNORE})"
+        table[value] = talk.get("--id", None, question, None, class_name)
+    parse_ids(table)
+    return {
+        _key(value): table[value] for value in sorted(table, key=lambda one: (isinstance(one, tuple), one))
+    }
+
+
+def _given_ids(given: Sequence[str], *, coloured: bool) -> dict[Value, str]:
+    table: dict[Value, str] = {}
+    for one in given:
+        text, equals, name = (part.strip() for part in one.partition("="))
+        if not equals:
+            raise SiteError(
+                f"--id is {one!r}; write a value and its name, such as '40=grasper' or '#ff8000=grasper'"
+            )
+        value = parse_value(int(text) if text.isdecimal() else text)
+        if coloured and isinstance(value, int):
+            value = grey(value)
+        if value in table:
+            raise SiteError(f"--id gives {text} twice; keep one of them")
+        table[value] = class_name(name, text)
+    return table
+
+
+def _key(value: Value) -> Any:
+    return value if isinstance(value, int) else written(value)
+
+
+def _is_partly_labelled(args: argparse.Namespace, talk: Talk, found: Found, values: Values) -> bool:
+    """Say whether what has no mask is to be left out; a volume's frame without a label may also show nothing."""
+    if found.kind == "frames":
+        option, question, proposed = (
+            "--partly-labelled",
+            f"{values.unlabelled} images have no mask; leave them out",
+            "yes",
+        )
+    else:
+        option, proposed = "--partly-labelled or --no-partly-labelled", None
+        question = (
+            f"{values.unlabelled} of {values.count} frames have no label: are they still to be labelled (yes), or is "
+            "there nothing to see in them (no)"
+        )
+    return talk.get(option, args.partly_labelled, question, proposed or None, _yes_or_no)
+
+
+def _yes_or_no(answer: str) -> bool:
+    if answer.lower() not in ("yes", "y", "no", "n"):
+        raise ValueError("answer yes or no")
+    return answer.lower().startswith("y")
+
+
+def _split(args: argparse.Namespace, talk: Talk, dataset: str, videos: Sequence[str], frames: int) -> Split:
+    given = {split: getattr(args, split) for split in SPLITS}
+    if any(given.values()):
+        return {split: _listed(text, videos) for split, text in given.items() if text}
+    if dataset == "sisvse":
+        raise SiteError(
+            "sisvse's sets share images, so none is proposed; give --train, --validation and --test"
+        )
+    proposed = propose_split(videos, frames)
+    if not talk.asks:
+        return proposed
+    print("proposed: " + "; ".join(f"{split} {_shown(listed)}" for split, listed in proposed.items()))
+    if talk.get("--train", None, "take this split", "yes", _yes_or_no):
+        return proposed
+    asked = {
+        split: talk.get(
+            f"--{split}", None, f"videos of {split}, with commas between", "", lambda t: _listed(t, videos)
+        )
+        for split in SPLITS
+    }
+    return {split: listed for split, listed in asked.items() if listed}
+
+
+def _listed(text: str, videos: Sequence[str]) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if odd := [name for name in names if name not in videos]:
+        raise SiteError(f"there is no video {odd[0]!r}; there are {', '.join(videos)}")
+    return names
+
+
+def _shown(listed: Sequence[Any]) -> str:
+    return ", ".join(
+        one if isinstance(one, str) else " ".join(f"{v}[{a}:{b}]" for v, (a, b) in one.items())
+        for one in listed
+    )
+
+
+def _rest(args: argparse.Namespace, talk: Talk) -> dict[str, Any]:
+    interval = talk.get(
+        "--frame-interval", args.frame_interval, "take every n-th labelled frame, n", "1", _whole_from_1
+    )
+    text = talk.get("--text", args.text, "a line that describes the site (stays here unless published)", "")
+    publish = talk.get(
+        "--publish", args.publish, f"what may leave the site beside weights ({', '.join(PUBLISHABLE)}, or none)",
+        "style", _items,
+    )  # fmt: skip
+    return {
+        **({"frame_interval": interval} if interval != 1 else {}),
+        **({"text": text} if text else {}),
+        "publish": publish,
+    }
+
+
+def _whole_from_1(answer: str) -> int:
+    if not answer.isdecimal() or int(answer) < 1:
+        raise ValueError(f"{answer!r} is no whole number of 1 or more")
+    return int(answer)
+
+
+def _items(answer: str) -> list[str]:
+    names = [] if answer.strip() == "none" else [name.strip() for name in answer.split(",") if name.strip()]
+    if odd := [name for name in names if name not in PUBLISHABLE]:
+        raise SiteError(f"--publish names {odd[0]!r}; there are {', '.join(PUBLISHABLE)}, or none")
+    return names
+
+
+def _refuse_own(args: argparse.Namespace, public: str) -> None:
+    for option in ("id", "rate", "first_frame", "partly_labelled", "axes"):
+        if getattr(args, option) not in (None, []):
+            raise SiteError(
+                f"--{option.replace('_', '-')} is for data of one's own, and this is {public}; leave it out, or add "
+                "--dataset frames"
+            )
+
+
+def _root(folder: Path, out: Path) -> str:
+    return "." if out.resolve().parent == folder else str(folder)
+
+
+def _write(out: Path, config: Mapping[str, Any]) -> None:
+    text = yaml.safe_dump(
+        dict(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110
+    )
+    try:
+        with atomically(out) as beside:
+            beside.write_text(text, encoding="utf-8")
+            load_site(beside)
+    except SiteError as error:
+        raise SiteError(str(error).replace(str(beside), str(out))) from error
