@@ -16,6 +16,7 @@ from shared_components.drawing.pictures import (
     captioned,
     check_size,
     coloured,
+    hatched,
     nice,
     overlay,
     resized,
@@ -48,11 +49,11 @@ def segmentation_sheet(
     *,
     panel_width: int = 400,
 ) -> Sheet:
-    """Lay out frame | truth | prediction | errors.
+    """Lay out frame | truth | prediction | errors. Hatched: nothing is labelled there, and nothing is compared.
 
     Args:
         image: uint8 RGB (H, W, 3).
-        truth: uint8 class ids (H, W).
+        truth: uint8 class ids (H, W), and `IGNORED`.
         prediction: uint8 class ids (H, W).
         class_names: names in the order of the ids, background first.
         panel_width: width in pixels each panel is scaled to, so that captions are legible for any frame size.
@@ -62,16 +63,21 @@ def segmentation_sheet(
     """
     check_size(image, truth, "truth")
     check_size(image, prediction, "prediction")
-    wrong = f"{100 * np.mean(truth != prediction):.1f} % of the pixels"
+    labelled = truth != IGNORED
+    share = f"{100 * np.mean((truth != prediction)[labelled]):.1f} % of the pixels" if labelled.any() else ""
     image, truth, prediction = (resized(array, panel_width) for array in (image, truth, prediction))
+    hidden = truth == IGNORED
+    true, wrong = overlay(image, np.where(hidden, 0, truth)), errors(image, truth, prediction)
+    for drawn in (true, wrong):
+        drawn[hidden] = hatched(*hidden.shape)[hidden]
     names = ("missed", MISSED), ("false", EXTRA), ("wrong class", CONFUSED)
     panels = (
         Panel("frame", image),
-        Panel("truth", overlay(image, truth), "" if truth.any() else _NOTHING),
+        Panel("truth", true, "" if truth.any() else _NOTHING),
         Panel("prediction", overlay(image, prediction), "" if prediction.any() else _NOTHING),
-        Panel("errors", errors(image, truth, prediction), wrong, legend=names),
+        Panel("errors", wrong, share, legend=names),
     )
-    return Sheet(panels, legend=tuple(class_entries(class_names)))
+    return Sheet(panels, legend=tuple(class_entries(class_names)), hatched=not labelled.all())
 
 
 def depth_sheet(

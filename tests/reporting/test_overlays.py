@@ -64,6 +64,20 @@ def test_a_segmentation_says_what_it_shows() -> None:
     assert dict(sheet.panels[3].legend) == {"missed": MISSED, "false": EXTRA, "wrong class": CONFUSED}
 
 
+def test_what_is_not_labelled_is_hatched_and_not_compared() -> None:
+    truth, prediction = np.zeros((40, 60), np.uint8), np.ones((40, 60), np.uint8)
+    truth[:, 30:] = 255
+    sheet = segmentation_sheet(frame(), truth, prediction, CLASSES, panel_width=60)
+    _, true, _, wrong = panels(sheet)
+    for panel in (true, wrong):
+        assert {tuple(p) for p in panel[:, 30:].reshape(-1, 3).tolist()} == {(70,) * 3, (140,) * 3}
+    assert (true[:, :30] == frame()[:, :30]).all() and (wrong[:, :30] == EXTRA).all()
+    assert sheet.panels[3].note == "100.0 % of the pixels" and sheet.hatched
+    assert not segmentation_sheet(frame(), prediction, prediction, CLASSES).hatched
+    nothing = segmentation_sheet(frame(), np.full((40, 60), 255, np.uint8), prediction, CLASSES)
+    assert nothing.panels[3].note == ""
+
+
 def panels(sheet: Sheet) -> list[np.ndarray]:
     """Cut the image of a sheet into panels, where its record says that they are."""
     image = sheet.image()

@@ -1,0 +1,137 @@
+"""Pictures of a scored split: the best, a typical and the worst sample, with the scores that they had."""
+
+import json
+import math
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shared_components.card import Metric
+from shared_components.data.sites import load_site, read_sample, samples
+from shared_components.data.synthetic.plan import plan_sites
+from shared_components.data.synthetic.site import write_site
+from shared_components.evaluation import drawn, exemplars, thorough
+from shared_components.metrics import frame_scores
+from shared_components.networks.tiny import Tiny
+from shared_components.task import make_task
+
+DICE, RMSE = Metric("dice", "Dice", True), Metric("rmse", "RMSE", False)
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("values", "metric", "chosen"),
+    [
+        ([0.5, 0.9, 0.1, 0.7, 0.6], DICE, {1: "best", 4: "typical", 2: "worst"}),
+        ([0.5, 0.9, 0.1, 0.7, 0.6], RMSE, {2: "best", 4: "typical", 1: "worst"}),
+        ([0.5, NAN, 0.1, 0.7], DICE, {3: "best", 0: "typical", 2: "worst"}),
+        ([0.2, 0.4, 0.6, 0.8], DICE, {3: "best", 2: "typical", 0: "worst"}),
+        ([0.3, 0.3, 0.3], DICE, {0: "best", 1: "typical", 2: "worst"}),
+        ([0.3, NAN, 0.4], DICE, {2: "best", 0: "worst"}),
+        ([NAN, 0.4], DICE, {1: "typical"}),
+        ([NAN, NAN], DICE, {0: "not scored"}),
+        ([], DICE, {}),
+    ],
+)
+def test_the_best_the_median_and_the_worst_are_chosen(
+    values: list[float], metric: Metric, chosen: dict[int, str]
+) -> None:
+    assert exemplars(values, metric) == chosen
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory):
+    [plan] = plan_sites(tmp_path_factory.mktemp("scenes"), sites=1)
+    videos = {"train": 1, "validation": 1, "test": 1}
+    write_site(
+        plan.folder, look=plan.look, seed=3, layout=plan.layout, videos=videos, frames_per_video=4,
+        height=64, width=96,
+    )  # fmt: skip
+    return load_site(plan.folder / "site.yaml", name="a")
+
+
+def score(network: nn.Module, kind: str, site, folder: Path, **numbers):
+    task = make_task(kind, numbers, classes=("background", "shaft", "wrist", "clasper"))
+    chosen = samples(site, "validation", task.asks)
+    scores = thorough(network, task, chosen, size=(32, 64), split="validation", pictures=folder)
+    records = {r["rank"]: r for r in map(json.loads, (f.read_text() for f in folder.glob("*.json")))}
+    return task, chosen, scores, records
+
+
+def test_records_hold_the_samples_own_scores_and_where_its_panels_lie(site, tmp_path: Path) -> None:
+    network = Tiny(out_channels=4)
+    _, chosen, scores, records = score(network, "segmentation", site, tmp_path)
+    assert set(records) == {"best", "typical", "worst"} and len(list(tmp_path.glob("*.png"))) == 3
+    dice = {rank: record["scores"]["dice"]["mean"] for rank, record in records.items()}
+    assert dice["best"] >= dice["typical"] >= dice["worst"]
+    assert {r["split"] for r in records.values()} == {"validation"} and records["best"]["of"] == len(
+        chosen
+    ) == 4
+    numbers = {(sample.video, sample.index) for sample in chosen}
+    assert {(r["video"], r["frame"]) for r in records.values()} <= numbers
+    assert dice["worst"] <= scores["dice"]["mean"] <= dice["best"]
+
+
+def test_a_picture_is_of_the_sample_that_its_record_names(site, tmp_path: Path) -> None:
+    """What the error panel shows wrong is what the scores count: a network that says background everywhere."""
+
+    class Nothing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(1))
+
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.one_hot(torch.zeros(1, 32, 64, dtype=torch.long), 4).permute(
+                0, 3, 1, 2
+            )
+
+    _, chosen, _, _ = score(Nothing(), "segmentation", site, tmp_path)
+    for file in tmp_path.glob("*.json"):
+        record = json.loads(file.read_text())
+        sample = next(s for s in chosen if (s.video, s.index) == (record["video"], record["frame"]))
+        truth = read_sample(sample).targets["label"]
+        marks = frame_scores(np.zeros_like(truth), truth, classes=range(1, 4), distances=False)
+        seen = [None if math.isnan(value) else value for value in marks.dice]
+        assert [record["scores"]["dice"][name] for name in ("shaft", "wrist", "clasper")] == seen
+        errors = next(panel for panel in record["panels"] if panel["name"] == "errors")
+        assert errors["note"] == f"{100 * np.mean(truth > 0):.1f} % of the pixels"
+        x, y, width, height = errors["box"]
+        panel = cv2.imread(str(file.with_suffix(".png")))[y : y + height, x : x + width]
+        missed = (panel == (0, 94, 213)).all(axis=2).mean()
+        assert missed == pytest.approx(np.mean(truth > 0), abs=0.02)
+
+
+def test_hidden_patches_of_a_picture_are_those_that_were_scored(site, tmp_path: Path) -> None:
+    network, batch = Tiny(out_channels=3), {"image": torch.zeros(1, 3, 32, 64)}
+    task, _, scores, records = score(network, "reconstruction", site, tmp_path, patch=8)
+    assert scores == score(network, "reconstruction", site, tmp_path, patch=8)[2]
+    errors = sorted(record["scores"]["mse"]["mean"] for record in records.values())
+    assert [records[rank]["scores"]["mse"]["mean"] for rank in ("best", "typical", "worst")] == errors
+    for file in tmp_path.glob("*.png"):
+        number = int(file.name.split("-")[1])
+        [x, y, width, height] = json.loads(file.with_suffix(".json").read_text())["panels"][1]["box"]
+        masked = cv2.imread(str(file))[y : y + height, x : x + width].astype(int)
+        grey = (np.abs(masked - 128) <= 2).all(axis=2)
+        for other in range(4):
+            hidden = drawn(task, batch, other)["hidden"][0].numpy().astype(np.uint8)
+            large = cv2.resize(hidden, (width, height), interpolation=cv2.INTER_NEAREST) > 0
+            assert ((large == grey).mean() > 0.9) == (other == number)
+
+
+def test_pictures_of_an_older_model_go_and_those_of_another_split_stay(site, tmp_path: Path) -> None:
+    for name in ("validation-0009-old.png", "validation-0009-old.json", "test-0001-x.png"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "validation-0009-old.json").unlink()
+    score(Tiny(out_channels=4), "segmentation", site, tmp_path)
+    left = {file.name for file in tmp_path.iterdir()}
+    assert "test-0001-x.png" in left and not any("old" in name for name in left) and len(left) == 7
+
+
+def test_a_network_in_training_stays_in_training(site, tmp_path: Path) -> None:
+    network = Tiny(out_channels=4).train()
+    score(network, "segmentation", site, tmp_path)
+    assert network.training and all(p.requires_grad for p in network.parameters())
