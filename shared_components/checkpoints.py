@@ -1,6 +1,9 @@
 """Weights on disk: safetensors written atomically; `.pt` and `.pth` files read without running their code."""
 
+import io
+import json
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,8 @@ from shared_components.atomic import atomically
 
 SHOWN = 3
 """Keys of each kind that an error names; a checkpoint of another network differs in hundreds."""
+NOTES = "extra/surgfl.json"
+"""Where a `.pt` file, which is a zip archive, keeps what a safetensors header says; `torch.load` passes it over."""
 
 
 class CheckpointError(ValueError):
@@ -33,6 +38,21 @@ def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str,
         save_file(tensors, beside, metadata=dict(metadata or {}))
 
 
+def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a plain state dict as `torch.save` does, the form that MONAI's tools read; atomically, with a header.
+
+    Args as in `save_weights`. The same tensors and header give the same bytes.
+    """
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    written = io.BytesIO()
+    torch.save(tensors, written)
+    with zipfile.ZipFile(written, "a") as archive:
+        top = archive.namelist()[0].partition("/")[0]
+        archive.writestr(zipfile.ZipInfo(f"{top}/{NOTES}"), json.dumps(dict(metadata or {}), sort_keys=True))
+    with atomically(path) as beside:
+        beside.write_bytes(written.getvalue())
+
+
 def load_weights(path: Path) -> dict[str, Tensor]:
     """Read a state dict from safetensors, or from a `torch.save` file that holds tensors only.
 
@@ -45,6 +65,11 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     Raises:
         CheckpointError: if the file is missing, damaged, or holds anything but named tensors.
     """
+    return _at_full_precision(stored_weights(path))
+
+
+def stored_weights(path: Path) -> dict[str, Tensor]:
+    """Read a state dict as `load_weights` does, in the precision that the file has."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(
@@ -52,28 +77,39 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         )
     try:
         if path.suffix == ".safetensors":
-            return _at_full_precision(load_file(path))
+            return load_file(path)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
         raise CheckpointError(
             f"checkpoint {path} is damaged or holds more than tensors; save the network's state_dict alone"
         ) from error
-    return _at_full_precision(_only_tensors(path, loaded))
+    return _only_tensors(path, loaded)
 
 
 def load_metadata(path: Path) -> dict[str, str]:
-    """Read the strings that `save_weights` kept in the header; empty for other files.
+    """Read the strings that `save_weights` or `save_pt` kept in the header; empty for other files.
 
     Raises:
         CheckpointError: the file is damaged.
     """
-    if Path(path).suffix != ".safetensors":
-        return {}
     try:
+        if Path(path).suffix != ".safetensors":
+            return _notes_in_zip(path)
         with safe_open(path, framework="pt") as file:
             return dict(file.metadata() or {})
-    except SafetensorError as error:
+    except (SafetensorError, zipfile.BadZipFile, ValueError) as error:
         raise CheckpointError(f"checkpoint {path} is damaged; copy it again") from error
+
+
+def _notes_in_zip(path: Path) -> dict[str, str]:
+    if not zipfile.is_zipfile(path):  # as torch wrote them before version 1.6
+        return {}
+    with zipfile.ZipFile(path) as archive:
+        found = [name for name in archive.namelist() if name.endswith(f"/{NOTES}")]
+        notes = json.loads(archive.read(found[0])) if found else {}
+    if not isinstance(notes, dict):
+        raise ValueError(f"{NOTES} is no mapping")
+    return {str(name): str(value) for name, value in notes.items()}
 
 
 def header_of(path: Path | None) -> dict[str, str]:
@@ -177,14 +213,14 @@ def _about_classes(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) 
 
 
 def export_pt(checkpoint: Path, path: Path) -> None:
-    """Turn a federation's `model.safetensors` into the `models/model.pt` of a bundle: the state dict alone.
+    """Turn a federation's `model.safetensors` into the `models/model.pt` of a bundle: a plain state dict.
+
+    Its header goes along, so that the bundle still knows the task, the classes and the size of the input.
 
         python -c "from shared_components.checkpoints import export_pt; \
-            export_pt('RUN/site-1/model.safetensors', 'bundles/pfedsis/models/model.pt')"
+            export_pt('RUN/site-1/model.safetensors', 'my-bundle/models/model.pt')"
 
     Raises:
         CheckpointError: as `load_weights`.
     """
-    state = load_weights(checkpoint)
-    with atomically(path) as beside:
-        torch.save(state, beside)
+    save_pt(path, load_weights(checkpoint), load_metadata(checkpoint))

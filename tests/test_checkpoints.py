@@ -1,5 +1,6 @@
 """Weights survive a round trip, and a wrong file is refused in one sentence."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,12 @@ from torch import nn
 
 from shared_components.checkpoints import (
     CheckpointError,
+    export_pt,
     load_encoder,
     load_into,
     load_metadata,
     load_weights,
+    save_pt,
     save_weights,
 )
 from shared_components.networks.pvt_fpn import PvtFpn
@@ -178,3 +181,32 @@ def test_another_encoder_is_refused(tmp_path):
     torch.save(state | {"patch_embed1.proj.weight": torch.ones(64, 3, 7, 7)}, tmp_path / "pvt_v2_b1.pth")
     with pytest.raises(CheckpointError, match=r"patch_embed1\.proj\.weight is \[64, 3, 7, 7\]"):
         load_encoder(PvtFpn(), tmp_path / "pvt_v2_b1.pth")
+
+
+def test_a_pt_file_keeps_its_header_and_is_a_plain_state_dict_to_torch(tmp_path):
+    path = tmp_path / "deep" / "model.pt"
+    save_pt(path, {"a": torch.tensor([1.5]).half(), "n": torch.tensor(3)}, {"height": "64"})
+    state = torch.load(path, weights_only=True)
+    assert list(state) == ["a", "n"] and state["a"].dtype == torch.float16
+    assert load_metadata(path) == {"height": "64"} and load_weights(path)["a"].dtype == torch.float32
+    first = path.read_bytes()
+    save_pt(path, {"a": torch.tensor([1.5]).half(), "n": torch.tensor(3)}, {"height": "64"})
+    assert path.read_bytes() == first and [file.name for file in path.parent.iterdir()] == ["model.pt"]
+
+
+def test_an_export_takes_the_header_along(tmp_path):
+    save_weights(tmp_path / "model.safetensors", {"a": torch.ones(1)}, {"bundle": "fedst"})
+    export_pt(tmp_path / "model.safetensors", tmp_path / "model.pt")
+    assert load_metadata(tmp_path / "model.pt") == {"bundle": "fedst"}
+
+
+def test_other_pt_files_have_no_header_and_a_damaged_one_is_refused(tmp_path):
+    torch.save({"a": torch.ones(1)}, tmp_path / "plain.pt")
+    torch.save({"a": torch.ones(1)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    assert load_metadata(tmp_path / "plain.pt") == load_metadata(tmp_path / "old.pt") == {}
+    assert load_metadata(tmp_path / "missing.pt") == {}
+    for text in ("[1]", "{", "null"):
+        with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
+            archive.writestr("archive/extra/surgfl.json", text)
+        with pytest.raises(CheckpointError, match=r"model\.pt is damaged"):
+            load_metadata(tmp_path / "model.pt")
