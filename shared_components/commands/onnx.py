@@ -1,0 +1,62 @@
+"""`surgfl onnx`: write a model as ONNX, for programs without PyTorch."""
+
+import argparse
+from pathlib import Path
+
+from shared_components.bundle_config import load_bundle
+from shared_components.data.sites import load_site
+from shared_components.onnx_file import OnnxError, export_onnx
+from shared_components.shipped import shipped_weights
+from shared_components.trained import Trained, load_trained
+
+HELP = "write a model as ONNX with free batch, height and width, and compare it with PyTorch"
+SMALL = (64, 96)  # compared beside the model's own size
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--bundle", default="pvt_fpn", metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--model", type=Path, metavar="FILE", help="a checkpoint; default: the bundle's own")
+    parser.add_argument(
+        "--site",
+        type=Path,
+        metavar="FILE",
+        help="site.yaml of the site where it is used, for a model that knows none",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="default: <bundle>.onnx, here")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export, compare, and say how close the file is.
+
+    Raises:
+        ValueError: the model or the file cannot be used; then no file is left.
+    """
+    load_bundle(args.bundle)  # refuses what is none
+    path = args.model or shipped_weights(args.bundle, instead="name a checkpoint with --model")
+    site = load_site(args.site) if args.site else None
+    model = _segmenting(load_trained(path, bundle=args.bundle, site=site), path)
+    out, frames = args.out or Path(f"{args.bundle}.onnx"), model.task.asks.frames
+    print(f"exporting {path}, which takes a while", flush=True)
+    sizes = [SMALL, model.size]
+    shares = export_onnx(model.network, out, sizes=sizes, frames=frames, facts=_facts(model, path))
+    clip = f"{frames}, " if frames > 1 else ""
+    print(
+        f"{out}: image (B, {clip}3, H, W) -> pred (B, {model.task.channels}, H, W), H and W multiples of 32"
+    )
+    for (height, width), share in zip(sizes, shares, strict=True):
+        print(f"at {height}x{width} it differs from PyTorch by {share:.0e} of the largest logit")
+    return 0
+
+
+def _segmenting(model: Trained, path: Path) -> Trained:
+    kind = model.task.card.kind
+    if kind != "segmentation":
+        raise OnnxError(f"checkpoint {path} has learnt {kind}; models of segmentation can be exported")
+    return model
+
+
+def _facts(model: Trained, path: Path) -> dict[str, str]:
+    height, width = model.size
+    names = ",".join(model.task.card.outputs)
+    return {"classes": names, "height": str(height), "width": str(width), "checkpoint": path.name}

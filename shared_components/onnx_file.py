@@ -1,0 +1,148 @@
+"""A network as an ONNX file: any batch, height and width, compared with PyTorch."""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shared_components.atomic import atomically
+
+STRIDE = 32  # height and width are multiples of it
+LARGEST = 256  # of these, each way
+EXAMPLE = (8, 9)
+"""Strides of the picture that is traced: more than one window of a temporal layer each way, since a count of one is
+taken for a constant."""
+TOLERANCE = 1e-3  # of the largest logit
+INPUT, OUTPUT = "image", "pred"
+
+
+PACKAGES = ("onnxscript", "onnxruntime")
+
+
+class OnnxError(ValueError):
+    """A network that cannot be exported."""
+
+
+def export_onnx(
+    network: nn.Module,
+    path: Path,
+    *,
+    sizes: Sequence[tuple[int, int]],
+    frames: int = 1,
+    facts: Mapping[str, str] | None = None,
+) -> list[float]:
+    """Write a network as one ONNX file, whose input is `image` and whose output `pred`.
+
+    The exporter calls sides free that the network has taken for constants, so that the file is run first.
+
+    Args:
+        network: in evaluation, in float32 and on the processor from now on.
+        path: the file; it appears when it is known to be right.
+        sizes: (height, width) of pictures of noise, at which it is compared with the network.
+        frames: of a clip: 1 takes (B, 3, H, W), more (B, frames, 3, H, W). H and W are multiples of 32.
+        facts: kept in the file's metadata.
+
+    Returns:
+        For each size the largest difference of `pred`, as a share of its largest value.
+
+    Raises:
+        OnnxError: a package is missing, the file exists already, or the network cannot be exported with free sizes.
+    """
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise OnnxError(
+            f"the export needs {missing[0]}, which is not installed: pip install {' '.join(PACKAGES)}"
+        )
+    if path.exists():
+        raise OnnxError(f"{path} exists already; remove it, or name another file")
+    network = network.cpu().float().eval()
+    program = _traced(network, frames)
+    program.model.metadata_props.update(facts or {})
+    with atomically(path) as beside:
+        program.save(str(beside), external_data=False)
+        return _compared(network, beside, sizes, frames)
+
+
+def _traced(network: nn.Module, frames: int) -> torch.onnx.ONNXProgram:
+    image = torch.zeros(_shape(2, frames, *(STRIDE * count for count in EXAMPLE)))
+    rows, columns = (torch.export.Dim(name, min=1, max=LARGEST) for name in ("rows", "columns"))
+    free = {0: torch.export.Dim("batch"), image.dim() - 2: STRIDE * rows, image.dim() - 1: STRIDE * columns}
+    with _quiet():
+        try:
+            program = torch.onnx.export(
+                network,
+                (image,),
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                dynamic_shapes=(free,),
+                dynamo=True,
+                verbose=False,
+            )
+        except torch.onnx.errors.OnnxExporterError as error:
+            reason = str(error).splitlines()[0]
+            raise OnnxError(f"{type(network).__name__} cannot be exported: {reason}") from error
+    assert program is not None  # it is None of the older exporter alone
+    return program
+
+
+def _compared(network: nn.Module, path: Path, sizes: Sequence[tuple[int, int]], frames: int) -> list[float]:
+    import onnxruntime
+    from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # what it finds wrong is told once, by the error
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for batch, (height, width) in enumerate(sizes, start=1):
+        image = torch.rand(_shape(batch, frames, height, width), generator=generator)
+        with torch.no_grad():
+            due = network(image)
+        try:
+            (pred,) = session.run([OUTPUT], {INPUT: image.numpy()})
+        except (Fail, InvalidArgument, RuntimeException) as error:
+            raise _of_one_size(network, image, str(error).splitlines()[0]) from error
+        found.append(_share(np.asarray(pred), due))
+        if not found[-1] <= TOLERANCE:
+            raise _of_one_size(network, image, f"it differs by {found[-1]:.1e} of the largest value")
+    return found
+
+
+def _share(pred: np.ndarray, due: Tensor) -> float:
+    if pred.shape != due.shape:
+        return math.inf
+    return float((torch.from_numpy(pred) - due).abs().max() / due.abs().max())
+
+
+def _of_one_size(network: nn.Module, image: Tensor, reason: str) -> OnnxError:
+    size = "x".join(str(side) for side in image.shape)
+    return OnnxError(
+        f"{type(network).__name__} cannot be exported with free sizes: at {size} the file does not do what the network "
+        f"does ({reason})"
+    )
+
+
+def _shape(batch: int, frames: int, height: int, width: int) -> tuple[int, ...]:
+    return (batch, 3, height, width) if frames == 1 else (batch, frames, 3, height, width)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep from the console that the exporter misses torchvision, which nothing here needs, and what ages inside it."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,178 @@
+"""ONNX files: free sizes, named input and output, the numbers of PyTorch."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+from shared_components import onnx_file
+from shared_components.bundle_config import bundle_names
+from shared_components.checkpoints import save_weights
+from shared_components.cli import main
+from shared_components.networks.tiny import Tiny
+from shared_components.onnx_file import OnnxError, export_onnx
+from shared_components.shipped import shipped_weights
+from shared_components.trained import load_trained
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    torch.manual_seed(0)
+    return Tiny().eval()
+
+
+@pytest.fixture(scope="module")
+def exported(tiny, tmp_path_factory):
+    path = tmp_path_factory.mktemp("onnx") / "tiny.onnx"
+    shares = export_onnx(tiny, path, sizes=[(32, 64), (96, 32)], facts={"classes": "a,b"})
+    assert len(shares) == 2 and max(shares) < 1e-5
+    return path
+
+
+def pred_of(path, image):
+    (pred,) = onnxruntime.InferenceSession(str(path)).run(["pred"], {"image": image.numpy()})
+    return torch.from_numpy(np.asarray(pred))
+
+
+@pytest.mark.parametrize(("batch", "height", "width"), [(1, 32, 64), (3, 96, 32), (2, 256, 288)])
+def test_any_size_gives_what_pytorch_gives(tiny, exported, batch, height, width):
+    image = torch.rand(batch, 3, height, width)
+    with torch.no_grad():
+        torch.testing.assert_close(pred_of(exported, image), tiny(image), rtol=1e-4, atol=1e-5)
+
+
+def test_the_file_is_one_and_says_its_input_output_and_facts(exported):
+    assert [path.name for path in exported.parent.iterdir()] == ["tiny.onnx"]
+    model = onnx.load(exported)
+    onnx.checker.check_model(model)
+    (given,), (got,) = model.graph.input, model.graph.output
+    assert (given.name, got.name) == ("image", "pred")
+    sides = [side.dim_param or side.dim_value for side in given.type.tensor_type.shape.dim]
+    assert sides == ["batch", 3, "32*rows", "32*columns"]
+    assert {entry.key: entry.value for entry in model.metadata_props}["classes"] == "a,b"
+
+
+class Fixed(nn.Module):
+    """Takes pictures of the traced width alone, which the exporter does not say."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(288))
+
+    def forward(self, image):
+        return image * (self.weight if image.shape[3] == 288 else 1.0)
+
+
+class Constant(nn.Module):
+    """Adds a number that the tracer takes for a constant."""
+
+    def forward(self, image):
+        return image + int(image.shape[3] == 288)
+
+
+class Silent(nn.Module):
+    def forward(self, image):
+        return image * float("nan")
+
+
+class Narrower(nn.Module):
+    """Leaves out half of the traced width, however wide the picture is."""
+
+    def forward(self, image):
+        return image[..., :144] if image.shape[3] == 288 else image
+
+
+class Untraceable(nn.Module):
+    def forward(self, image):
+        return image if float(image.sum()) > 0 else -image
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Fixed, "Fixed cannot be exported with free sizes: at 1x3x32x320 the file"),
+        (Constant, r"at 1x3x32x320 the file does not do what the network does \(it differs by [0-9.]+e"),
+        (Narrower, "Narrower cannot be exported with free sizes: at 1x3x32x320"),
+        (Silent, r"it differs by nan of the largest value"),
+        (Untraceable, "Untraceable cannot be exported: "),
+    ],
+)
+def test_a_network_whose_file_would_be_wrong_is_refused_and_leaves_nothing(kind, said, tmp_path):
+    with pytest.raises(OnnxError, match=said) as caught:
+        export_onnx(kind(), tmp_path / "a.onnx", sizes=[(32, 320)])
+    assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
+
+
+def test_an_existing_file_is_kept(tiny, tmp_path):
+    (tmp_path / "a.onnx").write_text("mine")
+    with pytest.raises(OnnxError, match="exists already; remove it, or name another file"):
+        export_onnx(tiny, tmp_path / "a.onnx", sizes=[])
+    assert (tmp_path / "a.onnx").read_text() == "mine"
+
+
+@pytest.mark.parametrize("package", ["onnxscript", "onnxruntime"])
+def test_a_missing_package_is_named(tiny, tmp_path, monkeypatch, package):
+    monkeypatch.setattr(onnx_file, "find_spec", lambda name: None if name == package else object())
+    with pytest.raises(
+        OnnxError, match=f"needs {package}, which is not installed: pip install onnxscript onnxruntime"
+    ):
+        export_onnx(tiny, tmp_path / "a.onnx", sizes=[])
+
+
+@pytest.fixture
+def checkpoint(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shared_components.trained.build_network", lambda definition: tiny)
+
+    def checkpoint(**notes):
+        given = {"task": "segmentation", "outputs": "a,b,c,d", "height": "32", "width": "64", **notes}
+        save_weights(tmp_path / "model.safetensors", tiny.state_dict(), given)
+        return str(tmp_path / "model.safetensors")
+
+    return checkpoint
+
+
+def test_the_command_exports_a_checkpoint_and_says_how_close_it_is(checkpoint, tmp_path, capsys):
+    assert main(["onnx", "--model", checkpoint()]) == 0
+    said = capsys.readouterr().out
+    assert "pvt_fpn.onnx: image (B, 3, H, W) -> pred (B, 4, H, W), H and W multiples of 32" in said
+    assert "at 64x96 it differs" in said and "at 32x64 it differs" in said
+    facts = {entry.key: entry.value for entry in onnx.load("pvt_fpn.onnx").metadata_props}
+    assert facts | {"classes": "a,b,c,d", "height": "32", "width": "64"} == facts
+    assert "/" not in facts["checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--bundle", "none"], "bundle 'none' does not exist"),
+        (["--model", "missing.safetensors"], "checkpoint missing.safetensors does not exist"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(words, said, capsys):
+    assert main(["onnx", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_models_of_other_tasks_are_refused(checkpoint, capsys):
+    assert main(["onnx", "--model", checkpoint(task="reconstruction", outputs="", numbers="{}")]) == 2
+    assert "has learnt reconstruction; models of segmentation can be exported" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", bundle_names())
+def test_the_shipped_model_of_every_bundle_runs_as_onnx_at_any_size(bundle, tmp_path):
+    """Half a minute for one frame, two minutes for clips."""
+    assert main(["onnx", "--bundle", bundle, "--out", str(tmp_path / "a.onnx")]) == 0
+    model = load_trained(shipped_weights(bundle), bundle=bundle)
+    frames = model.task.asks.frames
+    shape = (3,) if frames == 1 else (frames, 3)
+    for batch, height, width in ((1, 32, 32), (3, 192, 256), (1, 288, 320)):
+        image = torch.rand(batch, *shape, height, width)
+        with torch.no_grad():
+            due = model.network.eval()(image)
+        found = pred_of(tmp_path / "a.onnx", image)
+        torch.testing.assert_close(found, due, rtol=1e-4, atol=1e-4)
+        assert float((found.argmax(1) == due.argmax(1)).float().mean()) > 0.9999
