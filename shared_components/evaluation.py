@@ -21,8 +21,7 @@ from shared_components.card import Metric
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Item, Sample, read_sample
 from shared_components.data.transforms import resize_image
-from shared_components.drawing.sheets import Sheet
-from shared_components.task import Batch, Scores, Task
+from shared_components.task import Answer, Batch, Scores, Task
 
 BATCH = 8
 
@@ -122,7 +121,7 @@ def draw_pictures(
     values = [first_value(task, plain(task.summarise([score]))) for score in scorer.scores]
     for number, rank in exemplars(values, task.metrics[0]).items():
         sample, name = chosen[number], scorer.items[number]
-        sheet = _sheet(network, task, sample, number, size)
+        sheet = task.sheet(*predicted(network, task, sample, number, size=size))
         record = {
             "split": split,
             "rank": rank,
@@ -154,13 +153,15 @@ def exemplars(values: Sequence[float], metric: Metric) -> dict[int, str]:
     return {known[0]: "best", **middle, known[-1]: "worst"}
 
 
-def _sheet(network: nn.Module, task: Task, sample: Sample, number: int, size: tuple[int, int]) -> Sheet:
-    """Draw one sample of a split, predicted just as it was when it was scored."""
+def predicted(
+    network: nn.Module, task: Task, sample: Sample, number: int, *, size: tuple[int, int]
+) -> tuple[Answer, Item]:
+    """Predict one sample of a split, the one of this number from 0, just as it was when it was scored."""
     [(batch, [item])] = native_batches([sample], size)
     with _evaluating(network) as where:
         ready = drawn(task, {key: value.to(where) for key, value in batch.items()}, number)
         [answer] = task.answers(task.predict(network, ready), ready, [_size_of(item)])
-    return task.sheet(answer, item)
+    return answer, item
 
 
 def native_batches(

@@ -10,11 +10,10 @@ from operator import methodcaller
 from pathlib import Path
 
 from shared_components.atomic import write_text
+from shared_components.comparison.page import as_page
 from shared_components.comparison.results import Comparison, Result, mean_and_deviation
-from shared_components.comparison.tables import Cell, Grid, all_grids, facts
-from shared_components.reporting.charts import Dots, dot_plot
+from shared_components.comparison.tables import Cell, Grid, all_grids
 from shared_components.reporting.groups import Group
-from shared_components.reporting.report import TEMPLATES
 
 
 def write_all(comparison: Comparison, out: Path) -> list[Path]:
@@ -165,29 +164,3 @@ _LATEX = {
 def latex_text(text: str) -> str:
     """Escape what LaTeX reads as a command."""
     return "".join(_LATEX.get(character, character) for character in text)
-
-
-def as_page(comparison: Comparison, grids: Sequence[Grid]) -> str:
-    """Write one HTML page without external links."""
-    failed = [result for result in comparison.results if result.scores is None]
-    return TEMPLATES.get_template("comparison.html.j2").render(
-        title=comparison.title,
-        grids=grids,
-        charts=[_chart(comparison, group) for group in comparison.groups],
-        failed=failed,
-        facts=facts(comparison),
-        done=len(comparison.results) - len(failed),
-        runs=len(comparison.results),
-    )
-
-
-def _chart(comparison: Comparison, group: Group) -> str:
-    """Draw every seed of every site of a task by its selecting metric."""
-    metric = group.first
-    rows = [
-        Dots(label, {site: [r.value(metric, site) for r in comparison.of(label)] for site in group.sites})
-        for label in comparison.labels
-    ]
-    what = f"{group.title}: " if len(comparison.groups) > 1 else ""
-    title = f"{what}{metric.plain_heading} on the test videos: every seed, by site, and the mean (line)"
-    return dot_plot(rows, title=title, sites=group.sites)

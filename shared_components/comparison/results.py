@@ -14,20 +14,22 @@ from shared_components.card import Metric
 from shared_components.comparison.plan import Run
 from shared_components.comparison.run import SCORES, finished
 from shared_components.reporting.groups import Group, grouped, output_names
-from shared_components.reporting.records import NAN, score
+from shared_components.reporting.records import NAN, load_run, score
+from shared_components.reporting.records import Run as Records
 
 FEWEST_PAIRS = 3
 
 
 @dataclass(frozen=True)
 class Result:
-    """One run's numbers, or why it has none."""
+    """One run's numbers, or why it has none; `records` is what it wrote round by round."""
 
     run: Run
     folder: Path | None = None
     scores: dict[str, Any] | None = None
     info: dict[str, Any] | None = None
     reason: str = ""
+    records: Records | None = None
 
     def value(self, metric: Metric, site: str) -> float:
         """Give a site's mean over outputs of the test split; NaN where there is none."""
@@ -104,8 +106,8 @@ def _read(run: Run, root: Path, reason: str) -> Result:
     folder = finished(run, root)
     if folder is None:
         return Result(run, reason=reason or "not done yet")
-    scores, info = (json.loads((folder / name).read_text()) for name in (SCORES, "run.json"))
-    return Result(run, folder, scores, info)
+    scores, records = json.loads((folder / SCORES).read_text()), load_run(folder)
+    return Result(run, folder, scores, records.info, records=records)
 
 
 def _scored(group: Group, scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> Group:

@@ -24,6 +24,7 @@ from shared_components.bundle_config import build_network
 from shared_components.checkpoints import load_weights
 from shared_components.coarser import read_as
 from shared_components.comparison.mixing import mixed_sites
+from shared_components.comparison.pictures import TESTED, write_pictures
 from shared_components.comparison.plan import HELD_OUT, Run
 from shared_components.data.classes import coarser_ids
 from shared_components.data.sites import Site, load_site, samples
@@ -143,7 +144,7 @@ def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
 def _test(
     server: ServerRunner, site: Site, folder: Path, model: str, *, learnt: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Score a model on a site's test split; the pictures go beside the model.
+    """Score a model on a site's test split; pictures of some of it go beside the model.
 
     Args:
         learnt: Classes of the model, where they are finer ones than the site's: its classes are merged.
@@ -155,16 +156,11 @@ def _test(
     of_model.network.load_state_dict(load_weights(path))
     tell(of_model.network, path, site)  # the model for outsiders; the sites' own know them already
     network = read_as(of_model.network, of_model.task.card.outputs, bench.task.card.outputs)
-    scores = evaluation.thorough(
-        network,
-        bench.task,
-        samples(site, "test", bench.task.asks),
-        size=bench.size,
-        split="test",
-        pictures=folder / "overlays",
-    )
+    chosen = samples(site, "test", bench.task.asks)
+    scores = evaluation.thorough(network, bench.task, chosen, size=bench.size, split="test")
+    shown = write_pictures(network, bench.task, chosen, size=bench.size, folder=folder / TESTED)
     merged = {"merged": list(of_model.task.card.outputs)} if learnt else {}
-    return {"site": site.name, **merged, **scores}
+    return {"site": site.name, **merged, **scores, "pictures": shown}
 
 
 def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:

@@ -147,16 +147,17 @@ class Dots:
     values: Mapping[str, Sequence[float]]
 
 
-def dot_plot(rows: Sequence[Dots], *, title: str, sites: Sequence[str], width: int = 980) -> str:
+def dot_plot(rows: Sequence[Dots], *, title: str, sites: Sequence[str], width: int = 860) -> str:
     """Draw one row per name: a dot per site and value, in the site's colour, and a line at the row's mean.
 
     Args:
         rows: from top to bottom.
         title: heading of the chart and its accessible name.
-        sites: the sites in the order of their colours; a legend is drawn below the title.
-        width: in SVG units, pixels where there is room.
+        sites: the sites in the order of their colours, which the page's legend says.
+        width: in pixels; a narrow drawing has names above the dots, a wide one beside them.
     """
-    step, left, top = 24, 190, 62
+    narrow = width <= _SMALL_WIDTH
+    step, left, top = (38, 14, 34) if narrow else (24, 190, 34)
     known = [v for row in rows for values in row.values.values() for v in values if math.isfinite(v)]
     low, high = fitting([0.0, *known])
     base = top + step * len(rows)
@@ -170,18 +171,20 @@ def dot_plot(rows: Sequence[Dots], *, title: str, sites: Sequence[str], width: i
         + _text(x(t), base + 16, text, anchor="middle")
         for t, text in zip(ticks, _tick_texts(ticks), strict=True)
     ]
-    for index, site in enumerate(sites):
-        place = left + 120 * index
-        body.append(f'<circle cx="{place}" cy="36" r="4" fill="{_colour(index)}"/>')
-        body.append(_text(place + 10, 40, site, anchor="start"))
     for number, row in enumerate(rows):
-        body.append(_dots(row, sites, x, top + step * (number + 0.5)))
+        y = top + step * (number + (0.7 if narrow else 0.5))
+        name = (2, y - 13, "start") if narrow else (180, y + 4, "end")
+        if narrow and number:
+            body.append(
+                f'<line x1="0" x2="{width}" y1="{y - 27:.1f}" y2="{y - 27:.1f}" stroke="var(--grid)"/>'
+            )
+        body.append(_text(*name[:2], row.name, anchor=name[2]) + _dots(row, sites, x, y))
     return _svg(width, base + 26, title, body, kind="whole")
 
 
 def _dots(row: Dots, sites: Sequence[str], x: Callable[[float], float], y: float) -> str:
     values = [v for found in row.values.values() for v in found if math.isfinite(v)]
-    drawn = [_text(180, y + 4, row.name, anchor="end")]
+    drawn = []
     if values:
         mean = x(sum(values) / len(values))
         line = f'x1="{mean:.1f}" x2="{mean:.1f}" y1="{y - 9:.1f}" y2="{y + 9:.1f}"'

@@ -83,7 +83,7 @@ def segmentation_sheet(
 def depth_sheet(
     image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, *, panel_width: int = 304
 ) -> Sheet:
-    """Lay out frame | truth | prediction | errors, with one scale in mm for truth and prediction.
+    """Lay out frame | truth | prediction | errors, depth on one scale in mm: the truth's, whatever is predicted.
 
     Near is bright, far is dark. Hatched: no depth is known there, and nothing is compared.
 
@@ -102,7 +102,7 @@ def depth_sheet(
     known, shown = np.isfinite(truth) & (truth > 0), np.isfinite(prediction)
     both = known & shown
     off = np.where(both, np.abs(prediction - truth), 0)
-    depths = Scale(_depth_range(truth[known], prediction[shown]), DEPTH)
+    depths = Scale(_depth_range(truth[known] if known.any() else prediction[shown]), DEPTH)
     wrong = Scale((0.0, nice(_top(off[both]))), ERROR)
     mean = f"mean {off[both].mean():.1f} mm" if both.any() else "nothing to compare"
     panels = (
@@ -133,7 +133,7 @@ def depth_overlay(image: np.ndarray, depth: np.ndarray, *, panel_width: int = 40
     check_size(image, depth, "depth")
     image, depth = (resized(array, panel_width) for array in (image, depth))
     known = np.isfinite(depth)
-    ends = _depth_range(depth[known], depth[known])
+    ends = _depth_range(depth[known])
     body = side_by_side(
         [captioned(image, "frame"), captioned(coloured(depth, known, ends, DEPTH), "prediction")]
     )
@@ -161,17 +161,12 @@ def reconstruction_sheet(
     return Sheet(tuple(Panel(name, resized(part, panel_width)) for name, part in named.items()))
 
 
-def _depth_range(truth: np.ndarray, prediction: np.ndarray) -> tuple[float, float]:
-    """Give the scale's ends in mm: those of both without outliers, but wild predictions do not flatten truth."""
-    low, high = _ends(truth if truth.size else prediction)
-    if truth.size and prediction.size:
-        near, far = _ends(prediction)
-        low, high = min(low, max(near, 0.0)), max(high, min(far, 2 * high))
+def _depth_range(known: np.ndarray) -> tuple[float, float]:
+    """Give the scale's ends in mm: those of what is known, without outliers."""
+    if not known.size:
+        return 0.0, 1.0
+    low, high = float(np.percentile(known, 1)), float(np.percentile(known, 99))
     return low, max(high, low + 1.0)
-
-
-def _ends(values: np.ndarray) -> tuple[float, float]:
-    return (float(np.percentile(values, 1)), float(np.percentile(values, 99))) if values.size else (0.0, 1.0)
 
 
 def _top(values: np.ndarray) -> float:

@@ -3,11 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 from shared_components.card import Card, Metric
+from shared_components.comparison.pictures import TESTED
 from shared_components.comparison.plan import Run, Variant
 from shared_components.comparison.results import Comparison, Result
+from shared_components.reporting.records import Run as Records
 
 SITES = ("a", "b")
 CARD = Card("segmentation", ("background", "shaft"))
@@ -92,3 +96,41 @@ def comparison():
         result("Krum", 1, None),
         result("Krum", 2, None),
     )
+
+
+def illustrated(folder, count, *, samples=2, rounds=4):
+    """A comparison of so many methods with records of every round, and pictures of some test frames on disk.
+
+    Method number i has 0.02 i + 0.1 at site a and half of it at b, in round r its (r + 1) / rounds.
+    """
+    found = []
+    for number in range(count):
+        dice = 0.02 * number + 0.1
+        one = result(f"Method {number}", 1, (dice, dice / 2), bytes_up=1e6 * number, bytes_down=1e6)
+        one.scores["costs"]["seconds_round_slowest"] = 5.0 + number % 4
+        here = folder / str(number)
+        for site, value in zip(SITES, (dice, dice / 2), strict=True):
+            one.scores["sites"][site]["pictures"] = [
+                picture_record(here / site / TESTED, f"video {i}", value, shade=8 * number)
+                for i in range(samples)
+            ]
+        rows = {
+            site: {r: {"metrics": {"dice": {"mean": v * (r + 1) / rounds}}} for r in range(rounds)}
+            for site, v in zip(SITES, (dice, dice / 2), strict=True)
+        }
+        records = Records(here, {"rounds": rounds, **one.info}, SITES, rows, {}, {})
+        found.append(replace(one, folder=here, records=records))
+    return Comparison("Many methods", "scores", (), SITES, tuple(found))
+
+
+def picture_record(folder, sample, value, *, shade=0, names=("frame", "truth", "prediction"), scale=None):
+    """What `pictures.write_pictures` leaves for one sample, drawn as plain colours."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [[name, f"{sample.replace(' ', '-')}-{name}.webp"] for name in names]
+    for place, (_, file) in enumerate(files):
+        picture = np.full((64, 80, 3), (shade, 60 * place, 200), np.uint8)
+        (folder / file).write_bytes(cv2.imencode(".webp", picture)[1].tobytes())
+    legend = [{"name": "shaft", "colour": "#56b4e9"}]
+    return {
+        "sample": sample, "value": value, "files": files, "legend": legend, "scale": scale, "hatched": False
+    }  # fmt: skip

@@ -1,0 +1,166 @@
+"""The comparison's charts: scores by site, curves over rounds, and what a score costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import methodcaller
+
+from shared_components.card import Metric
+from shared_components.comparison.results import Comparison, Result, mean_and_deviation
+from shared_components.reporting.charts import COLOURS, Dots, Series, dot_plot, fitting, line_chart, swatch
+from shared_components.reporting.groups import Group
+from shared_components.reporting.records import Curve, curves, mean, worst
+from shared_components.reporting.scatter import Point, scatter
+
+_SMALL, _LARGE, _TINY = (338, 250), (530, 300), (262, 190)
+_COSTS = (
+    ("MB of a round, sent and received by one site", lambda r: 1e-6 * (r.cost("bytes_up") + r.cost("bytes_down"))),
+    ("seconds of a round, slowest site", methodcaller("cost", "seconds_round_slowest")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart for wide windows and one for narrow ones, where they differ."""
+
+    wide: str
+    narrow: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Charts with a heading, a legend and a text.
+
+    Attributes:
+        strip: They are many small ones, which a narrow window scrolls.
+    """
+
+    title: str
+    text: str
+    drawings: Sequence[Drawing]
+    legend: Sequence[tuple[str, str]] = ()
+    strip: bool = False
+
+
+def score_panel(comparison: Comparison, group: Group) -> Panel:
+    """Draw every seed of every site of a task by its selecting metric."""
+    metric = group.first
+    rows = [
+        Dots(label, {site: [r.value(metric, site) for r in comparison.of(label)] for site in group.sites})
+        for label in comparison.labels
+    ]
+    what = f"{group.title}: " if len(comparison.groups) > 1 else ""
+    title = f"{what}{metric.plain_heading} on the test videos, by site"
+    wide, narrow = (dot_plot(rows, title=title, sites=group.sites, width=width) for width in (860, 338))
+    legend = [(swatch(i, line=False), site) for i, site in enumerate(group.sites)]
+    text = "A dot for every site and seed; the line is their mean."
+    return Panel("Scores", text, [Drawing(wide, narrow)], legend)
+
+
+def curve_panel(comparison: Comparison, group: Group) -> Panel:
+    """Draw validation over the rounds: few methods in one chart, many in a chart each."""
+    metric = group.first
+    found = {label: _over_rounds(comparison.of(label), group, metric) for label in comparison.labels}
+    found = {label: pair for label, pair in found.items() if pair[0]}
+    text = (
+        f"{metric.plain_heading} on the validation split, mean over seeds. Round r: the model that a site received "
+        "in round r, before it trained on; the point after the last round: its final model."
+    )
+    if not found:
+        return Panel("Over the rounds", text, [])
+    if len(found) <= COLOURS:
+        return _together(found, metric, text)
+    return _one_each(found, metric, text)
+
+
+def cost_panel(comparison: Comparison, group: Group) -> Panel:
+    """Draw the test score against what a round costs, each row's mean over seeds."""
+    metric = group.first
+    y_label = metric.plain_heading + ("" if metric.higher_is_better else ", lower is better")
+
+    def drawn(size: tuple[int, int], x_label: str, cost: Callable[[Result], float]) -> str:
+        points = [
+            Point(
+                label,
+                _mean_of(comparison, label, cost),
+                _mean_of(comparison, label, methodcaller("average", group, metric)),
+                _mean_of(comparison, label, methodcaller("worst", group, metric)),
+            )
+            for label in comparison.labels
+        ]
+        title = f"{metric.label} and {x_label.partition(' ')[0]} of a round"
+        return scatter(points, title=title, x_label=x_label, y_label=y_label, size=size)
+
+    drawings = [Drawing(drawn((530, 330), *one), drawn((338, 330), *one)) for one in _COSTS]
+    good = "Up" if metric.higher_is_better else "Down"
+    text = (
+        "Full: the mean over the sites on the test videos; open, on the same line: the worst site. "
+        f"{good} and left is good."
+    )
+    return Panel("Cost and score", text, drawings)
+
+
+def _over_rounds(results: Sequence[Result], group: Group, metric: Metric) -> tuple[Curve, Curve]:
+    """Give the mean over the sites and the worst site, both averaged over the seeds."""
+    means, worsts = [], []
+    for records in [result.records for result in results if result.records]:
+        by_site = curves(records, group.sites, metric.name)
+        worsts.append(worst(by_site, metric))
+        means.append({r: mean([curve[r] for curve in by_site.values() if r in curve]) for r in worsts[-1]})
+    return _averaged(means), _averaged(worsts)
+
+
+def _averaged(found: Sequence[Curve]) -> Curve:
+    rounds = sorted({r for curve in found for r in curve})
+    return {r: mean([curve[r] for curve in found if r in curve]) for r in rounds}
+
+
+def _together(found: Mapping[str, tuple[Curve, Curve]], metric: Metric, text: str) -> Panel:
+    drawings = []
+    for place, title in enumerate(("Mean over the sites", "Worst site")):
+        series = [Series(label, pair[place], i) for i, (label, pair) in enumerate(found.items())]
+        wide, narrow = (
+            line_chart(series, title=title, y_label=metric.plain_heading, size=size)
+            for size in (_LARGE, _SMALL)
+        )
+        drawings.append(Drawing(wide, narrow))
+    legend = [(swatch(i), label) for i, label in enumerate(found)]
+    return Panel("Over the rounds", text, drawings, legend)
+
+
+def _one_each(found: Mapping[str, tuple[Curve, Curve]], metric: Metric, text: str) -> Panel:
+    everybody = _averaged([pair[0] for pair in found.values()])
+    axis = fitting([v for pair in found.values() for curve in pair for v in curve.values() if v == v])
+    drawings = [
+        Drawing(
+            line_chart(
+                [
+                    Series("mean over the sites of all methods", everybody, -1),
+                    Series("worst site", pair[1], 1),
+                    Series("mean over the sites", pair[0], 0),
+                ],
+                title=label,
+                y_label=metric.plain_heading,
+                y_range=axis,
+                size=_TINY,
+            )
+        )
+        for label, pair in found.items()
+    ]
+    legend = [
+        (swatch(0), "mean over the sites"),
+        (swatch(1), "worst site"),
+        (swatch(-1), "mean over the sites of all methods"),
+    ]
+    return Panel("Over the rounds", text, drawings, legend, strip=True)
+
+
+def _mean_of(comparison: Comparison, label: str, value: Callable[[Result], float]) -> float:
+    return mean_and_deviation([value(result) for result in comparison.of(label)])[0]
+
+
+def panels(comparison: Comparison, group: Group) -> list[Panel]:
+    """Draw all charts of a task for which there are numbers."""
+    drawn = [draw(comparison, group) for draw in (score_panel, curve_panel, cost_panel)]
+    return [panel for panel in drawn if panel.drawings]

@@ -1,0 +1,87 @@
+"""Small pictures of a few test frames, the same frames for every method, written when a run is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from torch import nn
+
+from shared_components.atomic import atomically
+from shared_components.data.sites import Sample
+from shared_components.drawing.pictures import resized
+from shared_components.drawing.sheets import Panel, Sheet
+from shared_components.evaluation import first_value, plain, predicted
+from shared_components.task import Task
+
+TESTED = "tested"
+"""The folder of the pictures beside a site's models."""
+FRAMES = 3  # of a site
+WIDTH = 288  # pixels, somewhat more than a page gives them
+_QUALITY = 80  # of WebP
+_ANSWER = (
+    "prediction"  # what a task calls the picture of a model's answer, where it has another name the last one
+)
+
+
+def chosen(count: int) -> list[int]:
+    """Return the numbers of the samples that are shown: the middles of equal stretches of them, whatever is seen."""
+    shown = min(count, FRAMES)
+    return [(2 * i + 1) * count // (2 * shown) for i in range(shown)]
+
+
+def write_pictures(
+    network: nn.Module, task: Task, samples: Sequence[Sample], *, size: tuple[int, int], folder: Path
+) -> list[dict[str, Any]]:
+    """Draw what a model says of a few samples, and what is known of them.
+
+    Args:
+        network: The model.
+        task: What it has learnt.
+        samples: All samples of the split.
+        size: (height, width) of the network's input.
+        folder: Gets ``<number>-<name>.webp``.
+
+    Returns:
+        For each sample its name, the score by the task's first metric (None: not counted), the pictures' names and
+        files, what is known first and the model's answer last, and what the colours mean.
+    """
+    records = []
+    for number in chosen(len(samples)):
+        answer, item = predicted(network, task, samples[number], number, size=size)
+        score = first_value(task, plain(task.summarise([task.score(answer, item, quick=True)])))
+        drawn = _written(task.sheet(answer, item), folder, f"{number:04d}")
+        name = f"{samples[number].video}, frame {samples[number].index}"
+        records.append({"sample": name, "value": plain(score), **drawn})
+    return records
+
+
+def _written(sheet: Sheet, folder: Path, stem: str) -> dict[str, Any]:
+    """Write the panels up to the model's answer; errors are left out."""
+    names = [panel.name for panel in sheet.panels]
+    last = names.index(_ANSWER) if _ANSWER in names else len(names) - 1
+    panels = sheet.panels[: last + 1]
+    files = [[panel.name, f"{stem}-{panel.name}.webp"] for panel in panels]
+    for panel, (_, file) in zip(panels, files, strict=True):
+        _write(folder / file, panel.image)
+    return {"files": files, **_meaning(sheet, panels[-1])}
+
+
+def _meaning(sheet: Sheet, answer: Panel) -> dict[str, Any]:
+    values = sheet.to_json()
+    scale = answer.scale.to_json() if answer.scale else None
+    return {"legend": values["legend"], "scale": scale, "hatched": values["hatched"]}
+
+
+def _write(path: Path, picture: np.ndarray) -> None:
+    small = resized(picture, min(WIDTH, picture.shape[1]))
+    done, data = cv2.imencode(
+        ".webp", cv2.cvtColor(small, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_WEBP_QUALITY, _QUALITY]
+    )
+    if not done:
+        raise OSError(f"{path}: could not be encoded as WebP; install OpenCV's own wheel")
+    with atomically(path) as part:
+        part.write_bytes(data.tobytes())
