@@ -21,6 +21,7 @@ from shared_components.card import Metric
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Item, Sample, read_sample
 from shared_components.data.transforms import resize_image
+from shared_components.progress import follow
 from shared_components.task import Answer, Batch, Scores, Task
 
 BATCH = 8
@@ -67,7 +68,8 @@ def quick(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
     Returns:
         ``{metric: {output: value, "mean": value}, ..., "frames": n}``; None where nothing was to be scored.
     """
-    return quick_scores(network, task, small_batches(dataset))
+    count = math.ceil(len(dataset) / BATCH)
+    return quick_scores(network, task, follow(small_batches(dataset), "validating", count))
 
 
 def quick_scores(network: nn.Module, task: Task, batches: Iterable[tuple[Batch, list[Item]]]) -> Scores:
@@ -97,7 +99,8 @@ def thorough(
         pictures: Folder of the pictures, see `draw_pictures`.
     """
     scorer = Scorer(task, quick=False)
-    _run(network, scorer, native_batches(chosen, size, prefix=f"{split}-"))
+    batches = native_batches(chosen, size, prefix=f"{split}-")
+    _run(network, scorer, follow(batches, "scoring", len(chosen)))
     if pictures is not None:
         draw_pictures(network, scorer, chosen, size=size, split=split, folder=pictures)
     return {"split": split, **scorer.summary()}

@@ -20,6 +20,7 @@ from shared_components.method import Batch, Context, Losses, Method, Objective
 from shared_components.objectives import route_gradients
 from shared_components.partition import Partition, train_mode
 from shared_components.parts import by_learning_rate
+from shared_components.progress import tell
 from shared_components.task import Task
 
 
@@ -119,12 +120,14 @@ def local_iterations(
     train_mode(network, partition)
     where = next(network.parameters()).device
     totals: dict[str, list[float]] = defaultdict(list)
+    tell("training", 0, context.iterations)
     for number, batch in enumerate(batches):
         context.iteration = number
         moved = {key: value.to(where) for key, value in batch.items()}
         losses = train_step(network, optimizer, method, moved, context, partition, objective)
         for name, value in losses.items():
             totals[name].append(value)
+        tell("training", number + 1, context.iterations, f"loss {sum(losses.values()):.3f}")
     return {name: sum(values) / len(values) for name, values in totals.items()}
 
 

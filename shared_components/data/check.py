@@ -20,6 +20,7 @@ from shared_components.data.sites import (
     samples,
     target_noun,
 )
+from shared_components.progress import follow
 
 T = TypeVar("T")
 _THREADS = 4  # decoding releases Python's lock
@@ -108,8 +109,10 @@ def _check_split(site: Site, split: str, asks: Asks, full: bool) -> list[Problem
     look = _read_image if full else _find_image
     paths = {path: sample for sample in listed for path in sample.images}
     with ThreadPoolExecutor(_THREADS) as threads:
-        seen = dict(zip(paths, threads.map(look, paths, paths.values()), strict=True))
-        errors = list(threads.map(partial(_errors_of, seen=seen, full=full), listed))
+        looks = follow(threads.map(look, paths, paths.values()), f"reading {split}", len(paths))
+        seen = dict(zip(paths, looks, strict=True))
+        answers = threads.map(partial(_errors_of, seen=seen, full=full), listed)
+        errors = list(follow(answers, f"checking {split}", len(listed)))
     bad = sum(map(bool, errors))
     quarantined = bad / len(listed) <= site.quarantine
     return [

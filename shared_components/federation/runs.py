@@ -1,18 +1,23 @@
-"""Folders of runs: a new one, the newest to resume, and the one that people mean."""
+"""Folders of runs: a new one, the newest to resume, the one that people mean, and who works on one."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shared_components.atomic import write_json
+from shared_components.atomic import atomically, write_json
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.store import newest_run
 from shared_components.method import Method
 
+DESCRIPTION, LATEST, LOCK = "run.json", "latest", "run.lock"
 MAY_CHANGE = frozenset({"rounds", "min_sites", "grace_seconds", "longest_wait_seconds"})
 """What a resumed job may say otherwise than when it began."""
 
@@ -49,12 +54,61 @@ def point_latest_to(folder: Path) -> None:
     """Let ``latest`` beside the run name it, for people and scripts."""
     beside = folder.with_name(f".latest.{os.getpid()}")
     beside.symlink_to(folder.name)
-    os.replace(beside, folder.with_name("latest"))
+    os.replace(beside, folder.with_name(LATEST))
+
+
+@contextmanager
+def working_on(folder: Path) -> Iterator[None]:
+    """Let no other process go on with a run or remove it meanwhile.
+
+    Raises:
+        FederationError: Another one works on it.
+    """
+    with (folder / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FederationError(f"{folder}: another process works on this run; wait for its end") from None
+        yield
+
+
+def is_worked_on(folder: Path) -> bool:
+    """Say whether a process works on a run now."""
+    if not (folder / LOCK).is_file():
+        return False
+    try:
+        with working_on(folder):
+            return False
+    except FederationError:
+        return True
+
+
+def leave_models(run: Path, sites: Sequence[str], to: Path) -> list[Path]:
+    """Put a finished run's models where people look: ``<to>/<site>/`` and, for outsiders, ``<to>/server/``.
+
+    They are the same files under a second name where the disk allows that, else copies.
+    """
+    models = [run / site / f"{name}.safetensors" for site in sites for name in ("model", "best")]
+    models += sorted((run / "server").glob("model*.safetensors"))
+    left = []
+    for path in models:
+        if path.is_file():
+            left.append(to / path.relative_to(run))
+            with atomically(left[-1]) as beside:
+                _link_or_copy(path, beside)
+    return left
+
+
+def _link_or_copy(path: Path, to: Path) -> None:
+    try:
+        to.hardlink_to(path)
+    except OSError:  # another disk, or one without links
+        shutil.copyfile(path, to)
 
 
 def change_description(folder: Path, **values: Any) -> bool:
     """Change values of a run's run.json, None removes one; return whether there is such a file."""
-    path = folder / "run.json"
+    path = folder / DESCRIPTION
     if not path.is_file():
         return False
     changed = {**json.loads(path.read_text()), **values}

@@ -29,6 +29,7 @@ from shared_components.federation.runs import change_description, describe, poin
 from shared_components.federation.store import RoundFiles, groups_of, named_groups
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
 from shared_components.partition import Partition, Pieces, Role
+from shared_components.progress import tell
 from shared_components.task import Task, checkpoint_notes, make_task
 from shared_components.untold import notes_of_untold
 
@@ -233,6 +234,7 @@ class ServerRunner:
                 f"round {self.round + 1} has {len(updates)} valid updates and needs {needed}: {reasons}"
             )
         started = time.perf_counter()
+        tell("aggregating")
         result = self.method.aggregator.apply(self.state, self.partition, self.models, updates)
         seconds = time.perf_counter() - started
         result, trained = self._train(result)

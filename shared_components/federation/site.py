@@ -28,6 +28,7 @@ from shared_components.federation.store import RoundFiles
 from shared_components.federation.work import OPTIMIZER, LocalRound, memory_of
 from shared_components.method import State
 from shared_components.partition import Pieces, Role, below, cut, fixed_hash, paste, prefixed
+from shared_components.progress import tell
 from shared_components.start import said, unused
 from shared_components.task import Scores
 
@@ -98,6 +99,7 @@ class SiteRunner:
         """
         handlers = {"enrol": self._enrol, "round": self._round, "finish": self._finish}
         started = time.perf_counter()
+        tell("starting")
         self._began = machine.process_start() if not SiteRunner.answered_before else started
         SiteRunner.answered_before = True
         try:
@@ -175,6 +177,7 @@ class SiteRunner:
         clock.mark("training")
         extras = work.measure()
         clock.mark("measuring")
+        tell("saving")
         state = bench.network.state_dict()
         own = prefixed(OWN, cut(state, bench.partition, Role.LOCAL))
         files.save(round, own | work.tensors(), {"best": best})

@@ -8,7 +8,7 @@ from pathlib import Path
 from shared_components.data.sites import load_site
 from shared_components.federation.messages import FederationError, Job, SiteRefusal
 from shared_components.federation.protocol import Answers, Ask, drive
-from shared_components.federation.runs import open_run
+from shared_components.federation.runs import open_run, working_on
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.site import SiteRunner
 
@@ -44,7 +44,8 @@ def run_together(
     server, runners = open_together(
         job, sites, root, server_data=server_data, start_weights=start_weights, resume=resume, stop=stop
     )
-    drive(server, lambda ask: answer(ask, runners), told=lambda record: told(server))
+    with working_on(server.folder):
+        drive(server, lambda ask: answer(ask, runners), told=lambda record: told(server))
     return server
 
 

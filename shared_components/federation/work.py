@@ -13,6 +13,7 @@ from shared_components.bundle_config import Training
 from shared_components.data.dataset import SampleDataset, batches, once
 from shared_components.method import Batch, Context, Extras, Losses, Method, Objective, State
 from shared_components.partition import Partition, below, prefixed
+from shared_components.progress import follow
 
 OPTIMIZER, MEMORY = "optimizer:", "memory/"
 
@@ -66,12 +67,14 @@ class LocalRound:
 
     def batches(self, iterations: int) -> Iterator[Batch]:
         """Yield augmented training batches on the network's device."""
-        return map(self._moved, self._drawn(iterations))
+        return follow(map(self._moved, self._drawn(iterations)), "training", iterations)
 
     def frames(self, count: int | None = None) -> Iterator[Batch]:
         """Yield training frames in batches, unaugmented, each once."""
         generator, size = self.context.generator, self.settings.batch_size
-        for batch in once(self.dataset, batch_size=size, count=count, generator=generator):
+        whole = min(len(self.dataset), len(self.dataset) if count is None else count)
+        stream = once(self.dataset, batch_size=size, count=count, generator=generator)
+        for batch in follow(stream, "measuring", -(-whole // size)):
             self.stop()
             yield self.context.task.draw(self._moved(batch), generator)
 
@@ -106,14 +109,18 @@ class LocalRound:
         """Draw about this many frames, in whole batches."""
         count = min(images, len(self.dataset))
         size = min(self.settings.batch_size, count)
+        iterations = -(-count // size)
         stream = batches(
             self.dataset,
             batch_size=size,
-            iterations=-(-count // size),
+            iterations=iterations,
             generator=self.context.generator,
             augment=False,
         )
-        return (self.context.task.draw(self._moved(batch), self.context.generator) for batch in stream)
+        return (
+            self.context.task.draw(self._moved(batch), self.context.generator)
+            for batch in follow(stream, "measuring", iterations)
+        )
 
     def _drawn(self, iterations: int) -> Iterator[Batch]:
         for batch in batches(

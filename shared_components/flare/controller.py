@@ -25,10 +25,10 @@ from shared_components.federation.locate import SERVER, find_site
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.progress import progress_line, write_scalars
 from shared_components.federation.protocol import Answers, Ask, drive
-from shared_components.federation.runs import open_run
+from shared_components.federation.runs import leave_models, open_run, working_on
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.store import RESUME_VARIABLE
-from shared_components.flare import last_words, processes, wire, worker_names
+from shared_components.flare import console, last_words, processes, steps, wire, worker_names
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.places import (
     is_simulator,
@@ -38,6 +38,7 @@ from shared_components.flare.places import (
     workspace_root,
 )
 from shared_components.method import load_method
+from shared_components.progress import Step, tell
 from shared_components.start import start_weights
 from shared_components.task import check_tasks
 
@@ -63,25 +64,31 @@ class FederationController(Controller):
         self.server: ServerRunner | None = None
         self._round_seconds: list[float] = []
         self._late: list[Path] = []  # folders of the sites that owe the newest exchange an answer
+        self._console: console.Console = console.LogConsole()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing to prepare: the run begins in control_flow, where errors can be told."""
+        """Take a simulator's console; the run begins in control_flow, where errors can be told."""
+        if is_simulator(fl_ctx) and console.wanted(fl_ctx):
+            workspace = workspace_root(fl_ctx).parent
+            console.hush_sites(fl_ctx, workspace)
+            self._console = console.SimulatorConsole(workspace, present_sites(fl_ctx))
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Nothing to release."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run the job; whatever ends it early becomes one sentence and a non-zero exit."""
-        try:
-            self._run(abort_signal, fl_ctx)
-        except FederationError as error:
-            self._give_up(str(error), fl_ctx)
-        except Exception as error:
-            logger.exception("the job failed for a reason that it does not know")
-            self._give_up(f"{type(error).__name__}: {error}", fl_ctx)
-        finally:
-            for folder in self._late:  # a simulator waits for its workers before it ends
-                processes.end(folder)
+        with self._console:
+            try:
+                self._run(abort_signal, fl_ctx)
+            except FederationError as error:
+                self._give_up(str(error), fl_ctx)
+            except Exception as error:
+                logger.exception("the job failed for a reason that it does not know")
+                self._give_up(f"{type(error).__name__}: {error}", fl_ctx)
+            finally:
+                for folder in self._late:  # a simulator waits for its workers before it ends
+                    processes.end(folder)
 
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
@@ -94,13 +101,14 @@ class FederationController(Controller):
 
         torch.set_num_threads(1)  # one order of additions, whatever the machine
         self.server = server = self._open(read_job(self.settings), fl_ctx)
-        drive(server, lambda ask: self._exchange(ask, fl_ctx, abort_signal), told=self._after_round)
-        self._report(server, fl_ctx)
+        with working_on(server.folder):
+            drive(server, lambda ask: self._exchange(ask, fl_ctx, abort_signal), told=self._after_round)
+            self._report(server, fl_ctx)
 
     def _open(self, job: Job, fl_ctx: FLContext) -> ServerRunner:
         """Begin a run, or go on with the newest one."""
         folder = open_run(job, runs_folder(fl_ctx), resume=os.environ.get(RESUME_VARIABLE) == "1")
-        present = [client.name for client in fl_ctx.get_engine().get_clients()]
+        present = present_sites(fl_ctx)
         find_data = partial(self._find_data, fl_ctx)
         server = ServerRunner(job, present, folder, find_data=find_data, start_weights=start_weights())
         if server.resume():
@@ -109,10 +117,10 @@ class FederationController(Controller):
                     f"{folder} was begun with {', '.join(missing)}, not here now; start all of its sites, "
                     f"or unset {RESUME_VARIABLE} to begin anew"
                 )
-            logger.info("resuming %s at round %d of %d", folder, server.round + 1, job.rounds)
+            self._console.say(f"resuming {folder} at round {server.round + 1} of {job.rounds}")
         else:
-            logger.info(
-                "%s: %d sites, %d rounds; state in %s", job.name, len(server.sites), job.rounds, folder
+            self._console.say(
+                f"{job.name}: {len(server.sites)} sites, {job.rounds} rounds; state in {folder}"
             )
         return server
 
@@ -134,7 +142,7 @@ class FederationController(Controller):
         rounds = self.server.job.rounds
         left = (rounds - self.server.round) * sum(recent) / len(recent) if recent else None
         metric = self.server.first_metric(site)
-        logger.info(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
+        self._console.say(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
 
     def _exchange(self, ask: Ask, fl_ctx: FLContext, abort_signal: Signal) -> Answers:
@@ -153,8 +161,10 @@ class FederationController(Controller):
             longest=job.longest_wait_seconds,
         )
         tasks = {site: self._task(ask.task, message, exchange) for site, message in ask.messages.items()}
+        self._console.show(self._title(ask.task), partial(at_work, exchange, folder))
         for site, one in tasks.items():
             processes.forget(folder / site)
+            steps.forget(folder / site)
             self.send(task=one, fl_ctx=fl_ctx, targets=[site])
         self._wait(exchange, abort_signal, folder, self._tell if ask.task == "round" else None)
         self._late = [folder / site for site in exchange.late]
@@ -189,8 +199,10 @@ class FederationController(Controller):
             if now - looked > 1:
                 looked = now
                 note_dead(exchange, folder)
+                self._console.look()
             exchange.expire(now)
             time.sleep(0.02)
+        self._console.look()
 
     def _task(self, name: str, message: Message, exchange: Exchange) -> Task:
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
@@ -211,6 +223,11 @@ class FederationController(Controller):
             name, wire.to_shareable(message), timeout=timeout, result_received_cb=received, task_done_cb=done
         )
 
+    def _title(self, task: str) -> str:
+        assert self.server is not None
+        rounds = self.server.job.rounds
+        return f"round {self.server.round + 1}/{rounds}" if task == "round" else task
+
     def _build_page(self, server: ServerRunner, fl_ctx: FLContext) -> Path:
         from shared_components.reporting.report import build_report
 
@@ -221,13 +238,27 @@ class FederationController(Controller):
     def _report(self, server: ServerRunner, fl_ctx: FLContext) -> None:
         from shared_components.reporting.tables import demo_text
 
+        tell("reporting")
         page = self._build_page(server, fl_ctx)
-        text = f"{demo_text(server.folder)}\nmodels  {server.folder}/<site>/model.safetensors\nreport  {page}"
-        logger.info("finished\n%s", text)
-        last_words.say(f"surgfl: {server.job.name} finished {server.job.rounds} rounds; report {page}")
+        left = f"report {page}"
+        self._console.say(f"finished\n{demo_text(server.folder)}")
+        if is_simulator(fl_ctx):
+            models = workspace_root(fl_ctx).parent / "models"
+            leave_models(server.folder, server.sites, models)
+            left = f"models {models}, {left}"
+            self._console.say(f"models  {models}/<site>/model.safetensors, and best.safetensors")
+        self._console.say(f"report  {page}\nstate   {server.folder}")
+        self._console.end()
+        last_words.say(
+            f"surgfl: {server.job.name} finished {server.job.rounds} rounds; {left}",
+            first=self._console.close,
+        )
 
     def _give_up(self, reason: str, fl_ctx: FLContext) -> None:
-        last_words.say(f"surgfl: job {self.settings.get('name', '?')} FAILED: {reason}")
+        self._console.end()
+        last_words.say(
+            f"surgfl: job {self.settings.get('name', '?')} FAILED: {reason}", first=self._console.close
+        )
         self.system_panic(reason, fl_ctx)
         if self.server is not None and self.server.note_failure(reason):
             self._build_page(self.server, fl_ctx)
@@ -249,6 +280,16 @@ def read_job(settings: Mapping[str, Any]) -> Job:
     except (TypeError, ValueError) as error:
         raise FederationError(f"config_fed_server.json: {error}") from error
     return job
+
+
+def present_sites(fl_ctx: FLContext) -> list[str]:
+    """Return the names of the sites that FLARE knows."""
+    return [client.name for client in fl_ctx.get_engine().get_clients()]
+
+
+def at_work(exchange: Exchange, folder: Path) -> dict[str, Step]:
+    """Return how far each site is that has not answered; one that has told nothing is about to begin."""
+    return {site: steps.read_step(folder / site) or Step("waiting") for site in exchange.pending}
 
 
 def note_dead(exchange: Exchange, folder: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
@@ -13,8 +15,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from shared_components.flare import processes, wire
+from shared_components.flare import processes, steps, wire
 from shared_components.flare.places import is_simulator, local_folder, runs_folder
+from shared_components.progress import Listener, heard
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ class SiteExecutor(Executor):
     def __init__(self) -> None:
         super().__init__()
         wire.register()
+        self._held = ExitStack()  # a deployment's run, which nobody may remove while this process lives
+        self._run: Path | None = None
         threading.Thread(target=_import_ahead, name="imports", daemon=True).start()
 
     def execute(
@@ -52,6 +57,7 @@ class SiteExecutor(Executor):
 
         from shared_components.federation.locate import find_site
         from shared_components.federation.messages import SiteRefusal, folder_name
+        from shared_components.federation.runs import point_latest_to, working_on
         from shared_components.federation.site import SiteRunner
         from shared_components.start import start_weights
 
@@ -75,11 +81,25 @@ class SiteExecutor(Executor):
             start_weights=start_weights(),
             stop=partial(_triggered, abort_signal),
         )
-        if is_simulator(fl_ctx):  # the server runs on this machine and looks whether this process lives
-            job, run = message.header["job"]["name"], message.header["run"]
-            folder = runs / folder_name("job name", job) / folder_name("run", run) / name
-            processes.announce(folder, os.getpid())
-        return runner.answer(task_name, message)
+        job, run = message.header["job"], message.header["run"]
+        folder = runs / folder_name("job name", job["name"]) / folder_name("run", run)
+        listener: Listener = steps.StepLog(f"{task_name} {message.header['round'] + 1}/{job['rounds']}")
+        if is_simulator(
+            fl_ctx
+        ):  # the server runs on this machine and looks whether this process lives, and how far
+            processes.announce(folder / name, os.getpid())
+            listener = steps.StepFile(folder / name)
+        elif folder != self._run:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._held.close()
+            self._held.enter_context(working_on(folder))
+            self._run = folder
+        with heard(listener):
+            reply = runner.answer(task_name, message)
+        if task_name == "finish" and not is_simulator(fl_ctx):
+            point_latest_to(folder)
+            logger.info("site %s: models in %s", name, folder.with_name("latest") / name)
+        return reply
 
 
 def _import_ahead() -> None:

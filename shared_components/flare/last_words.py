@@ -5,14 +5,15 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
-_said: list[str] = []
+_said: list[tuple[str, Callable[[], None]]] = []
 _leave = os._exit
 
 
-def say(text: str) -> None:
-    """Print this line when the process ends.
+def say(text: str, *, first: Callable[[], None] = lambda: None) -> None:
+    """Print this line when the process ends, after calling ``first``.
 
     A simulator's server is a child of multiprocessing, and FLARE leaves with `os._exit` where threads are
     still running: neither runs what `atexit` knows, so that `os._exit` has to print, too.
@@ -20,7 +21,7 @@ def say(text: str) -> None:
     if not _said:
         atexit.register(_print)
         os._exit = _print_and_leave
-    _said[:] = [text]
+    _said[:] = [(text, first)]
 
 
 def _print_and_leave(status: int) -> NoReturn:
@@ -30,4 +31,6 @@ def _print_and_leave(status: int) -> NoReturn:
 
 def _print() -> None:
     if _said:
-        print(_said.pop(), file=sys.stderr, flush=True)
+        text, first = _said.pop()
+        first()
+        print(text, file=sys.stderr, flush=True)

@@ -94,7 +94,7 @@ def copied(shareable):
 def said(monkeypatch):
     """Return the list of last words that were said."""
     words: list[str] = []
-    monkeypatch.setattr(last_words, "say", words.append)
+    monkeypatch.setattr(last_words, "say", lambda text, first: words.append(text))
     return words
 
 

@@ -52,6 +52,7 @@ class Simulator:
     """
 
     def __init__(self, job: Path, workspace: Path, *options: str, **variables: str) -> None:
+        self.workspace = workspace
         self.state = workspace.with_name(f"{workspace.name}-state") / job.name
         self._log = workspace.with_name(f"{workspace.name}.log")
         self._output = ""

@@ -40,7 +40,8 @@ def test_a_run_leaves_models_records_and_a_page(by_hand, workspace, said):
     assert (workspace / "report" / "index.html").is_file()
     folder = run_folder(workspace, "test-pfedsis")
     assert all((folder / f"site-{i}" / "model.safetensors").is_file() for i in (1, 2, 3))
-    assert said == [f"surgfl: test-pfedsis finished 1 rounds; report {workspace / 'report' / 'index.html'}"]
+    models, page = workspace / "models", workspace / "report" / "index.html"
+    assert said == [f"surgfl: test-pfedsis finished 1 rounds; models {models}, report {page}"]
 
 
 def test_every_task_has_a_timeout_and_one_site(by_hand):

@@ -49,7 +49,9 @@ def models(launch):
 
 
 def test_it_ends_well_and_every_site_learns_its_own_task(launch):
-    assert launch.last_line == f"surgfl: {launch.name} finished 2 rounds; report {launch.page}"
+    models = launch.page.parent.parent / "models"
+    words = f"surgfl: {launch.name} finished 2 rounds; models {models}, report {launch.page}"
+    assert launch.last_line == words
     cards = json.loads((launch.run / "run.json").read_text())["cards"]
     assert {site: card["kind"] for site, card in cards.items()} == KINDS
     for record in rounds(launch):

@@ -5,6 +5,7 @@ A launch costs 15 to 70 seconds, so that several tests look at one.
 
 import json
 import os
+import re
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +72,8 @@ def assert_equal_bits(a, b):
 def test_the_plain_command_ends_well(plain, folder):
     assert plain.code == 0, plain.output[-4000:]
     page = folder / "plain" / "report" / "index.html"
-    assert plain.last_line == f"surgfl: pfedsis finished 2 rounds; report {page}"
+    models = folder / "plain" / "models"
+    assert plain.last_line == f"surgfl: pfedsis finished 2 rounds; models {models}, report {page}"
     assert page.stat().st_size > 10_000 and "</html>" in page.read_text()
 
 
@@ -93,6 +95,33 @@ def test_one_line_per_site_and_round_says_how_it_goes(plain):
             lines = [line for line in plain.output.splitlines() if f"round {round}/2  {site}  loss" in line]
             assert len(lines) == 1 and "Dice" in lines[0] and "MB" in lines[0] and " s " in lines[0]
     assert "Dice on the validation split" in plain.output
+
+
+# What a run prints, line by line; what is like none of these is not ours.
+OURS = re.compile(
+    r"pfedsis: 3 sites|site site-\d begins|(enrol|round \d/\d|finish)  |finished$|Dice on the validation|site  +|-+ |"
+    r"(site-\d|mean over sites|worst site) |\(first: |(models|report|state)  |FLARE ends its|surgfl: |server |$"
+)
+
+
+def test_at_most_five_lines_of_a_run_are_not_ours(plain):
+    """Of three sites and a process per task, each of which FLARE greets with a line."""
+    foreign = [line for line in plain.output.splitlines() if not OURS.match(line)]
+    assert len(foreign) <= 5, foreign
+    logs = [(plain.workspace / party / "log.txt").read_text() for party in ("server", *SITES)]
+    assert all("ClientTaskWorker started to run" in log for log in logs[1:])
+    assert "nvflare" not in plain.output.replace("nvflare simulator", "") and "Traceback" not in plain.output
+
+
+def test_the_workspace_holds_the_final_models_and_the_state_beside_it_is_the_same(plain):
+    for site in SITES:
+        for name in ("model", "best"):
+            left, kept = (
+                folder / site / f"{name}.safetensors" for folder in (plain.workspace / "models", plain.run)
+            )
+            assert left.read_bytes() == kept.read_bytes() and left.samefile(kept)
+    assert f"models  {plain.workspace}/models/<site>/model.safetensors" in plain.output
+    assert f"state   {plain.run}\n" in plain.output
 
 
 def test_only_declared_pieces_travel_and_are_counted(plain):
@@ -222,7 +251,7 @@ def every_job(item):
 def test_every_job_runs_two_rounds(job_name, launches):
     simulator = launches[job_name].result()
     assert simulator.code == 0, simulator.output[-4000:]
-    assert simulator.last_line.startswith(f"surgfl: {job_name} finished 2 rounds; report ")
+    assert simulator.last_line.startswith(f"surgfl: {job_name} finished 2 rounds; models ")
     sites = sites_of(job_name)
     assert {(r["site"], r["round"]) for r in records(simulator)} == {(s, r) for s in sites for r in (0, 1, 2)}
     models = [load_file(simulator.run / site / "model.safetensors") for site in sites]

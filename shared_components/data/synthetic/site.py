@@ -27,6 +27,7 @@ from shared_components.data.synthetic.motion import PHASES
 from shared_components.data.synthetic.plan import layouts_for
 from shared_components.data.synthetic.scene import SceneFrame
 from shared_components.data.synthetic.schedule import TARGETS, Schedule, schedule
+from shared_components.progress import tell
 
 MARK = "render.json"
 SPLITS = ("train", "validation", "test")
@@ -162,7 +163,7 @@ def _check_free(out: Path) -> None:
 
 def _write_videos(part: Path, recipe: Recipe) -> dict[str, list[str]]:
     """Write every video; return the names of the videos per split."""
-    style, number = LAYOUTS[recipe.layout], 0
+    style, number, written = LAYOUTS[recipe.layout], 0, 0
     plan = recipe.plan()
     names: dict[str, list[str]] = {}
     frames, size = recipe.frames_per_video, {"height": recipe.height, "width": recipe.width}
@@ -173,10 +174,11 @@ def _write_videos(part: Path, recipe: Recipe) -> dict[str, list[str]]:
             video = style.video.format(number)
             scene = plan.render(recipe.look, video_seed(recipe.seed, number), frames=frames, **size)
             shots = plan.shots(scene, frames=frames, labels=bool(TARGETS[recipe.task]))
-            rows = [
-                _write_side(part / "side" / video, frame, stem)
-                for frame, stem in style.write(part / recipe.layout, video, shots)
-            ]
+            rows = []
+            for frame, stem in style.write(part / recipe.layout, video, shots):
+                rows.append(_write_side(part / "side" / video, frame, stem))
+                written += 1
+                tell("rendering", written, frames * sum(recipe.videos.values()))
             _write_table(part / "side" / video / "frames.csv", rows)
             names.setdefault(split, []).append(video)
     return names

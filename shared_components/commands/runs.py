@@ -1,0 +1,109 @@
+"""`surgfl runs`: list the runs that a workspace, a deployment or a comparison keeps, and remove some."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from shared_components.federation import kept
+from shared_components.federation.kept import KeptRun
+from shared_components.federation.messages import FederationError
+from shared_components.reporting.tables import Table, as_text
+
+HELP = "list the runs that are kept, and remove old ones"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "place",
+        nargs="?",
+        type=Path,
+        default=Path("ws"),
+        metavar="WORKSPACE",
+        help="of the simulator, or a folder of state, a comparison or a startup kit; default: %(default)s",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--remove", nargs="+", metavar="RUN", help="remove these, such as pfedsis/20261122-123509"
+    )
+    which.add_argument("--keep", type=int, metavar="N", help="remove all but the newest N of each job")
+    parser.add_argument(
+        "--models",
+        action="store_true",
+        help="remove their models and states alone; numbers and pictures stay",
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, or remove what is named; 1 where a person says no.
+
+    Raises:
+        ValueError: There is no such run, it is running, or nobody can be asked; nothing was removed.
+    """
+    try:
+        return _run(args)
+    except FederationError as error:
+        raise ValueError(str(error)) from error
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.keep is not None and args.keep < 0:
+        raise ValueError(f"--keep is {args.keep}; give a whole number, at least 0")
+    runs = kept.find_runs(args.place)
+    if args.remove is None and args.keep is None:
+        if args.models or args.yes:
+            raise ValueError("--models and --yes go with --remove RUN or --keep N; name what is removed")
+        print(as_text(table(runs)) if runs else f"{args.place}: no runs")
+        return 0
+    chosen = kept.older_runs(runs, args.keep) if args.remove is None else kept.chosen_runs(runs, args.remove)
+    if running := [one for one in chosen if one.status == "running"]:
+        raise ValueError(f"{running[0].name} is running; wait for its end, nothing was removed")
+    if not chosen:
+        print("nothing to remove")
+        return 0
+    print(as_text(table(chosen)))
+    if not (args.yes or _agreed(len(chosen), "the models of " if args.models else "")):
+        print("nothing was removed")
+        return 1
+    freed = sum(kept.remove(one, models_only=args.models) for one in chosen)
+    print(f"removed; {megabytes(freed)} freed")
+    return 0
+
+
+def _agreed(count: int, what: str) -> bool:
+    """Ask the person at the terminal.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if not sys.stdin.isatty():
+        raise ValueError("nobody can be asked here; add --yes to remove them, nothing was removed")
+    question = f"Remove {what}{'this run' if count == 1 else f'these {count} runs'}? [y/N] "
+    return input(question).strip().lower() in ("y", "yes")
+
+
+def table(runs: Sequence[KeptRun]) -> Table:
+    """Tabulate runs, one a row."""
+    rows = tuple(
+        (
+            one.name,
+            one.method,
+            one.status + (", latest" if one.latest else ""),
+            one.when,
+            f"{one.done}/{one.rounds}" if one.rounds else "",
+            str(one.sites or ""),
+            megabytes(one.size),
+        )
+        for one in runs
+    )
+    total = megabytes(sum(one.size for one in runs))
+    head = ("run", "method", "status", "begun (UTC)", "rounds", "sites", "size")
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    return Table(f"{count}, {total}", head, rows, labels=4)
+
+
+def megabytes(size: int) -> str:
+    """Write bytes as megabytes, from a thousand on as gigabytes."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

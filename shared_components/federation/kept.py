@@ -1,0 +1,213 @@
+"""Runs that are kept on this disk: which there are, what they take, and how they are removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shared_components.federation.messages import FederationError
+from shared_components.federation.runs import (
+    DESCRIPTION,
+    LATEST,
+    LOCK,
+    is_worked_on,
+    point_latest_to,
+    working_on,
+)
+
+STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
+_PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # of a simulator's workspace, a comparison, a startup kit
+_OF_A_RUN = re.compile(
+    rf"(process|step\.json|quarantine\.json|final\.json|rounds\.jsonl|{re.escape(LOCK)}|.*\.safetensors(\.\d+)?"
+    r"|events\.out\..*|.*\.png)"
+)
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """One run.
+
+    Attributes:
+        folder: ``<state>/<job>/<when>``.
+        method: Empty where this party does not know it: a site of a deployment, or a run that never began.
+        done, rounds: Rounds that have ended, and that were asked for; 0 where unknown.
+        sites: How many.
+        size: Bytes on the disk.
+        latest: Whether ``latest`` names it.
+        status: ``running``, ``finished``, ``failed``, ``unfinished`` or ``never began``.
+    """
+
+    folder: Path
+    method: str
+    done: int
+    rounds: int
+    sites: int
+    size: int
+    latest: bool
+    status: str
+
+    @property
+    def name(self) -> str:
+        """``<job>/<when>``."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
+    def when(self) -> str:
+        """``2026-11-22 12:35:09``, in UTC."""
+        day, time = self.folder.name.split("-")[:2]
+        return f"{day[:4]}-{day[4:6]}-{day[6:]} {time[:2]}:{time[2:4]}:{time[4:]}"
+
+
+def find_runs(place: Path) -> list[KeptRun]:
+    """List the runs of a workspace, a state folder, a job's folder there, a comparison or a startup kit, oldest first.
+
+    Raises:
+        FederationError: It is none of these.
+    """
+    places = [place, *(Path(form.format(place)) for form in _PLACES)]
+    folders = [folder for one in places for folder in _run_folders(one)]
+    if not folders and not any(one.is_dir() for one in places[1:]):
+        raise FederationError(
+            f"{place}: there are no runs, neither in it nor in {place}-state; give a workspace of the simulator, the "
+            "folder of its state, a comparison's folder or a startup kit"
+        )
+    return sorted(map(read_run, folders), key=lambda run: (run.folder.name, run.name))
+
+
+def _run_folders(root: Path) -> Iterator[Path]:
+    """Yield the runs of a state folder, and of a job's folder in one."""
+    if root.is_dir():
+        for path in sorted([*root.iterdir(), *root.glob("*/*")]):
+            if is_run(path):
+                yield path
+
+
+def is_run(folder: Path) -> bool:
+    """Say whether a folder is a run, and nothing that a person has put there."""
+    if not STAMP.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
+        return False
+    description = folder / DESCRIPTION
+    if description.is_file():
+        return bool(_read_json(description).get("job"))
+    return all(_OF_A_RUN.fullmatch(path.name) for path in folder.rglob("*") if not path.is_dir())
+
+
+def read_run(folder: Path) -> KeptRun:
+    """Read what a run's files say of it."""
+    description = _read_json(folder / DESCRIPTION)
+    records = _records(folder / "server" / "rounds.jsonl")
+    done = sum(record.get("kind") == "aggregation" for record in records)
+    ended = any(record.get("kind") == "outsider" for record in records)
+    latest = folder.with_name(LATEST)
+    sites = description.get("sites") or [path for path in folder.glob("*/quarantine.json")]
+    return KeptRun(
+        folder,
+        description.get("method", ""),
+        done,
+        description.get("rounds", 0),
+        len(sites),
+        sum(_sizes(folder).values()),
+        latest.is_symlink() and os.readlink(latest) == folder.name,
+        _status(folder, description, ended or any(folder.glob("*/final.json"))),
+    )
+
+
+def _status(folder: Path, description: dict[str, Any], ended: bool) -> str:
+    if is_worked_on(folder):
+        return "running"
+    if ended:
+        return "finished"
+    if description.get("error"):
+        return "failed"
+    return "unfinished" if description else "never began"
+
+
+def chosen_runs(runs: Iterable[KeptRun], names: Iterable[str]) -> list[KeptRun]:
+    """Return the runs of these names: ``<job>/<when>``, ``<when>`` where one job alone has it, or a path.
+
+    Raises:
+        FederationError: A name is of no run, or of several.
+    """
+    runs, chosen = list(runs), []
+    for name in names:
+        path = Path(name).resolve()
+        found = [run for run in runs if name in (run.name, run.folder.name) or path == run.folder.resolve()]
+        if len(found) != 1:
+            what = "several runs" if found else "no run"
+            raise FederationError(
+                f"{name} names {what}; the runs are {', '.join(run.name for run in runs) or 'none'}"
+            )
+        chosen += found
+    return list(dict.fromkeys(chosen))
+
+
+def older_runs(runs: Iterable[KeptRun], keep: int) -> list[KeptRun]:
+    """Return the runs of each job but its newest ``keep``; what is running stays whatever the number."""
+    of_job: dict[Path, list[KeptRun]] = {}
+    for run in runs:
+        of_job.setdefault(run.folder.parent, []).append(run)
+    older = [run for many in of_job.values() for run in (many[:-keep] if keep else many)]
+    return [run for run in older if run.status != "running"]
+
+
+def remove(run: KeptRun, *, models_only: bool = False) -> int:
+    """Remove a run, or its models and states alone: its numbers and pictures stay then; return the bytes freed.
+
+    Models that a workspace holds under a second name stay there, and do not count.
+
+    Raises:
+        FederationError: It is running, or is no run.
+    """
+    if not is_run(run.folder):
+        raise FederationError(f"{run.folder}: is no run; it was left in place")
+    with working_on(run.folder):
+        before = _sizes(run.folder, freed=True)
+        if models_only:
+            for path in run.folder.rglob("*.safetensors"):
+                path.unlink()
+        else:
+            aside = run.folder.with_name(f".{run.folder.name}.removed-{os.getpid()}")
+            run.folder.rename(aside)  # a removal that is killed leaves no half of a run
+            shutil.rmtree(aside)
+    if run.latest and not models_only:
+        _point_latest_to_newest(run.folder.parent)
+    return sum(before.values()) - sum(_sizes(run.folder, freed=True).values())
+
+
+def _point_latest_to_newest(job: Path) -> None:
+    (job / LATEST).unlink()
+    left = [path for path in sorted(job.iterdir()) if is_run(path) and (path / DESCRIPTION).is_file()]
+    if left:
+        point_latest_to(left[-1])
+
+
+def _sizes(folder: Path, *, freed: bool = False) -> dict[int, int]:
+    """Return the bytes of every file by its number on the disk.
+
+    Args:
+        freed: Leave out files that have another name elsewhere, which a removal would not free.
+    """
+    files = [path.lstat() for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    names = [file.st_ino for file in files]
+    return {
+        file.st_ino: file.st_size for file in files if not freed or file.st_nlink <= names.count(file.st_ino)
+    }
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return what a file holds; nothing where there is none, or where it is another's."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}

@@ -1,0 +1,138 @@
+"""A simulator's console has our lines alone, of foreign errors one sentence each, and the files lose nothing."""
+
+import io
+import json
+import logging
+from types import SimpleNamespace
+
+import pytest
+from nvflare.fuel.utils.log_utils import dynamic_log_config
+
+from shared_components.flare import console
+from shared_components.progress import Step, tell
+
+
+class Context(SimpleNamespace):
+    def get_engine(self):
+        return self
+
+
+def context(mode):
+    return Context(args=SimpleNamespace(log_config=mode))
+
+
+@pytest.fixture
+def root():
+    """Give the root logger back as it was."""
+    logger = logging.getLogger()
+    handlers, level = list(logger.handlers), logger.level
+    yield logger
+    for handler in logger.handlers:
+        if handler not in handlers:
+            handler.close()
+    logger.handlers[:], logger.level = handlers, level
+    logging.captureWarnings(False)
+
+
+@pytest.fixture
+def out():
+    return io.StringIO()
+
+
+@pytest.fixture
+def simulator(tmp_path, root, out):
+    """Return a console in FLARE's place, with FLARE's own files."""
+    (tmp_path / "server").mkdir()
+    dynamic_log_config("concise", str(tmp_path / "server"), "")
+    shown = console.SimulatorConsole(tmp_path, ["site-1", "site-2"], out=out, pause=1e9)
+    with shown:
+        yield shown
+    shown.close()
+
+
+def said(out):
+    return out.getvalue().splitlines()
+
+
+def test_only_the_default_console_is_taken_from_flare():
+    assert console.wanted(context("concise")) and console.wanted(context(None))
+    assert not console.wanted(context("full")) and not console.wanted(context("/my/log_config.json"))
+
+
+def test_ours_is_shown_and_foreign_lines_go_to_the_file(simulator, out, tmp_path, capfd):
+    logging.getLogger("shared_components.federation.server").info("round 1 begins")
+    logging.getLogger("shared_components.federation.server").warning("no update of site-2")
+    logging.getLogger("nvflare.private.fed").warning("Late stream error")
+    logging.getLogger("__main__.ClientTaskWorker").info("ClientTaskWorker started to run")
+    logging.getLogger("shared_components_of_others").info("not ours")
+    assert said(out) == ["round 1 begins", "warning: no update of site-2"]
+    log = (tmp_path / "server" / "log.txt").read_text()
+    assert "Late stream error" in log and "ClientTaskWorker started" in log and "round 1 begins" in log
+    assert capfd.readouterr().out == ""
+
+
+def test_a_foreign_error_is_one_sentence_with_the_files_path_until_the_outcome_is_known(
+    simulator, out, tmp_path
+):
+    flare = logging.getLogger("nvflare.private.fed.server.Runner")
+    flare.error("cannot reach site-2\nTraceback ...\nValueError")
+    log = tmp_path / "server" / "log.txt"
+    assert said(out) == [f"error at the server, by Runner: cannot reach site-2; {log} has the rest"]
+    simulator.end()
+    flare.error("connection closed")
+    logging.getLogger("shared_components.flare").warning("ours comes still")
+    assert said(out)[1:] == ["warning: ours comes still"]
+    assert "connection closed" in log.read_text()
+
+
+def record(name, level, message):
+    return json.dumps({"fullName": name, "levelname": level, "message": message}) + "\n"
+
+
+def test_what_the_sites_log_is_passed_on_once(simulator, out, tmp_path):
+    for site in ("site-1", "site-2"):
+        (tmp_path / site).mkdir()
+    path = tmp_path / "site-1" / "log.json"
+    path.write_text(record("shared_components.federation.site", "INFO", "begins from rendered")
+                    + record("nvflare.client", "WARNING", "chatter") + '{"fullName": "shared_comp')  # fmt: skip
+    simulator.look()
+    simulator.look()
+    assert said(out) == ["begins from rendered"]
+    whole = path.read_text().rpartition("\n")[0] + "\n"
+    path.write_text(whole + record("nvflare.client.Cell", "ERROR", "no route"))
+    simulator.look()
+    log = tmp_path / "site-1" / "log.txt"
+    assert said(out)[1:] == [f"error at site-1, by Cell: no route; {log} has the rest"]
+    path.write_text(record("shared_components.x", "WARNING", "begun anew"))  # shorter: the file was rotated
+    simulator.look()
+    assert said(out)[2:] == ["warning: begun anew"]
+
+
+def test_the_sites_steps_are_shown_and_the_servers_own_where_there_are_none(simulator, out):
+    simulator.show("round 1/2", lambda: {"site-1": Step("training", 1, 2)})
+    tell("aggregating")
+    board = simulator._board
+    board._pause = -1
+    board.look()
+    simulator.show("round 1/2", dict)
+    board.look()
+    board._pause = 1e9
+    assert list(dict.fromkeys(said(out))) == [
+        "round 1/2  site-1 training 1/2",
+        "round 1/2  server aggregating",
+    ]
+
+
+def test_the_sites_processes_log_to_files_alone(tmp_path, root, capfd):
+    fl_ctx = context("concise")
+    console.hush_sites(fl_ctx, tmp_path)
+    (tmp_path / "site-1").mkdir()
+    dynamic_log_config(fl_ctx.args.log_config, str(tmp_path / "site-1"), "")  # as a worker does
+    logging.getLogger("shared_components.federation.site").info("ours")
+    logging.getLogger("nvflare.x").error("theirs")
+    found = [
+        json.loads(line)["message"] for line in (tmp_path / "site-1" / "log.json").read_text().splitlines()
+    ]
+    assert found == ["ours", "theirs"]
+    captured = capfd.readouterr()
+    assert captured.out == "" and captured.err == ""

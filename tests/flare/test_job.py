@@ -1,0 +1,120 @@
+"""FLARE's Python interface: the same jobs, to the same weights, and as folders."""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from .simulator import CLIENT, JOBS, ROOT, SERVER, Simulator, tiny_job
+
+
+@pytest.fixture(scope="module")
+def script():
+    """Return the module `nvflare_jobs/job.py`, which is no part of a package."""
+    spec = importlib.util.spec_from_file_location("job", JOBS / "job.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_job_of_the_folder_has_a_name(script):
+    assert script.names() == sorted(
+        path.name for path in JOBS.iterdir() if path.is_dir() and path.name[0] not in "_."
+    )
+
+
+@pytest.mark.parametrize("name", ["pfedsis", "fedst", "mat_fl"])
+def test_an_exported_job_is_the_one_of_the_folder(script, tmp_path, capsys, name):
+    assert script.main([name, "--export", str(tmp_path / "jobs")]) == 0
+    exported = tmp_path / "jobs" / name
+    for path in (SERVER, CLIENT):
+        assert json.loads((exported / path).read_text()) == json.loads((JOBS / name / path).read_text())
+    assert json.loads((exported / "meta.json").read_text()) == json.loads(
+        (JOBS / name / "meta.json").read_text()
+    )
+    assert (exported / "app" / "custom" / ".gitkeep").is_file()
+    assert sum(path.is_file() for path in exported.rglob("*")) == 4
+    assert capsys.readouterr().out == f"{exported}: written\n"
+
+
+def test_an_export_overwrites_nothing(script, tmp_path, capsys):
+    (tmp_path / "fedavg").mkdir()
+    (tmp_path / "fedavg" / "mine.txt").write_text("mine")
+    assert script.main(["fedavg", "--export", str(tmp_path)]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.rglob("*")] == ["fedavg", "mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["fedavgg"], "there is no job 'fedavgg'"),
+        (["../nvflare_jobs/fedavg"], "there is no job"),
+        (["fedavg", "-n", "0"], "at least one site"),
+        (["fedavg", "-c", "a,,b"], "at least one site"),
+        (["fedavg", "-c", "a,a"], "each another name"),
+        (["fedavg", "-n", "2", "-t", "3"], "from 1 to 2"),
+        (["fedavg", "-t", "0"], "from 1 to 3"),
+        (["fedavg", "-w", "a b"], "has a space in it"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(script, capsys, options, words):
+    assert script.main(options) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("job.py: ") and words in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("theirs", ["fedavg/thesis.txt", "fedavg/server/notes.txt", "fedavg"])
+def test_a_folder_of_somebody_is_not_emptied(script, tmp_path, capsys, theirs, monkeypatch):
+    """FLARE removes all that is in a workspace; `server` alone may be what it has just begun."""
+    path = tmp_path / theirs
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine")
+    if "server" in theirs:
+        (tmp_path / "fedavg" / "photos").mkdir()
+    assert script.main(["fedavg", "-w", str(tmp_path)]) == 2
+    assert "FLARE would empty it" in capsys.readouterr().err and path.read_text() == "mine"
+
+
+def test_a_workspace_of_flare_is_taken(script, tmp_path):
+    script.refuse_workspace(tmp_path / "new")
+    (tmp_path / "begun" / "local").mkdir(parents=True)
+    script.refuse_workspace(tmp_path / "begun")
+    (tmp_path / "done" / "server" / "simulate_job").mkdir(parents=True)
+    (tmp_path / "done" / "report").mkdir()
+    script.refuse_workspace(tmp_path / "done")
+
+
+@pytest.mark.slow
+def test_the_script_trains_to_the_weights_of_the_simulators_command(tmp_path):
+    job = tiny_job(tmp_path / "jobs", "pfedsis")
+    shutil.copy(JOBS / "job.py", tmp_path / "jobs")
+    with Simulator(job, tmp_path / "ws", "-n", "2", "-t", "2") as simulator:
+        assert simulator.wait() == 0, simulator.output[-4000:]
+    command = [sys.executable, tmp_path / "jobs" / "job.py", "pfedsis", "-n", "2", "-w", tmp_path / "py"]
+    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.splitlines()[-1].startswith("surgfl: pfedsis finished 2 rounds; models ")
+    for site in ("site-1", "site-2"):
+        for name in ("model", "best"):
+            path = f"models/{site}/{name}.safetensors"
+            a, b = load_file(tmp_path / "ws" / path), load_file(tmp_path / "py" / "pfedsis" / path)
+            assert a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+    assert (tmp_path / "py-state" / "pfedsis" / "latest" / "run.json").is_file()
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_has_said_why_and_the_script_says_no_more(tmp_path):
+    tiny_job(tmp_path / "jobs", "pfedsis", sensitivty_images=2)
+    shutil.copy(JOBS / "job.py", tmp_path / "jobs")
+    command = [sys.executable, tmp_path / "jobs" / "job.py", "pfedsis", "-n", "2", "-w", tmp_path / "py"]
+    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, cwd=ROOT)
+    assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
+    assert done.stderr.splitlines()[-1].startswith("surgfl: job pfedsis FAILED: config_fed_server.json: ")

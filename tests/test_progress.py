@@ -1,0 +1,40 @@
+"""Loops tell how far they are, and whoever listens hears it."""
+
+import threading
+
+from shared_components.progress import Step, follow, heard, tell
+
+
+def test_a_loop_tells_its_beginning_and_every_item_that_is_done_with():
+    steps = []
+    with heard(steps.append):
+        assert list(follow("ab", "reading")) == ["a", "b"]
+    assert steps == [Step("reading", 0, 2), Step("reading", 1, 2), Step("reading", 2, 2)]
+
+
+def test_an_item_counts_only_once_the_loop_asks_for_the_next():
+    steps = []
+    with heard(steps.append):
+        items = follow(iter([7, 8]), "reading")
+        next(items)
+    assert steps == [Step("reading", 0, None)]  # of an iterator nobody knows the length
+
+
+def test_nobody_need_listen_and_a_listener_hears_its_own_thread_alone():
+    steps = []
+    tell("training", 1, 2)
+    with heard(steps.append):
+        thread = threading.Thread(target=tell, args=("rendering",))
+        thread.start()
+        thread.join()
+        with heard(lambda step: None):
+            tell("validating")
+        tell("saving")
+    tell("training", 2, 2)
+    assert steps == [Step("saving")]
+
+
+def test_a_step_is_said_in_a_few_words():
+    assert str(Step("training", 12, 26, "loss 0.412")) == "training 12/26 loss 0.412"
+    assert str(Step("reading", 3, None)) == "reading 3"
+    assert str(Step("saving")) == "saving"
