@@ -18,7 +18,8 @@ from typing import Any, TextIO
 from shared_components.progress import Step, heard
 
 PAUSE = 8.0
-"""Seconds of silence after which a plain line says how far the work is."""
+"""Seconds of silence after which a plain line says how far the work is; they grow with work that takes hours."""
+_LONGEST_PAUSE, _SHARE = 60.0, 75  # seconds at most, and what part of the time since the beginning
 _LOOK = 0.25  # seconds between two looks at the work
 
 Read = Callable[[], Mapping[str, Step]]
@@ -52,7 +53,8 @@ class Board:
         self._heard: dict[str, Step] = {}
         self._read: Read = read or (lambda: dict(self._heard))
         self._title, self._pause, self._now = title, pause, now
-        self._said, self._lock = now(), threading.RLock()
+        self._began = self._said = now()
+        self._lock = threading.RLock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._bars = _Bars(self._out) if can_move(self._out) else None
@@ -75,9 +77,14 @@ class Board:
         with self._lock:
             if self._bars is not None:
                 self._draw(self._bars)
-            elif self._now() - self._said >= self._pause:
+            elif self._now() - self._said >= self._patience():
                 if line := plain_line(self._title(), self._read()):
                     self.say(line)
+
+    def _patience(self) -> float:
+        """Return the pause of now: a file of a night's work need not have a line every eight seconds."""
+        share = (self._now() - self._began) / _SHARE
+        return max(self._pause, min(share, _LONGEST_PAUSE))
 
     def _draw(self, bars: _Bars) -> None:
         try:
@@ -87,7 +94,7 @@ class Board:
             logger.exception("the bars cannot be drawn; lines come instead")
 
     def __enter__(self) -> Board:
-        self._said = self._now()
+        self._began = self._said = self._now()
         self._over.clear()
         self._thread = threading.Thread(target=self._watch, name="board", daemon=True)
         self._thread.start()
@@ -126,6 +133,24 @@ def plain_line(title: str, steps: Mapping[str, Step]) -> str:
     """Write ``round 2/4  site-1 training 12/26 loss 0.412  site-2 validating``; nothing where there is nothing."""
     parts = [f"{name} {step}" if name else str(step) for name, step in steps.items()]
     return "  ".join([*([title] if title else []), *parts])
+
+
+class StepLog:
+    """A listener that writes a line of a log now and then.
+
+    Args:
+        title: Begins each line, such as ``round 2/4``.
+        logger: Gets them.
+        now: Clock, in seconds.
+    """
+
+    def __init__(self, title: str, logger: logging.Logger, now: Callable[[], float] = time.monotonic) -> None:
+        self._title, self._logger, self._now, self._said = title, logger, now, now()
+
+    def __call__(self, step: Step) -> None:
+        if self._now() - self._said >= PAUSE:
+            self._said = self._now()
+            self._logger.info("%s", plain_line(self._title, {"": step}))
 
 
 class _Bars:

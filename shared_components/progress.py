@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -58,6 +58,22 @@ def follow(items: Iterable[T], what: str, total: int | None = None) -> Iterator[
     for done, item in enumerate(items, 1):
         yield item
         tell(what, done, total)
+
+
+def listen(listener: Listener) -> None:
+    """Let this listener hear what is told in this thread from now on."""
+    _listener.set(listener)
+
+
+@contextmanager
+def under(title: str) -> Iterator[None]:
+    """Let what is told while the block runs begin with these words."""
+    outer = _listener.get()
+    if outer is None:
+        yield
+        return
+    with heard(lambda step: outer(replace(step, what=f"{title} {step.what}"))):
+        yield
 
 
 @contextmanager

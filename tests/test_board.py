@@ -1,11 +1,12 @@
 """What a person sees of work under way, on a terminal and elsewhere, by a clock that a test moves."""
 
 import io
+import logging
 import re
 
 import pytest
 
-from shared_components.board import Board, plain_line, shown
+from shared_components.board import Board, StepLog, plain_line, shown
 from shared_components.progress import Step, tell
 
 
@@ -52,6 +53,17 @@ def test_elsewhere_a_line_comes_after_eight_seconds_of_silence_and_not_before(cl
     clock.now += 7.9
     board.look()
     assert out.getvalue().count("\n") == 2
+
+
+@pytest.mark.parametrize(("hours", "lines"), [(0.05, 22), (2, 271)])
+def test_work_of_hours_gets_fewer_lines(clock, hours, lines):
+    """Every 8 s for ten minutes, then ever more rarely, and every minute at last."""
+    out = io.StringIO()
+    board = Board(out, read=lambda: STEPS, now=clock)
+    for _ in range(int(hours * 3600)):
+        clock.now += 1
+        board.look()
+    assert out.getvalue().count("\n") == pytest.approx(lines, abs=30 if hours > 1 else 0)
 
 
 def test_nothing_is_said_of_nothing(clock):
@@ -118,3 +130,14 @@ def test_a_block_shows_what_its_own_thread_tells():
         board.look()
         board.say("written")
     assert out.getvalue() == "site-1  rendering 3/9\nwritten\n"
+
+
+def test_a_log_gets_a_line_every_eight_seconds(clock, caplog):
+    listener = StepLog("round 2/4", logging.getLogger("site"), clock)
+    with caplog.at_level(logging.INFO):
+        for done in range(20):
+            listener(Step("training", done, 20))
+            clock.now += 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "round 2/4  training 8/20", "round 2/4  training 16/20",
+    ]  # fmt: skip

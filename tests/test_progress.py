@@ -2,7 +2,7 @@
 
 import threading
 
-from shared_components.progress import Step, follow, heard, tell
+from shared_components.progress import Step, follow, heard, tell, under
 
 
 def test_a_loop_tells_its_beginning_and_every_item_that_is_done_with():
@@ -32,6 +32,13 @@ def test_nobody_need_listen_and_a_listener_hears_its_own_thread_alone():
         tell("saving")
     tell("training", 2, 2)
     assert steps == [Step("saving")]
+
+
+def test_a_block_names_whose_work_it_is():
+    steps = []
+    with under("nobody"), heard(steps.append), under("round 1/2"), under("site-1"):
+        tell("training", 1, 2)
+    assert steps == [Step("round 1/2 site-1 training", 1, 2)]
 
 
 def test_a_step_is_said_in_a_few_words():

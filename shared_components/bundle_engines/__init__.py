@@ -32,6 +32,7 @@ from shared_components.bundle_engines.scoring import (
     better,
     key_metric,
 )
+from shared_components.bundle_engines.shown import show_progress
 from shared_components.bundle_engines.train import LossMeans, Rounds, TrainingStep, WeightSaver, notes_of
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.stream import shown_frames
@@ -70,6 +71,7 @@ __all__ = [
     "refuse_unknown_keys",
     "settings_at",
     "settings_of",
+    "show_progress",
     "shown_frames",
     "task_from_checkpoint",
     "task_of",

@@ -28,6 +28,7 @@ from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site, SiteError
 from shared_components.evaluation import BATCH, Scorer, first_value, native_batches, small_batches
+from shared_components.progress import tell
 from shared_components.shipped import sha256_of
 from shared_components.task import Task
 
@@ -97,6 +98,7 @@ class EvaluationStep:
         with torch.no_grad():
             outputs = self.task.predict(engine.network, drawn)
         self.scorer.add(outputs, drawn, batch["items"])
+        tell("validating" if self._quick else "scoring", engine.state.iteration, engine.state.epoch_length)
         return {"pred": outputs}
 
 

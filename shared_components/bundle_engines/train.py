@@ -23,6 +23,7 @@ from shared_components.method import Batch, Context, Method, check_network
 from shared_components.network_arguments import differing
 from shared_components.partition import partition_network, train_mode
 from shared_components.preparation import prepare
+from shared_components.progress import tell
 from shared_components.task import Task, checkpoint_notes
 from shared_components.training import make_context, train_step
 
@@ -113,7 +114,10 @@ class TrainingStep:
         context = self._rounds.context
         context.iteration = (engine.state.iteration - 1) % context.iterations
         losses = train_step(engine.network, engine.optimizer, self._method, moved, context, self._partition)
-        return [{"loss": sum(losses.values()), **losses}]
+        loss = sum(losses.values())
+        title = f"round {engine.state.epoch}/{engine.state.max_epochs} training"
+        tell(title, context.iteration + 1, context.iterations, f"loss {loss:.3f}")
+        return [{"loss": loss, **losses}]
 
 
 class LossMeans:

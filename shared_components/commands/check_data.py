@@ -6,6 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from shared_components.board import shown
 from shared_components.data.check import Problem, check_site
 from shared_components.data.sites import Asks, Site, SiteError, load_site, samples
 from shared_components.task import make_task
@@ -48,7 +49,8 @@ def check(path: Path, clip: Asks, *, full: bool) -> bool:
     except (SiteError, ValueError) as error:
         print(f"site {path.parent.name}: {error}\n")
         return True
-    problems = check_site(site, asks, full=full)
+    with shown(title=site.name):
+        problems = check_site(site, asks, full=full)
     print(f"{site.name}: {site.dataset}, {', '.join(site.classes or asks.targets) or 'images only'}")
     print(f"  {'split':<12}{'videos':>8}{'frames':>8}{'problems':>10}{'set aside':>11}")
     for split in dict.fromkeys([*site.split, "train"]):

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from shared_components.arguments import height_and_width
+from shared_components.board import shown
 from shared_components.comparison import plan, presets, rows, sites
 from shared_components.comparison.output import as_markdown, write_all
 from shared_components.comparison.results import Comparison, read_results
@@ -73,13 +74,14 @@ def run(args: argparse.Namespace) -> int:
     preset = chosen(args)
     if args.jobs is not None and args.jobs < 1:
         raise ValueError(f"--jobs is {args.jobs}; give a whole number from 1 on")
-    runs = planned(args, preset)
+    with shown():
+        runs = planned(args, preset)
     _ = _comparison(args, preset, runs, {}).groups  # refuses runs of an older version before others are added
     alone = preset.layout == "costs"  # times are what it is about
     root, jobs = args.out / "runs", args.jobs or (1 if alone else min(map(side_by_side, runs)))
     print(f"{preset.title}: {len(runs)} runs, {jobs} side by side, logs in {root}/*/log.txt", flush=True)
     try:
-        reasons = carry_out_all(runs, root, jobs=jobs, say=lambda text: print(text, flush=True))
+        reasons = carry_out_all(runs, root, jobs=jobs)
     except KeyboardInterrupt:
         _write(args, preset, runs, {})
         print(f"interrupted; the same command goes on where it stopped (state in {root})")

@@ -1,9 +1,11 @@
 """`surgfl render`: write synthetic sites to train on."""
 
 import argparse
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
+from shared_components.board import Board, shown
 from shared_components.data.synthetic.layouts import LAYOUTS
 from shared_components.data.synthetic.looks import LOOKS, SITE_LOOKS
 from shared_components.data.synthetic.plan import SitePlan, plan_sites
@@ -11,6 +13,7 @@ from shared_components.data.synthetic.preview import write_contact_sheet
 from shared_components.data.synthetic.scene import SceneFrame
 from shared_components.data.synthetic.schedule import TARGETS, Schedule, schedule
 from shared_components.data.synthetic.site import SPLITS, remove_sites, video_seed, write_site
+from shared_components.progress import under
 
 HELP = "render synthetic surgical sites in the layouts of public data sets"
 
@@ -60,7 +63,19 @@ def run(args: argparse.Namespace) -> int:
     )
     for site in sites:  # refuse before minutes of rendering
         _schedule(args, site)
-    for site in sites:
+    with shown() as board:
+        for site in sites:
+            _write(args, site, videos, board)
+        _remove_others(args.out, sites, board)
+        if args.preview:
+            write_contact_sheet(args.preview, _preview(args, sites))
+            board.say(f"{args.preview}: contact sheet")
+    return 0
+
+
+def _write(args: argparse.Namespace, site: SitePlan, videos: Mapping[str, int], board: Board) -> None:
+    """Render one site."""
+    with under(site.folder.name):
         path = write_site(
             site.folder,
             look=site.look,
@@ -74,13 +89,8 @@ def run(args: argparse.Namespace) -> int:
             clip=args.clip,
             interval=args.interval,
         )
-        facts = f"{sum(videos.values())} videos of {args.frames} frames"
-        print(f"{path}: look {site.look}, layout {site.layout}, {site.task}, {facts}")
-    _remove_others(args.out, sites)
-    if args.preview:
-        write_contact_sheet(args.preview, _preview(args, sites))
-        print(f"{args.preview}: contact sheet")
-    return 0
+    facts = f"{sum(videos.values())} videos of {args.frames} frames"
+    board.say(f"{path}: look {site.look}, layout {site.layout}, {site.task}, {facts}")
 
 
 def _schedule(args: argparse.Namespace, site: SitePlan) -> Schedule:
@@ -99,13 +109,13 @@ def _videos(text: str) -> dict[str, int]:
     return dict(zip(SPLITS, counts, strict=True))
 
 
-def _remove_others(out: Path, sites: list[SitePlan]) -> None:
+def _remove_others(out: Path, sites: list[SitePlan], board: Board) -> None:
     """Take away what an earlier, larger rendering left, which would take part as a site of its own."""
     removed, foreign = remove_sites(out, keep=[site.folder.name for site in sites])
     for path in removed:
-        print(f"{path}: removed, an earlier rendering's")
+        board.say(f"{path}: removed, an earlier rendering's")
     for path in foreign:
-        print(f"{path}: left in place, it was not rendered by surgfl")
+        board.say(f"{path}: left in place, it was not rendered by surgfl")
 
 
 def _preview(args: argparse.Namespace, sites: list[SitePlan]) -> dict[str, tuple[str, list[SceneFrame]]]:

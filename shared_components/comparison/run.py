@@ -31,9 +31,11 @@ from shared_components.data.sites import Site, load_site, samples
 from shared_components.federation.bench import build_bench
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.server import ServerRunner
+from shared_components.federation.steps import StepFile
 from shared_components.federation.together import run_together
 from shared_components.inference.stream import Remembers, Streaming
 from shared_components.method import load_method
+from shared_components.progress import heard, under
 from shared_components.task import make_task
 from shared_components.untold import tell
 
@@ -132,13 +134,15 @@ def _tidy(done: Path) -> None:
 
 def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
     return {
-        "sites": {
-            name: _test(server, load_site(path, name=name), server.folder / name, "best")
-            for name, path in run.sites.items()
-        },
+        "sites": {name: _test_told(server, load_site(path, name=name)) for name, path in run.sites.items()},
         "held_out": _out_of_federation(run, server),
         "costs": _costs(server),
     }
+
+
+def _test_told(server: ServerRunner, site: Site) -> dict[str, Any]:
+    with under(site.name):
+        return _test(server, site, server.folder / site.name, "best")
 
 
 def _test(
@@ -255,8 +259,10 @@ def _median_seconds(forward: Callable[[], Tensor]) -> float:
 
 def main(argv: list[str]) -> int:
     """Carry out the run that a JSON file describes; the folder for runs is the second argument."""
+    run, root = Run.from_json(json.loads(Path(argv[0]).read_text())), Path(argv[1])
     try:
-        carry_out(Run.from_json(json.loads(Path(argv[0]).read_text())), Path(argv[1]))
+        with heard(StepFile(root / run.name)):
+            carry_out(run, root)
     except FederationError as error:
         print(f"refused: {error}", flush=True)
         return REFUSED

@@ -17,8 +17,11 @@ import torch
 
 from shared_components import machine
 from shared_components.atomic import write_json
+from shared_components.board import Board
 from shared_components.comparison.plan import Run
 from shared_components.comparison.run import REFUSED, finished
+from shared_components.federation import steps
+from shared_components.progress import Step
 
 LIBRARIES_GB = 1.2  # a process that has imported everything, with the models of a few sites
 GB_PER_MEGAPIXEL = 4.0  # of a training batch: 3.6 measured with PFedSIS, 1.8 with FedAvg
@@ -57,12 +60,16 @@ def _free_gigabytes() -> float:
     return LIBRARIES_GB
 
 
-def carry_out_all(
-    runs: Sequence[Run], root: Path, *, jobs: int, say: Callable[[str], None] = print
-) -> dict[str, str]:
+def carry_out_all(runs: Sequence[Run], root: Path, *, jobs: int) -> dict[str, str]:
     """Carry out every run that is not done, ``jobs`` at a time.
 
-    An interruption ends the processes and leaves their state; the same call goes on from it.
+    Each that has ended gets a printed line, above how far the others are. An interruption ends the processes and
+    leaves their state; the same call goes on from it.
+
+    Args:
+        runs: What is to be done.
+        root: Where runs are kept.
+        jobs: How many at a time.
 
     Returns:
         Why, by run name, for those that have no result.
@@ -70,13 +77,14 @@ def carry_out_all(
     Raises:
         KeyboardInterrupt: Ctrl-C, or a termination signal.
     """
+    working: list[Working] = []
+    board = Board(read=lambda: _steps(working))
     waiting = [run for run in runs if not finished(run, root)]
     if len(waiting) < len(runs):
-        say(f"{len(runs) - len(waiting)} of {len(runs)} runs are done already")
-    working: list[Working] = []
+        board.say(f"{len(runs) - len(waiting)} of {len(runs)} runs are done already")
     reasons: dict[str, str] = {}
     pace = _Pace(jobs)
-    with _termination_interrupts():
+    with _termination_interrupts(), board:
         try:
             while waiting or working:
                 while waiting and len(working) < jobs:
@@ -84,11 +92,19 @@ def carry_out_all(
                 for one in [w for w in working if w.process.poll() is not None]:
                     working.remove(one)
                     pace.add(time.monotonic() - one.began)
-                    _close(one, root, reasons, say, pace.left(len(waiting) + len(working)))
+                    _close(one, root, reasons, board.say, pace.left(len(waiting) + len(working)))
                 time.sleep(0.05)
         finally:
             _end(working)
     return reasons
+
+
+def _steps(working: Sequence[Working]) -> dict[str, Step]:
+    """Return how far the runs under way are, by their names in the table."""
+    return {
+        f"{one.run.variant.label}, seed {one.run.seed}": steps.read_step(one.log.parent) or Step("starting")
+        for one in list(working)
+    }
 
 
 class _Pace:
@@ -132,6 +148,7 @@ def _end(working: Sequence[Working]) -> None:
 
 def _start(run: Run, root: Path) -> Working:
     folder = root / run.name
+    steps.forget(folder)
     settings = folder / "settings.json"
     write_json(settings, run.to_json())
     log = folder / "log.txt"

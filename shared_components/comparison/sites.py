@@ -10,6 +10,7 @@ from shared_components.data.synthetic.looks import SIMULATED
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.locate import SERVER
 from shared_components.federation.messages import folder_name
+from shared_components.progress import under
 
 LOOKS = ("narrowband", "fluorescence", "fibrescope")
 LAYOUTS = ("endovis2017", "endovis2018", "endovis2017")
@@ -78,18 +79,19 @@ def _rendered(folder: Path, scale: Scale, plan: Plan, *, seed: int, clip: tuple[
     name, look, layout, videos = plan
     file = folder / name / "site.yaml"
     if not file.is_file():
-        write_site(
-            folder / name,
-            look=look,
-            seed=seed,
-            layout=layout,
-            videos=dict(zip(("train", "validation", "test"), videos, strict=True)),
-            frames_per_video=scale.frames_per_video,
-            height=scale.height,
-            width=scale.width,
-            clip=clip[0],
-            interval=clip[1],
-        )
+        with under(name):
+            write_site(
+                folder / name,
+                look=look,
+                seed=seed,
+                layout=layout,
+                videos=dict(zip(("train", "validation", "test"), videos, strict=True)),
+                frames_per_video=scale.frames_per_video,
+                height=scale.height,
+                width=scale.width,
+                clip=clip[0],
+                interval=clip[1],
+            )
     return file
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from shared_components.data.sites import load_site
-from shared_components.federation.messages import FederationError, Job, SiteRefusal
+from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal
 from shared_components.federation.protocol import Answers, Ask, drive
 from shared_components.federation.runs import open_run, working_on
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.site import SiteRunner
+from shared_components.progress import under
 
 
 def run_together(
@@ -45,7 +46,7 @@ def run_together(
         job, sites, root, server_data=server_data, start_weights=start_weights, resume=resume, stop=stop
     )
     with working_on(server.folder):
-        drive(server, lambda ask: answer(ask, runners), told=lambda record: told(server))
+        drive(server, lambda ask: _answer_told(server, ask, runners), told=lambda record: told(server))
     return server
 
 
@@ -79,6 +80,11 @@ def open_together(
     return server, runners
 
 
+def _answer_told(server: ServerRunner, ask: Ask, runners: Mapping[str, SiteRunner]) -> Answers:
+    with under(f"round {server.round + 1}/{server.job.rounds}" if ask.task == "round" else ask.task):
+        return answer(ask, runners)
+
+
 def answer(ask: Ask, runners: Mapping[str, SiteRunner]) -> Answers:
     """Let every site that is asked answer in turn.
 
@@ -87,7 +93,12 @@ def answer(ask: Ask, runners: Mapping[str, SiteRunner]) -> Answers:
     """
     try:
         return Answers(
-            {name: runners[name].answer(ask.task, message) for name, message in ask.messages.items()}
+            {name: _answer_of(runners[name], ask.task, message) for name, message in ask.messages.items()}
         )
     except SiteRefusal as error:
         raise FederationError(str(error)) from error
+
+
+def _answer_of(runner: SiteRunner, task: str, message: Message) -> Message:
+    with under(runner.name):
+        return runner.answer(task, message)

@@ -21,6 +21,7 @@ from nvflare.apis.signal import Signal
 
 from shared_components.bundle_config import weightless
 from shared_components.data.sites import Site
+from shared_components.federation import steps
 from shared_components.federation.locate import SERVER, find_site
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.progress import progress_line, write_scalars
@@ -28,7 +29,7 @@ from shared_components.federation.protocol import Answers, Ask, drive
 from shared_components.federation.runs import leave_models, open_run, working_on
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.store import RESUME_VARIABLE
-from shared_components.flare import console, last_words, processes, steps, wire, worker_names
+from shared_components.flare import console, last_words, processes, wire, worker_names
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.places import (
     is_simulator,

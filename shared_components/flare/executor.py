@@ -15,7 +15,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from shared_components.flare import processes, steps, wire
+from shared_components.board import StepLog
+from shared_components.federation import steps
+from shared_components.flare import processes, wire
 from shared_components.flare.places import is_simulator, local_folder, runs_folder
 from shared_components.progress import Listener, heard
 
@@ -83,7 +85,7 @@ class SiteExecutor(Executor):
         )
         job, run = message.header["job"], message.header["run"]
         folder = runs / folder_name("job name", job["name"]) / folder_name("run", run)
-        listener: Listener = steps.StepLog(f"{task_name} {message.header['round'] + 1}/{job['rounds']}")
+        listener: Listener = StepLog(f"{task_name} {message.header['round'] + 1}/{job['rounds']}", logger)
         if is_simulator(
             fl_ctx
         ):  # the server runs on this machine and looks whether this process lives, and how far

@@ -1,10 +1,8 @@
-"""How far a site is within its task: a file in a simulator, lines of its log elsewhere."""
-
-import logging
+"""How far a site is within its task: a file in a simulator."""
 
 import pytest
 
-from shared_components.flare import steps
+from shared_components.federation import steps
 from shared_components.progress import Step
 
 
@@ -34,14 +32,3 @@ def test_the_server_reads_what_the_site_told_last(tmp_path, clock):
     assert steps.read_step(tmp_path / "site-1") == Step("saving", 1, None)
     steps.forget(tmp_path / "site-1")
     assert steps.read_step(tmp_path / "site-1") is None and not list((tmp_path / "site-1").iterdir())
-
-
-def test_a_log_gets_a_line_every_eight_seconds(clock, caplog):
-    listener = steps.StepLog("round 2/4", clock)
-    with caplog.at_level(logging.INFO):
-        for done in range(20):
-            listener(Step("training", done, 20))
-            clock.now += 1
-    assert [record.getMessage() for record in caplog.records] == [
-        "round 2/4  training 8/20", "round 2/4  training 16/20",
-    ]  # fmt: skip

@@ -1,29 +1,25 @@
-"""How far a site is within its task: in a simulator a file that the server reads, elsewhere lines of the site's log."""
+"""How far another process of this machine is: a file that it writes and somebody reads."""
 
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 from shared_components.atomic import write_text
-from shared_components.board import PAUSE
 from shared_components.progress import Step
 
 FILE = "step.json"
 _EVERY = 0.5  # seconds between two files
 
-logger = logging.getLogger(__name__)
-
 
 class StepFile:
-    """A listener that keeps the newest step in the site's folder.
+    """A listener that keeps the newest step in a folder.
 
     Args:
-        folder: The site's, in the run.
+        folder: A site's in the run, or a comparison's run's.
         now: Clock, in seconds.
     """
 
@@ -38,25 +34,8 @@ class StepFile:
         write_text(self._path, json.dumps(asdict(step)))
 
 
-class StepLog:
-    """A listener that writes a line of the site's log now and then.
-
-    Args:
-        title: Begins each line, such as ``round 2/4``.
-        now: Clock, in seconds.
-    """
-
-    def __init__(self, title: str, now: Callable[[], float] = time.monotonic) -> None:
-        self._title, self._now, self._said = title, now, now()
-
-    def __call__(self, step: Step) -> None:
-        if self._now() - self._said >= PAUSE:
-            self._said = self._now()
-            logger.info("%s  %s", self._title, step)
-
-
 def read_step(folder: Path) -> Step | None:
-    """Return the newest step of a site; None where it has told none yet."""
+    """Return the newest step of a folder; None where none was told yet."""
     try:
         return Step(**json.loads((folder / FILE).read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -64,5 +43,5 @@ def read_step(folder: Path) -> Step | None:
 
 
 def forget(folder: Path) -> None:
-    """Remove what an earlier task of the site has told."""
+    """Remove what was told earlier."""
     (folder / FILE).unlink(missing_ok=True)
