@@ -23,6 +23,7 @@ from shared_components.data.own.ids import (
     parse_value,
     written,
 )
+from shared_components.data.own.label_names import label_names
 from shared_components.data.own.look import Found, look_at
 from shared_components.data.own.survey import (
     Split,
@@ -186,7 +187,7 @@ def _own(args: argparse.Namespace, folder: Path, talk: Talk) -> tuple[dict[str, 
         "dataset": found.kind,
         "images": found.images,
         "masks": found.masks,
-        "ids": _ids(args, talk, values),
+        "ids": _ids(args, talk, values, label_names(folder)),
     }
     if values.unlabelled and _is_partly_labelled(args, talk, found, values):
         described["partly_labelled"] = True
@@ -220,9 +221,14 @@ def _of_videos(args: argparse.Namespace, folder: Path, found: Found, videos: Seq
     return {**({"first_frame": first} if first else {}), **({} if rate is None else {"rate": rate})}
 
 
-def _ids(args: argparse.Namespace, talk: Talk, values: Values) -> dict[Any, str]:
-    """Return the table, as site.yaml has it: given, or asked value by value; 0 and black are background."""
+def _ids(
+    args: argparse.Namespace, talk: Talk, values: Values, described: Mapping[int, str]
+) -> dict[Any, str]:
+    """Return the table, as site.yaml has it: given, described in a file, or asked; 0 and black are background."""
     table = _given_ids(args.id, coloured=values.coloured)
+    for number, name in ({} if values.coloured else described).items():
+        if number not in table:
+            table[number] = class_name(name, str(number))
     zero: Value = (0, 0, 0) if values.coloured else 0
     unnamed = sorted((value for value in values.pixels if value not in table and value != zero), key=written)
     if unnamed and not talk.asks:

@@ -296,6 +296,14 @@ def read_picture(path: Path, place: int) -> np.ndarray:
     return np.stack([plane[channel].T for channel in "RGB"], axis=-1)
 
 
+def holds_colours(path: Path) -> bool:
+    """Say whether a file is a volume of colours; of what cannot be read it is not."""
+    try:
+        return _open_volume(path).get_data_dtype() == _COLOURS
+    except DataError:
+        return False
+
+
 def _open_pictures(path: Path) -> Nifti1Pair:
     image = _open_volume(path)
     if image.get_data_dtype() != _COLOURS:

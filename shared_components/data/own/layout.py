@@ -121,7 +121,7 @@ def frame_path(file: Path, place: int) -> Path:
 
 def read_image(path: Path) -> np.ndarray:
     """Read an image file, or a frame of a video file or a volume, as uint8 RGB (H, W, 3)."""
-    if path.parent.is_file() and _is_volume(path.parent):
+    if path.parent.is_file() and is_volume(path.parent):
         from shared_components.data.nifti import read_picture
 
         return read_picture(path.parent, int(path.name))
@@ -140,12 +140,13 @@ def refuse_missing(folder: Path, missing: Collection[str], what: str, what_to_do
         raise DataError(folder, f"{what} {', '.join(listed[:_NAMED])}{more}", what_to_do)
 
 
-def _is_volume(path: Path) -> bool:
+def is_volume(path: Path) -> bool:
+    """Say whether a file is a NIfTI volume, by its name."""
     return path.name.lower().endswith(VOLUMES)
 
 
 def _frame_count(path: Path) -> int:
-    if _is_volume(path):
+    if is_volume(path):
         from shared_components.data.nifti import picture_count
 
         return picture_count(path)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, decode, natural_order
+from shared_components.data.nifti import holds_colours
 from shared_components.data.own.description import VIDEO, Kind
 
 _DEEPEST = 5  # folders below the one that is looked at
@@ -82,7 +83,9 @@ def _list_files(folder: Path) -> _Files:
     for path, names in _folders(folder):
         below = "" if path == folder else path.relative_to(folder).as_posix() + "/"
         files.videos += [below + name for name in names if name.lower().endswith(VIDEOS)]
-        files.volumes += [below + name for name in names if name.lower().endswith(VOLUMES)]
+        for name in names:
+            if name.lower().endswith(VOLUMES):  # of frames in colour, or of labels
+                (files.videos if holds_colours(path / name) else files.volumes).append(below + name)
         _add_images(files, path, below, [name for name in names if name.lower().endswith(IMAGES)])
     return files
 

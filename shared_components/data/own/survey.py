@@ -15,7 +15,7 @@ import numpy as np
 from shared_components.data.files import DataError
 from shared_components.data.nifti import lies_as_written
 from shared_components.data.own.ids import Value, counts
-from shared_components.data.own.layout import files_of, images_of, placed, video_names
+from shared_components.data.own.layout import files_of, images_of, is_volume, placed, video_names
 from shared_components.data.own.look import Found
 from shared_components.data.own.masks import read_mask
 from shared_components.data.own.volumes import packed_volume
@@ -103,13 +103,12 @@ def video_rate(root: Path, found: Found, videos: Sequence[str]) -> float | None:
 def counted_from_one(root: Path, found: Found, videos: Sequence[str]) -> bool:
     """Say whether the masks of video files count frames from 1: one has the number of the frame after the last."""
     from shared_components.data.files import frame_number
-    from shared_components.data.video import frame_count
 
     for video in videos:
         images, masks = images_of(root, found.images, video), files_of(root, found.masks, video)
         if images.is_video and masks:
             last = max(frame_number(path.with_stem(name)) for name, path in masks.items())
-            if last == frame_count(images.where):
+            if last == len(images.by_number()):
                 return True
     return False
 
@@ -123,6 +122,8 @@ def _by_time(video: str, frames: int) -> Split:
 
 
 def _rate(path: Path) -> float | None:
+    if is_volume(path):
+        return None
     from shared_components.data.video import opened, shown_stream
 
     with opened(path) as container:
