@@ -28,8 +28,8 @@ SITES = site-1 site-2 site-3
 EVALUATE = ['bundles/pfedsis/configs/train.yaml','bundles/pfedsis/configs/evaluate.yaml']
 EVALUATED = $(foreach model,received alone together,$(SITES:%=$(OUT)/evaluations/$(model)/%/metrics.json))
 received = bundles/pfedsis/models/model.safetensors
-alone = $(OUT)/alone-state/local/latest/$(*F)/best.safetensors
-together = $(RUN)/$(*F)/best.safetensors
+alone = $(OUT)/alone/models/$(*F)/best.safetensors
+together = $(OUT)/ws/models/$(*F)/best.safetensors
 
 demo: export PATH := $(abspath $(BIN)):$(PATH)
 demo: export SURGFL_SITE_CONFIG = $(abspath $(OUT))/data
@@ -49,8 +49,10 @@ demo: install  ## three synthetic hospitals train PFedSIS together; prints table
 
 $(OUT)/evaluations/%/metrics.json:
 	@mkdir -p $(@D)
+	@echo "$(*D), $(*F): scoring"
 	@python -m monai.bundle run --config_file "$(EVALUATE)" --site_config $(OUT)/data/$(*F)/site.yaml \
 	  --checkpoint $($(*D)) --output_dir $(@D) > $(@D)/log.txt 2>&1 || { cat $(@D)/log.txt; exit 1; }
+	@echo "$(*D), $(*F): scored"
 
 test: install  ## run all tests, $(TESTS_AT_ONCE) files at once
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile

@@ -28,7 +28,7 @@ from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site, SiteError
 from shared_components.evaluation import BATCH, Scorer, first_value, native_batches, small_batches
-from shared_components.progress import tell
+from shared_components.progress import follow
 from shared_components.shipped import sha256_of
 from shared_components.task import Task
 
@@ -46,7 +46,8 @@ class ValidationBatches:
         return math.ceil(len(self.dataset) / self.batch_size)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for batch, items in small_batches(self.dataset, batch_size=self.batch_size):
+        batches = small_batches(self.dataset, batch_size=self.batch_size)
+        for batch, items in follow(batches, "validating", len(self)):
             yield {**batch, "items": items}
 
 
@@ -64,7 +65,8 @@ class NativeSamples:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         size = self.settings.height, self.settings.width
-        for batch, items in native_batches(self.samples(), size):
+        chosen = self.samples()
+        for batch, items in follow(native_batches(chosen, size), "scoring", len(chosen)):
             yield {**batch, "items": items}
 
     def samples(self) -> list[Sample]:
@@ -98,7 +100,6 @@ class EvaluationStep:
         with torch.no_grad():
             outputs = self.task.predict(engine.network, drawn)
         self.scorer.add(outputs, drawn, batch["items"])
-        tell("validating" if self._quick else "scoring", engine.state.iteration, engine.state.epoch_length)
         return {"pred": outputs}
 
 

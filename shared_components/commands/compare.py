@@ -12,7 +12,7 @@ import yaml
 from shared_components.arguments import height_and_width
 from shared_components.board import shown
 from shared_components.comparison import plan, presets, rows, sites
-from shared_components.comparison.output import as_markdown, write_all
+from shared_components.comparison.output import as_markdown, refuse_foreign, set_aside, write_all
 from shared_components.comparison.results import Comparison, read_results
 from shared_components.comparison.schedule import carry_out_all, side_by_side
 from shared_components.comparison.tables import added_share, own_grids
@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
     preset = chosen(args)
     if args.jobs is not None and args.jobs < 1:
         raise ValueError(f"--jobs is {args.jobs}; give a whole number from 1 on")
+    refuse_foreign(args.out)
     with shown():
         runs = planned(args, preset)
     _ = _comparison(args, preset, runs, {}).groups  # refuses runs of an older version before others are added
@@ -110,6 +111,8 @@ def _write(
     args: argparse.Namespace, preset: plan.Preset, runs: Sequence[plan.Run], reasons: Mapping[str, str]
 ) -> tuple[Comparison, list[Path]]:
     comparison = _comparison(args, preset, runs, reasons)
+    if aside := set_aside(args.out, comparison.title):
+        print(f"{aside}: the tables of the comparison before, of other rows")
     return comparison, write_all(comparison, args.out)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.reporting.records import load_evaluations, load_run
-from shared_components.reporting.report import build_report
+from shared_components.reporting.report import build_report, refuse_to_replace
 from shared_components.reporting.tables import demo_text
 
 HELP = "print a run's table and write its HTML report"
@@ -30,11 +30,12 @@ def run(args: argparse.Namespace) -> int:
     """Print the table and the page's path.
 
     Raises:
-        RecordError: when the records cannot be read.
+        RecordError: when the records cannot be read, or the page would replace another file.
     """
     beside = _beside(args.evaluations)
     own = list(beside.values())[-1] if beside else None
     records = load_run(args.folder, evaluations=own, beside=beside)
+    refuse_to_replace(records, args.out)
     page = build_report(records, args.out)
     print(f"{demo_text(records)}\n\nreport: {page.resolve()}")
     return 0

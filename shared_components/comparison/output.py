@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from operator import methodcaller
 from pathlib import Path
 
-from shared_components.atomic import write_text
+from shared_components.atomic import write_json, write_text
 from shared_components.comparison.page import as_page
 from shared_components.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.comparison.tables import Cell, Grid, all_grids
@@ -29,7 +32,42 @@ def write_all(comparison: Comparison, out: Path) -> list[Path]:
     }
     for name, text in texts.items():
         write_text(out / name, text)
+    write_json(out / RECORD, {"title": comparison.title})
     return [out / name for name in texts]
+
+
+FILES = ("summary.csv", "scores.csv", "costs.csv", "tables.md", "tables.tex", "index.html")
+RECORD = "comparison.json"
+"""Says whose tables a folder holds; older versions did not write it."""
+
+
+def refuse_foreign(out: Path) -> None:
+    """Refuse a folder whose files of our names nobody but a person can have written.
+
+    Raises:
+        ValueError: There is such a file.
+    """
+    found = [name for name in FILES if (out / name).exists()]
+    if found and not (out / RECORD).is_file() and not (out / "runs").is_dir():
+        raise ValueError(
+            f"{out}: holds {found[0]!r} and no comparison of surgfl; give another --out, or move it away"
+        )
+
+
+def set_aside(out: Path, title: str) -> Path | None:
+    """Move the tables of another comparison, whose runs are of the same folder, into one of their own.
+
+    Returns:
+        That folder; None where there are no such tables.
+    """
+    if not (out / RECORD).is_file() or (before := json.loads((out / RECORD).read_text())["title"]) == title:
+        return None
+    aside = out / "earlier" / re.sub(r"[^A-Za-z0-9]+", "-", before).strip("-").lower()
+    aside.mkdir(parents=True, exist_ok=True)
+    for name in (*FILES, RECORD):
+        if (out / name).is_file():
+            os.replace(out / name, aside / name)
+    return aside
 
 
 def summary_csv(comparison: Comparison) -> str:

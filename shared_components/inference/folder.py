@@ -60,6 +60,22 @@ class ResultFolder:
                 "move it away"
             )
 
+    def refuse_another(self, **facts: Any) -> None:
+        """Refuse to replace a result of something else.
+
+        Raises:
+            InferenceError: The earlier result's record says otherwise.
+        """
+        if not (self.path / RECORD).exists():
+            return
+        before = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
+        for key, value in facts.items():
+            if before.get(key, value) != value:
+                raise InferenceError(
+                    f"folder {self.path} holds the result of {key} {before[key]}, and not of {value}; give another "
+                    "folder, or move it away"
+                )
+
     def begin(self) -> None:
         """Make the hidden folder, and remove those of processes that were killed."""
         self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]

@@ -70,6 +70,7 @@ class PredictionFolder:
         _refuse_inside(Path(folder), stream.source)
         self.count = 0
         self._folder = ResultFolder(folder)
+        self._folder.refuse_another(input=str(stream.source))
         self._folder.refuse_foreign(None if alone else (VIDEO, FRAMES, INTERVALS, VOLUMES))
         refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))
         self._stream, self._task, self._facts = stream, task, dict(facts or {})

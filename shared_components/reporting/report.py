@@ -14,7 +14,7 @@ from shared_components.reporting.galleries import Gallery, gallery
 from shared_components.reporting.glossary import directions
 from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
-from shared_components.reporting.records import Run, load_run
+from shared_components.reporting.records import RecordError, Run, load_run
 from shared_components.reporting.summary import score_tiles, sentences, state, tiles
 from shared_components.reporting.tables import (
     Table,
@@ -50,8 +50,34 @@ def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str,
     """
     records = run if isinstance(run, Run) else load_run(run, evaluations=evaluations)
     page = TEMPLATES.get_template("report.html.j2").render(**contents(records))
-    write_text(out, page)
+    write_text(out, f"{page.rstrip()}\n{_mark(records)}\n")
     return out
+
+
+def refuse_to_replace(run: Run, out: Path) -> None:
+    """Let a page be written over an earlier report of the same run, and over nothing else.
+
+    Raises:
+        RecordError: The file is another run's report, or none.
+    """
+    if not out.exists():
+        return
+    last = out.read_text(errors="replace").rstrip().rpartition("\n")[2] if out.is_file() else ""
+    if last != _mark(run):
+        what = (
+            last.removeprefix(_MARK).removesuffix(" -->") if last.startswith(_MARK) else "no report of surgfl"
+        )
+        raise RecordError(f"{out}: is there already and is {what}; give another --out, or move it away")
+
+
+_MARK = "<!-- surgfl: "
+
+
+def _mark(run: Run) -> str:
+    """Return a page's last line, which says whose report it is."""
+    folder = run.folder.resolve()
+    name = f"{folder.parent.name}/{folder.name}".replace("--", "-")  # which would end the comment
+    return f"{_MARK}the report of {name} -->"
 
 
 @dataclass(frozen=True)

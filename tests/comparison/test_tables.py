@@ -8,12 +8,16 @@ import pytest
 
 from shared_components.comparison import tables
 from shared_components.comparison.output import (
+    FILES,
     as_latex,
     as_markdown,
     as_page,
     latex_text,
+    refuse_foreign,
     scores_csv,
+    set_aside,
     summary_csv,
+    write_all,
 )
 from shared_components.comparison.plan import SCALES
 from shared_components.comparison.tables import all_grids, cost_grid, run_grid
@@ -185,3 +189,25 @@ def test_the_page_needs_nothing_else_and_names_what_failed(comparison):
     assert "http" not in page.replace("http://www.w3.org", "") and "<script" not in page
     assert "4 of 6 runs have a result" in page and "Krum, seed 1: too few sites" in page
     assert page.count("<table>") == len(all_grids(comparison)) and "<svg" in page
+
+
+def test_tables_of_another_comparison_are_moved_and_not_replaced(tmp_path, comparison):
+    write_all(comparison, tmp_path)
+    before = (tmp_path / "index.html").read_text()
+    assert set_aside(tmp_path, comparison.title) is None
+    aside = set_aside(tmp_path, "Others: (2)")
+    assert aside is not None and aside.parent == tmp_path / "earlier"
+    assert {path.name for path in aside.iterdir()} == {*FILES, "comparison.json"}
+    assert (aside / "index.html").read_text() == before and not (tmp_path / "index.html").exists()
+    assert set_aside(tmp_path, "Others: (2)") is None  # there is nothing to move
+
+
+def test_a_persons_page_is_not_written_over(tmp_path):
+    refuse_foreign(tmp_path / "new")
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(
+        ValueError, match=r"holds 'index\.html' and no comparison of surgfl; give another --out"
+    ):
+        refuse_foreign(tmp_path)
+    (tmp_path / "runs").mkdir()  # of an older version, which wrote no record
+    refuse_foreign(tmp_path)

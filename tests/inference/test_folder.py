@@ -124,3 +124,17 @@ def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(InferenceError, match="out is a file; give a folder"):
         ResultFolder(tmp_path / "out")
+
+
+def test_a_result_of_another_input_is_not_replaced(tmp_path):
+    folder = ResultFolder(tmp_path / "out")
+    folder.begin()
+    (folder.part / "masks").mkdir()
+    folder.appear({"input": "a.mp4"})
+    again = ResultFolder(tmp_path / "out")
+    again.refuse_another(input="a.mp4")
+    with pytest.raises(
+        InferenceError, match=r"holds the result of input a\.mp4, and not of b\.mp4; give another"
+    ):
+        again.refuse_another(input="b.mp4")
+    ResultFolder(tmp_path / "new").refuse_another(input="b.mp4")

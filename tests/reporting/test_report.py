@@ -281,6 +281,24 @@ def test_the_command_prints_table_and_path(
     assert out.is_file()
 
 
+@pytest.mark.parametrize("theirs", ["<html>mine</html>", ""])
+def test_the_command_replaces_its_own_page_and_no_other(
+    make_run: MakeRun, tmp_path: Path, theirs: str
+) -> None:
+    folder, out = make_run(), tmp_path / "index.html"
+    words = (str(folder), "--out", str(out))
+    assert command.run(arguments(*words)) == 0 and command.run(arguments(*words)) == 0
+    page = out.read_text()
+    other = folder.rename(folder.with_name("another"))
+    with pytest.raises(RecordError, match=rf"is the report of .*/{folder.name}; give another --out"):
+        command.run(arguments(str(other), "--out", str(out)))
+    assert out.read_text() == page
+    out.write_text(theirs)
+    with pytest.raises(RecordError, match="is no report of surgfl; give another --out"):
+        command.run(arguments(str(other), "--out", str(out)))
+    assert out.read_text() == theirs
+
+
 def test_the_command_names_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"run\.json: cannot be read"):
         command.run(arguments(str(tmp_path), "--out", str(tmp_path / "x.html")))
