@@ -230,7 +230,9 @@ def _ids(
         if number not in table:
             table[number] = class_name(name, str(number))
     zero: Value = (0, 0, 0) if values.coloured else 0
-    unnamed = sorted((value for value in values.pixels if value not in table and value != zero), key=written)
+    unnamed = sorted(
+        (value for value in values.pixels if value not in table and value != zero), key=_number_first
+    )
     if unnamed and not talk.asks:
         named = " ".join(f"--id '{written(value)}=NAME'" for value in unnamed)
         raise SiteError(
@@ -243,9 +245,7 @@ def _ids(
         question = f"{written(value)} ({where}) is (a name, {BACKGROUND} or {IGNORE})"
         table[value] = talk.get("--id", None, question, None, class_name)
     parse_ids(table)
-    return {
-        _key(value): table[value] for value in sorted(table, key=lambda one: (isinstance(one, tuple), one))
-    }
+    return {_key(value): table[value] for value in sorted(table, key=_number_first)}
 
 
 def _given_ids(given: Sequence[str], *, coloured: bool) -> dict[Value, str]:
@@ -263,6 +263,10 @@ def _given_ids(given: Sequence[str], *, coloured: bool) -> dict[Value, str]:
             raise SiteError(f"--id gives {text} twice; keep one of them")
         table[value] = class_name(name, text)
     return table
+
+
+def _number_first(value: Value) -> tuple[bool, Value]:
+    return isinstance(value, tuple), value
 
 
 def _key(value: Value) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from shared_components.bundle_config import build_network, load_bundle
 from shared_components.checkpoints import save_weights
+from shared_components.data.nifti import write_labels
 from shared_components.data.synthetic.site import write_site
 
 HEIGHT, WIDTH = 64, 64  # the smallest that is rendered
@@ -40,6 +41,8 @@ def write_data(folder: Path) -> None:
     _write_pack(folder / "robotics_site_npy" / "site1")
     shutil.rmtree(folder / "made")
     _write_sites(folder)
+    _write_own(folder / "ours")
+    (folder / "hospital-c").mkdir()
     (folder / "my-vectors.safetensors").touch()
     (folder / "clip-vit-base-patch32").mkdir()
 
@@ -64,6 +67,22 @@ def _write_sites(folder: Path) -> None:
     )  # fmt: skip
     for name, site in zip(("a", "b", "d"), SITES, strict=False):
         shutil.copytree(folder / site, folder / "sites" / f"hospital-{name}")
+
+
+def _write_own(folder: Path) -> None:
+    """Write a hospital's own frames, masks and label volumes, of names and values that no public data set has."""
+    for number, video in enumerate(("monday", "tuesday", "friday")):
+        masks = []
+        for index in range(3):
+            mask = np.zeros((HEIGHT, WIDTH), np.uint8)
+            mask[10 + index : 30, 5:20], mask[20:40, 30 + number : 50], mask[:4] = 40, 200, 255
+            noise = np.random.default_rng(10 * number + index).integers(0, 255, (HEIGHT, WIDTH, 3), np.uint8)
+            for name, picture in (("frames", noise), ("masks", mask)):
+                path = folder / video / name / f"{index:03d}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                cv2.imwrite(str(path), picture)
+            masks.append(np.select([mask == 40, mask == 200], [1, 2]).astype(np.uint8))
+        write_labels(folder / f"{video}.nii.gz", masks)
 
 
 def _as_published(folder: Path) -> None:
