@@ -1,6 +1,5 @@
 """Once round: a hospital's own folders become a site, train, are segmented, corrected in ITK, and train again."""
 
-import shutil
 
 import cv2
 import numpy as np
@@ -60,7 +59,7 @@ def train(tmp_path, name, own):
     config = yaml.safe_load(own.read_text())
     config["root"] = str((own.parent / config["root"]).resolve())
     (sites / SITES[0] / "site.yaml").write_text(yaml.safe_dump(config))
-    shutil.copytree(scene(sites / SITES[1]).parent, sites / SITES[1], dirs_exist_ok=True)
+    scene(sites / SITES[1])
     job = tiny_job(tmp_path / name, "mat_fl")
     options = ("-c", ",".join(SITES), "-t", "2")
     with Simulator(job, tmp_path / f"{name}-ws", *options, SURGFL_SITE_CONFIG=str(sites)) as simulator:
