@@ -1,6 +1,5 @@
 """Once round: a hospital's own folders become a site, train, are segmented, corrected in ITK, and train again."""
 
-
 import cv2
 import numpy as np
 import pytest
