@@ -1,7 +1,8 @@
 """The weights that a bundle ships: `models/model.safetensors`, and `models/model.json`, which says what they are.
 
 Both come from `surgfl ship`. The card's hash is compared whenever the weights are used, so that a file of another
-release, or half of a copy, is refused and never trained from.
+release, or half of a copy, is refused and never trained from. `models/model.pt` beside them holds the same numbers in
+the form that MONAI's tools and its model zoo look for.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from shared_components import bundle_config
 from shared_components.card import DASH, Metric
-from shared_components.checkpoints import CheckpointError
+from shared_components.checkpoints import CheckpointError, load_into, load_metadata, stored_weights
 
 MODEL, FACTS = "models/model.safetensors", "models/model.json"
 EXPORTED = "models/model.pt"  # what MONAI's model zoo and exporters expect
@@ -82,6 +86,42 @@ def verified_weights(
     return path, found
 
 
+def exported_state(weights: Path, network: nn.Module) -> dict[str, Tensor]:
+    """Return what `model.pt` holds: every tensor of the network, those of the weights as they are stored.
+
+    MONAI's exporters and MONAI Label take no state dict that lacks a name. What no prediction needs and the weights
+    lack (`training_only`) is the given network's, in half precision where the weights are.
+
+    Args:
+        weights: what the bundle ships.
+        network: of the bundle's `network_def`, changed in place.
+
+    Raises:
+        CheckpointError: the weights are of another network.
+    """
+    stored = stored_weights(weights)
+    load_into(network, weights)
+    half = any(value.dtype == torch.float16 for value in stored.values())
+    return {
+        name: stored.get(name, value.half() if half and value.is_floating_point() else value)
+        for name, value in network.state_dict().items()
+    }
+
+
+def is_export(exported: Path, weights: Path) -> bool:
+    """Tell whether a `model.pt` holds the same tensors, bit for bit, and the same header as the weights.
+
+    Raises:
+        CheckpointError: a file is damaged.
+    """
+    if not (exported.is_file() and weights.is_file()):
+        return False
+    if load_metadata(exported) != load_metadata(weights):
+        return False
+    there, due = stored_weights(exported), stored_weights(weights)
+    return all(name in there and _identical(there[name], value) for name, value in due.items())
+
+
 def metric_of(facts: Mapping[str, Any]) -> Metric:
     """Return the metric that a card's scores are read by."""
     return Metric.from_json(facts["metric"])
@@ -97,6 +137,17 @@ def mean_scores(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {where: _mean(records, where, metric) for where, records in found.items()}
 
 
+def mean_of_real(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the means of a card's scores over all real sites, one for each choice of classes."""
+    metric = metric_of(facts).name
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for record in facts["scores"]:
+        if record["where"] == "real":
+            found.setdefault(record["classes"] or DASH, []).append(record)
+    means = {classes: _mean(records, "real site", metric) for classes, records in found.items()}
+    return [mean | {"name": f"{mean['name']}, {classes}"} for classes, mean in means.items()]
+
+
 def score_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Head the table of `score_rows`."""
     metric = metric_of(facts)
@@ -108,6 +159,10 @@ def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
     named = [record for record in facts["scores"] if record["where"] == "named look"]
     real = [record for record in facts["scores"] if record["where"] == "real"]
     return [_row(record, metric_of(facts)) for record in (*named, *mean_scores(facts).values(), *real)]
+
+
+def _identical(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
 
 
 def _mean(records: Sequence[Mapping[str, Any]], where: str, metric: str) -> dict[str, Any]:

@@ -4,8 +4,9 @@ A `$` expression of a bundle does one call into this package and holds no logic 
 here and nowhere on the path of a federation's executor, which imports what these modules delegate to.
 """
 
+from shared_components.bundle_engines.frames import FrameReader, FrameToNetworkd, MaskToFramed
 from shared_components.bundle_engines.many_gpus import average_gradients, join, leave, on_first_rank
-from shared_components.bundle_engines.options import refuse_unknown_keys
+from shared_components.bundle_engines.options import bundle_root, refuse_unknown_keys
 from shared_components.bundle_engines.predict import PredictionStep, PredictionWriter
 from shared_components.bundle_engines.prepare import (
     explain_errors,
@@ -41,8 +42,11 @@ from shared_components.machine import device
 __all__ = [
     "EvaluationStep",
     "FirstMetric",
+    "FrameReader",
     "FrameStream",
+    "FrameToNetworkd",
     "LossMeans",
+    "MaskToFramed",
     "NativeSamples",
     "PredictionStep",
     "PredictionWriter",
@@ -53,6 +57,7 @@ __all__ = [
     "WeightSaver",
     "average_gradients",
     "better",
+    "bundle_root",
     "device",
     "explain_errors",
     "input_size",

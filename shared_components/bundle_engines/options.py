@@ -20,6 +20,8 @@ from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
 
 FREE_SECTIONS = ("training", "tasks")
 """Plain sections that need not state every key; what reads them refuses an unknown one by name."""
+FOR_OTHERS = ("preprocessing", "postprocessing")
+"""Sections that MONAI Label, MONAI Deploy and others read, and our own runs do not."""
 
 
 class ConfigError(ValueError):
@@ -32,6 +34,17 @@ class _Call:
 
     workflow: ConfigWorkflow
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def bundle_root() -> str:
+    """Return the folder of the bundle whose config is run, wherever it is run from; else the working directory.
+
+    Tools that parse a config without running it, such as MONAI Label, replace the key by the folder that they know.
+    """
+    call = _running_call()
+    if call is None or call.workflow.config_root_path is None:
+        return "."
+    return str(Path(call.workflow.config_root_path).resolve().parent)
 
 
 def refuse_unknown_keys() -> None:
@@ -50,6 +63,7 @@ def refuse_unknown_keys() -> None:
     _refuse_amp(parser)
     _refuse_missing_mlflow(parser.get())
     known = ConfigParser.load_config_files(_files_in_use(call))
+    _refuse_for_others(parser.get(), known)
     added = _tracking_keys(call.options)
     present = {k: v for k, v in parser.get().items() if k != parser.meta_key and k not in added}
     for path, section in _unknown(present, known, parser):
@@ -105,6 +119,15 @@ def _refuse_amp(parser: ConfigParser) -> None:
             f"--train#trainer#amp {value} would change nothing, since the training step is ours; "
             "mixed precision is --training#precision bf16"
         )
+
+
+def _refuse_for_others(present: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for section in FOR_OTHERS:
+        if section in known and present.get(section) != known[section]:
+            raise ConfigError(
+                f"--{section} would change nothing, since a run prepares frames and writes masks itself; the size of "
+                "its input is --height and --width, and what MONAI Label and Deploy do is changed in the file"
+            )
 
 
 def _refuse_missing_mlflow(config: Any) -> None:

@@ -27,7 +27,7 @@ from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
 from shared_components.method import Method, load_method
 from shared_components.parts import freeze
-from shared_components.shipped import EXPORTED, MODEL, shipped_weights
+from shared_components.shipped import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.start import begin, chosen_start, said, start_weights, unused
 from shared_components.task import Task, choose_task
 from shared_components.trained import (
@@ -104,13 +104,13 @@ def input_size(checkpoint: str | Path | None, height: int, width: int) -> tuple[
 
 
 def own_checkpoint(bundle_root: str) -> str:
-    """Return the checkpoint that a bundle's folder ships, ours before the zoo's `model.pt`.
+    """Return the checkpoint of a bundle's folder: what it ships, or the `model.pt` that a person put in its place.
 
     Raises:
-        CheckpointError: it ships none, or one that is not its card's.
+        CheckpointError: it has none, or one that is not its card's.
     """
     root = Path(bundle_root).resolve()
-    if (root / EXPORTED).is_file() and not (root / MODEL).exists():
+    if (root / EXPORTED).is_file() and not is_export(root / EXPORTED, root / MODEL):
         return str(root / EXPORTED)
     return str(shipped_weights(root.name, root.parent, instead="name a checkpoint with --checkpoint"))
 

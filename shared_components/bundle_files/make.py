@@ -8,13 +8,21 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from torch import Tensor
 
-from shared_components.bundle_config import Training, bundles_folder, training_from
+from shared_components.atomic import write_text
+from shared_components.bundle_config import Training, build_network, bundles_folder, training_from
+from shared_components.checkpoints import load_metadata, save_pt, stored_weights
 from shared_components.shipped import (
+    EXPORTED,
     KEEPER,
     MODEL,
+    exported_state,
+    is_export,
+    mean_of_real,
     mean_scores,
     metric_of,
     score_head,
@@ -24,7 +32,7 @@ from shared_components.shipped import (
 )
 
 CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
-CARD = "docs/README.md"
+CARD, DATA_LICENCE = "docs/README.md", "docs/data_license.txt"
 MADE_PARTS = {"weights": "## Weights", "use": "## Use"}  # of a card, and the headings that they stand under
 
 
@@ -80,13 +88,16 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
     description = read_description(name, folder)
     training = training_from({**asdict(Training()), **description.training})
     facts = shipped_facts(name, folder)
-    metadata = _metadata(description, training, facts)
+    size = _input_size(training, facts)
+    metadata = _metadata(description, size, facts)
     values = {
         **asdict(description),
         "network_def": description.network_def.strip(),
         "tasks": description.tasks.strip(),
         "number": lambda *args, **kwargs: _number(training, *args, **kwargs),
         "metadata": metadata,
+        "size": size,
+        "frames": _frames(description),
         "marks": marks,
         "facts": facts,
         "score_head": score_head,
@@ -105,6 +116,7 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
         "configs/logging.conf": _shared("logging.conf"),
         "configs/metadata.json": json.dumps(metadata, indent=2, ensure_ascii=False) + "\n",
         CARD: text,
+        DATA_LICENCE: templates.get_template("data_license.txt.j2").render(values),
         "LICENSE": (folder.parent / "LICENSE").read_text("utf-8"),
         **({} if facts else {KEEPER: ""}),
     }
@@ -115,7 +127,8 @@ def outdated_files(name: str, folder: Path | None = None) -> list[Path]:
     root = (folder or bundles_folder()) / name
     made = bundle_files(name, folder)
     left_over = [root / KEEPER] if KEEPER not in made and (root / KEEPER).is_file() else []
-    return [*(root / p for p, text in made.items() if not _holds(root / p, text)), *left_over]
+    exported = [root / EXPORTED] if KEEPER not in made and not _is_whole_export(name, root) else []
+    return [*(root / p for p, text in made.items() if not _holds(root / p, text)), *exported, *left_over]
 
 
 def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
@@ -125,11 +138,12 @@ def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
     made = bundle_files(name, folder)
     for path in changed:
         text = made.get(path.relative_to(root).as_posix())
-        if text is None:
+        if text is not None:
+            write_text(path, text)
+        elif path == root / EXPORTED:
+            save_pt(path, _export(name, root), load_metadata(root / MODEL))
+        else:
             path.unlink()
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
     return changed
 
 
@@ -144,8 +158,28 @@ def check_weights(name: str, folder: Path | None = None) -> None:
         shipped_weights(name, folder)
 
 
+def _export(name: str, root: Path) -> dict[str, Tensor]:
+    """Return what the bundle's `model.pt` holds; what its weights lack is drawn from the seed of its training."""
+    description = read_description(name, root.parent)
+    training = training_from({**asdict(Training()), **description.training})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(training.seed)
+        network = build_network(yaml.safe_load(description.network_def))
+    return exported_state(root / MODEL, network)
+
+
+def _is_whole_export(name: str, root: Path) -> bool:
+    """Tell whether `model.pt` holds the shipped weights and every other tensor of the bundle's network, no more."""
+    if not (root / MODEL).is_file():
+        return True  # `check_weights` says what is wrong
+    return is_export(root / EXPORTED, root / MODEL) and (
+        {n: value.shape for n, value in stored_weights(root / EXPORTED).items()}
+        == {n: value.shape for n, value in _export(name, root).items()}
+    )
+
+
 def _metadata(
-    description: Description, training: Training, facts: Mapping[str, Any] | None
+    description: Description, size: tuple[int, int], facts: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Merge the bundle's metadata into the common ones, whose nulls each bundle must say; add its weights."""
     metadata = _merged(json.loads(_shared("metadata.json")), description.metadata)
@@ -153,16 +187,35 @@ def _metadata(
         raise ValueError(f"{description.name}.yaml: metadata: {missing[0]!r} is missing")
     for tensors in metadata["network_data_format"].values():
         for tensor in tensors.values():
-            tensor["spatial_shape"] = tensor["spatial_shape"] or [training.height, training.width]
+            tensor["spatial_shape"] = tensor["spatial_shape"] or list(size)
+    # MONAI puts what stands under the older name in place of the newer one's: so it lists everything
+    optional = metadata["required_packages_version"] | metadata["optional_packages_version"]
+    metadata["optional_packages_version"] = optional
+    metadata["image_classes"] = metadata["image_classes"].format(height=size[0], width=size[1])
     return metadata if facts is None else metadata | _of_weights(facts)
 
 
 def _of_weights(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what metadata say of a bundle's weights: which they are, and their means over rendered looks."""
+    """Return what metadata say of a bundle's weights: which they are, and their means where they have not trained."""
     metric = metric_of(facts).name
-    means = {f"{metric}, {m['name']}": m[metric].get("mean") for m in mean_scores(facts).values()}
-    about = f"{MODEL}: float16, trained on rendered scenes, SHA-256 {facts['sha256']}"
+    found = [*mean_scores(facts).values(), *mean_of_real(facts)]
+    means = {f"{metric}, {m['name']}": m[metric].get("mean") for m in found}
+    about = (
+        f"{MODEL}: float16, trained on rendered scenes, SHA-256 {facts['sha256']}; {EXPORTED} holds the same"
+    )
     return {"weights": about, "eval_metrics": {k: round(v, 4) for k, v in means.items() if v is not None}}
+
+
+def _frames(description: Description) -> int:
+    """Return the frames of a sample of what the network learns by default."""
+    default: Mapping[str, Any] = next(iter(yaml.safe_load(description.tasks).values())) or {}
+    return int(default.get("frames", 1))
+
+
+def _input_size(training: Training, facts: Mapping[str, Any] | None) -> tuple[int, int]:
+    """Return the (height, width) of the input: what the shipped weights have learnt at, else that of the training."""
+    header = (facts or {}).get("header", {})
+    return int(header.get("height", training.height)), int(header.get("width", training.width))
 
 
 def _merged(base: Any, own: Any) -> Any:

@@ -17,9 +17,9 @@ from shared_components.bundle_files.make import (
     read_description,
     write_bundle,
 )
-from shared_components.checkpoints import load_metadata
+from shared_components.checkpoints import load_metadata, save_pt, stored_weights
 from shared_components.cli import main
-from shared_components.shipped import FACTS, KEEPER, MODEL
+from shared_components.shipped import EXPORTED, FACTS, KEEPER, MODEL
 
 NEW = """\
 title: A toy
@@ -87,12 +87,37 @@ def test_a_new_bundle_gets_the_files_of_the_others(bundles, folder):
         {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
         for root in (folder / "toy", bundles / "pvt_fpn")
     )
-    assert made - {KEEPER} == others - {KEEPER, MODEL, FACTS} and KEEPER in made
+    assert made - {KEEPER} == others - {KEEPER, MODEL, EXPORTED, FACTS} and KEEPER in made
 
 
 @pytest.mark.parametrize("bundle", bundle_names())
 def test_the_weights_that_are_committed_are_those_of_their_card(bundle):
     check_weights(bundle)
+
+
+def test_a_model_pt_that_is_not_the_shipped_weights_is_found_and_made_again(bundles, tmp_path):
+    """Other numbers, a tensor that is missing, a tensor too many, another header, no file."""
+    for name in ("LICENSE", "bundles/pfedsis.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(bundles.parent / name, tmp_path / name)
+    shutil.copytree(bundles / "pfedsis", tmp_path / "bundles" / "pfedsis")
+    exported = tmp_path / "bundles" / "pfedsis" / EXPORTED
+    right, state, notes = exported.read_bytes(), stored_weights(exported), load_metadata(exported)
+    assert outdated_files("pfedsis", tmp_path / "bundles") == []
+    name, helper = "head_global.bias", "head_appearance.bias"
+    for wrong, said in (
+        (state | {name: state[name] + 1}, notes),
+        (state | {name: state[name].float()}, notes),
+        ({key: value for key, value in state.items() if key != name}, notes),
+        ({key: value for key, value in state.items() if key != helper}, notes),
+        (state | {"more": state[name]}, notes),
+        (state, notes | {"height": "64"}),
+    ):
+        save_pt(exported, wrong, said)
+        assert outdated_files("pfedsis", tmp_path / "bundles") == [exported]
+        assert write_bundle("pfedsis", tmp_path / "bundles") == [exported] and exported.read_bytes() == right
+    exported.unlink()
+    assert write_bundle("pfedsis", tmp_path / "bundles") == [exported] and exported.read_bytes() == right
 
 
 def test_a_second_time_nothing_is_written_and_what_was_edited_by_hand_is_mended(folder):
@@ -134,6 +159,10 @@ def test_the_command_checks_without_writing(monkeypatch, capsys):
     assert main(["bundles", "--check"]) == 0
     own = read_description("pvt_fpn")
     object.__setattr__(own, "title", "Another")
-    monkeypatch.setattr("shared_components.bundle_files.make.read_description", lambda name, folder: own)
+    described = {"pvt_fpn": own}
+    monkeypatch.setattr(
+        "shared_components.bundle_files.make.read_description",
+        lambda name, folder: described.get(name) or read_description(name, folder),
+    )
     assert main(["bundles", "--check"]) == 2
     assert "train.yaml is not what" in capsys.readouterr().err

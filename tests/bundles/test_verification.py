@@ -1,18 +1,29 @@
 """What MONAI's own verification and the public model zoo ask of a bundle, without a network connection."""
 
 import json
+import re
 import shutil
+import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 import torch
 import yaml
-from monai.bundle import ConfigParser, ckpt_export, verify_metadata, verify_net_in_out
+from monai.bundle import ConfigParser, ckpt_export, create_workflow, verify_metadata, verify_net_in_out
+from safetensors.torch import load_file
 
 from shared_components.bundle_config import build_network, bundle_names, load_bundle
-from shared_components.checkpoints import export_pt, save_weights
+from shared_components.checkpoints import export_pt, load_metadata, save_weights
+from shared_components.shipped import EXPORTED, FACTS, MODEL
+from shared_components.trained import load_trained
 
-pytestmark = pytest.mark.filterwarnings("ignore:No hash value:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:No hash value:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Detected deprecated name 'optional_packages_version':UserWarning"),
+]
 SCHEMA = Path(__file__).with_name("metadata_schema.json")
 EACH = pytest.mark.parametrize("bundle", bundle_names())
 
@@ -21,9 +32,16 @@ def document(bundles: Path, bundle: str, config: str) -> dict:
     return yaml.safe_load((bundles / bundle / "configs" / f"{config}.yaml").read_text())
 
 
+def metadata_of(bundles: Path, bundle: str) -> dict:
+    return json.loads((bundles / bundle / "configs" / "metadata.json").read_text())
+
+
 @EACH
 def test_a_bundle_has_the_files_that_the_zoo_looks_for(bundles, bundle):
+    """Necessary: LICENSE and metadata; preferred: model.pt and an inference config; none above 25 MB."""
     for file in (
+        "models/model.pt",
+        "docs/data_license.txt",
         "LICENSE",
         "docs/README.md",
         "configs/metadata.json",
@@ -35,6 +53,90 @@ def test_a_bundle_has_the_files_that_the_zoo_looks_for(bundles, bundle):
     ):
         assert (bundles / bundle / file).is_file(), file
     assert "Apache License" in (bundles / bundle / "LICENSE").read_text()
+    assert max(path.stat().st_size for path in (bundles / bundle).rglob("*") if path.is_file()) < 25_000_000
+    assert re.fullmatch("[a-z0-9_]+", bundle)
+
+
+@EACH
+def test_what_the_zoo_looks_for_is_committed(bundles, bundle):
+    """`*.pt` is left out of the repository otherwise: a fresh clone must have it."""
+    command = ["git", "ls-files", f"bundles/{bundle}"]
+    listed = subprocess.run(command, cwd=bundles.parent, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no repository")
+    committed = set(listed.stdout.split())
+    for file in (EXPORTED, MODEL, "LICENSE", "configs/metadata.json", "docs/data_license.txt"):
+        assert f"bundles/{bundle}/{file}" in committed
+
+
+@EACH
+def test_model_pt_holds_the_shipped_weights_bit_for_bit_and_every_tensor_of_the_network(bundles, bundle):
+    state = torch.load(bundles / bundle / EXPORTED, weights_only=True)
+    shipped = load_file(bundles / bundle / MODEL)
+    assert all(
+        torch.equal(state[name], value) and state[name].dtype == value.dtype
+        for name, value in shipped.items()
+    )
+    network = ConfigParser(document(bundles, bundle, "inference")).get_parsed_content("network_def")
+    network.load_state_dict(state)  # strictly, as MONAI Label and ignite do
+    helpers = {name.partition(".")[0] for name in state.keys() - shipped.keys()}
+    assert helpers <= set(getattr(type(network), "training_only", ()))
+    assert all(bool(value.isfinite().all()) for value in state.values())
+    assert load_metadata(bundles / bundle / EXPORTED) == load_metadata(bundles / bundle / MODEL)
+
+
+@EACH
+def test_metadata_tell_measured_scores_and_packages_that_are_those_of_the_tests(bundles, bundle):
+    metadata = metadata_of(bundles, bundle)
+    facts = json.loads((bundles / bundle / FACTS).read_text())
+    named = [score["dice"]["mean"] for score in facts["scores"] if score["where"] == "named look"]
+    assert metadata["eval_metrics"][f"dice, mean of {len(named)} named looks"] == pytest.approx(
+        sum(named) / len(named), abs=0.02
+    )
+    assert len(metadata["eval_metrics"]) == 4 and all(0 < v < 1 for v in metadata["eval_metrics"].values())
+    required, optional = metadata["required_packages_version"], metadata["optional_packages_version"]
+    assert required.items() < optional.items()
+    for name, stated in optional.items():
+        assert version(name) == stated, name
+    for name, key in (("monai", "monai_version"), ("numpy", "numpy_version"), ("torch", "pytorch_version")):
+        assert version(name).partition("+")[0] == metadata[key]
+
+
+@EACH
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_shipped_model_pt_becomes_a_torchscript_as_the_zoo_exports_it(bundles, bundle, tmp_path):
+    root = bundles / bundle
+    ckpt_export(
+        net_id="network_def",
+        filepath=str(tmp_path / "verify_model.ts"),
+        ckpt_file=str(root / EXPORTED),
+        meta_file=str(root / "configs" / "metadata.json"),
+        config_file=str(root / "configs" / "inference.yaml"),
+        bundle_root=str(root),
+    )
+    model = load_trained(root / MODEL, bundle=bundle)
+    image = torch.rand(1, 3, 64, 96)
+    exported = torch.jit.load(str(tmp_path / "verify_model.ts")).eval()
+    assert torch.equal(exported(image), model.network.eval()(image))
+
+
+@EACH
+def test_the_properties_of_the_bundle_are_complete(bundles, bundle, tmp_path):
+    """As the zoo's check of properties does, with the bundle's root given; each is built, so there must be a frame."""
+    cv2.imwrite(str(tmp_path / "frame.png"), np.zeros((64, 96, 3), np.uint8))
+    configs = bundles / bundle / "configs"
+    workflow = create_workflow(
+        workflow_type="inference",
+        bundle_root=str(bundles / bundle),
+        config_file=str(configs / "inference.yaml"),
+        logging_file=False,
+        meta_file=str(configs / "metadata.json"),
+        input=str(tmp_path / "frame.png"),
+        output_dir=str(tmp_path / "out"),
+    )
+    assert workflow.check_properties() == []
+    for name in ("preprocessing", "postprocessing", "inferer", "network_def"):
+        assert getattr(workflow, name) is not None
 
 
 @EACH
@@ -78,15 +180,39 @@ def test_training_and_inference_define_one_network(bundles, bundle):
 
 
 @EACH
+def test_the_network_takes_what_the_metadata_say_at_their_own_size_and_from_the_bundles_folder(
+    bundles, bundle, monkeypatch
+):
+    monkeypatch.chdir(bundles / bundle)
+    verify_net_in_out(
+        "network_def", meta_file="configs/metadata.json", config_file="configs/inference.yaml", device="cpu"
+    )
+
+
+@EACH
 def test_training_and_inference_have_one_input_size(bundles, bundle):
     training, inference = (
         document(bundles, bundle, "train")["training"],
         document(bundles, bundle, "inference"),
     )
-    metadata = json.loads((bundles / bundle / "configs" / "metadata.json").read_text())
-    size = [training["height"], training["width"]]
-    assert size == [inference["height"], inference["width"]]
-    assert size == metadata["network_data_format"]["inputs"]["image"]["spatial_shape"]
+    assert [training["height"], training["width"]] == [inference["height"], inference["width"]]
+
+
+@EACH
+def test_metadata_and_preprocessing_have_the_size_that_the_shipped_weights_have_learnt_at(bundles, bundle):
+    notes = load_metadata(bundles / bundle / MODEL)
+    size = [int(notes["height"]), int(notes["width"])]
+    data = metadata_of(bundles, bundle)["network_data_format"]
+    assert size == data["inputs"]["image"]["spatial_shape"] == data["outputs"]["pred"]["spatial_shape"]
+    (fitted,) = [
+        transform
+        for transform in document(bundles, bundle, "inference")["preprocessing"]["transforms"]
+        if transform["_target_"].endswith("FrameToNetworkd")
+    ]
+    assert size == [fitted["height"], fitted["width"]]
+    names = notes["outputs"].split(",")
+    assert data["outputs"]["pred"]["channel_def"] == {str(n): name for n, name in enumerate(names)}
+    assert data["outputs"]["pred"]["num_channels"] == len(names)
 
 
 @pytest.mark.parametrize("config", ["evaluate", "inference", "multi_gpu_train"])

@@ -1,0 +1,272 @@
+"""`preprocessing` and `postprocessing` as MONAI Label, MONAI Deploy and MONAI's engine use them: the masks of a run."""
+
+import copy
+import json
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from monai.bundle import ConfigParser, ckpt_export
+from monai.data import DataLoader, Dataset, MetaTensor
+from monai.engines import SupervisedEvaluator
+from monai.transforms import Compose, LoadImaged, Resize
+from PIL import Image
+
+from shared_components.bundle_config import bundle_names
+from shared_components.bundle_engines import FrameReader, FrameToNetworkd, MaskToFramed
+from shared_components.cli import main
+from shared_components.data.files import DataError
+from shared_components.data.synthetic.scene import render_video
+from shared_components.inference import InferenceError
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Detected deprecated name:UserWarning", "ignore:.*torch.jit:DeprecationWarning"
+)
+EACH = pytest.mark.parametrize("bundle", bundle_names())
+HEIGHT, WIDTH = (
+    250,
+    330,
+)  # of the frame: no multiple of 32, larger than the network's input and of another shape
+
+
+@pytest.fixture(scope="module")
+def scene():
+    """A rendered frame as uint8 (H, W, 3) in which there is something to see."""
+    (scene,) = render_video("rose", 3, frames=1, height=HEIGHT, width=WIDTH, rate=10)
+    return scene.image
+
+
+@pytest.fixture
+def picture(scene, tmp_path):
+    Image.fromarray(scene).save(tmp_path / "frame.png")
+    return tmp_path / "frame.png"
+
+
+@pytest.fixture
+def due(picture, tmp_path):
+    """Return a function: the mask that `surgfl segment` writes of the frame with the bundle's own weights."""
+
+    def due(bundle):
+        out = tmp_path / f"segmented-{bundle}"
+        assert main(["segment", str(picture), "--bundle", bundle, "--out", str(out), "--threads", "1"]) == 0
+        return cv2.imread(str(out / "masks" / "frame.png"), cv2.IMREAD_UNCHANGED)
+
+    return due
+
+
+@pytest.fixture
+def config(bundles):
+    """Return a function: a bundle's parsed inference config, with its metadata, as the apps read it."""
+
+    def config(bundle):
+        parser = ConfigParser()
+        parser.read_config(str(bundles / bundle / "configs" / "inference.yaml"))
+        parser.read_meta(str(bundles / bundle / "configs" / "metadata.json"))
+        parser.config["bundle_root"] = str(bundles / bundle)
+        return parser
+
+    return config
+
+
+def network_of(parser, bundles, bundle):
+    """As MONAI Label does: a copy of `network_def`, and `model.pt` read strictly."""
+    network = copy.deepcopy(parser.get_parsed_content("network_def"))
+    network.load_state_dict(torch.load(bundles / bundle / "models" / "model.pt", weights_only=True))
+    return network.eval()
+
+
+def predicted(parser, network, data, pre, post):
+    for transform in pre:
+        data = transform(data)
+    with torch.no_grad():
+        logits = parser.get_parsed_content("inferer")(data["image"][None], network)
+    data["pred"] = logits[0]
+    for transform in post:
+        data = transform(data)
+    return data
+
+
+def transforms_of(parser, key):
+    return list(parser.get_parsed_content(key).transforms)
+
+
+def loaded_by_label(transforms):
+    """MONAI Label puts arrays in place of what `LoadImaged` would read, with this metadata."""
+    first, *rest = transforms
+    assert isinstance(first, LoadImaged)
+
+    def load(data):
+        if isinstance(data["image"], str):
+            return first(data)
+        meta = {
+            "spatial_shape": data["image"].shape[:-1],
+            "original_channel_dim": -1,
+            "original_affine": None,
+        }
+        return {**data, "image": MetaTensor(data["image"], meta=meta)}
+
+    return [load, *rest]
+
+
+def restored(mask, image):
+    """MONAI Label then resizes what is not of the size that the image's metadata say."""
+    shape = tuple(image.meta["spatial_shape"])
+    return mask if tuple(mask.shape[1:]) == shape else Resize(shape, mode="nearest")(mask)
+
+
+@EACH
+def test_monai_label_gets_the_masks_of_surgfl_segment(config, bundles, bundle, picture, scene, due):
+    parser = config(bundle)
+    network = network_of(parser, bundles, bundle)
+    pre, post = (
+        loaded_by_label(transforms_of(parser, "preprocessing")),
+        transforms_of(parser, "postprocessing"),
+    )
+    of_file = predicted(parser, network, {"image": str(picture)}, pre, post)
+    of_array = predicted(parser, network, {"image": scene}, pre, post)
+    mask = due(bundle)
+    assert mask.shape == (HEIGHT, WIDTH) and len(np.unique(mask)) > 1
+    assert np.array_equal(np.asarray(restored(of_array["pred"], of_array["image"]))[0], mask)
+    # MONAI has the columns of a picture's file first, and what it draws expects them there
+    assert np.array_equal(np.asarray(restored(of_file["pred"], of_file["image"]))[0].T, mask)
+
+
+@pytest.fixture
+def package(bundles, tmp_path):
+    """Return a function: the TorchScript with configs that MONAI Deploy takes, and what it reads of it."""
+
+    def package(bundle):
+        root, path = bundles / bundle, tmp_path / f"{bundle}.ts"
+        ckpt_export(
+            "network_def",
+            filepath=str(path),
+            ckpt_file=str(root / "models" / "model.pt"),
+            meta_file=str(root / "configs" / "metadata.json"),
+            config_file=str(root / "configs" / "inference.yaml"),
+        )
+        texts = {"metadata.json": "", "inference.json": ""}
+        network = torch.jit.load(str(path), _extra_files=texts).eval()
+        parser = ConfigParser(json.loads(texts["inference.json"]))
+        parser.read_meta(json.loads(texts["metadata.json"]))
+        parser.parse()
+        return network, parser
+
+    return package
+
+
+@EACH
+def test_monai_deploy_gets_the_masks_of_surgfl_segment(package, bundle, scene, due, tmp_path, monkeypatch):
+    """Nothing of what it reads needs the bundle's folder: it has a TorchScript with the configs inside."""
+    monkeypatch.chdir(tmp_path)
+    network, parser = package(bundle)
+    assert str(parser.get_parsed_content("device")) in ("cpu", "cuda")
+    compose = {key: parser.get_parsed_content(key) for key in ("preprocessing", "postprocessing")}
+    for one in compose.values():  # it leaves out what loads and saves
+        one.transforms = tuple(t for t in one.transforms if "LoadImage" not in type(t).__name__)
+    (given,), (got,) = (parser["_meta_"]["network_data_format"][side] for side in ("inputs", "outputs"))
+    image = MetaTensor.ensure_torch_and_prune_meta(scene.astype(np.float32), {"filename": "frame.png"})
+    shown = compose["preprocessing"]({given: image})
+    pred = parser.get_parsed_content("inferer")(inputs=shown[given][None], network=network)
+    found = compose["postprocessing"]({got: pred.detach()[0], **shown})[got]
+    assert found.dtype == torch.uint8 and found.shape == (1, HEIGHT, WIDTH)
+    assert np.array_equal(np.asarray(found)[0], due(bundle))
+
+
+def test_monais_own_engine_gets_the_mask_in_batches(config, bundles, picture, scene, due):
+    Image.fromarray(scene[:200]).save(picture.with_name("other.png"))
+    parser = config("pvt_fpn")
+    files = [{"image": str(picture)}, {"image": str(picture.with_name("other.png"))}]
+    found = []
+    evaluator = SupervisedEvaluator(
+        device=torch.device("cpu"),
+        val_data_loader=DataLoader(Dataset(files, parser.get_parsed_content("preprocessing")), batch_size=2),
+        network=network_of(parser, bundles, "pvt_fpn"),
+        inferer=parser.get_parsed_content("inferer"),
+        postprocessing=Compose(
+            [*transforms_of(parser, "postprocessing"), lambda d: (found.append(d["pred"]), d)[1]]
+        ),
+    )
+    evaluator.run()
+    assert [tuple(mask.shape) for mask in found] == [(1, WIDTH, HEIGHT), (1, WIDTH, 200)]
+    assert np.array_equal(np.asarray(found[0])[0].T, due("pvt_fpn"))
+
+
+def test_a_run_of_the_bundle_gets_the_mask_too(run, picture, due, tmp_path):
+    run("pvt_fpn", "inference", input=str(picture), output_dir=str(tmp_path / "out"))
+    mask = cv2.imread(str(tmp_path / "out" / "masks" / "frame.png"), cv2.IMREAD_UNCHANGED)
+    assert np.array_equal(mask, due("pvt_fpn"))
+
+
+def test_a_run_refuses_options_of_transforms_that_it_does_not_use(run, refusal, picture, tmp_path):
+    given = {
+        "input": str(picture),
+        "output_dir": str(tmp_path / "out"),
+        "preprocessing#transforms#2#height": 64,
+    }
+    assert refusal(run, "pvt_fpn", "inference", **given).startswith("--preprocessing would change nothing")
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "RGB"])
+def test_any_kind_of_picture_has_three_channels_with_columns_first(tmp_path, mode):
+    colours = np.zeros((4, 6, 3), np.uint8)
+    colours[1, 5] = 255
+    Image.fromarray(colours).convert(mode).save(tmp_path / "a.png")
+    found = LoadImaged("image", reader=FrameReader())({"image": str(tmp_path / "a.png")})["image"]
+    assert found.shape == (6, 4, 3) and tuple(found.meta["spatial_shape"]) == (6, 4)
+    assert torch.equal(found, torch.from_numpy(colours.swapaxes(0, 1)).float())
+
+
+def test_half_a_file_and_several_files_are_refused(picture):
+    data = picture.read_bytes()
+    picture.write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match="is not a readable image"):
+        FrameReader().read(str(picture))
+    with pytest.raises(InferenceError, match="got 2 files; a frame is one"):
+        FrameReader().read([picture, picture])
+
+
+def test_a_frame_of_the_networks_size_is_only_divided_by_255():
+    frame = np.arange(2 * 3 * 4).reshape(3, 2, 4)
+    shown = FrameToNetworkd("image", 2, 4)({"image": frame, "name": "a"})
+    assert shown["name"] == "a" and shown["image"].dtype == torch.float32
+    assert torch.equal(shown["image"].as_tensor(), torch.from_numpy(frame).float() / 255)
+
+
+def test_a_mask_is_enlarged_by_hand():
+    """2x2 to 4x6: every pixel twice down and three times across; the frame came with its rows first."""
+    shown = FrameToNetworkd("image", 2, 2)({"image": np.zeros((3, 4, 6), np.uint8)})
+    found = MaskToFramed("pred", frame="image")({**shown, "pred": torch.tensor([[[0.0, 1.0], [2.0, 3.0]]])})
+    due = [[0, 0, 0, 1, 1, 1]] * 2 + [[2, 2, 2, 3, 3, 3]] * 2
+    assert found["pred"].tolist() == [due]
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (np.full((3, 2, 2), 0.5), "are not whole numbers from 0 to 255"),
+        (np.full((3, 2, 2), np.nan), "are not whole numbers from 0 to 255"),
+        (np.full((3, 2, 2), 256), "are not whole numbers from 0 to 255"),
+        (np.full((3, 2, 2), -1), "are not whole numbers from 0 to 255"),
+        (np.zeros((4, 2, 2)), r"is \[4, 2, 2\] when its channels are first"),
+        (np.zeros((2, 2)), r"is \[2, 2\] when its channels are first"),
+        (np.zeros((3, 0, 2)), r"is \[3, 0, 2\] when its channels are first"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_what_is_no_frame_is_refused_in_one_sentence(frame, said):
+    with pytest.raises(InferenceError, match=said):
+        FrameToNetworkd("image", 32, 32)({"image": frame})
+
+
+@pytest.mark.parametrize("pred", [torch.zeros(4, 2, 2), torch.zeros(2, 2)])
+def test_what_is_no_mask_is_refused_in_one_sentence(pred):
+    shown = FrameToNetworkd("image", 2, 2)({"image": np.zeros((3, 4, 6), np.uint8)})
+    with pytest.raises(InferenceError, match="a mask is "):
+        MaskToFramed("pred", frame="image")({**shown, "pred": pred})
+
+
+@pytest.mark.parametrize("image", [None, np.zeros((3, 2, 2)), MetaTensor(torch.zeros(3, 2, 2))])
+def test_a_mask_whose_frames_size_nobody_knows_is_refused(image):
+    with pytest.raises(InferenceError, match="run the bundle's preprocessing on it first"):
+        MaskToFramed("pred", frame="image")({"pred": torch.zeros(1, 2, 2), "image": image})
