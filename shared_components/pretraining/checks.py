@@ -14,6 +14,7 @@ from shared_components.data.transforms import to_tensors
 from shared_components.evaluation import BATCH, quick_scores
 from shared_components.pretraining.plan import Settings
 from shared_components.pretraining.stream import RESERVED, held_out
+from shared_components.progress import follow
 from shared_components.task import Batch, Scores, Task
 
 RANDOM_LOOKS, SAMPLES = 12, 2
@@ -34,7 +35,10 @@ class Checks:
     def scores(self, network: nn.Module) -> dict[str, Scores]:
         """Score a network on each group, in float32 and without what takes long."""
         return {
-            name: quick_scores(network, self._task, _batches(items)) for name, items in self._items.items()
+            name: quick_scores(
+                network, self._task, follow(_batches(items), "scoring", -(-len(items) // BATCH))
+            )
+            for name, items in self._items.items()
         }
 
 
@@ -49,7 +53,7 @@ def summary(task: Task, scores: dict[str, Any]) -> str:
 
 def _render(looks: Sequence[str], task: Task, settings: Settings) -> list[Item]:
     found = []
-    for number, look in enumerate(looks):
+    for number, look in enumerate(follow(looks, "rendering looks to score on,")):
         found += held_out(look, number, size=settings.size, asks=task.asks, count=SAMPLES)
     return found
 

@@ -73,7 +73,7 @@ class Pretraining:
         Raises:
             ValueError: The folder is another's, or the loss is no number any more; the last state stands.
         """
-        with self.folder.alone(), _interruptions() as asked:
+        with self.folder.alone(), _interruptions() as asked, self.progress:
             return self._run(asked)
 
     def _run(self, asked: list[int]) -> bool:
