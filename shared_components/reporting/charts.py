@@ -19,7 +19,8 @@ from shared_components.reporting.records import round_number
 
 COLOURS = 8
 _DASHES = ("", "6 3", "2 3")
-_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 14, 60, 48
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 60, 48
+_NEAR_ZERO = 0.4  # share of an axis's end, below which an axis does not leave 0 out
 _SMALL_WIDTH = 400  # that a telephone's window shows unscaled
 _FULL = 0.8  # opacity of a heat map's strongest colour, under which numbers stay legible
 
@@ -200,12 +201,17 @@ def _dots(row: Dots, sites: Sequence[str], x: Callable[[float], float], y: float
 
 
 def fitting(values: Sequence[float]) -> tuple[float, float]:
-    """Give an axis's limits: the range of the numbers, widened to round ones; a flat line still gets an axis."""
+    """Give an axis's limits: the range of the numbers, widened to round ones; a flat line still gets an axis.
+
+    Where that saves little of the axis it begins at 0.
+    """
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     room = max(high - low, 0.02 * abs(high), 1e-6)
     ticks = _ticks(high - room if high - low < room else low, high)
     while (wider := _ticks(ticks[0], ticks[-1])) != ticks:  # the axis ends at two of its own numbers
         ticks = wider
+    if 0 < ticks[0] < _NEAR_ZERO * ticks[-1]:
+        return fitting([0.0, high])
     return ticks[0], ticks[-1]
 
 

@@ -86,10 +86,15 @@ def gallery(run: Run, group: Group, site: str) -> Gallery:
     notes = [f"{file.name} cannot be read." for _, file, image in images if image is None]
     if not files:
         notes.append("No pictures here: they stay at the site, and this folder holds none of them.")
-    elif len(found) < len(files):
-        notes.append(f"The others are in {folder.parent.name}/overlays of the run's folder.")
     shots = [_shot(site, group, record, file, image) for record, file, image in images if image is not None]
     return Gallery(site, shots, " ".join(notes))
+
+
+def chosen_frames(run: Run) -> str:
+    """Say which frames of every site are shown."""
+    if len(run.sites) <= _EVERY_RANK:
+        return "the best, a typical one (the median) and the worst"
+    return "the worst of every site (its best and a typical one are in its folder overlays)"
 
 
 def _shot(site: str, group: Group, record: dict[str, Any], file: Path, image: np.ndarray) -> Shot:

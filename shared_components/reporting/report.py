@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from shared_components.atomic import write_text
 from shared_components.reporting import figures
 from shared_components.reporting.costs import cost_table, rejections, server_table, traffic_table
-from shared_components.reporting.galleries import Gallery, gallery
+from shared_components.reporting.galleries import Gallery, chosen_frames, gallery
 from shared_components.reporting.glossary import directions
 from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
@@ -108,6 +108,7 @@ def contents(run: Run) -> dict[str, Any]:
         "facts": _facts(run),
         "state": state(run),
         "parts": parts,
+        "chosen_frames": chosen_frames(run),
         "tiles": tiles(run),
         "sentences": sentences(run),
         "test_title": evaluation_title(run),

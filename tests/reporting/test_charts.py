@@ -73,7 +73,9 @@ def test_any_range_gets_ticks_that_cover_it(values: list[float]) -> None:
         ([0.93, 1.0], "Dice (axis from 0.92 to 1.00)"),
         ([0.7], "Dice (axis from 0.685 to 0.700)"),
         ([0.05, 0.9], "Dice"),
-        ([0.38, 1.3], "Dice"),  # 0.2 to 1.4 would have no number at its ends
+        ([0.38, 0.96], "Dice"),  # to leave out 0 would save little
+        ([0.42, 0.94], "Dice (axis from 0.4 to 1.0)"),
+        ([0.62, 1.3], "Dice (axis from 0.6 to 1.4)"),
         ([-0.2, 0.4], "Dice"),
         ([math.nan], "Dice"),
     ],
