@@ -20,6 +20,7 @@ from shared_components.progress import Step, heard
 PAUSE = 8.0
 """Seconds of silence after which a plain line says how far the work is; they grow with work that takes hours."""
 _LONGEST_PAUSE, _SHARE = 60.0, 75  # seconds at most, and what part of the time since the beginning
+_FIRST = 2.0  # seconds of silence before the first line: a process has been silent while it began
 _LOOK = 0.25  # seconds between two looks at the work
 
 Read = Callable[[], Mapping[str, Step]]
@@ -94,7 +95,8 @@ class Board:
             logger.exception("the bars cannot be drawn; lines come instead")
 
     def __enter__(self) -> Board:
-        self._began = self._said = self._now()
+        self._began = self._now()
+        self._said = self._began - max(0.0, self._pause - _FIRST)
         self._over.clear()
         self._thread = threading.Thread(target=self._watch, name="board", daemon=True)
         self._thread.start()
