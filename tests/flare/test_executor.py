@@ -181,3 +181,15 @@ def test_the_executor_imports_ahead_what_an_optimizer_will_import():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0 and int(done.stdout) < 30, done
+
+
+def test_a_deployments_site_finds_its_models_where_its_log_says(tmp_path, data, caplog):
+    ask = (conversation := begin(tmp_path, "site-1")[1:])[1]
+    with caplog.at_level("INFO"), pytest.raises(StopIteration):
+        while True:
+            reply = answer(tmp_path, ask, "site-1", simulator=False)
+            ask = conversation[0].send(Answers({"site-1": reply}))
+    latest = tmp_path / "ws" / "site-1" / "surgfl" / "test-fedavg" / "latest" / "site-1"
+    assert (latest / "model.safetensors").is_file() and (latest / "best.safetensors").is_file()
+    assert f"site site-1: models in {latest}" in caplog.text
+    assert not list(latest.glob("*.json.*")) and not (latest / "step.json").exists()
