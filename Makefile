@@ -7,7 +7,7 @@ TESTS_AT_ONCE ?= 2
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test check format bench bench-before clean
+.PHONY: help install demo test check format bench bench-before pictures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -71,6 +71,9 @@ bench: install  ## print the performance ratios of docs/benchmarks.md
 
 bench-before: install  ## a round's time beside another checkout's: make bench-before BEFORE=/path/to/it
 	$(BIN)/python -m tests.benchmarks.before $(BEFORE)
+
+pictures: install  ## make README's pictures anew; trains a small comparison and needs a Chromium
+	$(BIN)/python -m tests.pictures
 
 clean:  ## remove the virtual environment and the demo's output
 	rm -rf $(VENV) $(OUT)

@@ -54,6 +54,7 @@ def test_all_forms_are_written_and_every_run_holds_its_origin(straight):
         assert (file.parent / "run.json").is_file() and (file.parent / "server" / "rounds.jsonl").is_file()
         assert (file.parent / "site-1" / "best.safetensors").is_file()
         assert not list(file.parent.glob("*/round-*"))
+        assert len(list(file.parent.glob("site-*/tested/*.webp"))) == 3 * 3 * 3
     assert "| Local only |" in (straight / "tables.md").read_text()
 
 

@@ -1,0 +1,189 @@
+"""Make README's pictures anew, from rendered scenes alone: `make pictures`.
+
+    sites.webp     three rendered sites, two with masks and one with depth
+    scenes.webp    four hospitals' video and what a federation's models see in it, moving
+    methods.webp   test frames by methods, as the page of `surgfl compare` shows them
+    report.webp    the top of the report of the comparison's PFedSIS run
+
+Everything is drawn from the seeds below; a comparison that is there already is not trained again. The last two are
+photographs of pages and need a Chromium (see tests/browser.py); with another one letters may look different.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from shared_components.atomic import atomically
+from shared_components.cli import main as surgfl
+from shared_components.comparison.plan import HELD_OUT
+from shared_components.comparison.run import SCORES
+from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.synthetic.scene import render_video
+from shared_components.drawing.palette import class_entries
+from shared_components.drawing.pictures import GAP, captioned, legend, overlay, resized, side_by_side
+from shared_components.evaluation import network_input
+from shared_components.inference.predict import Predictor
+from shared_components.trained import load_trained
+from tests.browser import WIDE, executable
+
+SITES = [
+    "--looks", "rose,narrowband,amber", "--tasks", "segmentation,segmentation,depth", "--seed", "1",
+    "--frames", "6", "--videos", "1,1,1", "--height", "160", "--width", "200",
+]  # fmt: skip
+COMPARISON = [
+    "--methods", "local,fedavg,fedrep,fedbn,pfedsis", "--scale", "small", "--size", "128x160", "--rounds", "5",
+    "--seeds", "1",
+]  # fmt: skip
+SCENE_SEED = 7  # of the video that moves; no site has it
+FRAMES, RATE = 40, 8  # of the moving video, a second
+COLUMN = 224  # pixels
+QUALITY, SHOT_QUALITY = 55, 88  # of WebP, moving and still
+REPORT_HEIGHT = 1180  # pixels of the report's top that are shown
+
+
+def main() -> None:
+    """Make all of them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--work", type=Path, default=Path("build/pictures"), help="sites, runs and pages")
+    parser.add_argument("--out", type=Path, default=Path("docs/pictures"))
+    parser.add_argument("--only", nargs="*", choices=PICTURES, help="default: all")
+    args = parser.parse_args()
+    for name in args.only or PICTURES:
+        PICTURES[name](args.work, args.out / name)
+        print(f"{args.out / name}: {(args.out / name).stat().st_size / 1000:.0f} kB", flush=True)
+
+
+def sites(work: Path, out: Path) -> None:
+    """Render three small sites and their contact sheet."""
+    sheet = work / "sites.png"
+    _command("render", "--out", str(work / "sites"), *SITES, "--preview", str(sheet))
+    _save(Image.open(sheet), out)
+
+
+def scenes(work: Path, out: Path) -> None:
+    """Show one operation as four hospitals see it, and each one's model what it sees."""
+    run = _pfedsis(work)
+    folder = work / "comparison" / "sites" / "small"
+    models = {
+        path.parent.name: run / path.parent.name / "best.safetensors" for path in folder.glob("*/site.yaml")
+    }
+    models[HELD_OUT] = next(
+        (run / "server").glob("outsider*.safetensors"), run / "server" / "model.safetensors"
+    )
+    columns = [
+        list(_column(name, models[name], json.loads((folder / name / "render.json").read_text())["look"]))
+        for name in sorted(models, key=lambda name: (name == HELD_OUT, name))
+    ]
+    pictures = [Image.fromarray(_laid_out(moment)) for moment in zip(*columns, strict=True)]
+    with atomically(out) as part:
+        pictures[0].save(
+            part, "WEBP", save_all=True, append_images=pictures[1:], duration=1000 // RATE, loop=0,
+            quality=QUALITY, method=6,
+        )  # fmt: skip
+
+
+def methods(work: Path, out: Path) -> None:
+    """Photograph the grid of frames, one frame of each site."""
+    _comparison(work)
+    with _page(work / "comparison" / "index.html", 2 * WIDE) as page:
+        # the middle one of each site's three frames, and letters that are legible where the picture is made smaller
+        page.add_style_tag(
+            content=".frames tbody tr:not(.site):not(:nth-child(3)), .frames th .what { display: none; } "
+            "main { max-width: none; } .frames { font-size: 15px; } .frames img { width: 160px; }"
+        )
+        top = page.locator(".legend:has(.key)").bounding_box()
+        grid = page.locator(".frames").bounding_box()
+        assert top and grid
+        bottom = grid["y"] + grid["height"] + 8
+        _photograph(page, out, (grid["x"] - 8, top["y"] - 8, grid["width"] + 16, bottom - top["y"] + 8))
+
+
+def report(work: Path, out: Path) -> None:
+    """Photograph the top of a report."""
+    file = work / "report.html"
+    _command("report", str(_pfedsis(work)), "--out", str(file))
+    with _page(file, WIDE) as page:
+        _photograph(page, out, (0, 0, WIDE, REPORT_HEIGHT))
+
+
+PICTURES = {"sites.webp": sites, "scenes.webp": scenes, "methods.webp": methods, "report.webp": report}
+
+
+def _command(*words: str) -> None:
+    if surgfl(list(words)) != 0:
+        raise SystemExit(f"surgfl {' '.join(words)} failed")
+
+
+def _comparison(work: Path) -> None:
+    """Train what is not trained yet."""
+    _command("compare", *COMPARISON, "--out", str(work / "comparison"))
+
+
+def _pfedsis(work: Path) -> Path:
+    """Give the folder of the comparison's PFedSIS run."""
+    _comparison(work)
+    return next((work / "comparison" / "runs").glob(f"pfedsis-*/[0-9]*/{SCORES}")).parent
+
+
+def _column(name: str, model: Path, look: str) -> Iterator[np.ndarray]:
+    """Yield the video of a look above what a model sees in it."""
+    trained = load_trained(model, bundle="pfedsis")
+    predictor = Predictor(trained.network, trained.task)
+    video = render_video(look, SCENE_SEED, frames=FRAMES, height=192, width=256, rate=RATE)
+    title = f"{name}: {look}" if name != HELD_OUT else f"never trained on: {look}"
+    for frame in video:
+        _, mask = predictor(network_input(frame.image[None], *trained.size), frame.image.shape[:2])
+        shown = [resized(one, COLUMN) for one in (frame.image, mask)]
+        gap = np.full((GAP, COLUMN, 3), 255, np.uint8)
+        yield np.concatenate([captioned(shown[0], title), gap, overlay(*shown)])
+
+
+def _laid_out(columns: Sequence[np.ndarray]) -> np.ndarray:
+    body = side_by_side(columns)
+    return np.concatenate([body, legend(class_entries(CLASS_MAPS["parts"]), width=body.shape[1])])
+
+
+class _page:
+    """A page in a browser, of whatever height it needs."""
+
+    def __init__(self, file: Path, width: int) -> None:
+        self._file, self._width = file, width
+
+    def __enter__(self) -> Page:
+        self._playwright = sync_playwright().start()
+        program = executable(self._playwright)
+        if program is None:
+            raise SystemExit("no browser: install Chromium, or name one in SURGFL_CHROMIUM")
+        self._browser: Browser = self._playwright.chromium.launch(executable_path=program)
+        page = self._browser.new_page(viewport={"width": self._width, "height": 900})
+        page.goto(self._file.resolve().as_uri())
+        page.add_style_tag(content="nav { position: static !important; }")
+        return page
+
+    def __exit__(self, *error: object) -> None:
+        self._browser.close()
+        self._playwright.stop()
+
+
+def _photograph(page: Page, out: Path, box: tuple[float, float, float, float]) -> None:
+    """Write a part of a page, given as x, y, width and height, as WebP."""
+    clip = dict(zip(("x", "y", "width", "height"), map(round, box), strict=True))
+    data = page.screenshot(full_page=True, clip=clip)  # type: ignore[arg-type]
+    _save(Image.open(io.BytesIO(data)), out)
+
+
+def _save(picture: Image.Image, out: Path) -> None:
+    with atomically(out) as part:
+        picture.convert("RGB").save(part, "WEBP", quality=SHOT_QUALITY, method=6)
+
+
+if __name__ == "__main__":
+    main()
