@@ -63,7 +63,7 @@ def test_ours_is_shown_and_foreign_lines_go_to_the_file(simulator, out, tmp_path
     logging.getLogger("shared_components.federation.server").info("round 1 begins")
     logging.getLogger("shared_components.federation.server").warning("no update of site-2")
     logging.getLogger("nvflare.private.fed").warning("Late stream error")
-    logging.getLogger("__main__.ClientTaskWorker").info("ClientTaskWorker started to run")
+    logging.getLogger("nvflare.a_name_of_this_test.ClientTaskWorker").info("ClientTaskWorker started to run")
     logging.getLogger("shared_components_of_others").info("not ours")
     assert said(out) == ["round 1 begins", "warning: no update of site-2"]
     log = (tmp_path / "server" / "log.txt").read_text()
