@@ -50,7 +50,8 @@ demo: install  ## three synthetic hospitals train PFedSIS together; prints table
 $(OUT)/evaluations/%/metrics.json:
 	@mkdir -p $(@D)
 	@echo "$(*D), $(*F): scoring"
-	@python -m monai.bundle run --config_file "$(EVALUATE)" --site_config $(OUT)/data/$(*F)/site.yaml \
+	@( while sleep 6; do echo "$(*D), $(*F): still scoring"; done ) & still=$$!; trap "kill $$still" EXIT; \
+	  python -m monai.bundle run --config_file "$(EVALUATE)" --site_config $(OUT)/data/$(*F)/site.yaml \
 	  --checkpoint $($(*D)) --output_dir $(@D) > $(@D)/log.txt 2>&1 || { cat $(@D)/log.txt; exit 1; }
 	@echo "$(*D), $(*F): scored"
 
