@@ -80,7 +80,7 @@ def test_the_outsiders_depth_is_that_of_the_depth_sites_model(compared):
         assert set(scores["sites"]) == {"a", "b", "c"}
         assert "dice" in scores["sites"]["a"] and "rmse" in scores["sites"]["c"]
         assert "dice" not in scores["sites"]["c"] and scores["held_out"]["rmse"]["mean"] > 0
-        assert list((file.parent / "server" / "overlays").glob("test-*.png"))
+        assert list((file.parent / "server" / "tested").glob("*-prediction.webp"))
 
 
 def test_the_command_goes_on_from_what_is_done(compared, capsys):
