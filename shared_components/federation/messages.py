@@ -141,8 +141,12 @@ class Job:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Job:
-        """Build a job; an unknown key is refused by name."""
+        """Build a job; an unknown key, and one that is missing, is refused by name."""
+        if not isinstance(values, Mapping):
+            raise ValueError(f"job: it is {values!r:.80}; write its settings as 'name: value'")
         known = {f.name for f in fields(cls)}
+        if missing := [key for key in ("name", "bundle", "method") if key not in values]:
+            raise ValueError(f"job: {missing[0]!r} is missing")
         if unknown := sorted(set(values) - known):
             raise ValueError(f"job: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
         return cls(**values)

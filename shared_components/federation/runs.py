@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,15 +39,25 @@ def open_run(job: Job, root: Path, *, resume: bool) -> Path:
             number += 1
         folder.mkdir(parents=True)
         return folder
-    unsaid = Job(job.name, job.bundle, job.method).to_json()  # by an older version, which knew fewer settings
-    before = unsaid | json.loads((newest / "run.json").read_text())["job"]
-    now = json.loads(json.dumps(job.to_json()))
-    if changed := [key for key in now if key not in MAY_CHANGE and now[key] != before.get(key)]:
+    before = json.loads((newest / DESCRIPTION).read_text())["job"]
+    if changed := changed_settings(before, job):
         raise FederationError(
             f"{newest} ran with other settings of {', '.join(changed)}; "
             "put them back to resume, or unset SURGFL_RESUME to start a new run"
         )
     return newest
+
+
+def changed_settings(before: Mapping[str, Any], job: Job) -> list[str]:
+    """Return what a job says otherwise than before in its run, although it must stay: ``method``, ``training.seed``."""
+    unsaid = Job(job.name, job.bundle, job.method).to_json()  # by an older version, which knew fewer settings
+    old, new = (json.loads(json.dumps(values)) for values in (unsaid | dict(before), job.to_json()))
+    changed: list[str] = []
+    for key in (key for key in new if key not in MAY_CHANGE and new[key] != old[key]):
+        pair = new[key], old[key]
+        inner = sorted(set().union(*pair)) if all(isinstance(one, dict) for one in pair) else []
+        changed += [f"{key}.{name}" for name in inner if pair[0].get(name) != pair[1].get(name)] or [key]
+    return changed
 
 
 def point_latest_to(folder: Path) -> None:

@@ -21,6 +21,7 @@ from shared_components.data.profile_items import ITEMS
 from shared_components.data.sites import Sample, Site, SiteError, samples
 from shared_components.federation import outsider
 from shared_components.federation.bench import Workbench, build_bench
+from shared_components.federation.enrolled import agreed_job, keep_agreed, site_folder
 from shared_components.federation.enrolment import wrong_kind
 from shared_components.federation.messages import Job, Message, SiteRefusal, folder_name
 from shared_components.federation.progress import write_scalars
@@ -103,7 +104,7 @@ class SiteRunner:
         self._began = machine.process_start() if not SiteRunner.answered_before else started
         SiteRunner.answered_before = True
         try:
-            job = Job.from_json(message.header["job"])
+            job = agreed_job(task, message.header, self._folder, site=self.name)
             site = self._find_site(job, message.header["index"])
             reply = handlers[task](job, site, message)
         except (SiteError, ValueError, FloatingPointError, KeyError) as error:
@@ -137,6 +138,7 @@ class SiteRunner:
         }
         wanted = header["send_initial"]
         pieces = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED) if wanted else {}
+        keep_agreed(header, self._folder, site=self.name)
         return Message(header_out, pieces)
 
     def _say_start(self, bench: Workbench) -> None:
@@ -273,8 +275,8 @@ class SiteRunner:
         return [s for s in samples(bench.site, split, bench.task.asks) if tuple(_place(s)) not in aside]
 
     def _files(self, job: Job, run: str, name: str = "") -> RoundFiles:
-        folder = self._folder / job.name / folder_name("run", run)
-        return RoundFiles(folder / (folder_name("site", name) if name else self.name))
+        site = folder_name("site", name) if name else self.name
+        return RoundFiles(site_folder(self._folder, job.name, run, site))
 
     def _restore(self, bench: Workbench, files: RoundFiles, round: int, answered: int | None) -> Kept:
         """Paste the LOCAL pieces of the site's last round before this one; return what else it kept.

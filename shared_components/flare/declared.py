@@ -1,4 +1,4 @@
-"""What a reply may hold: worked out from the task that the server sent and from the site's own description."""
+"""What a reply may hold: worked out from a task, the job it belongs to, and the site's own description."""
 
 from __future__ import annotations
 
@@ -33,14 +33,17 @@ LONGEST_TEXT = 100  # characters of any text among numbers: names of classes and
 
 @dataclass(frozen=True)
 class Asked:
-    """A task as the server sent it: its name (``enrol``, ``round`` or ``finish``) and its message's header."""
+    """A task: its name (``enrol``, ``round`` or ``finish``) and its message's header.
+
+    Its job need not be the message's: `check_reply` is for the one that the site enrolled with.
+    """
 
     task: str
     header: Mapping[str, Any]
 
     @property
     def job(self) -> Job:
-        """The server's."""
+        """What the reply is compared with."""
         return Job.from_json(self.header["job"])
 
 

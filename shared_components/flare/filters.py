@@ -26,6 +26,7 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
+from shared_components.federation.enrolled import agreed_job, keep_agreed
 from shared_components.federation.locate import find_site
 from shared_components.flare import wire
 from shared_components.flare.declared import Asked, check_reply
@@ -43,9 +44,9 @@ class DeclaredPiecesOnly(Filter):
 
     That is: GLOBAL and MIXED pieces of the method's partition, extras that the method's own check accepts, at the
     finish the whole model of a site that consents, profile items that the site publishes, and the few plain values
-    of `declared.HEADER`; of a refusal the sentence alone. What may leave is worked out from what the server sent and
-    from the site's own site.yaml, and never from the reply that is checked. It fails closed: on any doubt nothing is
-    sent and the job is told so.
+    of `declared.HEADER`; of a refusal the sentence alone. What may leave is worked out from the job that the site
+    enrolled with in this run and from its own site.yaml, never from a later message's job or from the reply that is
+    checked. It fails closed: on any doubt nothing is sent and the job is told so.
     """
 
     def __init__(self) -> None:
@@ -73,14 +74,17 @@ class DeclaredPiecesOnly(Filter):
             raise ValueError("the filter has not seen the task that this answers; nothing was sent")
         self._answered = asked
         message = wire.from_wire(shareable)
+        name, runs = fl_ctx.get_identity_name(), runs_folder(fl_ctx)
+        job = agreed_job(asked.task, asked.header, runs, site=name)
         site = find_site(
-            fl_ctx.get_identity_name(),
+            name,
             local=local_folder(fl_ctx),
-            scenes=runs_folder(fl_ctx) / "scenes" if is_simulator(fl_ctx) else None,
-            job=asked.job,
+            scenes=runs / "scenes" if is_simulator(fl_ctx) else None,
+            job=job,
             index=asked.header["index"],
         )
-        check_reply(message, asked, site)
+        check_reply(message, Asked(asked.task, {**asked.header, "job": job.to_json()}), site)
+        keep_agreed(asked.header, runs, site=name)  # whatever executor has enrolled
         return wire.to_shareable(message)
 
 

@@ -12,12 +12,17 @@ from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 
-from shared_components.federation.messages import Message
+from shared_components.data.sites import load_site
+from shared_components.federation import site as site_module
+from shared_components.federation.enrolled import agreed_job, keep_agreed
+from shared_components.federation.messages import Job, Message
 from shared_components.flare import filters, wire
+from shared_components.flare.declared import expected
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.filters import DeclaredPiecesOnly
+from shared_components.partition import Role
 
-from ..federation.conftest import make_job
+from ..federation.conftest import TINY, make_job
 from .client import Client
 from .conftest import copied
 from .test_declared import HEAD, honest
@@ -43,9 +48,12 @@ def guards(way, root):
 
 
 @pytest.fixture(autouse=True)
-def registered(workspace):
-    """Let site-1 find its data."""
+def enrolled(workspace):
+    """Let site-1 find its data, and be enrolled in a run of each job here."""
     wire.register()
+    for method in ("fedavg", "fedper", "pfedsis"):
+        header = wire.from_wire(task(make_job(method))).header
+        keep_agreed(header, workspace.with_name("ws-state"), site="site-1")
 
 
 @pytest.fixture(params=WAYS)
@@ -57,7 +65,8 @@ def client(request, workspace):
 
 def task(job=None, **header) -> Shareable:
     job = job or make_job("fedavg")
-    return wire.to_shareable(Message({"job": job.to_json(), "index": 0, "round": 1, "sites": 3, **header}))
+    known = {"job": job.to_json(), "run": "a-run", "index": 0, "round": 1, "sites": 3}
+    return wire.to_shareable(Message({**known, **header}))
 
 
 def test_an_honest_reply_passes_unchanged(client):
@@ -81,6 +90,41 @@ def test_a_reply_is_judged_by_the_job_that_the_server_sent(client, caplog):
         assert sent.get_return_code() == BLOCKED and "DXO" not in sent
     assert f"piece {HEAD} (4,) is not declared" in caplog.text
     assert "classes is nothing that an answer to 'round' says" in caplog.text
+
+
+def test_a_reply_is_judged_by_the_job_of_the_enrolment(client, caplog):
+    """Before, a round's message that said it was FedAvg's took FedPer's head out of the run of FedPer."""
+    changed = make_job("fedper").to_json() | {"method": "fedavg"}
+    reply = honest(make_job("fedavg"))
+    assert HEAD in reply.pieces and HEAD not in honest(make_job("fedper")).pieces
+    made = client(lambda *_: wire.to_shareable(reply))
+    for name in ("round", "enrol"):
+        sent = made.give(name, task(job=Job.from_json(changed)))
+        assert sent.get_return_code() == BLOCKED and "DXO" not in sent
+        assert f"the server's {name} message has another method than the site enrolled with" in caplog.text
+
+
+def test_nothing_leaves_a_run_without_an_enrolment(client, caplog):
+    made = client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))))
+    assert made.give("round", task(run="another")).get_return_code() == BLOCKED
+    assert "holds no enrolled.json" in caplog.text
+
+
+def test_the_first_enrolment_that_leaves_is_kept_whatever_executor_answers_it(client, workspace, scenes):
+    job = make_job("fedper")
+    due = expected(job, load_site(scenes[0], name="site-1"))
+    profile = {
+        "round": 0,
+        "samples": 4,
+        "card": due.task.card.to_json(),
+        "partition": due.partition.to_json(),
+    }
+    reply = wire.to_shareable(Message(profile, due.pieces(Role.GLOBAL)))
+    made = client(lambda *_: reply)
+    first = task(job, run="new", round=0)
+    assert made.give("enrol", first).get_return_code() == ReturnCode.OK
+    header = wire.from_wire(first).header
+    assert agreed_job("round", header, workspace.with_name("ws-state"), site="site-1") == job
 
 
 def test_the_task_is_gone_when_results_are_filtered(client):
@@ -215,6 +259,35 @@ def test_without_a_description_of_the_site_nothing_is_sent(client, monkeypatch, 
 
 
 # ---- the real executor behind it
+
+
+@pytest.mark.parametrize("way", ["executor", "filter"])
+def test_a_server_does_not_get_local_weights_out_of_a_run(by_hand, workspace, monkeypatch, caplog, way):
+    """After an honest round and a restart; the executor refuses, and where it did not, the filter does."""
+
+    def answer(controller, site, sent):
+        def execute(name, data, fl_ctx):
+            return SiteExecutor().execute(name, data, fl_ctx, Signal())
+
+        data, message = copied(sent.data), wire.from_wire(copied(sent.data))
+        if sent.name == "round" and message.header["round"] == 1:
+            if way == "filter":
+                monkeypatch.setattr(
+                    site_module, "agreed_job", lambda t, header, *_, **__: Job.from_json(header["job"])
+                )
+            still = {**TINY, "iterations": 1, "learning_rate": 0.0, "weight_decay": 0.0}
+            message.header["job"].update(method="fedavg", training=still)
+            data = copied(wire.to_shareable(message))
+        client = Client(execute, workspace / site, **guards("both", workspace / site))
+        replies.append(client.give(sent.name, data))
+        return copied(replies[-1])
+
+    replies: list[Shareable] = []
+    controller = by_hand("fedper", answer=answer, rounds=2).start(sites=["site-1"])
+    assert [reply.get_return_code() for reply in replies[:2]] == [ReturnCode.OK] * 2
+    assert replies[2].get_return_code() != ReturnCode.OK and "DXO" not in replies[2]
+    assert "the server's round message has another method than the site enrolled with" in caplog.text
+    assert len(controller.panics) == 1 and controller.server.round == 1
 
 
 @pytest.mark.parametrize("publish", [["style", "model"], ["style"]])

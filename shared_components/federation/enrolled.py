@@ -1,0 +1,81 @@
+"""What a site keeps of its enrolment: the job of a run, which no later message of the server changes.
+
+Were a site to follow the job of each message, a server could ask for one method's LOCAL pieces as the GLOBAL ones of
+another, in the run in which the site has trained them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared_components.atomic import write_json
+from shared_components.federation.messages import Job, SiteRefusal, folder_name
+from shared_components.federation.runs import changed_settings
+from shared_components.federation.store import RoundFiles
+
+ENROLLED = "enrolled.json"
+PLACE = ("index", "sites")  # the site's number, and how many there are: all its chance follows from them
+
+
+def site_folder(root: Path, job: str, run: str, site: str) -> Path:
+    """Return a site's own folder of a run.
+
+    Raises:
+        ValueError: The run's name cannot be a folder's; a server must not choose where a site writes.
+    """
+    return root / folder_name("job name", job) / folder_name("run", run) / site
+
+
+def agreed_job(task: str, header: Mapping[str, Any], root: Path, *, site: str) -> Job:
+    """Return the job that an answer to a message follows: that of the site's enrolment in this run.
+
+    Args:
+        task: ``enrol``, ``round`` or ``finish``; the first enrolment alone may come with a job that is new.
+        header: The message's: ``job``, ``run`` and `PLACE`.
+        root: Where runs are kept.
+        site: The federation's name of the site.
+
+    Raises:
+        SiteRefusal: The site has not enrolled in the run, or with other settings than the message has; the sentence
+            names the first of them.
+        ValueError: The message's job is none.
+    """
+    job = Job.from_json(header["job"])
+    folder = site_folder(root, job.name, header["run"], site)
+    if not (folder / ENROLLED).is_file():
+        if task == "enrol" and not RoundFiles(folder).rounds():
+            return job
+        raise SiteRefusal(
+            f"site {site}: {folder} holds no {ENROLLED}, the job that the site enrolled with; put it back, or start a "
+            "new run"
+        )
+    before, place = _read(folder / ENROLLED, site)
+    changed = [*changed_settings(before.to_json(), job), *(key for key in PLACE if header[key] != place[key])]
+    if changed:
+        raise SiteRefusal(
+            f"site {site}: the server's {task} message has another {changed[0]} than the site enrolled with "
+            f"({folder / ENROLLED}); a run keeps its job, so put it back, or start a new run"
+        )
+    return before
+
+
+def keep_agreed(header: Mapping[str, Any], root: Path, *, site: str) -> None:
+    """Keep the job of an enrolment beside the site's run; what is kept there already stays as it is."""
+    job = Job.from_json(header["job"])
+    path = site_folder(root, job.name, header["run"], site) / ENROLLED
+    if not path.is_file():
+        write_json(path, {"job": job.to_json(), **{key: header[key] for key in PLACE}})
+
+
+def _read(path: Path, site: str) -> tuple[Job, dict[str, Any]]:
+    """Return the job of an enrolment, and the site's place in it."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return Job.from_json(values["job"]), {key: values[key] for key in PLACE}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SiteRefusal(
+            f"site {site}: {path} cannot be read ({error}); put it back, or start a new run"
+        ) from error

@@ -1,0 +1,158 @@
+"""A run keeps the job that its sites enrolled with, whatever a later message of the server says."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from shared_components.federation.enrolled import ENROLLED, PLACE, agreed_job
+from shared_components.federation.messages import Message, SiteRefusal
+from shared_components.federation.runs import changed_settings
+from shared_components.partition import Role
+
+from .conftest import TINY, make_job
+
+ONE = ("site-1",)
+
+
+def with_job(message, **changes):
+    """Return a server's message whose job says something else."""
+    return replace(message, header={**message.header, "job": {**message.header["job"], **changes}})
+
+
+@pytest.fixture
+def trained(federate):
+    """Return a federation of FedPer at one site after its first round."""
+    return federate(make_job("fedper"), names=ONE).run(until=1)
+
+
+def own_folder(federation):
+    return federation.server.folder / "site-1"
+
+
+def test_a_later_message_cannot_make_local_pieces_global(trained):
+    """Before, FedPer's head left the site bit-equal when a round's message said it was FedAvg's."""
+    message = trained.asked.messages["site-1"]
+    still = {**TINY, "iterations": 1, "learning_rate": 0.0, "weight_decay": 0.0}
+    lie = with_job(message, method="fedavg", training=still)
+    local = trained.server.partition.with_roles(Role.LOCAL)
+    assert local and not local.keys() & message.pieces.keys()
+    with pytest.raises(SiteRefusal, match="site-1: the server's round message has another method than"):
+        trained.sites["site-1"].answer("round", lie)
+    assert not (own_folder(trained) / "round-00001.safetensors").exists()
+
+
+@pytest.mark.parametrize("task", ["enrol", "round", "finish"])
+@pytest.mark.parametrize(
+    "change, key",
+    [
+        ({"method": "fedavg"}, "method"),
+        ({"arguments": {"personal": ["encoder"]}}, "arguments.personal"),
+        ({"bundle": "pfedsis"}, "bundle"),
+        ({"training": {**TINY, "seed": 7}}, "training.seed"),
+        ({"training": {}}, "training.batch_size"),
+        ({"tasks": {"segmentation": {"frames": 4}}}, "tasks.segmentation"),
+        ({"network": {"personal_shares": [0.5]}}, "network.personal_shares"),
+    ],
+)
+def test_whatever_else_a_message_says_is_refused_by_the_name_of_its_key(trained, task, change, key):
+    message = with_job(trained.asked.messages["site-1"], **change)
+    message.header["send_initial"] = True
+    with pytest.raises(
+        SiteRefusal, match=rf"site-1: the server's {task} message has another {key} than the site"
+    ):
+        trained.sites["site-1"].answer(task, message)
+
+
+@pytest.mark.parametrize("change", [{"index": 1}, {"sites": 2}])
+def test_a_site_keeps_its_place(trained, change):
+    message = trained.asked.messages["site-1"]
+    message.header.update(change)
+    with pytest.raises(SiteRefusal, match=f"another {next(iter(change))} than the site enrolled with"):
+        trained.sites["site-1"].answer("round", message)
+
+
+def test_a_run_is_known_under_every_name_of_its_folder(trained):
+    """`latest` is a link to the run, and no new one."""
+    lie = with_job(trained.asked.messages["site-1"], method="fedavg")
+    lie.header.update(run="latest", send_initial=True)
+    with pytest.raises(SiteRefusal, match="another method than"):
+        trained.sites["site-1"].answer("enrol", lie)
+
+
+def test_what_a_resume_may_change_it_may_still(trained):
+    message = trained.asked.messages["site-1"]
+    longer = with_job(message, rounds=9, min_sites=1, grace_seconds=1, longest_wait_seconds=99)
+    assert trained.sites["site-1"].answer("round", longer).header["round"] == 1
+
+
+def test_a_restarted_site_goes_on_with_its_job_bit_equal(federate, tmp_path):
+    """New processes on both sides, so that files alone remember; the record of the enrolment stays as it was."""
+    whole = federate(make_job("fedper"), names=ONE, folder=tmp_path / "whole").run()
+    killed = federate(make_job("fedper"), names=ONE, folder=tmp_path / "killed").run(until=1)
+    record = (own_folder(killed) / ENROLLED).read_bytes()
+    resumed = federate(make_job("fedper", rounds=3), names=ONE, folder=tmp_path / "killed", resume=True)
+    assert resumed.resumed
+    lie = with_job(resumed.asked.messages["site-1"], method="fedavg")
+    with pytest.raises(SiteRefusal, match="the server's enrol message has another method"):
+        resumed.sites["site-1"].answer("enrol", lie)
+    resumed.run(until=2)
+    assert (own_folder(resumed) / ENROLLED).read_bytes() == record
+    assert all(torch.equal(value, resumed.weights()[name]) for name, value in whole.weights().items())
+
+
+def test_a_site_that_has_not_enrolled_answers_no_round(federate):
+    fresh = federate(make_job("fedper"), names=ONE)
+    for task in ("round", "finish"):
+        with pytest.raises(SiteRefusal, match=f"site-1: .* holds no {ENROLLED}"):
+            fresh.sites["site-1"].answer(task, fresh.asked.messages["site-1"])
+
+
+def test_a_refused_enrolment_is_not_kept(federate):
+    federation = federate(make_job("fedper"), names=ONE)
+    odd = with_job(federation.asked.messages["site-1"], arguments={"personal": ["nowhere"]})
+    with pytest.raises(SiteRefusal, match="nowhere"):
+        federation.sites["site-1"].answer("enrol", odd)
+    federation.run(until=1)
+
+
+@pytest.mark.parametrize("task", ["enrol", "round"])
+def test_state_without_the_job_it_belongs_to_is_not_touched(trained, task):
+    (own_folder(trained) / ENROLLED).unlink()
+    with pytest.raises(SiteRefusal, match=f"{own_folder(trained)} holds no {ENROLLED}.* put it back"):
+        trained.sites["site-1"].answer(task, trained.asked.messages["site-1"])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"job": {"name": "x"}, "index": 0, "sites": 1}', '{"job": 3}']
+)
+def test_a_damaged_record_is_refused_with_its_file(trained, text):
+    path = own_folder(trained) / ENROLLED
+    path.write_text(text)
+    with pytest.raises(SiteRefusal, match=f"site-1: {path} cannot be read"):
+        trained.sites["site-1"].answer("round", trained.asked.messages["site-1"])
+
+
+def test_the_record_holds_the_job_and_the_place_and_nothing_else(trained):
+    record = json.loads((own_folder(trained) / ENROLLED).read_text())
+    assert record == {"job": trained.server.job.to_json(), "index": 0, "sites": 1}
+    header = trained.asked.messages["site-1"].header
+    assert set(PLACE) < header.keys()
+    assert agreed_job("round", header, trained.server.folder.parents[1], site="site-1") == trained.server.job
+
+
+def test_changed_settings_are_named_one_by_one():
+    job = make_job("fedavg", training={"seed": 1, "iterations": 2}, rounds=5)
+    before = {**job.to_json(), "training": {"seed": 2, "height": 32, "iterations": 2}, "rounds": 6}
+    assert changed_settings(before, job) == ["training.height", "training.seed"]
+    assert changed_settings(job.to_json(), job) == []
+    older = {key: value for key, value in job.to_json().items() if key != "largest_change"}
+    assert changed_settings(older, job) == []
+
+
+def test_a_message_without_a_job_is_refused(trained):
+    for job in ({}, {"name": "x"}, None, [], "fedper"):
+        message = Message({**trained.asked.messages["site-1"].header, "job": job})
+        with pytest.raises(SiteRefusal, match="site-1: job"):
+            trained.sites["site-1"].answer("round", message)
