@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "card": set(),
     "atomic": set(),
     "machine": set(),
+    "plain_yaml": set(),
     "parts": {"arguments"},
     "partition": {"parts"},
     "task": {

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from shared_components.arguments import height_and_width
+from shared_components.arguments import between, height_and_width
 from shared_components.board import shown
 from shared_components.comparison import plan, presets, rows, sites
 from shared_components.comparison.output import as_markdown, refuse_foreign, set_aside, write_all
 from shared_components.comparison.results import Comparison, read_results
 from shared_components.comparison.schedule import carry_out_all, side_by_side
 from shared_components.comparison.tables import added_share, own_grids
+from shared_components.plain_yaml import YamlError, read_yaml
 from shared_components.start import chosen_start
 
+MOST_SEEDS = 1000
 HELP = "train several methods on the same sites and write the papers' tables"
 
 
@@ -99,10 +99,9 @@ def chosen(args: argparse.Namespace) -> plan.Preset:
     Raises:
         ValueError: There is none of that name, or an argument is of no row.
     """
-    preset = (
-        presets.of_methods(args.methods.split(",")) if args.methods else presets.preset_named(args.preset)
-    )
-    if args.preset == "all" and not args.methods and args.sites and not args.server:
+    named = args.methods is not None
+    preset = presets.of_methods(args.methods.split(",")) if named else presets.preset_named(args.preset)
+    if args.preset == "all" and not named and args.sites and not args.server:
         preset = presets.without_server(preset)
     return presets.with_arguments(preset, arguments(args.argument))
 
@@ -135,7 +134,7 @@ def arguments(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Read ``qfedavg.q=2`` as {"qfedavg": {"q": 2}}.
 
     Raises:
-        ValueError: It has another form.
+        ValueError: It has another form, its value is no YAML, or one argument is given twice.
     """
     found: dict[str, dict[str, Any]] = {}
     for text in texts:
@@ -143,7 +142,12 @@ def arguments(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         method, dot, key = left.partition(".")
         if not (equals and dot and method and key):
             raise ValueError(f"--argument is {text!r}; give a method's argument such as qfedavg.q=2")
-        found.setdefault(method, {})[key] = yaml.safe_load(value)
+        if key in found.setdefault(method, {}):
+            raise ValueError(f"--argument gives {left} twice; keep one of them")
+        try:
+            found[method][key] = read_yaml(value)
+        except YamlError as error:
+            raise ValueError(f"--argument {left}: {value!r} {error}") from error
     return found
 
 
@@ -219,13 +223,24 @@ def seeds(text: str) -> Sequence[int]:
         numbers = [int(part) for part in text.split(",") if part]
     except ValueError:
         numbers = []
-    if not numbers or min(numbers) < 0 or ("," not in text and numbers[0] < 1):
-        raise ValueError(f"--seeds is {text!r}; give a count such as 3, or seeds such as 1,2,3")
-    return numbers if "," in text else range(1, numbers[0] + 1)
+    listed = "," in text
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers) or (not listed and numbers[0] < 1):
+        raise ValueError(f"--seeds is {text!r}; give a count such as 3, or seeds such as 1,2,3, each once")
+    if not listed:
+        between("compare", "the count of --seeds", numbers[0], 1, MOST_SEEDS, whole=True)
+    for number in numbers:
+        between("compare", "a seed of --seeds", number, 0, 2**63 - 1, whole=True)
+    return numbers if listed else range(1, numbers[0] + 1)
 
 
 def _training(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the overrides of the scale that the command line gives."""
+    """Return the overrides of the scale that the command line gives.
+
+    Raises:
+        ValueError: The size is none, or the learning rate is 0, and nothing would be trained.
+    """
+    if args.learning_rate == 0:
+        raise ValueError("--learning-rate is 0, which trains nothing; give a number above 0")
     given = {key: getattr(args, key) for key in ("iterations", "batch_size", "learning_rate")}
     if args.size:
         height, width = height_and_width("--size", args.size)

@@ -1,0 +1,117 @@
+"""Read YAML that a person wrote, or that somebody made to stall a program: all that is wrong is one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+MOST_NODES = 50_000
+"""Values, lists and mappings of a document, each as often as it is referred to: YAML can say a billion in ten lines."""
+MOST_LEVELS = 32
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+"""What PyYAML lets out where a value is not what its form or its tag says: the date 2026-13-45, `!!bool perhaps`."""
+
+
+class YamlError(ValueError):
+    """A text that is no YAML, or more than a person writes; the message goes on after the file's or key's name."""
+
+
+def read_yaml(text: str) -> Any:
+    """Read one document; a key that is a list becomes a tuple.
+
+    Raises:
+        YamlError: It is no YAML, a key is given twice or is a mapping, a value cannot be read, or it refers to itself,
+            goes deeper than `MOST_LEVELS` or holds more than `MOST_NODES`.
+    """
+    try:
+        _refuse_bombs(text)
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        _refuse_repeats(node)
+        return None if node is None else loader.construct_document(node)
+    except YamlError:
+        raise
+    except yaml.YAMLError as error:
+        raise YamlError(f"is not valid YAML ({_one_line(error)}); correct that line") from error
+    except _UNREADABLE as error:
+        raise YamlError(f"holds a value that cannot be read ({_one_line(error)}); correct it") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Takes lists as keys, too, for the colours of `ids`."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping whose keys that are lists are tuples."""
+        self.flatten_mapping(node)
+        return {self._key(name): self.construct_object(value, deep=deep) for name, value in node.value}
+
+    def _key(self, node: yaml.Node) -> Any:
+        key = self.construct_object(node, deep=True)
+        key = tuple(key) if isinstance(key, list) else key
+        try:
+            hash(key)
+        except TypeError:
+            line = node.start_mark.line + 1
+            raise YamlError(
+                f"has a mapping or a list of lists for a key in line {line}; write a name"
+            ) from None
+        return key
+
+
+@dataclass
+class _Part:
+    """A list or mapping that is being read: what it holds so far, and how deep that is."""
+
+    anchor: str | None = None
+    nodes: int = 1
+    levels: int = 1
+
+    def add(self, other: _Part) -> None:
+        self.nodes += other.nodes
+        self.levels = max(self.levels, 1 + other.levels)
+
+
+def _refuse_bombs(text: str) -> None:
+    """Refuse what is endless, too deep or too large, from the events alone, before anything is built of them."""
+    within, known = [_Part()], dict[str | None, _Part]()
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor in [part.anchor for part in within]:
+                raise YamlError(f"refers to itself (*{event.anchor}); write the value out")
+            within[-1].add(known.get(event.anchor, _Part()))
+        elif isinstance(event, yaml.CollectionStartEvent):
+            within.append(_Part(event.anchor))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            known[within[-1].anchor] = within[-1]
+            within[-2].add(within.pop())
+        elif isinstance(event, yaml.ScalarEvent):
+            within[-1].add(_Part(levels=0))
+        if len(within) + within[-1].levels - 2 > MOST_LEVELS:
+            raise YamlError(f"nests lists or mappings more than {MOST_LEVELS} deep; write it flatter")
+        if sum(part.nodes for part in within) > MOST_NODES:
+            raise YamlError(
+                f"holds more than {MOST_NODES} values, each counted where it is referred to; shorten it"
+            )
+
+
+def _refuse_repeats(node: yaml.Node | None) -> None:
+    """Refuse a key given twice, of which YAML would silently keep the last."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeats(item)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen: set[str] = set()
+    for key, value in node.value:
+        name = str([one.value for one in key.value] if isinstance(key, yaml.SequenceNode) else key.value)
+        if name in seen:
+            line = key.start_mark.line + 1
+            raise YamlError(f"key {name!r} is given twice (again in line {line}); keep one of them")
+        seen.add(name)
+        _refuse_repeats(value)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
