@@ -51,7 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "drawing": set(),
     "progress": set(),
     "board": {"progress"},
-    "data": {"atomic", "drawing", "progress"},
+    "data": {"atomic", "drawing", "plain_yaml", "progress"},
     "coarser": {"data"},
     "preparation": {"data", "method", "partition"},
     "untold": {"checkpoints", "data", "method", "partition", "preparation"},

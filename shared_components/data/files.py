@@ -5,8 +5,10 @@ Every error is a `DataError`, whose message begins with the file and ends with w
 
 from __future__ import annotations
 
+import io
 import math
 import re
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -22,12 +24,15 @@ _UNKNOWN = 255
 # The last marker of a complete file; decoders return the top half of a cut file without complaint.
 _ENDINGS = {b"\x89PNG": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
 _TAIL_BYTES = 1024
+MOST_PIXELS = 1 << 26
+"""Of an image or of a frame of a volume, 8192 x 8192: twice as many as 8K has. A file of 100 kB can hold a billion."""
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 VIDEOS = (".mp4", ".avi", ".mkv", ".mov", ".mpg", ".mpeg", ".ts", ".m4v", ".webm", ".wmv")
 """Endings by which a folder of videos is known; a file of any other may be a video as well."""
 VOLUMES = (".nii.gz", ".nii")
 Axes = Literal["header", "stored"]
 """Which way a volume's axes point: as its header says, or x, y, t as they are stored, whatever it says."""
+_DAMAGED = ("is not a readable image (empty, cut off or damaged)", "copy the file again")
 MISSING = ("file is missing", "put it back or take the video out of the split")
 
 
@@ -88,14 +93,53 @@ def read_depth(path: Path) -> np.ndarray:
     return depth.astype(np.float32) / DEPTH_SCALE
 
 
+def refuse_special(path: Path) -> None:
+    """Raise a DataError where a path is a pipe, a socket or a device, which reading would wait for without end.
+
+    Raises:
+        OSError: it is not there, or cannot be looked at.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise DataError(path, "is a pipe, a socket or a device", "put an ordinary file in its place")
+
+
+def read_text(path: Path, most: int, *, errors: str = "strict") -> str:
+    """Read a text file in UTF-8 of at most so many bytes.
+
+    Raises:
+        DataError: it is larger, or no ordinary file.
+        OSError: it cannot be read.
+        UnicodeDecodeError: it is not UTF-8, and `errors` is "strict".
+    """
+    refuse_special(path)
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise DataError(path, f"is larger than {most} bytes", "shorten it, or correct the path")
+    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors=errors).read()
+
+
+def refuse_large(path: Path, size: Size) -> None:
+    """Raise a DataError where a picture of (H, W) has more pixels than `MOST_PIXELS`, before it is unpacked."""
+    H, W = size
+    if H * W > MOST_PIXELS:
+        raise DataError(
+            path, f"is {W}x{H}, of which this reads at most {MOST_PIXELS} pixels", "export it smaller"
+        )
+
+
 def read_npy(path: Path) -> np.ndarray:
     """Read one uint8 array; arrays of objects (pickles) are refused."""
     try:
+        refuse_special(path)
         with path.open("rb") as file:
             array = np.lib.format.read_array(file, allow_pickle=False)
     except FileNotFoundError:
         raise DataError(path, *MISSING) from None
-    except (OSError, ValueError, EOFError) as error:
+    except DataError:
+        raise
+    except (OSError, ValueError, EOFError, MemoryError) as error:
         raise DataError(path, f"cannot be read as .npy ({error})", "copy the file again") from error
     if array.dtype != np.uint8:
         raise DataError(path, f"holds {array.dtype} values", "write the array again as uint8")
@@ -230,6 +274,7 @@ def _decode(path: Path, flags: int) -> np.ndarray:
 
 def _bytes(path: Path) -> np.ndarray:
     try:
+        refuse_special(path)
         return np.fromfile(path, dtype=np.uint8)
     except FileNotFoundError:
         raise DataError(path, *MISSING) from None
@@ -238,10 +283,52 @@ def _bytes(path: Path) -> np.ndarray:
 
 
 def _decoded(path: Path, data: np.ndarray, flags: int) -> np.ndarray:
-    image = cv2.imdecode(data, flags) if _is_complete(data) else None
+    if not _is_complete(data):
+        raise DataError(path, *_DAMAGED)
+    _refuse_bomb(path, data)
+    try:
+        image = cv2.imdecode(data, flags)
+    except cv2.error:  # it has a bound of its own, of files that Pillow does not know
+        image = None
     if image is None:
-        raise DataError(path, "is not a readable image (empty, cut off or damaged)", "copy the file again")
+        raise DataError(path, *_DAMAGED)
     return image
+
+
+def _refuse_bomb(path: Path, data: np.ndarray) -> None:
+    head = data[:24].tobytes()
+    if head.startswith(b"\x89PNG"):
+        W, H = (int.from_bytes(head[start : start + 4], "big") for start in (16, 20))
+        refuse_large(path, (H, W))
+    elif head.startswith(b"\xff\xd8\xff"):
+        refuse_large(path, _jpeg_size(data))
+    else:
+        _refuse_other_bomb(path, data)
+
+
+def _jpeg_size(data: np.ndarray) -> Size:
+    """Return (H, W) as the header of a JPEG file says; (0, 0) where it says none."""
+    place = 2
+    while place + 9 <= len(data) and data[place] == 0xFF:
+        marker, length = int(data[place + 1]), int.from_bytes(data[place + 2 : place + 4].tobytes(), "big")
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame begins; those are tables
+            H, W = (int.from_bytes(data[place + at : place + at + 2].tobytes(), "big") for at in (5, 7))
+            return H, W
+        place += 1 if marker == 0xFF else 2 + length
+    return 0, 0
+
+
+def _refuse_other_bomb(path: Path, data: np.ndarray) -> None:
+    from PIL import Image  # late: nearly all frames are PNG or JPEG
+
+    try:
+        with Image.open(io.BytesIO(data.tobytes()), formats=("BMP", "TIFF")) as image:
+            size = image.height, image.width
+    except Image.DecompressionBombError as error:
+        raise DataError(path, f"is too large to be read ({error})", "export it smaller") from error
+    except (OSError, ValueError, SyntaxError, LookupError, ArithmeticError, TypeError):
+        return  # what Pillow cannot tell, the decoder will
+    refuse_large(path, size)
 
 
 def _is_complete(data: np.ndarray) -> bool:

@@ -24,7 +24,7 @@ from nibabel.nifti1 import Nifti1Pair
 from nibabel.spatialimages import HeaderDataError
 
 from shared_components.atomic import atomically
-from shared_components.data.files import MISSING, VOLUMES, Axes, DataError, Size
+from shared_components.data.files import MISSING, VOLUMES, Axes, DataError, Size, refuse_large, refuse_special
 
 _LARGEST = np.iinfo(np.uint16).max
 MOST_FRAMES = np.iinfo(np.int16).max
@@ -34,6 +34,8 @@ _DATA_BEGINS = 352  # a header of 348 bytes, and four that say that no extension
 _PICTURE = orientations.axcodes2ornt(("L", "P", "S"))
 _AS_WRITTEN = orientations.axcodes2ornt("RAS")  # what `_turn` says of axes that need no turn
 _CHUNK_BYTES = 1 << 25
+_DAMAGES = (OSError, EOFError, zlib.error, ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
+"""What reading a damaged volume raises, whose header may ask for any size, offset or type."""
 _EXPORT_COLOURS = "take the volume that 'surgfl segment --nifti' wrote, or the video itself"
 _AGAIN = "export it again with the video's frames as reference, all of them"
 
@@ -291,7 +293,7 @@ def read_picture(path: Path, place: int) -> np.ndarray:
         raise DataError(path, f"has no frame {place}, but {image.shape[2]}", "correct the masks' frames")
     try:
         plane = np.asanyarray(image.dataobj[:, :, place])
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except _DAMAGES as error:
         raise _unreadable(path, error) from error
     return np.stack([plane[channel].T for channel in "RGB"], axis=-1)
 
@@ -323,18 +325,23 @@ def _open(path: Path) -> Nifti1Pair:
 
 def _open_volume(path: Path) -> Nifti1Pair:
     try:
+        refuse_special(path)
         image = nib.load(path, keep_file_open=True)  # so that a compressed file is unpacked once
     except FileNotFoundError:
         raise DataError(path, *MISSING) from None
-    except (ImageFileError, HeaderDataError, OSError, EOFError, zlib.error, ValueError) as error:
+    except DataError:
+        raise
+    except (ImageFileError, HeaderDataError, *_DAMAGES) as error:
         raise _unreadable(path, error) from error
     if not isinstance(image, Nifti1Pair):
         raise DataError(path, f"is {type(image).__name__}, not NIfTI", "export the labels as .nii.gz")
-    if len(image.shape) != 3 or 0 in image.shape:
+    if len(image.shape) != 3 or min(image.shape) < 1:
         shape = "x".join(map(str, image.shape))
         raise DataError(
             path, f"is a volume of {shape}", "export one volume of three axes: x, y, and the frames"
         )
+    W, H, _ = image.shape
+    refuse_large(path, (H, W))
     return image
 
 
@@ -378,7 +385,7 @@ def _chunks(image: Nifti1Pair, turn: np.ndarray, path: Path) -> Iterator[np.ndar
     try:
         for start in reversed(starts) if in_order and backwards else starts:
             yield np.asanyarray(image.dataobj[:, :, start : start + step])
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except _DAMAGES as error:
         if isinstance(error, DataError):
             raise
         raise _unreadable(path, error) from error

@@ -41,18 +41,21 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from shared_components.data.added import unfit
 from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
-from shared_components.data.files import DataError
+from shared_components.data.files import DataError, read_text
 from shared_components.data.own.description import KEYS as OWN_KEYS
 from shared_components.data.own.description import KINDS, describe
 from shared_components.data.profile_items import PUBLISHABLE
 from shared_components.data.source import Source, source_names
+from shared_components.plain_yaml import YamlError, read_yaml
 
 SPLITS = ("train", "validation", "test")
 MAX_QUARANTINE = 0.2
+MOST_BYTES = 1 << 20
+"""Of a site.yaml; one that lists ten thousand videos has a quarter of it."""
+_LONGEST_NAME = 100
+_SHOWN = 200  # letters of a value that an error repeats
 _REQUIRED = ("dataset", "root", "split")
 _OPTIONAL = (
     "name",
@@ -156,7 +159,7 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
     root = _root(path, config["root"])
     source, classes = _source(path, dataset, config)
     site = Site(
-        name=_text(path, config, "name") or name or path.resolve().parent.name,
+        name=_name(path, _text(path, config, "name") or name or path.resolve().parent.name),
         source=source,
         root=root,
         classes=classes,
@@ -177,47 +180,18 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
 
 def _read_mapping(path: Path) -> dict[Any, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
-        _refuse_repeats(path, yaml.compose(text, Loader=yaml.SafeLoader))
-        config = yaml.load(text, _Loader)
+        config = read_yaml(read_text(path, MOST_BYTES))
     except FileNotFoundError:
         raise SiteError(f"{path}: no such file; write a site.yaml there") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SiteError(f"{path}: cannot be read ({error}); check the file") from error
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise SiteError(f"{path}: is not valid YAML ({reason}); correct that line") from error
+    except DataError as error:
+        raise SiteError(str(error)) from error
+    except YamlError as error:
+        raise SiteError(f"{path}: {error}") from error
     if not isinstance(config, dict):
         raise SiteError(f"{path}: must hold 'key: value' lines, such as 'dataset: endovis2017'")
     return config
-
-
-class _Loader(yaml.SafeLoader):
-    """Takes lists as keys, too, for the colours of `ids`."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping whose keys that are lists are tuples."""
-        self.flatten_mapping(node)
-        return {
-            tuple(key) if isinstance(key := self.construct_object(name, deep=True), list) else key: (
-                self.construct_object(value, deep=deep)
-            )
-            for name, value in node.value
-        }
-
-
-def _refuse_repeats(path: Path, node: yaml.Node | None) -> None:
-    """Refuse a key given twice, of which YAML would silently keep the last."""
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen: set[str] = set()
-    for key, value in node.value:
-        name = str([one.value for one in key.value] if isinstance(key, yaml.SequenceNode) else key.value)
-        if name in seen:
-            line = key.start_mark.line + 1
-            raise SiteError(f"{path}: key {name!r} is given twice (again in line {line}); keep one of them")
-        seen.add(name)
-        _refuse_repeats(path, value)
 
 
 def _one_of(path: Path, what: str, value: Any, known: Collection[str], *, listed: str = "known") -> str:
@@ -235,18 +209,40 @@ def _text(path: Path, config: dict[Any, Any], key: str) -> str:
     return value
 
 
+def _name(path: Path, value: str) -> str:
+    """Return the site's name where it can be one: it stands in tables, and in the names of folders."""
+    good = value.isprintable() and value.strip() == value and 0 < len(value) <= _LONGEST_NAME
+    if not good or value.startswith(".") or set(value) & {"/", "\\"}:
+        raise SiteError(
+            f"{path}: the site's name is {value!r:.{_SHOWN}}; give it by 'name', at most {_LONGEST_NAME} letters in "
+            "one line without slashes, not beginning with a dot"
+        )
+    return value
+
+
 def _root(path: Path, value: Any) -> Path:
     if not isinstance(value, str) or not value:
         raise SiteError(f"{path}: 'root' is {value!r}; write the folder of the dataset")
-    root = _beside(path, value)
+    root = _beside(path, value, "root")
     if not root.is_dir():
         raise SiteError(f"{path}: 'root' is {root}, which is not a folder; mount it or correct the path")
     return root
 
 
-def _beside(path: Path, value: str) -> Path:
-    """Return a path that a site.yaml says, which may be relative to it."""
-    return path.resolve().parent / Path(value).expanduser()
+def _beside(path: Path, value: str, key: str) -> Path:
+    """Return a path that a site.yaml says, which may be relative to it.
+
+    Raises:
+        SiteError: it cannot be one: of no user's home, with a line break, or too long.
+    """
+    try:
+        found = path.resolve().parent / Path(value).expanduser()
+        found.exists()
+    except (RuntimeError, OSError, ValueError) as error:
+        raise SiteError(f"{path}: {key!r} is {value!r:.{_SHOWN}} ({error}); correct the path") from error
+    if not value.isprintable():
+        raise SiteError(f"{path}: {key!r} is {value!r:.{_SHOWN}}, which no path is; write it in one line")
+    return found
 
 
 def _text_vectors(path: Path, config: dict[Any, Any]) -> Path | None:
@@ -257,7 +253,7 @@ def _text_vectors(path: Path, config: dict[Any, Any]) -> Path | None:
         raise SiteError(
             f"{path}: 'text_vectors' is {value!r}; write a file of text vectors, such as {example}"
         )
-    if not (file := _beside(path, value)).is_file():
+    if not (file := _beside(path, value, "text_vectors")).is_file():
         raise SiteError(
             f"{path}: 'text_vectors' is {file}, which is not a file; make it with `surgfl text-vectors`, correct the "
             "path, or leave the key out"
@@ -271,7 +267,7 @@ def _text_encoder(path: Path, config: dict[Any, Any]) -> Path | None:
     value = config["text_encoder"]
     if not isinstance(value, str) or not value:
         raise SiteError(f"{path}: 'text_encoder' is {value!r}; write the folder of a text encoder")
-    if not (folder := _beside(path, value)).is_dir():
+    if not (folder := _beside(path, value, "text_encoder")).is_dir():
         raise SiteError(
             f"{path}: 'text_encoder' is {folder}, which is not a folder; copy the encoder there, correct the path, or "
             "leave the key out"
@@ -289,7 +285,7 @@ def _added(site: Site, value: Any) -> Site:
     path, key = site.path, "also_trains_on"
     if not isinstance(value, str) or not value:
         raise SiteError(f"{path}: {key!r} is {value!r}; write the path of another site.yaml")
-    file = _beside(path, value)
+    file = _beside(path, value, key)
     if file.resolve() == path.resolve():
         raise SiteError(f"{path}: {key!r} is this file itself; name another site.yaml, or leave the key out")
     if not file.is_file():

@@ -18,7 +18,7 @@ from typing import Any
 import av
 import numpy as np
 
-from shared_components.data.files import DataError
+from shared_components.data.files import DataError, refuse_special
 
 CONVERT = "convert it to H.264 MP4 or to a folder of images"
 CHECK = f"check it with another player, or {CONVERT}"
@@ -32,9 +32,10 @@ def opened(path: Path) -> Iterator[Any]:
         DataError: it is none, is damaged, or cannot be opened.
     """
     try:
+        refuse_special(path)
         # an absolute path, since FFmpeg takes "case:1.mp4" for a protocol
         container = av.open(str(path.absolute()), metadata_errors="ignore")
-    except av.error.FFmpegError as error:
+    except (av.error.FFmpegError, OSError) as error:
         reason = "it is no video, or is cut off or damaged"
         if isinstance(error, OSError):
             reason = error.strerror or reason

@@ -110,7 +110,7 @@ def refuse_template(key: str, value: object) -> None:
         ValueError: a sentence that begins with the key.
     """
     parts = value.split("/") if isinstance(value, str) else []
-    if not parts or "" in parts or ".." in parts:
+    if not parts or {"", ".", ".."} & set(parts) or not str(value).isprintable() or "\\" in str(value):
         raise ValueError(f"'{key}' is {value!r}; write a path below 'root', such as {IMAGES!r}")
     rest = [part.replace(VIDEO, "") for part in parts]
     if any("{" in part or "}" in part for part in rest):

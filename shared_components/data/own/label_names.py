@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from shared_components.data.files import DataError
+from shared_components.data.files import DataError, read_text
 
 _FILES = ("*.txt", "*.label")
 _TITLE = "ITK-SnAP Label Description File"
-_ROW = re.compile(r'\s*(?P<id>\d+)(\s+[\d.]+){4}(\s+[01]){2}\s+"(?P<name>[^"]*)"\s*')
+_ROW = re.compile(r'\s*(?P<id>\d{1,9})(\s+[\d.]+){4}(\s+[01]){2}\s+"(?P<name>[^"]*)"\s*')
 _MOST_BYTES = 1 << 20
 
 
@@ -26,13 +26,19 @@ def label_names(folder: Path) -> dict[int, str]:
 
 
 def _is_description(path: Path) -> bool:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return _TITLE in file.read(_MOST_BYTES)
+    """Say whether a file is one; pipes, folders and whatever else there may be are not."""
+    if not path.is_file():
+        return False
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return _TITLE in file.read(_MOST_BYTES)
+    except OSError as error:
+        raise DataError(path, f"cannot be opened ({error.strerror})", "check its rights") from error
 
 
 def _read(path: Path) -> dict[int, str]:
     names: dict[int, str] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    for number, line in enumerate(read_text(path, _MOST_BYTES, errors="replace").splitlines(), 1):
         if line.startswith("#") or not line.strip():
             continue
         if not (row := _ROW.fullmatch(line)):

@@ -1,0 +1,177 @@
+"""A site's files that were made to stall or end a program are problems in one sentence each, and quickly so."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from shared_components.cli import main
+from shared_components.data import nifti
+from shared_components.data.files import MOST_PIXELS, DataError, read_ids, read_npy, read_rgb
+from shared_components.data.own.description import refuse_template
+from shared_components.data.own.label_names import label_names
+from shared_components.data.site_file import SiteError, load_site
+from shared_components.data.video import frame_count
+
+
+def png(width, height, *, rows=b""):
+    """Return a grey PNG of so many pixels, all 0: 1000 times smaller than its pixels."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("? {a: b}\n: c\n", "has a mapping or a list of lists for a key"),
+        ("? [[1], 2]\n: c\n", "has a mapping or a list of lists for a key"),
+        ("text: &a [*a]\n", "refers to itself (*a)"),
+        ("text: " + "[" * 5000 + "\n", "nests lists or mappings more than"),
+        ("text: 2026-13-45\n", "holds a value that cannot be read ("),
+        ("text_encoder: ~nosuchuser/clip\n", "'text_encoder' is '~nosuchuser/clip' ("),
+        ("text_vectors: ~nosuchuser/a.safetensors\n", "'text_vectors' is '~nosuchuser/a.safetensors' ("),
+        ("also_trains_on: ~nosuchuser/site.yaml\n", "'also_trains_on' is '~nosuchuser/site.yaml' ("),
+        ("text: " + "x" * 2_000_000 + "\n", "is larger than 1048576 bytes; shorten it"),
+    ],
+)
+def test_what_stalls_or_ends_a_reader_of_yaml_is_one_sentence(lines, said, make_site, capsys):
+    path = make_site()
+    path.write_text(f"{path.read_text()}{lines}")
+
+    assert main(["check-data", "--fast", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert f"{path}: {said}" in out and "Traceback" not in out
+
+
+@pytest.mark.parametrize("root", ["~nosuchuser/data", "x" * 5000, "a\nb"])
+def test_a_root_that_cannot_be_a_path_is_refused(root, make_site):
+    with pytest.raises(SiteError, match="'root' is "):
+        load_site(make_site(root=root))
+
+
+@pytest.mark.parametrize(
+    "name", ["../other", "a/b", "a\\b", ".hidden", "two\nlines", "\x1b[31mred", " a", "x" * 101]
+)
+def test_a_name_that_leaves_its_folder_or_its_line_is_refused(name, make_site):
+    with pytest.raises(SiteError, match=r"the site's name is .*give it by 'name'"):
+        load_site(make_site(name=name))
+
+
+@pytest.mark.parametrize(
+    "template", ["../{video}", "./{video}", "/{video}", "a\n{video}", "a\\{video}", 3, None]
+)
+def test_a_template_that_leaves_the_root_or_its_line_is_refused(template):
+    for key in ("images", "masks"):
+        with pytest.raises(ValueError, match=f"'{key}' is .*; write a path below 'root'"):
+            refuse_template(key, template)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("read", [read_rgb, read_ids, read_npy, nifti.read_labels, frame_count, load_site])
+def test_a_pipe_is_refused_and_not_waited_for(read, tmp_path):
+    path = tmp_path / "pipe.nii.gz"
+    os.mkfifo(path)
+    with pytest.raises((DataError, SiteError), match="is a pipe, a socket or a device; put an ordinary file"):
+        read(path)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_among_label_files_is_passed_by(tmp_path):
+    os.mkfifo(tmp_path / "labels.txt")
+    assert label_names(tmp_path) == {}
+
+
+def test_a_description_of_labels_has_bounds(tmp_path):
+    path = tmp_path / "labels.txt"
+    path.write_text("# ITK-SnAP Label Description File\n" + "#" * (1 << 20))
+    with pytest.raises(DataError, match="is larger than"):
+        label_names(tmp_path)
+    path.write_text("# ITK-SnAP Label Description File\n" + "9" * 5000 + ' 1 1 1 1 1 1 "grasper"\n')
+    with pytest.raises(DataError, match="has no label description in line 2"):
+        label_names(tmp_path)
+
+
+@pytest.mark.parametrize("side", [8193, 40_000, 2**31 - 1])
+def test_a_small_file_of_many_pixels_is_refused_before_it_is_unpacked(side, tmp_path):
+    path = tmp_path / "bomb.png"
+    path.write_bytes(png(side, side))
+    for read in (read_rgb, read_ids):
+        with pytest.raises(DataError, match=f"is {side}x{side}, of which this reads at most {MOST_PIXELS}"):
+            read(path)
+
+
+def test_a_jpeg_of_many_pixels_is_refused_and_others_are_read(tmp_path):
+    path, picture = tmp_path / "a.jpg", np.full((48, 64, 3), 90, np.uint8)
+    cv2.imwrite(str(path), picture, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])
+    assert read_rgb(path).shape == (48, 64, 3)
+    data = bytearray(path.read_bytes())
+    place = data.index(b"\xff\xc2") + 5
+    assert data[place : place + 4] == struct.pack(">HH", 48, 64)
+    data[place : place + 4] = struct.pack(">HH", 65_000, 65_000)
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="is 65000x65000"):
+        read_rgb(path)
+
+
+@pytest.mark.parametrize("ending", [".bmp", ".tif"])
+def test_other_formats_of_many_pixels_are_refused(ending, tmp_path):
+    path = tmp_path / f"a{ending}"
+    cv2.imwrite(str(path), np.zeros((64, 16), np.uint8))
+    assert read_ids(path).shape == (64, 16)
+    data = bytearray(path.read_bytes())
+    if ending == ".bmp":
+        data[18:26] = struct.pack("<ii", 20_000, 20_000)
+    else:
+        for tag in (256, 257):  # width, height: one short or long each
+            place = next(
+                at for at in range(8, len(data)) if data[at : at + 2] == struct.pack("<H", tag)
+                and data[at + 4 : at + 8] == struct.pack("<I", 1)
+            )  # fmt: skip
+            data[place + 2 : place + 4] = struct.pack("<H", 4)
+            data[place + 8 : place + 12] = struct.pack("<I", 20_000)
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"is 20000x20000|is too large to be read"):
+        read_ids(path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [((32767, 32767, 32767), "is 32767x32767, of which"), ((-5, 8, 8), "volume"), ((8, 8, 32767), "not a readable")],
+)  # fmt: skip
+@pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
+def test_a_header_of_absurd_sizes_is_refused(shape, said, ending, tmp_path):
+    path = tmp_path / f"a{ending}"
+    nifti.write_labels(path, np.zeros((2, 8, 8), np.uint8))
+    data = bytearray(gzip.decompress(path.read_bytes()) if ending == ".nii.gz" else path.read_bytes())
+    data[42:48] = struct.pack("<hhh", *shape)
+    path.write_bytes(gzip.compress(data) if ending == ".nii.gz" else data)
+    with pytest.raises(DataError, match=said):
+        nifti.read_labels(path)
+
+
+def test_no_byte_of_a_header_raises_anything_else(tmp_path):
+    """Every byte of the header becomes 255, then 128: what follows is labels or one sentence."""
+    path: Path = tmp_path / "a.nii"
+    nifti.write_labels(path, np.zeros((2, 8, 8), np.uint8))
+    good = path.read_bytes()
+    refused = 0
+    for place in range(352):
+        for value in (255, 128):
+            path.write_bytes(good[:place] + bytes([value]) + good[place + 1 :])
+            try:
+                nifti.read_labels(path)
+            except DataError as error:
+                assert "\n" not in str(error)
+                refused += 1
+    assert refused > 40
