@@ -3,7 +3,9 @@
 import io
 import json
 import pickle
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,11 @@ from torch import Tensor, nn
 
 from shared_components.atomic import atomically
 
+_DAMAGES = (
+    SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, LookupError, TypeError,
+    AttributeError, ArithmeticError, AssertionError, zipfile.BadZipFile, zlib.error, struct.error,
+)  # fmt: skip
+"""What reading a file raises that was cut off, or of which a byte has changed."""
 SHOWN = 3
 """Keys of each kind that an error names; a checkpoint of another network differs in hundreds."""
 NOTES = "extra/surgfl.json"
@@ -79,7 +86,7 @@ def stored_weights(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
+    except _DAMAGES as error:
         raise CheckpointError(
             f"checkpoint {path} is damaged or holds more than tensors; save the network's state_dict alone"
         ) from error
@@ -97,7 +104,7 @@ def load_metadata(path: Path) -> dict[str, str]:
             return _notes_in_zip(path)
         with safe_open(path, framework="pt") as file:
             return dict(file.metadata() or {})
-    except (SafetensorError, zipfile.BadZipFile, ValueError) as error:
+    except _DAMAGES as error:
         raise CheckpointError(f"checkpoint {path} is damaged; copy it again") from error
 
 
@@ -124,13 +131,15 @@ def load_into(network: nn.Module, path: Path) -> None:
     side: what is left out of the file keeps its weights, what the network lacks is left out.
 
     Raises:
-        CheckpointError: if the checkpoint differs in any other name or shape; the network keeps its weights.
+        CheckpointError: if the checkpoint differs in any other name or shape, or holds NaN or infinity; the network
+            keeps its weights.
     """
     own, state = network.state_dict(), load_weights(path)
     helpers = tuple(f"{module}." for module in getattr(type(network), "training_only", ()))
     needed = {name: own[name] for name in own if name in state or not name.startswith(helpers)}
     found = {name: state[name] for name in state if name in own or not name.startswith(helpers)}
     require_equal(needed, found, Path(path), type(network).__name__)
+    _require_finite(found, path)
     network.load_state_dict(own | found)
 
 
@@ -140,11 +149,13 @@ def load_encoder(network: nn.Module, path: Path) -> None:
     The classification layer `head.*` of that file is left out.
 
     Raises:
-        CheckpointError: if any other name or shape differs; the network keeps its weights.
+        CheckpointError: if any other name or shape differs, or it holds NaN or infinity; the network keeps its
+            weights.
     """
     state = {name: tensor for name, tensor in load_weights(path).items() if not name.startswith("head.")}
     encoder = network.get_submodule("encoder")
     require_equal(encoder.state_dict(), state, Path(path), "PVTv2-b0 encoder")
+    _require_finite(state, path)
     encoder.load_state_dict(state)
 
 
@@ -157,7 +168,9 @@ def _only_tensors(path: Path, loaded: Any) -> dict[str, Tensor]:
     for key in ("state_dict", "model", "network"):
         if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping):
             loaded = loaded[key]
-    if not isinstance(loaded, Mapping) or not all(isinstance(value, Tensor) for value in loaded.values()):
+    if not isinstance(loaded, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in loaded.items()
+    ):
         raise CheckpointError(f"checkpoint {path} holds no state dict; save the network's state_dict alone")
     return dict(loaded)
 
@@ -191,6 +204,15 @@ def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], p
         raise CheckpointError(
             f"checkpoint {path} has the names of {what} but other shapes: {_listed('', shapes)}"
             + _about_classes(expected, found)
+        )
+
+
+def _require_finite(state: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse weights that are no numbers: a network with them predicts one class everywhere, without a word."""
+    bad = [name for name, value in state.items() if not torch.isfinite(value).all()]
+    if bad:
+        raise CheckpointError(
+            f"checkpoint {path} holds NaN or infinity in {_listed('', bad)}; take one from before its training failed"
         )
 
 

@@ -22,6 +22,8 @@ from shared_components.task import Task, make_task
 from shared_components.untold import knows_no_site, tell
 
 logger = logging.getLogger(__name__)
+MOST_SIDE = 16_384
+"""Pixels of a side of a network's input, of which a checkpoint's header may speak."""
 
 
 class Remade(Protocol):
@@ -63,8 +65,22 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
 
 
 def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, int]:
-    """Return the (height, width) that a model was trained at; the given ones where its header does not say."""
-    return int(notes.get("height", height)), int(notes.get("width", width))
+    """Return the (height, width) that a model was trained at; the given ones where its header does not say.
+
+    Raises:
+        CheckpointError: The header says something else than two whole numbers from 1 to `MOST_SIDE`.
+    """
+    sizes = []
+    for name, given in (("height", height), ("width", width)):
+        said = notes.get(name)
+        if said is not None and not (
+            said.isascii() and said.isdecimal() and 1 <= int(said[:9]) and int(said[:99]) <= MOST_SIDE
+        ):
+            raise CheckpointError(
+                f"checkpoint: its header's {name} is {said!r:.80}, which is no number of pixels; save it again"
+            )
+        sizes.append(given if said is None else int(said))
+    return sizes[0], sizes[1]
 
 
 def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | None = None) -> nn.Module:
