@@ -23,6 +23,7 @@ from shared_components.coarser import read_as
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
 from shared_components.data.dataset import SampleDataset
+from shared_components.data.files import DataError
 from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
 from shared_components.method import Method, load_method
@@ -41,7 +42,7 @@ from shared_components.untold import tell
 
 logger = logging.getLogger(__name__)
 
-SENTENCES = (SiteError, CheckpointError, InferenceError)
+SENTENCES = (SiteError, DataError, CheckpointError, InferenceError)
 """Errors whose message is one sentence for the person at the keyboard."""
 
 
@@ -49,7 +50,7 @@ def explain_errors() -> None:
     """Let an uncaught error of ours end the program with its sentence alone.
 
     MONAI wraps an error in several others ("Failed to evaluate ..."), which leaves the reason in the middle
-    of a long traceback. Other errors keep theirs.
+    of a long traceback. A path that cannot be read or written is named likewise. Other errors keep theirs.
     """
     sys.excepthook = _print_sentence
 
@@ -273,6 +274,11 @@ def _print_sentence(kind: type[BaseException], error: BaseException, traceback: 
     while cause is not None:
         if isinstance(cause, (*SENTENCES, ConfigError)):
             sys.stderr.write(f"error: {cause}\n")
+            return
+        if isinstance(cause, OSError) and cause.filename and cause.strerror:
+            sys.stderr.write(
+                f"error: {cause.filename}: {cause.strerror}; correct the path, or its rights, or make room there\n"
+            )
             return
         cause = cause.__cause__
     sys.__excepthook__(kind, error, traceback)

@@ -1,0 +1,37 @@
+"""What a person can put right ends a bundle with one sentence, and a fault of the program with its traceback."""
+
+import sys
+
+import pytest
+
+from shared_components.bundle_engines import prepare
+from shared_components.data.files import DataError
+
+
+def told(error, monkeypatch, capsys):
+    """Return what an uncaught error prints, wrapped as MONAI wraps it."""
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    prepare.explain_errors()
+    wrapped = RuntimeError("Failed to evaluate")
+    wrapped.__cause__ = error
+    sys.excepthook(RuntimeError, wrapped, None)
+    return capsys.readouterr().err
+
+
+def test_a_path_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="Not a directory") as caught:
+        (tmp_path / "file" / "out").mkdir(parents=True)
+    said = told(caught.value, monkeypatch, capsys)
+    assert said.startswith(f"error: {tmp_path / 'file' / 'out'}: Not a directory; correct the path")
+    assert said.count("\n") == 1
+
+
+def test_a_damaged_file_is_one_sentence(tmp_path, monkeypatch, capsys):
+    error = DataError(tmp_path / "a.png", "is damaged", "copy it again")
+    assert told(error, monkeypatch, capsys) == f"error: {tmp_path / 'a.png'}: is damaged; copy it again\n"
+
+
+def test_other_errors_keep_their_traceback(monkeypatch, capsys):
+    for error in (OSError("of no file"), KeyError("x")):
+        assert "Failed to evaluate" in told(error, monkeypatch, capsys)
