@@ -57,8 +57,9 @@ class SiteExecutor(Executor):
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
         import torch
 
+        from shared_components.federation.enrolled import site_folder
         from shared_components.federation.locate import find_site
-        from shared_components.federation.messages import SiteRefusal, folder_name
+        from shared_components.federation.messages import SiteRefusal
         from shared_components.federation.runs import point_latest_to, working_on
         from shared_components.federation.site import SiteRunner
         from shared_components.start import start_weights
@@ -84,13 +85,14 @@ class SiteExecutor(Executor):
             stop=partial(_triggered, abort_signal),
         )
         job, run = message.header["job"], message.header["run"]
-        folder = runs / folder_name("job name", job["name"]) / folder_name("run", run)
+        own = site_folder(runs, job["name"], run, name)
+        folder = own.parent
         listener: Listener = StepLog(f"{task_name} {message.header['round'] + 1}/{job['rounds']}", logger)
         if is_simulator(
             fl_ctx
-        ):  # the server runs on this machine and looks whether this process lives, and how far
-            processes.announce(folder / name, os.getpid())
-            listener = steps.StepFile(folder / name)
+        ):  # the server, on this machine too, looks whether this process lives, and how far
+            processes.announce(own, os.getpid())
+            listener = steps.StepFile(own)
         elif folder != self._run:
             folder.mkdir(parents=True, exist_ok=True)
             self._held.close()

@@ -66,14 +66,11 @@ class ResultFolder:
         Raises:
             InferenceError: The earlier result's record says otherwise.
         """
-        if not (self.path / RECORD).exists():
-            return
-        before = json.loads((self.path / RECORD).read_text(encoding="utf-8"))
         for key, value in facts.items():
-            if before.get(key, value) != value:
+            if self.earlier.get(key, value) != value:
                 raise InferenceError(
-                    f"folder {self.path} holds the result of {key} {before[key]}, and not of {value}; give another "
-                    "folder, or move it away"
+                    f"folder {self.path} holds the result of {key} {self.earlier[key]}, and not of {value}; give "
+                    "another folder, or move it away"
                 )
 
     def begin(self) -> None:
