@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from shared_components.data.nifti import write_labels
+from shared_components.inference.h264 import H264Video
 
 H, W, FRAMES = 24, 32, 4
 VALUES = (0, 40, 200)
@@ -53,6 +55,15 @@ def write(path: Path, array: np.ndarray) -> None:
     if array.ndim == 3:
         array = cv2.cvtColor(array, cv2.COLOR_RGBA2BGRA if array.shape[2] == 4 else cv2.COLOR_RGB2BGR)
     assert cv2.imwrite(str(path), array)
+
+
+def write_video(path: Path, drawn: Callable[[int], np.ndarray], *, rate: int, frames: int = FRAMES) -> None:
+    """Write a video of so many frames, each as it is drawn by its number."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    video = H264Video(path, rate=Fraction(rate))
+    for index in range(frames):
+        video.add(drawn(index), Fraction(index, rate))
+    video.close()
 
 
 @pytest.fixture

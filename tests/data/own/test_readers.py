@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import re
 import shutil
-from fractions import Fraction
 from pathlib import Path
 
 import cv2
@@ -17,18 +16,14 @@ from shared_components.commands.check_data import check
 from shared_components.data.check import check_site
 from shared_components.data.nifti import PictureWriter, write_labels
 from shared_components.data.sites import Asks, SiteError, load_site, read_sample, samples
-from shared_components.inference.h264 import H264Video
 from shared_components.inference.video import frames_of, look_at
 
+from . import conftest
 from .conftest import CLASSES, COLOURS, FRAMES, IDS, H, W, canonical, colours, image, values, write
 
 
 def write_video(path: Path, frames: int = FRAMES) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    video = H264Video(path, rate=Fraction(25))
-    for index in range(frames):
-        video.add(image(index), Fraction(index, 25))
-    video.close()
+    conftest.write_video(path, image, rate=25, frames=frames)
 
 
 def read(path: Path, split: str = "train") -> list[np.ndarray]:

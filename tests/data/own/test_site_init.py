@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 
 import cv2
@@ -19,8 +18,8 @@ from shared_components.data.own.survey import propose_split
 from shared_components.data.public import known_layout
 from shared_components.data.readers import reader_names
 from shared_components.data.sites import load_site, read_sample, samples
-from shared_components.inference.h264 import H264Video
 
+from . import conftest
 from .conftest import CLASSES, canonical, colours, values, write
 
 NAMED = ("--id", "40=irrigator", "--id", "200=bulldog clamp")
@@ -32,11 +31,7 @@ def photograph(index: int) -> np.ndarray:
 
 
 def write_video(path: Path, frames: int = FRAMES) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    video = H264Video(path, rate=Fraction(30))
-    for index in range(frames):
-        video.add(photograph(index), Fraction(index, 30))
-    video.close()
+    conftest.write_video(path, photograph, rate=30, frames=frames)
 
 
 def lay(root: Path, images: str, masks: str, drawn: Callable[[int], np.ndarray] = values) -> None:
