@@ -23,6 +23,15 @@ from shared_components.network_arguments import EXPRESSIONS, chosen_arguments
 NETWORKS = "shared_components.networks."
 PRECISIONS = ("float32", "bf16")
 STARTS = ("random", "rendered", "file")
+MOST_ROUNDS, LARGEST_RATE = 1_000_000, 1000.0
+MOST = {
+    "height": 16_384,
+    "width": 16_384,
+    "batch_size": 65_536,
+    "iterations": 10_000_000,
+    "rounds": MOST_ROUNDS,
+}
+"""What no machine would do; what a hospital's allows is in its own `limits.yaml`."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +67,16 @@ class Training:
     rotation: float = 0.0  # degrees, either way, that training frames are turned by at most; 0 draws nothing
 
     def __post_init__(self) -> None:
-        for name in ("height", "width", "batch_size", "iterations", "rounds"):
-            between("training", name, getattr(self, name), 1, whole=True)
-        between("training", "learning_rate", self.learning_rate, 0)
-        between("training", "weight_decay", self.weight_decay, 0)
+        for name, most in MOST.items():
+            between("training", name, getattr(self, name), 1, most, whole=True)
+        between("training", "learning_rate", self.learning_rate, 0, LARGEST_RATE)
+        between("training", "weight_decay", self.weight_decay, 0, LARGEST_RATE)
         between("training", "colour", self.colour, 0, 1)
         between("training", "rotation", self.rotation, 0, 180)
         between("training", "seed", self.seed, 0, 2**63 - 1, whole=True)
         require_list(self.fixed, "training: fixed", "encoder", least=0)
         for part, rate in self.learning_rates.items():
-            between("training", f"learning_rates of {part}", rate, 0)
+            between("training", f"learning_rates of {part}", rate, 0, LARGEST_RATE)
         if self.precision not in PRECISIONS:
             raise ValueError(f"training: precision is {self.precision!r}; use one of {', '.join(PRECISIONS)}")
         if self.start not in STARTS:

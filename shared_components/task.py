@@ -23,6 +23,8 @@ from shared_components.card import Card, Metric
 from shared_components.data.sites import Asks, Item
 from shared_components.drawing.sheets import Sheet
 
+MOST_FRAMES, LONGEST_INTERVAL = 1024, 3600  # of a clip; seconds
+
 Array = np.ndarray
 Batch = Mapping[str, Tensor]
 Answer = Any  # a task's prediction for one sample, at the sample's own size
@@ -164,8 +166,8 @@ def asks(kind: str, targets: tuple[str, ...], *, frames: object, interval: objec
     Raises:
         ValueError: A number is wrong, or a clip has no interval.
     """
-    between(kind, "frames", frames, 1, whole=True)
-    between(kind, "interval", interval, 0)
+    between(kind, "frames", frames, 1, MOST_FRAMES, whole=True)
+    between(kind, "interval", interval, 0, LONGEST_INTERVAL)
     if frames != 1 and not interval:
         raise ValueError(
             f"{kind}: a clip of {frames} frames needs 'interval', the seconds between two of them"

@@ -16,6 +16,7 @@ from shared_components.bundle_config import Bundle, build_network
 from shared_components.checkpoints import save_weights
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site
+from shared_components.federation.limits import check_limits
 from shared_components.federation.messages import Job
 from shared_components.method import Method, State, check_network, load_method
 from shared_components.partition import Partition, partition_network
@@ -109,20 +110,23 @@ class Workbench:
         save_weights(path, self.network.state_dict(), notes | told)
 
 
-def build_bench(job: Job, site: Site, *, start_weights: Path | None = None) -> Workbench:
+def build_bench(job: Job, site: Site, *, start_weights: Path | None = None, sites: int = 1) -> Workbench:
     """Build a task's tools; the network starts from the training's seed, or as its ``start`` says.
 
     Args:
         job: The server's.
         site: Whose tools they are.
         start_weights: The file to start from, where ``start`` is ``file``.
+        sites: How many there are.
 
     Raises:
-        ValueError: The job or the site names something that does not exist or does not fit.
+        ValueError: The job or the site names something that does not exist or does not fit, or the job asks more than
+            the site allows.
     """
     bundle = job.open_bundle()
     method = load_method(job.method, **job.arguments)
     task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
+    check_limits(job, bundle, task, site, sites=sites)
     # one seed for all sites: where nothing is sent (LOCAL pieces), sites still start from one model
     torch.manual_seed(bundle.training.seed)
     network = build_network(bundle.network, out_channels=task.channels)

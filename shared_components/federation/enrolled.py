@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shared_components.arguments import between
 from shared_components.atomic import write_json
-from shared_components.federation.messages import Job, SiteRefusal, folder_name
+from shared_components.bundle_config import MOST_ROUNDS
+from shared_components.federation.messages import MOST_SITES, Job, SiteRefusal, folder_name
 from shared_components.federation.runs import changed_settings
 from shared_components.federation.store import RoundFiles
 
@@ -41,9 +43,10 @@ def agreed_job(task: str, header: Mapping[str, Any], root: Path, *, site: str) -
     Raises:
         SiteRefusal: The site has not enrolled in the run, or with other settings than the message has; the sentence
             names the first of them.
-        ValueError: The message's job is none.
+        ValueError: The message's job is none, or its round or the site's number is no number of its range.
     """
     job = Job.from_json(header["job"])
+    _check_place(header)
     folder = site_folder(root, job.name, header["run"], site)
     if not (folder / ENROLLED).is_file():
         if task == "enrol" and not RoundFiles(folder).rounds():
@@ -68,6 +71,12 @@ def keep_agreed(header: Mapping[str, Any], root: Path, *, site: str) -> None:
     path = site_folder(root, job.name, header["run"], site) / ENROLLED
     if not path.is_file():
         write_json(path, {"job": job.to_json(), **{key: header[key] for key in PLACE}})
+
+
+def _check_place(header: Mapping[str, Any]) -> None:
+    between("the server's message", "sites", header["sites"], 1, MOST_SITES, whole=True)
+    between("the server's message", "index", header["index"], 0, header["sites"] - 1, whole=True)
+    between("the server's message", "round", header["round"], 0, MOST_ROUNDS, whole=True)
 
 
 def _read(path: Path, site: str) -> tuple[Job, dict[str, Any]]:

@@ -11,8 +11,13 @@ from typing import Any
 
 from torch import Tensor
 
-from shared_components.bundle_config import Bundle, load_bundle
+from shared_components.arguments import between
+from shared_components.bundle_config import MOST_ROUNDS, Bundle, load_bundle
+from shared_components.federation.ranges import LARGEST, check_section, check_synthetic
 from shared_components.partition import Pieces
+
+MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds
+CHECKED_WHERE_READ = ("training", "network")  # each value by its own type and range: `open_bundle`
 
 
 class FederationError(RuntimeError):
@@ -100,21 +105,19 @@ class Job:
     synthetic: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        folder_name("job name", self.name)
-        whole = {"rounds": (self.rounds, 1), "min_sites": (self.min_sites, 0)}
-        for key, (value, least) in whole.items():
-            if type(value) is not int or value < least:
-                raise ValueError(f"job {self.name}: {key} is {value!r}; write a whole number from {least} on")
-        numbers = {
-            "client_fraction": (self.client_fraction, 0.0, 1.0, "above 0, at most 1"),
-            "longest_wait_seconds": (self.longest_wait_seconds, 0.0, math.inf, "above 0"),
-            "largest_change": (self.largest_change, 0.0, math.inf, "above 0"),
-        }
-        for key, (number, low, high, words) in numbers.items():
-            if not is_number(number) or not low < number <= high:
-                raise ValueError(f"job {self.name}: {key} is {number!r}; write a number {words}")
-        if not is_number(self.grace_seconds) or not self.grace_seconds >= 0:
-            raise ValueError(f"job {self.name}: grace_seconds is {self.grace_seconds!r}; write 0 or more")
+        for key in ("name", "bundle", "method"):
+            if not isinstance(value := getattr(self, key), str):
+                raise ValueError(f"job: {key} is {value!r:.80}; write a name")
+        who = f"job {folder_name('job name', self.name)}"
+        for key in ("arguments", "training", "tasks", "network", "synthetic"):
+            check_section(who, key, getattr(self, key), values=key not in CHECKED_WHERE_READ)
+        between(who, "rounds", self.rounds, 1, MOST_ROUNDS, whole=True)
+        between(who, "min_sites", self.min_sites, 0, MOST_SITES, whole=True)
+        between(who, "client_fraction", self.client_fraction, 0, 1, ends="(]")
+        between(who, "grace_seconds", self.grace_seconds, 0, LONGEST_WAIT)
+        between(who, "longest_wait_seconds", self.longest_wait_seconds, 0, LONGEST_WAIT, ends="(]")
+        between(who, "largest_change", self.largest_change, 0, LARGEST, ends="(]")
+        check_synthetic(who, self.synthetic)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

@@ -118,7 +118,7 @@ class SiteRunner:
     def _enrol(self, job: Job, site: Site, message: Message) -> Message:
         """Check the whole site before the first round, and say what the server needs to know."""
         header = message.header
-        bench = self._bench(job, site)
+        bench = build_bench(job, site, start_weights=self._start_weights, sites=header["sites"])
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteRefusal(f"{site.path}: {refusal}")
         self._say_start(bench)

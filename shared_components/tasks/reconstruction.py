@@ -55,7 +55,7 @@ def build(
     Raises:
         ValueError: A number is out of its range.
     """
-    between("reconstruction", "patch", patch, 1, whole=True)
+    between("reconstruction", "patch", patch, 1, 16_384, whole=True)
     between("reconstruction", "hidden", hidden, 0, 1, ends="()")
     return Reconstruction(patch, hidden, asks("reconstruction", (), frames=frames, interval=interval))
 

@@ -17,6 +17,7 @@ from shared_components.card import Metric
 from shared_components.cli import build_parser
 from shared_components.data.check import check_site
 from shared_components.data.sites import Site, load_site
+from shared_components.federation import limits
 from shared_components.federation.messages import Job
 from shared_components.federation.progress import progress_line
 from shared_components.method import load_method
@@ -86,7 +87,13 @@ class Sandbox:
         self.executed.append((block, ""))
 
     def load(self, block: Block) -> None:
-        """Load every document of a block of YAML as a site.yaml; its data are checked when all blocks are done."""
+        """Load every document of a block of YAML as a site.yaml, its data to be checked later, or a file of limits."""
+        if Path(block.note).name == limits.FILE:
+            path = Path(smaller(block.note, **self._places))
+            path.write_text(block.text)
+            limits.read_limits(path)
+            self.executed.append((block, ""))
+            return
         text = smaller(block.text, **self._places)
         for number, part in enumerate(text.split("---\n")):
             path = self.data / f"line-{block.line}-{number}" / "site.yaml"

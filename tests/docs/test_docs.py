@@ -6,16 +6,18 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
+import yaml
 from PIL import Image
 
 from shared_components.bundle_config import Training
 from shared_components.checkpoints import load_metadata
 from shared_components.commands import segment
 from shared_components.data import site_file
+from shared_components.federation import limits
 from shared_components.federation.messages import Job
 
 from .blocks import blocks_of, commands_in, prose_of
@@ -240,9 +242,14 @@ def test_every_picture_is_shown_described_and_small():
 
 
 def test_site_yaml_is_shown_with_all_its_keys():
-    blocks = [block for block in BLOCKS["docs/your-data.md"] if block.note]
+    blocks = [block for block in BLOCKS["docs/your-data.md"] if block.note.endswith("site.yaml")]
     assert len(blocks) == 2  # of a public data set, and of data of one's own
     assert set().union(*map(yaml_keys, blocks)) == {*site_file._REQUIRED, *site_file._OPTIONAL}
+
+
+def test_all_limits_of_a_site_are_shown_with_their_defaults():
+    (block,) = [block for block in BLOCKS["docs/your-data.md"] if block.note.endswith(limits.FILE)]
+    assert yaml.safe_load(block.text) == asdict(limits.Limits())
 
 
 def test_all_settings_of_a_job_and_of_its_training_are_shown():

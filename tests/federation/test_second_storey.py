@@ -124,7 +124,7 @@ def test_every_site_has_its_turn():
 
 @pytest.mark.parametrize("value", [0, -0.5, 1.5, float("nan"), True, "half"])
 def test_a_fraction_that_is_none_is_refused(value):
-    with pytest.raises(ValueError, match=r"client_fraction is .*; write a number above 0, at most 1"):
+    with pytest.raises(ValueError, match=r"client_fraction is .*; it is a number, above 0 and at most 1"):
         make_job("fedavg", client_fraction=value)
 
 

@@ -1,0 +1,149 @@
+"""What a site's machine does for a job at most: a hospital's own `limits.yaml`, beside its `site.yaml`.
+
+    iterations: 2000          # local steps per round
+    height: 1080
+
+A key that is left out keeps its default, and without the file all do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shared_components.arguments import between
+from shared_components.bundle_config import Bundle, weightless
+from shared_components.data.sites import Site, SiteError
+from shared_components.federation.messages import Job
+from shared_components.task import Task
+
+FILE = "limits.yaml"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest values that a site accepts of a job.
+
+    Attributes:
+        rounds: Of the federation.
+        sites: Hospitals in it.
+        longest_wait_seconds: How long one task may take.
+        iterations: Local steps per round.
+        batch_size: Samples of a step.
+        height, width: Pixels of the network's input.
+        frames: Of a clip.
+        batch_pixels: ``batch_size`` x ``frames`` x ``height`` x ``width``.
+        parameters: Numbers in a network whose arguments the job changes.
+        arguments: Any whole number among the arguments of the method, of its task and of the network, seeds apart:
+            images that it measures, batches, anchors.
+
+    Raises:
+        ValueError: A limit is no whole number from 1 on.
+    """
+
+    rounds: int = 10_000
+    sites: int = 1_000
+    longest_wait_seconds: int = 7 * 24 * 3600
+    iterations: int = 10_000
+    batch_size: int = 256
+    height: int = 4096
+    width: int = 4096
+    frames: int = 64
+    batch_pixels: int = 2**28
+    parameters: int = 500_000_000
+    arguments: int = 100_000
+
+    def __post_init__(self) -> None:
+        for key, value in asdict(self).items():
+            between(FILE, key, value, 1, whole=True)
+
+
+def limits_of(site: Site) -> Limits:
+    """Return a site's limits, see `read_limits`."""
+    return read_limits(site.path.with_name(FILE))
+
+
+def read_limits(path: Path) -> Limits:
+    """Read a file of limits; where there is none, the defaults hold.
+
+    Raises:
+        SiteError: It cannot be read, has an unknown key, or a limit that is no whole number from 1 on.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return _limits(values)
+    except FileNotFoundError:
+        return Limits()
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SiteError(
+            f"{path}: cannot be read ({' '.join(str(error).split())}); correct the file"
+        ) from error
+    except ValueError as error:
+        raise SiteError(f"{path}: {error}") from error
+
+
+def _limits(values: object) -> Limits:
+    if not isinstance(values, Mapping):
+        raise ValueError("it must hold 'key: number' lines, such as 'iterations: 2000'; correct the file")
+    known = [field.name for field in fields(Limits)]
+    if unknown := [key for key in values if key not in known]:
+        raise ValueError(f"unknown key {unknown[0]!r:.80}; known keys: {', '.join(known)}")
+    return Limits(**values)
+
+
+def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int = 1) -> None:
+    """Refuse a job that asks more of a site than it allows, before anything is built.
+
+    Args:
+        job: The server's.
+        bundle: Its bundle, with the job's numbers in it.
+        task: The site's.
+        site: Whose limits count.
+        sites: How many there are.
+
+    Raises:
+        SiteError: The sentence names the first key and the site's file, or the file is wrong.
+    """
+    limits = limits_of(site)
+    allowed = asdict(limits)
+    for limit, key, value in _asked(job, bundle, task, sites):
+        if value > allowed[limit]:
+            raise SiteError(
+                f"site {site.name}: the job's {key} is {value}, and the site allows at most {allowed[limit]}; make it "
+                f"less, or write '{limit}: {value}' in {site.path.with_name(FILE)}"
+            )
+
+
+def _asked(job: Job, bundle: Bundle, task: Task, sites: int) -> Iterator[tuple[str, str, float]]:
+    """Yield limits, keys of the job and their values, the network's size last, as it takes the longest."""
+    training, frames = bundle.training, task.asks.frames
+    yield "rounds", "rounds", job.rounds
+    yield "longest_wait_seconds", "longest_wait_seconds", job.longest_wait_seconds
+    yield "sites", "number of sites", sites
+    for key in ("iterations", "batch_size", "height", "width"):
+        yield key, f"training.{key}", getattr(training, key)
+    yield "frames", f"tasks.{task.card.kind}.frames", frames
+    pixels = training.batch_size * frames * training.height * training.width
+    yield "batch_pixels", "training.batch_size x frames x height x width", pixels
+    for section in ("arguments", "tasks", "network"):
+        for key, value in _whole_numbers(section, getattr(job, section)):
+            yield "arguments", key, value
+    if bundle.chosen:  # the bundle's own network is installed here
+        network = weightless(bundle.network, out_channels=task.channels)
+        yield "parameters", "network, in parameters,", sum(value.numel() for value in network.parameters())
+
+
+def _whole_numbers(key: str, value: Any) -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers in a section by their keys, seeds apart."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _whole_numbers(f"{key}.{name}", item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _whole_numbers(key, item)
+    elif type(value) is int and not key.endswith(".seed"):
+        yield key, value

@@ -1,0 +1,190 @@
+"""What a site refuses to do for a job, and what no job may say on either side: by the name of the key."""
+
+import dataclasses
+import math
+
+import pytest
+
+from shared_components.bundle_config import load_bundle
+from shared_components.data.sites import SiteError, load_site
+from shared_components.federation.limits import FILE, Limits, check_limits, limits_of
+from shared_components.federation.messages import FederationError, SiteRefusal
+from shared_components.task import choose_task
+
+from .conftest import TINY, make_job
+
+
+@pytest.fixture
+def site(scenes, tmp_path):
+    """Return a site whose description lies in a folder of its own."""
+    return dataclasses.replace(load_site(scenes[0], name="site-1"), path=tmp_path / "site.yaml")
+
+
+def check(job, site, **known):
+    bundle = job.open_bundle()
+    task = choose_task(bundle.tasks, site.task, classes=site.classes, who="site-1")
+    check_limits(job, bundle, task, site, **known)
+
+
+# ---- the site's own limits
+
+
+@pytest.mark.parametrize(
+    "changes, key",
+    [
+        ({"training": {"iterations": 10_001}}, "training.iterations is 10001"),
+        ({"training": {"batch_size": 257}}, "training.batch_size is 257"),
+        ({"training": {"height": 4128}}, "training.height is 4128"),
+        ({"training": {"width": 4128}}, "training.width is 4128"),
+        ({"training": {"height": 4096, "width": 4096, "batch_size": 17}}, "height x width is 285212672"),
+        ({"rounds": 10_001}, "rounds is 10001"),
+        ({"longest_wait_seconds": 604_801}, "longest_wait_seconds is 604801"),
+        ({"tasks": {"segmentation": {"frames": 65, "interval": 1.0}}}, "tasks.segmentation.frames is 65"),
+        (
+            {"arguments": {"sensitivity_images": 100_001}},
+            "arguments.sensitivity_images is 100001",
+        ),
+        ({"bundle": "fedst", "network": {"window": 100_001}}, "network.window is 100001"),
+    ],
+)
+def test_more_than_a_site_allows_is_refused_by_its_key(site, changes, key):
+    with pytest.raises(
+        SiteError, match=rf"site site-1: the job's .*{key}, and the site allows at most"
+    ) as refused:
+        check(make_job("fedavg", **{"training": {}, **changes}), site)
+    assert f"in {site.path.with_name(FILE)}" in str(refused.value)
+
+
+def test_as_much_as_a_site_allows_is_taken(site):
+    most = {"iterations": 10_000, "batch_size": 16, "height": 4096, "width": 4096}
+    check(make_job("fedavg", training=most, rounds=10_000, arguments={}), site, sites=1000)
+    check(make_job("pfedsis", arguments={"seed": 2**31}), site)  # a seed is no amount
+    with pytest.raises(SiteError, match="number of sites is 1001"):
+        check(make_job("fedavg"), site, sites=1001)
+
+
+def test_a_network_is_measured_before_it_is_built(site):
+    job = make_job("fedst", network={"indicator": 90_000, "expansion": 90_000}, tasks={})
+    with pytest.raises(SiteError, match=r"the job's network, in parameters, is .* at most 500000000; "):
+        check(job, site)
+
+
+def test_a_site_writes_its_own_limits(site):
+    site.path.with_name(FILE).write_text("iterations: 1\nbatch_size: 500\n")
+    assert limits_of(site) == Limits(iterations=1, batch_size=500)
+    with pytest.raises(
+        SiteError, match=r"training.iterations is 2, .* at most 1; .* write 'iterations: 2' in"
+    ):
+        check(make_job("fedavg"), site)
+    check(make_job("fedavg", training={**TINY, "iterations": 1, "batch_size": 500}), site)
+
+
+def test_without_a_file_the_defaults_hold(site):
+    assert limits_of(site) == Limits()
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("iteration: 3", "unknown key 'iteration'; known keys: rounds"),
+        ("iterations: -1", "iterations is -1; it is a whole number"),
+        ("iterations: 0", "iterations is 0"),
+        ("iterations: yes", "iterations is True"),
+        ("iterations: '3'", "iterations is '3'"),
+        ("iterations: 2.5", "iterations is 2.5"),
+        ("iterations: .nan", "iterations is nan"),
+        ("iterations:", "iterations is None"),
+        ("", "must hold 'key: number' lines"),
+        ("- 3", "must hold 'key: number' lines"),
+        ("iterations: [", "cannot be read"),
+        ("\x00", "cannot be read"),
+    ],
+)
+def test_a_wrong_file_is_refused_and_no_default_taken(site, text, words):
+    site.path.with_name(FILE).write_text(text)
+    with pytest.raises(SiteError, match=words) as refused:
+        limits_of(site)
+    assert str(site.path.with_name(FILE)) in str(refused.value)
+
+
+def test_a_site_says_at_enrolment_that_a_job_is_too_large(federate, scenes, tmp_path):
+    federation = federate(make_job("fedavg"), names=("site-1",))
+    path = scenes[0].with_name(FILE)
+    path.write_text("height: 16")
+    try:
+        with pytest.raises(
+            FederationError, match=r"site site-1: the job's training.height is 32, .* at most 16"
+        ):
+            federation.enrol()
+    finally:
+        path.unlink()
+
+
+# ---- what no job may say, at the server either
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"rounds": 10**12}, "rounds is 10{12}; it is a whole number, at least 1 and at most 1000000"),
+        ({"rounds": 0}, "rounds is 0"),
+        ({"rounds": True}, "rounds is True"),
+        ({"rounds": 2.0}, "rounds is 2.0"),
+        ({"min_sites": 10**12}, "min_sites is"),
+        ({"client_fraction": 10**400}, "client_fraction is"),
+        ({"grace_seconds": 10**400}, "grace_seconds is"),
+        ({"grace_seconds": "1"}, "grace_seconds is '1'"),
+        ({"longest_wait_seconds": 1e300}, "longest_wait_seconds is 1e\\+300"),
+        ({"largest_change": math.inf}, "largest_change is inf"),
+        ({"bundle": 3}, "bundle is 3; write a name"),
+        ({"arguments": "no"}, "arguments is 'no'; write its settings as"),
+        ({"training": [1]}, "training is \\[1\\]"),
+        ({"tasks": 3}, "tasks is 3"),
+        ({"network": "x"}, "network is 'x'"),
+        ({"arguments": {"strength": 1e300}}, "arguments.strength is 1e\\+300; .* at most 1000000000"),
+        ({"arguments": {"strength": 10**400}}, "arguments.strength is 10"),
+        ({"arguments": {"strength": 1j}}, "arguments.strength is 1j"),
+        ({"arguments": {"personal": ["x"] * 1001}}, "arguments has 1001 values"),
+        ({"arguments": {"personal": "x" * 1001}}, "arguments.personal is a text of 1001 characters"),
+        ({"arguments": {"a": {"b": {"c": {"d": {}}}}}}, "arguments.a.b.c.d is nested deeper"),
+        ({"arguments": {3: 1}}, "arguments has the key 3"),
+        ({"synthetic": {"height": 64_000}}, "synthetic.height is 64000; .* at most 4096"),
+        ({"synthetic": {"frames_per_video": 0}}, "synthetic.frames_per_video is 0"),
+        ({"synthetic": {"videos": [1, 1]}}, "synthetic.videos is \\[1, 1\\]"),
+        ({"synthetic": {"videos": [1, 1, 10**7]}}, "synthetic.videos is 10000000"),
+        ({"synthetic": {"clip": "4"}}, "synthetic.clip is '4'"),
+    ],
+)
+def test_a_job_says_nothing_out_of_its_type_and_range(changes, words):
+    with pytest.raises(ValueError, match=f"job.*: {words}"):
+        make_job("fedavg", **changes)
+
+
+@pytest.mark.parametrize(
+    "key", ["height", "width", "batch_size", "iterations", "rounds", "learning_rate", "weight_decay"]
+)
+@pytest.mark.parametrize("value", [-1, 10**12, 10**400, math.nan, "8", True, None, [8]])
+def test_a_training_section_says_nothing_out_of_its_type_and_range(key, value):
+    with pytest.raises(ValueError, match=f"training: {key} is "):
+        load_bundle("pvt_fpn", {key: value})
+
+
+@pytest.mark.parametrize("value", ["no", "yes", "false", 0, 1, None, "", []])
+@pytest.mark.parametrize("switch", ["ape", "sge", "head_aligned"])
+def test_no_wrong_type_is_taken_for_true(federate, switch, value):
+    with pytest.raises(ValueError, match=f"pfedsis: {switch} is .*; it is true or false"):
+        federate(make_job("pfedsis", arguments={switch: value}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"round": -1}, {"round": True}, {"round": 1.0}, {"round": 10**12}, {"round": "1"}, {"index": -1},
+     {"index": 1}, {"index": "0"}, {"sites": 0}, {"sites": 10**9}, {"sites": None}],
+)  # fmt: skip
+def test_a_message_says_nothing_out_of_its_type_and_range(federate, changes):
+    federation = federate(make_job("fedavg"), names=("site-1",))
+    message = federation.asked.messages["site-1"]
+    message.header.update(changes)
+    key = next(iter(changes))
+    with pytest.raises(SiteRefusal, match=rf"site site-1: the server's message: {key} is "):
+        federation.sites["site-1"].answer("enrol", message)
