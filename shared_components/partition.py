@@ -218,10 +218,15 @@ def fixed_hash(state: Mapping[str, Tensor], partition: Partition) -> str:
         return ""
     digest = hashlib.sha256()
     for name, piece in pieces.items():
-        tensor = piece.view(state).detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        update_with(digest, name, piece.view(state))
     return digest.hexdigest()
+
+
+def update_with(digest: hashlib._Hash, name: str, value: Tensor) -> None:
+    """Let a hash depend on a tensor's name, dtype, shape and bytes."""
+    tensor = value.detach().cpu().contiguous()
+    digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+    digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Pieces:

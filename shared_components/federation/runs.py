@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from shared_components.atomic import atomically, write_json
 from shared_components.federation.messages import FederationError, Job
-from shared_components.federation.store import newest_run
+from shared_components.federation.store import DamagedState, RoundFiles, has_ended_a_round, newest_run
 from shared_components.method import Method
 
 DESCRIPTION, LATEST, LOCK = "run.json", "latest", "run.lock"
@@ -28,7 +30,7 @@ def open_run(job: Job, root: Path, *, resume: bool) -> Path:
     ``latest`` beside the runs names the one whose sites enrolled last.
 
     Raises:
-        FederationError: The newest run was of another job.
+        FederationError: The newest run was of another job, or its run.json is missing or damaged.
     """
     jobs = root / job.name
     newest = newest_run(jobs) if resume else None
@@ -39,8 +41,7 @@ def open_run(job: Job, root: Path, *, resume: bool) -> Path:
             number += 1
         folder.mkdir(parents=True)
         return folder
-    before = json.loads((newest / DESCRIPTION).read_text())["job"]
-    if changed := changed_settings(before, job):
+    if changed := changed_settings(_description(newest)["job"], job):
         raise FederationError(
             f"{newest} ran with other settings of {', '.join(changed)}; "
             "put them back to resume, or unset SURGFL_RESUME to start a new run"
@@ -58,6 +59,39 @@ def changed_settings(before: Mapping[str, Any], job: Job) -> list[str]:
         inner = sorted(set().union(*pair)) if all(isinstance(one, dict) for one in pair) else []
         changed += [f"{key}.{name}" for name in inner if pair[0].get(name) != pair[1].get(name)] or [key]
     return changed
+
+
+def state_to_resume(run: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
+    """Return the server's newest intact state, see `RoundFiles.load`; None where no round has ended.
+
+    Raises:
+        FederationError: Rounds have ended, and the states after them are gone or damaged.
+    """
+    try:
+        found = RoundFiles(run / "server").load()
+    except DamagedState as error:
+        raise FederationError(str(error)) from error
+    if found is None and has_ended_a_round(run):
+        raise FederationError(
+            f"{run}: rounds have ended, and the state after them is gone, server/round-*.safetensors; "
+            "put it back to resume, or start a new run"
+        )
+    return found
+
+
+def _description(run: Path) -> dict[str, Any]:
+    """Return what a run's run.json says."""
+    path = run / DESCRIPTION
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(values, dict) and isinstance(values.get("job"), dict):
+            return values
+        reason = "says nothing of a job"
+    except FileNotFoundError:
+        reason = "is missing"
+    except (OSError, ValueError) as error:
+        reason = f"is damaged ({error})"
+    raise FederationError(f"{path} {reason}; put an intact copy there to resume, or start a new run")
 
 
 def point_latest_to(folder: Path) -> None:
@@ -121,7 +155,7 @@ def change_description(folder: Path, **values: Any) -> bool:
     path = folder / DESCRIPTION
     if not path.is_file():
         return False
-    changed = {**json.loads(path.read_text()), **values}
+    changed = {**_description(folder), **values}
     write_json(path, {key: value for key, value in changed.items() if value is not None})
     return True
 

@@ -25,8 +25,8 @@ from shared_components.federation.enrolment import (
     profile_of,
 )
 from shared_components.federation.messages import FederationError, Job, Message, total_bytes
-from shared_components.federation.runs import change_description, describe, point_latest_to
-from shared_components.federation.store import RoundFiles, groups_of, named_groups
+from shared_components.federation.runs import change_description, describe, point_latest_to, state_to_resume
+from shared_components.federation.store import RECORDS, RoundFiles, groups_of, named_groups
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
 from shared_components.partition import Partition, Pieces, Role
 from shared_components.progress import tell
@@ -328,8 +328,8 @@ class ServerRunner:
     # ---- state
 
     def resume(self) -> bool:
-        """Load the newest state; return whether there was one."""
-        found = self._files.load()
+        """Load the newest intact state; return whether there was one."""
+        found = state_to_resume(self.folder)
         if found is None:
             return False
         last, tensors, values = found
@@ -366,9 +366,7 @@ class ServerRunner:
         self._write_records()
 
     def _write_records(self) -> None:
-        write_text(
-            self.folder / "server" / "rounds.jsonl", "".join(json.dumps(r) + "\n" for r in self.records)
-        )
+        write_text(self.folder / "server" / RECORDS, "".join(json.dumps(r) + "\n" for r in self.records))
 
     def _record_site(self, site: str, reply: Message) -> dict[str, Any]:
         sent = Message({}, self.models.of(site), dict(self.models.broadcast))

@@ -276,20 +276,27 @@ class SiteRunner:
 
     def _files(self, job: Job, run: str, name: str = "") -> RoundFiles:
         site = folder_name("site", name) if name else self.name
-        return RoundFiles(site_folder(self._folder, job.name, run, site))
+        # a server whose newest state is damaged asks a round again that was two rounds ago for a site
+        return RoundFiles(site_folder(self._folder, job.name, run, site), keep=3)
 
     def _restore(self, bench: Workbench, files: RoundFiles, round: int, answered: int | None) -> Kept:
         """Paste the LOCAL pieces of the site's last round before this one; return what else it kept.
 
         Raises:
-            SiteRefusal: An update of this site has counted, and what the site kept then is gone: to go on from its
-                first weights would lose what is its own without a word.
+            SiteRefusal: An update of this site has counted, and what the site kept then is gone or damaged: to go on
+                from its first weights would lose what is its own without a word.
         """
         found = files.load(before=round)
         if answered is not None and (found is None or found[0] < answered):
+            path = files.path(answered)
+            how = (
+                f"damaged, {path}, and holds"
+                if path.exists()
+                else f"gone from {files.folder}, where it keeps"
+            )
             raise SiteRefusal(
-                f"site {self.name}: its state of round {answered + 1} is gone from {files.folder}, where it keeps its "
-                "own weights, optimizer and memory; put the folder back, or start a new run"
+                f"site {self.name}: its state of round {answered + 1} is {how} its own weights, optimizer and memory; "
+                f"put {path.name} back, or start a new run"
             )
         if found is None:
             return Kept()

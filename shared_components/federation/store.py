@@ -6,27 +6,48 @@ client process for every task there, and does not resume a killed server anywher
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from shared_components.atomic import atomically
-from shared_components.partition import Pieces
+from shared_components.partition import Pieces, update_with
 
 STATE_VARIABLE = "SURGFL_STATE"
 RESUME_VARIABLE = "SURGFL_RESUME"
+RECORDS = "rounds.jsonl"
+_VALUES, _HASH = "surgfl", "sha256"  # in the header
+_ROUND = re.compile(r"round-(\d{5,})\.safetensors")
+
+logger = logging.getLogger(__name__)
+
+
+class DamagedState(ValueError):
+    """A state that is not as it was written; the sentence names the file and why."""
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Write tensors and plain values as one safetensors file, beside and renamed."""
+    """Write tensors and plain values as one safetensors file, beside and renamed, with a hash of both."""
+    apart, text = _apart(tensors), json.dumps(values)
     with atomically(path) as beside:
-        save_file(_apart(tensors), str(beside), metadata={"surgfl": json.dumps(values)})
+        save_file(apart, str(beside), metadata={_VALUES: text, _HASH: _hash(apart, text)})
+
+
+def _hash(tensors: Mapping[str, Tensor], values: str) -> str:
+    """Return the SHA-256 of values, and of tensors' names, dtypes, shapes and bytes, by name."""
+    digest = hashlib.sha256(f"{values}\n".encode())
+    for name in sorted(tensors):
+        update_with(digest, name, tensors[name])
+    return digest.hexdigest()
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -42,11 +63,22 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Undo :func:`save_tensors`."""
-    with safe_open(str(path), framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}
-        values = json.loads((file.metadata() or {}).get("surgfl", "{}"))
-    return tensors, values
+    """Undo :func:`save_tensors`.
+
+    Raises:
+        DamagedState: The file cannot be read, or is not what was written.
+    """
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+            header = file.metadata() or {}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DamagedState(f"{path} cannot be read ({error})") from error
+    if not {_VALUES, _HASH} <= header.keys():
+        raise DamagedState(f"{path} has no hash: it is damaged, or of an older version of surgfl")
+    if _hash(tensors, header[_VALUES]) != header[_HASH]:
+        raise DamagedState(f"{path} has changed since it was written: its hash is another")
+    return tensors, json.loads(header[_VALUES])
 
 
 def named_groups(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -64,35 +96,56 @@ def groups_of(tensors: Mapping[str, Tensor]) -> dict[str, Pieces]:
 
 
 class RoundFiles:
-    """The state after each round in one folder; the newest two are kept, whatever their numbers.
+    """The state after each round in one folder; the newest few are kept, whatever their numbers.
 
-    Two, because a killed round may have finished at some sites: those train it again from the one before, which
-    need not be the round before: a site may have been absent for any number of rounds.
+    Several, because a killed round may have finished at some sites: those train it again from the one before, which
+    need not be the round before: a site may have been absent for any number of rounds. And because one may be damaged.
+
+    Args:
+        folder: Made when the first is written.
+        keep: How many.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+        self.folder, self._keep = folder, keep
 
     def path(self, round: int) -> Path:
         """Return the file of one round."""
         return self.folder / f"round-{round:05d}.safetensors"
 
     def rounds(self) -> list[int]:
-        """Return the rounds whose state is whole, ascending."""
-        return sorted(int(p.stem.removeprefix("round-")) for p in self.folder.glob("round-*.safetensors"))
+        """Return the rounds that there is a state of, ascending; what else lies in the folder is left alone."""
+        found = [_ROUND.fullmatch(path.name) for path in self.folder.glob("round-*") if path.is_file()]
+        return sorted(int(match[1]) for match in found if match)
 
     def save(self, round: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Write the state after a round and drop all but it and the newest one before it."""
+        """Write the state after a round and drop all but it and the newest ones before it."""
         save_tensors(self.path(round), tensors, values)
-        before = max((other for other in self.rounds() if other < round), default=None)
-        for other in self.rounds():
-            if other not in (round, before):
-                self.path(other).unlink()
+        before = [other for other in reversed(self.rounds()) if other < round]
+        for other in {*self.rounds()} - {round, *before[: self._keep - 1]}:
+            self.path(other).unlink()
 
     def load(self, *, before: int | None = None) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
-        """Return the newest state (of a round below ``before``), or None where there is none."""
-        rounds = [r for r in self.rounds() if before is None or r < before]
-        return (rounds[-1], *load_tensors(self.path(rounds[-1]))) if rounds else None
+        """Return the newest intact state (of a round below ``before``), or None where there is none at all.
+
+        Raises:
+            DamagedState: There are states, and all are damaged; the sentence is of the newest.
+        """
+        damaged: list[DamagedState] = []
+        for round in reversed(self.rounds()):
+            if before is not None and round >= before:
+                continue
+            try:
+                found = round, *load_tensors(self.path(round))
+            except DamagedState as error:
+                damaged.append(error)
+                continue
+            for passed_over in damaged:
+                logger.warning("%s; going on from %s", passed_over, self.path(round).name)
+            return found
+        if damaged:
+            raise DamagedState(f"{damaged[0]}; put an intact copy there, or start a new run")
+        return None
 
 
 def state_root(workspace_root: Path, *, simulator: bool) -> Path:
@@ -110,6 +163,11 @@ def state_root(workspace_root: Path, *, simulator: bool) -> Path:
 
 
 def newest_run(folder: Path) -> Path | None:
-    """Return the newest run of a job that has a server state."""
-    runs = [p.parent for p in folder.glob("[0-9]*/run.json") if RoundFiles(p.parent / "server").rounds()]
+    """Return the newest run of a job that has ended a round."""
+    runs = [path for path in folder.glob("[0-9]*") if has_ended_a_round(path)]
     return max(runs, key=lambda p: p.name, default=None)
+
+
+def has_ended_a_round(run: Path) -> bool:
+    """Say whether a run's server has a state or, should that be lost, the records that are written with it."""
+    return bool(RoundFiles(run / "server").rounds()) or (run / "server" / RECORDS).is_file()

@@ -15,12 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import Tensor
 
 from shared_components.atomic import write_json, write_text
 from shared_components.checkpoints import save_weights
-from shared_components.federation.store import load_tensors, save_tensors
+from shared_components.federation.store import DamagedState, load_tensors, save_tensors
 from shared_components.pretraining.plan import Settings
 
 MODEL, FACTS, LOG, STATE = "model.safetensors", "pretraining.json", "log.jsonl", "state.safetensors"
@@ -66,8 +65,8 @@ class RunFolder:
             return None
         try:
             tensors, values = load_tensors(self.path / STATE)
-        except SafetensorError as error:
-            raise ValueError(f"{self.path / STATE}: is damaged; give another --out to begin anew") from error
+        except DamagedState as error:
+            raise ValueError(f"{error}; give another --out to begin anew") from error
         self._refuse_other_settings(values.get("settings", {}))
         self._trim(values["step"])
         return tensors, {"losses": [], **values}

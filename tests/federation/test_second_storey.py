@@ -75,7 +75,9 @@ def test_a_site_whose_state_is_gone_refuses_instead_of_beginning_anew(federate):
     federation = skip_round_one(federate(make_job("fedper", rounds=3, min_sites=2)))
     for path in (federation.server.folder / "site-2").glob("round-*.safetensors"):
         path.unlink()
-    with pytest.raises(SiteRefusal, match=r"site-2: its state of round 1 is gone from .*put the folder back"):
+    with pytest.raises(
+        SiteRefusal, match=r"site-2: its state of round 1 is gone from .*put round-00000.* back"
+    ):
         federation.replies(["site-2"])
 
 
