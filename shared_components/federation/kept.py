@@ -16,12 +16,13 @@ from shared_components.federation.runs import (
     DESCRIPTION,
     LATEST,
     LOCK,
+    STAMP,
     is_worked_on,
+    order,
     point_latest_to,
     working_on,
 )
 
-STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # of a simulator's workspace, a comparison, a startup kit
 _OF_A_RUN = re.compile(
     rf"(process|step\.json|quarantine\.json|enrolled\.json|final\.json|rounds\.jsonl|{re.escape(LOCK)}|.*\.safetensors(\.\d+)?"
@@ -77,7 +78,7 @@ def find_runs(place: Path) -> list[KeptRun]:
             f"{place}: there are no runs, neither in it nor in {place}-state; give a workspace of the simulator, the "
             "folder of its state, a comparison's folder or a startup kit"
         )
-    return sorted(map(read_run, folders), key=lambda run: (run.folder.name, run.name))
+    return sorted(map(read_run, folders), key=lambda run: (order(run.folder.name), run.name))
 
 
 def _run_folders(root: Path) -> Iterator[Path]:
@@ -182,9 +183,9 @@ def remove(run: KeptRun, *, models_only: bool = False) -> int:
 
 def _point_latest_to_newest(job: Path) -> None:
     (job / LATEST).unlink()
-    left = [path for path in sorted(job.iterdir()) if is_run(path) and (path / DESCRIPTION).is_file()]
+    left = [path for path in job.iterdir() if is_run(path) and (path / DESCRIPTION).is_file()]
     if left:
-        point_latest_to(left[-1])
+        point_latest_to(max(left, key=lambda path: order(path.name)))
 
 
 def _sizes(folder: Path, *, freed: bool = False) -> dict[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,10 +17,11 @@ from torch import Tensor
 
 from shared_components.atomic import atomically, write_json
 from shared_components.federation.messages import FederationError, Job
-from shared_components.federation.store import DamagedState, RoundFiles, has_ended_a_round, newest_run
+from shared_components.federation.store import DamagedState, RoundFiles, has_ended_a_round
 from shared_components.method import Method
 
 DESCRIPTION, LATEST, LOCK = "run.json", "latest", "run.lock"
+STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 MAY_CHANGE = frozenset({"rounds", "min_sites", "grace_seconds", "longest_wait_seconds"})
 """What a resumed job may say otherwise than when it began."""
 
@@ -27,18 +29,16 @@ MAY_CHANGE = frozenset({"rounds", "min_sites", "grace_seconds", "longest_wait_se
 def open_run(job: Job, root: Path, *, resume: bool) -> Path:
     """Return the folder of the newest run to resume; without one, or without ``resume``, of a new run.
 
-    ``latest`` beside the runs names the one whose sites enrolled last.
+    ``latest`` beside the runs names the one whose sites enrolled last; that is the newest.
 
     Raises:
-        FederationError: The newest run was of another job, or its run.json is missing or damaged.
+        FederationError: The newest run was of another job, or its run.json is missing or damaged, or nothing says
+            which run is the newest.
     """
     jobs = root / job.name
     newest = newest_run(jobs) if resume else None
     if newest is None:
-        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        number = 0
-        while (folder := jobs / (f"{stamp}-{number}" if number else stamp)).exists():
-            number += 1
+        folder = jobs / _new_name(jobs)
         folder.mkdir(parents=True)
         return folder
     if changed := changed_settings(_description(newest)["job"], job):
@@ -59,6 +59,41 @@ def changed_settings(before: Mapping[str, Any], job: Job) -> list[str]:
         inner = sorted(set().union(*pair)) if all(isinstance(one, dict) for one in pair) else []
         changed += [f"{key}.{name}" for name in inner if pair[0].get(name) != pair[1].get(name)] or [key]
     return changed
+
+
+def newest_run(jobs: Path) -> Path | None:
+    """Return the run that ``latest`` names, whatever the folders' names say; None where it has not ended a round.
+
+    Raises:
+        FederationError: ``latest`` is no link to a run, or missing where there are several.
+    """
+    latest, runs = jobs / LATEST, [path for path in jobs.glob("[0-9]*") if has_ended_a_round(path)]
+    if latest.is_symlink():
+        newest = jobs / Path(os.readlink(latest)).name
+        if not newest.is_dir():
+            raise FederationError(
+                f"{latest} names {newest.name}, which is gone; put it back to resume, or start a new run"
+            )
+        return newest if has_ended_a_round(newest) else None
+    if latest.exists() or len(runs) > 1:
+        raise FederationError(
+            f"{latest} is no link to the newest run; make it one to resume (ln -sfn RUN latest), or start a new run"
+        )
+    return runs[0] if runs else None
+
+
+def order(name: str) -> tuple[str, int]:
+    """Return what the names of runs are sorted by: the time, and a number among those of one time."""
+    day, time, *number = name.split("-")
+    return f"{day}-{time}", int(number[0]) if number else 0
+
+
+def _new_name(jobs: Path) -> str:
+    """Return a name that comes after those of all runs, even where the clock was set back."""
+    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    taken = [order(path.name) for path in jobs.glob("*") if STAMP.fullmatch(path.name)]
+    when, number = max(taken, default=("", 0))
+    return now if when < now else f"{when}-{number + 1}"
 
 
 def state_to_resume(run: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
@@ -97,6 +132,7 @@ def _description(run: Path) -> dict[str, Any]:
 def point_latest_to(folder: Path) -> None:
     """Let ``latest`` beside the run name it, for people and scripts."""
     beside = folder.with_name(f".latest.{os.getpid()}")
+    beside.unlink(missing_ok=True)
     beside.symlink_to(folder.name)
     os.replace(beside, folder.with_name(LATEST))
 

@@ -162,12 +162,6 @@ def state_root(workspace_root: Path, *, simulator: bool) -> Path:
     return workspace_root.resolve() / "surgfl"
 
 
-def newest_run(folder: Path) -> Path | None:
-    """Return the newest run of a job that has ended a round."""
-    runs = [path for path in folder.glob("[0-9]*") if has_ended_a_round(path)]
-    return max(runs, key=lambda p: p.name, default=None)
-
-
 def has_ended_a_round(run: Path) -> bool:
     """Say whether a run's server has a state or, should that be lost, the records that are written with it."""
     return bool(RoundFiles(run / "server").rounds()) or (run / "server" / RECORDS).is_file()
