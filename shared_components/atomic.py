@@ -12,24 +12,48 @@ from typing import Any
 
 @contextmanager
 def atomically(path: Path) -> Iterator[Path]:
-    """Give a path beside ``path`` to write to, and rename it when the block ends well.
+    """Give a path beside ``path`` to write to; when the block ends well, flush it to the disk and rename it.
 
     The folder is made. Whatever happens, nothing stays beside.
+
+    Raises:
+        OSError: It could not be written, such as on a full disk; the sentence names the file.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield beside
+        flush(beside)
         os.replace(beside, path)
+        flush(path.parent)
+    except OSError as error:
+        if error.filename not in (None, str(beside), str(path.parent)):
+            raise  # of another file
+        reason = f"could not be written ({error.strerror or error}); check the disk's space and the folder's rights"
+        raise OSError(f"{path}: {reason}") from error
     finally:
         beside.unlink(missing_ok=True)
 
 
+def flush(path: Path) -> None:
+    """Let the disk have a file, or the names in a folder, before anything else is done."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes, see :func:`atomically`."""
+    with atomically(path) as beside:
+        beside.write_bytes(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write text, see :func:`atomically`."""
-    with atomically(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from shared_components.atomic import atomically
+from shared_components.atomic import atomically, write_bytes
 
 _DAMAGES = (
     SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, LookupError, TypeError,
@@ -41,8 +41,32 @@ def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str,
         metadata: short strings kept in the file's header, such as the method and the round.
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    write_tensors(path, tensors, metadata or {})
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
+    """Write contiguous CPU tensors that share no memory as safetensors, see `atomic.atomically`.
+
+    The same tensors and header give the same bytes: safetensors itself writes the header in an order of chance.
+    """
     with atomically(path) as beside:
-        save_file(tensors, beside, metadata=dict(metadata or {}))
+        try:
+            save_file(dict(tensors), beside, metadata=dict(header))
+        except SafetensorError as error:  # its way to say what the disk says
+            raise OSError(str(error)) from error
+        _sort_header(beside)
+
+
+def _sort_header(path: Path) -> None:
+    """Sort the strings in a safetensors file's header, whose length stays."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
+        if len(text) == size:
+            file.seek(8)
+            file.write(text)
 
 
 def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
@@ -56,8 +80,7 @@ def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]
     with zipfile.ZipFile(written, "a") as archive:
         top = archive.namelist()[0].partition("/")[0]
         archive.writestr(zipfile.ZipInfo(f"{top}/{NOTES}"), json.dumps(dict(metadata or {}), sort_keys=True))
-    with atomically(path) as beside:
-        beside.write_bytes(written.getvalue())
+    write_bytes(path, written.getvalue())
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:

@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared_components.atomic import write_json
+from shared_components.atomic import write_bytes, write_json
 from shared_components.card import Metric
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Item, Sample, read_sample
 from shared_components.data.transforms import resize_image
+from shared_components.drawing.pictures import encoded
 from shared_components.progress import follow
 from shared_components.task import Answer, Batch, Scores, Task
 
@@ -229,11 +229,8 @@ def _size_of(item: Item) -> tuple[int, int]:
 
 
 def write_picture(path: Path, picture: np.ndarray) -> None:
-    """Write uint8 RGB (H, W, 3), or one channel (H, W) of uint8 or uint16, as PNG."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    bgr = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR) if picture.ndim == 3 else picture
-    if not cv2.imwrite(str(path), bgr):
-        raise OSError(f"{path}: could not be written; check the disk's space and the folder's rights")
+    """Write uint8 RGB (H, W, 3), or one channel (H, W) of uint8 or uint16, as PNG, see `atomic.atomically`."""
+    write_bytes(path, encoded(picture, ".png"))
 
 
 def first_value(task: Task, scores: Mapping[str, Any]) -> float:

@@ -210,3 +210,12 @@ def test_other_pt_files_have_no_header_and_a_damaged_one_is_refused(tmp_path):
             archive.writestr("archive/extra/surgfl.json", text)
         with pytest.raises(CheckpointError, match=r"model\.pt is damaged"):
             load_metadata(tmp_path / "model.pt")
+
+
+def test_the_same_weights_and_header_give_the_same_bytes(tmp_path):
+    """Where the header were in an order of chance, ten files would hardly be alike."""
+    header = {f"key-{number}": 'a \u00e9 \n " \\ \x01' for number in range(6)}
+    for number in range(10):
+        save_weights(tmp_path / f"{number}.safetensors", {"w": torch.ones(2), "b": torch.zeros(1)}, header)
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+    assert load_metadata(tmp_path / "0.safetensors") == header

@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 from torch import nn
 
-from shared_components.atomic import atomically
+from shared_components.atomic import write_bytes
 from shared_components.data.sites import Sample
-from shared_components.drawing.pictures import resized
+from shared_components.drawing.pictures import encoded, resized
 from shared_components.drawing.sheets import Panel, Sheet
 from shared_components.evaluation import first_value, plain, predicted
 from shared_components.task import Task
@@ -78,10 +78,4 @@ def _meaning(sheet: Sheet, answer: Panel) -> dict[str, Any]:
 
 def _write(path: Path, picture: np.ndarray) -> None:
     small = resized(picture, min(WIDTH, picture.shape[1]))
-    done, data = cv2.imencode(
-        ".webp", cv2.cvtColor(small, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_WEBP_QUALITY, _QUALITY]
-    )
-    if not done:
-        raise OSError(f"{path}: could not be encoded as WebP; install OpenCV's own wheel")
-    with atomically(path) as part:
-        part.write_bytes(data.tobytes())
+    write_bytes(path, encoded(small, ".webp", (cv2.IMWRITE_WEBP_QUALITY, _QUALITY)))

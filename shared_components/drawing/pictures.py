@@ -161,3 +161,21 @@ def _paper(height: float, width: int) -> np.ndarray:
 
 def _text_width(text: str, large: float = 1.0) -> int:
     return cv2.getTextSize(text, _FONT, _FONT_SCALE * large, max(1, round(large)))[0][0]
+
+
+def encoded(picture: np.ndarray, ending: str, options: Sequence[int] = ()) -> bytes:
+    """Return the file of a picture, for a writer that notices a full disk, which OpenCV's own does not.
+
+    Args:
+        picture: uint8 RGB (H, W, 3), or one channel (H, W).
+        ending: Of the file's name, such as `.png`.
+        options: OpenCV's, such as the quality.
+
+    Raises:
+        ValueError: OpenCV cannot encode it.
+    """
+    pixels = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR) if picture.ndim == 3 else picture
+    done, data = cv2.imencode(ending, pixels, list(options))
+    if not done:
+        raise ValueError(f"a picture could not be encoded as {ending[1:]}; install OpenCV's own wheel")
+    return data.tobytes()

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from shared_components.atomic import atomically
+from shared_components.checkpoints import write_tensors
 from shared_components.partition import Pieces, update_with
 
 STATE_VARIABLE = "SURGFL_STATE"
@@ -38,8 +37,7 @@ class DamagedState(ValueError):
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
     """Write tensors and plain values as one safetensors file, beside and renamed, with a hash of both."""
     apart, text = _apart(tensors), json.dumps(values)
-    with atomically(path) as beside:
-        save_file(apart, str(beside), metadata={_VALUES: text, _HASH: _hash(apart, text)})
+    write_tensors(path, apart, {_VALUES: text, _HASH: _hash(apart, text)})
 
 
 def _hash(tensors: Mapping[str, Tensor], values: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_components.atomic import write_json
+from shared_components.atomic import flush, write_json
 from shared_components.inference import InferenceError
 
 RECORD = "prediction.json"
@@ -86,6 +86,8 @@ class ResultFolder:
 
         The record is written first, too: should this be killed half-way, it says which files are ours.
         """
+        for path in self.part.rglob("*"):
+            flush(path)  # tables and videos, which grow frame by frame; a full disk may say so only now
         made = sorted(path.name for path in self.part.iterdir())
         record, aside = self.path / RECORD, self.part / "earlier"
         write_json(record, {"files": sorted({*made, *self._earlier}), "complete": False})

@@ -12,8 +12,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from shared_components.atomic import write_bytes
 from shared_components.data.files import depth_values
 from shared_components.data.synthetic.scene import SceneFrame
+from shared_components.drawing.pictures import encoded
 
 Array = np.ndarray
 
@@ -91,10 +93,7 @@ def write_png(path: Path, image: Array) -> None:
 
 
 def _write(path: Path, image: Array, options: Sequence[int]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.ascontiguousarray(image[..., ::-1]) if image.ndim == 3 else image
-    if not cv2.imwrite(str(path), pixels, options):
-        raise OSError(f"{path}: cannot be written; is the disk full?")
+    write_bytes(path, encoded(np.ascontiguousarray(image), path.suffix, options))
 
 
 def _write_endovis2017(root: Path, video: str, shots: Iterable[Shot]) -> Written:

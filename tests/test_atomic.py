@@ -1,0 +1,90 @@
+"""What is written is whole or not there, also on a disk that is full."""
+
+import os
+import resource
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from shared_components.atomic import atomically, write_json, write_text
+from shared_components.checkpoints import save_weights
+from shared_components.data.synthetic.layouts import write_png
+from shared_components.evaluation import write_picture
+
+NOISE = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+
+
+@contextmanager
+def full_disk(room):
+    """Let no file of this process grow beyond some bytes: the kernel refuses the rest, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+WRITERS = {
+    "a.png": lambda path: write_picture(path, NOISE),
+    "mask.png": lambda path: write_picture(path, NOISE[..., 0]),
+    "scene.png": lambda path: write_png(path, NOISE),
+    "a.txt": lambda path: write_text(path, "x" * 5000),
+    "a.json": lambda path: write_json(path, list(range(2000))),
+    "a.bin": lambda path: write_text(path, "y" * 5000),
+    "a.safetensors": lambda path: save_weights(path, {"w": torch.zeros(5000)}),
+}
+
+
+@pytest.mark.parametrize("room", [0, 1000])
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_full_disk_is_an_error_and_leaves_the_old_file_alone(tmp_path, name, room):
+    path = tmp_path / name
+    path.write_bytes(b"old")
+    with full_disk(room), pytest.raises(OSError, match="could not be written"):
+        WRITERS[name](path)
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_said_with_the_file_and_what_to_do(tmp_path):
+    with full_disk(0), pytest.raises(OSError, match="could not be written") as caught:
+        write_picture(tmp_path / "masks" / "a.png", NOISE)
+    assert str(tmp_path / "masks" / "a.png") in str(caught.value) and "disk's space" in str(caught.value)
+
+
+def test_a_file_is_flushed_before_it_gets_its_name_and_its_folder_after(tmp_path, monkeypatch):
+    done, fsync, replace = [], os.fsync, os.replace
+
+    def flushed(number):
+        done.append(os.readlink(f"/proc/self/fd/{number}"))
+        fsync(number)
+
+    def renamed(source, target):
+        done.append("renamed")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "replace", renamed)
+    write_text(tmp_path / "a", "text")
+    assert done == [str(tmp_path / f".a.{os.getpid()}"), "renamed", str(tmp_path)]
+
+
+def test_an_error_of_the_disk_at_the_flush_leaves_the_old_file(tmp_path, monkeypatch):
+    """Where a disk is across a network, the error comes with the flush and not with the write."""
+    (tmp_path / "a").write_text("old")
+
+    def fails(number):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match=r"No space left on device.*disk's space"):
+        write_text(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_writer_that_says_nothing_and_writes_nothing_is_noticed(tmp_path):
+    with pytest.raises(OSError, match="could not be written"), atomically(tmp_path / "a"):
+        pass
+    assert not list(tmp_path.iterdir())
