@@ -96,11 +96,12 @@ def _new_name(jobs: Path) -> str:
     return now if when < now else f"{when}-{number + 1}"
 
 
-def state_to_resume(run: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
+def state_to_resume(run: Path, rounds: int) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
     """Return the server's newest intact state, see `RoundFiles.load`; None where no round has ended.
 
     Raises:
-        FederationError: Rounds have ended, and the states after them are gone or damaged.
+        FederationError: Rounds have ended, and the states after them are gone or damaged; or more than the job's
+            ``rounds`` have ended.
     """
     try:
         found = RoundFiles(run / "server").load()
@@ -110,6 +111,11 @@ def state_to_resume(run: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]] 
         raise FederationError(
             f"{run}: rounds have ended, and the state after them is gone, server/round-*.safetensors; "
             "put it back to resume, or start a new run"
+        )
+    if found is not None and found[0] + 1 > rounds:
+        raise FederationError(
+            f"{run} has done {found[0] + 1} rounds and the job's 'rounds' is {rounds}; give at least as many to "
+            "resume, or start a new run"
         )
     return found
 

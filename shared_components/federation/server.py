@@ -329,7 +329,7 @@ class ServerRunner:
 
     def resume(self) -> bool:
         """Load the newest intact state; return whether there was one."""
-        found = state_to_resume(self.folder)
+        found = state_to_resume(self.folder, self.job.rounds)
         if found is None:
             return False
         last, tensors, values = found

@@ -118,7 +118,11 @@ class FederationController(Controller):
                     f"{folder} was begun with {', '.join(missing)}, not here now; start all of its sites, "
                     f"or unset {RESUME_VARIABLE} to begin anew"
                 )
-            self._console.say(f"resuming {folder} at round {server.round + 1} of {job.rounds}")
+            done = server.round == job.rounds
+            where = (
+                f"after its {job.rounds} rounds" if done else f"at round {server.round + 1} of {job.rounds}"
+            )
+            self._console.say(f"resuming {folder} {where}")
         else:
             self._console.say(
                 f"{job.name}: {len(server.sites)} sites, {job.rounds} rounds; state in {folder}"

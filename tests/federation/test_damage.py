@@ -96,3 +96,10 @@ def test_stray_files_do_not_hinder_a_resume(federate):
     (folder.parent / "9.txt").write_text("mine")
     again = federate(toy("fedavg"), resume=True)
     assert again.resumed and again.run().server.round == 2
+
+
+def test_a_resume_with_fewer_rounds_than_are_done_is_refused(federate):
+    federate(toy("fedavg", rounds=3)).run(until=2)
+    with pytest.raises(FederationError, match="has done 2 rounds and the job's 'rounds' is 1; give at least"):
+        federate(toy("fedavg", rounds=1), resume=True)
+    assert federate(toy("fedavg", rounds=2), resume=True).server.round == 2
