@@ -6,7 +6,6 @@ site's filter check the form.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -70,7 +69,7 @@ def _is_style(value: Any) -> bool:
 
 def _in_unit_range(value: Any) -> bool:
     plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return plain and math.isfinite(value) and 0 <= value <= 1
+    return plain and 0 <= value <= 1
 
 
 ITEMS: Mapping[str, ProfileItem] = {

@@ -12,6 +12,11 @@ from torch import Tensor
 from shared_components.federation.messages import Message, is_number
 from shared_components.method import CheckExtra
 from shared_components.partition import Pieces
+from shared_components.plain_text import is_plain
+
+MOST_TERMS = 100  # of a loss, of measured seconds, and metrics
+MOST_SCORES = 2_000  # numbers of all metrics of one reply
+LARGEST_NUMBER = 1e30  # of a loss, a score or a duration
 
 
 class RejectedUpdate(ValueError):
@@ -124,24 +129,58 @@ def _counted(round: object) -> object:
     return round + 1 if type(round) is int else round
 
 
-def _numbers(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(map(is_number, value.values()))
+def _is_moderate(value: object) -> bool:
+    """Say whether a value is a number that may be summed with others without leaving the range of floats."""
+    return is_number(value) and abs(value) <= LARGEST_NUMBER
 
 
-def _scores(value: Any) -> bool:
+def _is_duration(value: object) -> bool:
+    return _is_moderate(value) and value >= 0
+
+
+def _each(good: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Accept few named values of one form."""
+
+    def form(value: Any) -> bool:
+        few = isinstance(value, Mapping) and len(value) <= MOST_TERMS
+        return few and all(is_plain(key) and good(item) for key, item in value.items())
+
+    return form
+
+
+def is_scores(value: Any) -> bool:
     """Accept the form of ``evaluation.quick``: of each metric a number or None per output, and few plain values."""
-    if not isinstance(value, Mapping) or not _plain(value):
+    if not isinstance(value, Mapping) or len(value) > MOST_TERMS or not all(map(is_plain, value)):
         return False
     if any(not isinstance(item, Mapping) and key not in UNSCORED for key, item in value.items()):
         return False
-    metrics = [item for item in value.values() if isinstance(item, Mapping) and "mean" in item]
-    return all(number is None or is_number(number) for metric in metrics for number in metric.values())
+    return all(map(_is_metric, value.values())) and _count(value) <= MOST_SCORES
 
 
-def _plain(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _plain(item) for key, item in value.items())
-    return value is None or isinstance(value, (bool, int, float, str))
+def _is_metric(value: object) -> bool:
+    """Accept one number or None per output; of what is no metric (it has no mean) also counts, texts and truths."""
+    if not isinstance(value, Mapping):
+        return _is_aside(value)
+    good = _is_score if "mean" in value else _is_aside
+    return all(map(is_plain, value)) and all(
+        all(map(is_plain, item)) and all(map(_is_aside, item.values()))
+        if isinstance(item, Mapping) and "mean" not in value
+        else good(item)
+        for item in value.values()
+    )
+
+
+def _count(value: object) -> int:
+    """Return how many numbers and texts there are in well-formed scores."""
+    return sum(map(_count, value.values())) if isinstance(value, Mapping) else 1
+
+
+def _is_score(value: object) -> bool:
+    return value is None or _is_moderate(value)
+
+
+def _is_aside(value: object) -> bool:
+    return _is_score(value) or isinstance(value, bool) or is_plain(value)
 
 
 UNSCORED = frozenset({"frames", "policy"})
@@ -149,9 +188,9 @@ UNSCORED = frozenset({"frames", "policy"})
 
 NOTED: dict[str, Callable[[Any], bool]] = {
     "samples": is_number,
-    "loss": _numbers,
-    "metrics": _scores,
-    "seconds": _numbers,
-    "memory_mb": lambda value: value is None or is_number(value),
+    "loss": _each(_is_moderate),
+    "metrics": is_scores,
+    "seconds": _each(_is_duration),
+    "memory_mb": lambda value: value is None or _is_duration(value),
 }
 """What a site's reply says in its header for the record, and the form of each."""

@@ -19,7 +19,7 @@ from shared_components.federation.runs import changed_settings
 from shared_components.federation.store import RoundFiles
 
 ENROLLED = "enrolled.json"
-PLACE = ("index", "sites")  # the site's number, and how many there are: all its chance follows from them
+PLACE = ("number", "numbers")  # the site's number, and how many there are: all its chance follows from them
 
 
 def site_folder(root: Path, job: str, run: str, site: str) -> Path:
@@ -74,7 +74,9 @@ def keep_agreed(header: Mapping[str, Any], root: Path, *, site: str) -> None:
 
 
 def _check_place(header: Mapping[str, Any]) -> None:
-    between("the server's message", "sites", header["sites"], 1, MOST_SITES, whole=True)
+    between("the server's message", "numbers", header["numbers"], 1, MOST_SITES, whole=True)
+    between("the server's message", "number", header["number"], 0, header["numbers"] - 1, whole=True)
+    between("the server's message", "sites", header["sites"], 1, header["numbers"], whole=True)
     between("the server's message", "index", header["index"], 0, header["sites"] - 1, whole=True)
     between("the server's message", "round", header["round"], 0, MOST_ROUNDS, whole=True)
 

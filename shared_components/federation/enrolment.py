@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_high
 from typing import Any
 
 from shared_components.bundle_config import STARTS
 from shared_components.card import Card
 from shared_components.data.profile_items import check_item
-from shared_components.federation.messages import FederationError, Message
+from shared_components.federation.expected import expect
+from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.method import Method, Models, Profile
 from shared_components.partition import Partition, Pieces, Role
 from shared_components.preparation import is_name
 from shared_components.start import said
+from shared_components.task import make_task
+
+LARGEST_WEIGHT = 1e6  # of a network before its first round; buffers of running variances included
+LARGEST_RATIO = 10_000  # of a site's samples to the median of the others'
 
 
 def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
@@ -38,6 +45,91 @@ def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
     except ValueError as error:
         raise FederationError(f"{site}: {error}") from error
     return Profile(site, samples, card, dict(items), fixed, prepared, dict(start))
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """What a site enrolled with, checked by itself; ``pieces`` are empty where it was not asked for weights."""
+
+    profile: Profile
+    partition: Partition
+    pieces: Pieces
+
+
+def enrolment_of(site: str, reply: Message, job: Job, method: Method, *, asked: bool) -> Enrolment:
+    """Read a site's answer to `enrol` and check it against what the job makes of its task.
+
+    Args:
+        site: Its name.
+        reply: As `replies.read` returned it.
+        job: The job.
+        method: Its method.
+        asked: Whether the site was asked for its weights.
+
+    Raises:
+        FederationError: It is malformed, of no task that the job has, keeps what the method needs to itself, or its
+            weights are not what a network of this job can begin from.
+    """
+    profile = profile_of(site, reply.header)
+    pieces = Partition.from_json(partition_of(site, reply.header))
+    if refusal := wrong_kind(method, profile.card):
+        raise FederationError(f"{site}: {refusal}")
+    if kept_back := sorted(method.shares - set(profile.items)):
+        raise FederationError(f"{site} enrols without {kept_back[0]!r}, which {method.name} needs")
+    bundle, card = job.open_bundle(), profile.card
+    try:
+        if card.kind not in bundle.tasks:
+            raise ValueError(
+                f"the network of {bundle.name} learns {', '.join(bundle.tasks)}, and no {card.kind!r}"
+            )
+        due = expect(job, method, make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs))
+    except ValueError as error:
+        raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
+    if asked:
+        _check_first_weights(site, reply.pieces, due.pieces(Role.GLOBAL, Role.MIXED))
+    elif reply.pieces:
+        raise FederationError(f"{site} enrols with weights that nobody asked for")
+    if reply.groups:
+        raise FederationError(f"{site} enrols with {min(reply.groups)!r}, which nobody asked for")
+    return Enrolment(profile, pieces, reply.pieces)
+
+
+def _check_first_weights(site: str, pieces: Pieces, due: Pieces) -> None:
+    """Refuse weights that a network of this job cannot begin from.
+
+    Raises:
+        FederationError: The sentence names the piece: missing or undeclared, of another shape or kind of number, or
+            with values that are not finite or larger than `LARGEST_WEIGHT`.
+    """
+    if odd := sorted(set(pieces) ^ set(due)):
+        raise FederationError(f"{site} enrols with other pieces than its network has, the first is {odd[0]}")
+    for name, value in pieces.items():
+        place = due[name]
+        if value.shape != place.shape or value.dtype != place.dtype:
+            raise FederationError(
+                f"{site} enrols with {name} of {value.dtype} {tuple(value.shape)}; its network has "
+                f"{place.dtype} {tuple(place.shape)}"
+            )
+        if value.is_floating_point() and not bool((value.abs() <= LARGEST_WEIGHT).all()):
+            raise FederationError(
+                f"{site} enrols with values in {name} that are not finite, or beyond {LARGEST_WEIGHT:g}"
+            )
+
+
+def outlying_counts(profiles: Mapping[str, Profile]) -> dict[str, str]:
+    """Return the sites that claim too many samples beside the others, with a sentence for each.
+
+    With fewer than three sites nobody can tell which of them is wrong, and none is named.
+    """
+    found: dict[str, str] = {}
+    for site, profile in profiles.items() if len(profiles) > 2 else ():
+        others = median_high(other.samples for name, other in profiles.items() if name != site)
+        if profile.samples > LARGEST_RATIO * others:
+            found[site] = (
+                f"{site} enrols with {profile.samples} training samples, over {LARGEST_RATIO} times the others' median "
+                f"of {others}"
+            )
+    return found
 
 
 def partition_of(site: str, header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -77,11 +169,8 @@ def check_together(
 
     Raises:
         FederationError: They differ in task, in the network's pieces, in what they start from, in FIXED weights or
-            in the encoder of what their networks were told, or the method is not for such a task.
+            in the encoder of what their networks were told.
     """
-    for site, profile in profiles.items():
-        if refusal := wrong_kind(method, profile.card):
-            raise FederationError(f"{site}: {refusal}")
     if not method.multi_task:
         cards = {site: profile.card for site, profile in profiles.items()}
         _check_equal("task", cards, "task and classes in site.yaml")
@@ -95,7 +184,7 @@ def check_together(
 
 
 def initial_models(
-    method: Method, partition: Partition, sites: Sequence[str], replies: Mapping[str, Message]
+    method: Method, partition: Partition, sites: Sequence[str], given: Mapping[str, Pieces]
 ) -> Models:
     """Return what all start from: the first site's weights; where sites have several tasks, each its own MIXED ones.
 
@@ -106,9 +195,9 @@ def initial_models(
     def of_role(pieces: Pieces, role: Role) -> Pieces:
         return {name: pieces[name] for name in partition.with_roles(role) if name in pieces}
 
-    first = replies[sites[0]].pieces
+    first = given[sites[0]]
     shared = of_role(first, Role.GLOBAL)
-    own = {site: replies[site].pieces if method.multi_task else first for site in sites}
+    own = {site: given[site] if method.multi_task else first for site in sites}
     for site, pieces in own.items():
         for name, value in of_role(pieces, Role.GLOBAL).items():
             if value.shape != shared[name].shape:

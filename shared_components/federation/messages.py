@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -157,4 +158,8 @@ class Job:
 
 def is_number(value: object) -> bool:
     """Say whether a value is a finite number, and no truth value."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    return (
+        abs(value) <= sys.float_info.max
+    )  # neither NaN nor infinite, nor a whole number that no float holds

@@ -6,8 +6,11 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.messages import FederationError, Message
+from shared_components.federation.replies import read
 from shared_components.federation.server import ServerRunner
+from shared_components.plain_text import one_line
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,18 @@ class Answers:
         return "; ".join(f"{site}: {self.failures[site]}" for site in sorted(self.failures))
 
 
+def understood(task: str, answers: Answers) -> Answers:
+    """Read what came back to a task: a reply that is not what it should be becomes the reason why there is none."""
+    replies: dict[str, Message] = {}
+    failures = {site: one_line(reason) for site, reason in answers.failures.items()}
+    for site, reply in answers.replies.items():
+        try:
+            replies[site] = read(task, reply)
+        except RejectedUpdate as error:
+            failures[site] = str(error)
+    return Answers(replies, failures)
+
+
 Conversation = Generator[Ask, Answers, None]
 
 
@@ -40,16 +55,16 @@ def conduct(server: ServerRunner) -> Conversation:
     Raises:
         FederationError: The job cannot go on; one sentence for a person.
     """
-    enrolled = yield Ask("enrol", server.enrol_messages(), len(server.sites))
-    if enrolled.failures:
-        raise FederationError(f"{enrolled.reasons()}; no round was started")
-    server.enrolled(enrolled.replies)
+    messages = server.enrol_messages()
+    while messages:
+        answers = understood("enrol", (yield Ask("enrol", messages, len(messages))))
+        messages = server.enrolled(answers.replies, answers.failures)
     while server.round < server.job.rounds:
         messages = server.round_messages()
-        answers = yield Ask("round", messages, server.needed(messages))
+        answers = understood("round", (yield Ask("round", messages, server.needed(messages))))
         server.finish_round(answers.replies, answers.failures)
     messages = server.finish_messages()
-    done = yield Ask("finish", messages, server.needed(messages))
+    done = understood("finish", (yield Ask("finish", messages, server.needed(messages))))
     server.finished(done.replies, done.failures)
     if len(done.replies) < server.needed(messages):
         raise FederationError(f"all rounds are done, but not all sites have finished: {done.reasons()}")

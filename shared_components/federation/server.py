@@ -17,10 +17,12 @@ from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.enrolment import (
+    Enrolment,
     check_as_before,
     check_together,
+    enrolment_of,
     initial_models,
-    partition_of,
+    outlying_counts,
     profile_header,
     profile_of,
 )
@@ -29,6 +31,7 @@ from shared_components.federation.runs import change_description, describe, poin
 from shared_components.federation.store import RECORDS, RoundFiles, groups_of, named_groups
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
 from shared_components.partition import Partition, Pieces, Role
+from shared_components.plain_text import one_line
 from shared_components.progress import tell
 from shared_components.task import Task, checkpoint_notes, make_task
 from shared_components.untold import notes_of_untold
@@ -71,6 +74,7 @@ class ServerRunner:
         self.method: Method = load_method(job.method, **job.arguments)
         self.round = 0
         self.profiles: dict[str, Profile] = {}
+        self.left_out: dict[str, str] = {}  # sites that have not enrolled well, and why
         self.partition = Partition(())
         self.models = Models({}, {})
         self.state: dict[str, Tensor] = {}
@@ -79,6 +83,9 @@ class ServerRunner:
         self.records: list[dict[str, Any]] = []
         self.own: Own | None = None  # data of a server that trains, once they have been checked
         self.own_before: dict[str, Any] | None = None  # their profile when the run began
+        self._enrolments: dict[str, Enrolment] = {}  # until the run begins
+        self._gives: set[str] = set()  # whom the enrolment asks for weights
+        self.numbers = {site: n for n, site in enumerate(self.sites)}  # stay, whoever is left out
         self._files = RoundFiles(folder / "server")
         self._find_data = find_data
         self.start_weights = start_weights
@@ -118,34 +125,77 @@ class ServerRunner:
 
             self.own = open_own(self, self._find_data)
         asked = self.sites if self.method.multi_task else self.sites[:1]
-        return {
-            site: Message(self._header(site) | {"send_initial": site in asked and not self.profiles})
-            for site in self.sites
-        }
+        return self._enrol_messages(self.sites, asked if not self.profiles else ())
 
-    def enrolled(self, replies: Mapping[str, Message]) -> None:
-        """Check that the profiles fit together and start from the first site's weights.
+    def _enrol_messages(self, sites: Sequence[str], initial: Collection[str]) -> dict[str, Message]:
+        self._gives = set(initial)
+        return {site: Message(self._header(site) | {"send_initial": site in initial}) for site in sites}
+
+    def enrolled(
+        self, replies: Mapping[str, Message], failures: Mapping[str, str] | None = None
+    ) -> dict[str, Message]:
+        """Check each profile by itself, then that they fit together, and start from the first site's weights.
+
+        A site that has not enrolled well is left out of a new run where the job's ``min_sites`` are there without it.
+
+        Returns:
+            What is still to be asked, where the site that was to give the weights is left out; nothing once the run
+            has begun.
 
         Raises:
-            FederationError: A site is missing or malformed, or sites differ in what they must have in common.
+            FederationError: Too few sites are left, or they differ in what they must have in common.
         """
-        if missing := [site for site in self.sites if site not in replies]:
-            raise FederationError(f"{', '.join(missing)} did not enrol; no round was started")
-        profiles = {site: profile_of(site, replies[site].header) for site in self.sites}
-        partitions = {site: partition_of(site, replies[site].header) for site in self.sites}
-        check_together(self.method, profiles, partitions)
+        for site, reply in replies.items():
+            try:
+                asked = site in self._gives
+                self._enrolments[site] = enrolment_of(site, reply, self.job, self.method, asked=asked)
+            except FederationError as error:
+                self._leave_out(site, str(error))
+        reasons = {site: f"{site}: {reason}" for site, reason in (failures or {}).items()}
+        for site in [site for site in self.sites if site not in self._enrolments]:
+            self._leave_out(site, reasons.get(site, f"{site} did not enrol"))
+        profiles = {site: self._enrolments[site].profile for site in self.sites if site in self._enrolments}
+        for site, sentence in outlying_counts(profiles).items():
+            self._leave_out(site, sentence)
+        self._refuse_if_too_few()
+        self.sites = [site for site in self.sites if site not in self.left_out]
+        if not self.profiles and not self._enrolments[self.sites[0]].pieces:
+            return self._enrol_messages(self.sites[:1], self.sites[:1])
+        self._begin({site: profiles[site] for site in self.sites})
+        return {}
+
+    def _leave_out(self, site: str, sentence: str) -> None:
+        self._enrolments.pop(site, None)
+        self.left_out.setdefault(site, one_line(sentence))
+
+    def _refuse_if_too_few(self) -> None:
+        """Refuse to begin without the sites that the job and its method need; a resume needs all of its sites."""
+        asked = self.sites
+        every = bool(self.profiles) or self.method.pooled
+        least = len(asked) if every else self.needed(asked)
+        if len(asked) - len(self.left_out.keys() & set(asked)) < least:
+            raise FederationError(f"{'; '.join(self.left_out.values())}; no round was started")
+        for sentence in (self.left_out[site] for site in asked if site in self.left_out):
+            logger.warning("%s; the run begins without it", sentence)
+
+    def _begin(self, profiles: dict[str, Profile]) -> None:
+        """Compare the profiles, with one another and with those of the run's beginning, and note what they say."""
+        found = {site: self._enrolments[site] for site in self.sites}
+        check_together(self.method, profiles, {site: one.partition.to_json() for site, one in found.items()})
         if self.own is not None:
             self.own.check_beside(profiles, before=self.own_before)
         if self.profiles:
             check_as_before(self.profiles, profiles)
         else:
             self.profiles = profiles
-            self.partition = Partition.from_json(partitions[self.sites[0]])
-            self.models = initial_models(self.method, self.partition, self.sites, replies)
+            self.partition = found[self.sites[0]].partition
+            given = {site: one.pieces for site, one in found.items()}
+            self.models = initial_models(self.method, self.partition, self.sites, given)
             self.state = self.method.aggregator.init(self.partition, self.models, list(profiles.values()))
-            start = profiles[self.sites[0]].start
-            found = self._tasks() | {"start": start}
-            write_json(self.folder / "run.json", describe(self.job, self.method, self.sites, found))
+            facts = self._tasks() | {"start": profiles[self.sites[0]].start}
+            facts |= {"left_out": self.left_out} if self.left_out else {}
+            write_json(self.folder / "run.json", describe(self.job, self.method, self.sites, facts))
+        self._enrolments.clear()
         point_latest_to(self.folder)
 
     def first_metric(self, site: str) -> Metric:
@@ -341,6 +391,7 @@ class ServerRunner:
         self.sites = site_order(self.profiles)
         self.partition = Partition.from_json(values["partition"])
         self.records, self.answered = values["records"], values["answered"]
+        self.numbers = values.get("numbers") or {site: n for n, site in enumerate(self.sites)}
         self.own_before = values.get("own")  # older states have none
         self.round = last + 1
         groups = groups_of(tensors)
@@ -360,6 +411,7 @@ class ServerRunner:
             "partition": self.partition.to_json(),
             "records": self.records,
             "answered": self.answered,
+            "numbers": self.numbers,
             "own": profile_header(self.own.profile) if self.own else None,
         }
         self._files.save(self.round - 1, named_groups(groups), values)
@@ -394,5 +446,7 @@ class ServerRunner:
             "run": self.folder.name,
             "round": self.round,
             "index": self.sites.index(site),
+            "number": self.numbers[site],
+            "numbers": len(self.numbers),
             "sites": len(self.sites),
         }

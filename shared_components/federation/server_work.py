@@ -68,7 +68,7 @@ def open_own(server: ServerRunner, find_data: FindSite | None) -> Own:
             f"{server.method.name} trains at the server, and this one has no data of its own"
         )
     try:
-        site = find_data(server.job, len(server.sites))
+        site = find_data(server.job, len(server.numbers))
         bench = build_bench(server.job, site, start_weights=server.start_weights)
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteError(f"{site.path}: {refusal}")

@@ -86,9 +86,10 @@ class SiteRunner:
 
         Args:
             task: ``enrol``, ``round`` or ``finish``.
-            message: The server's; its header has ``job``, ``run``, ``round``, ``index`` (the site's number),
-                ``sites`` (how many), ``send_initial`` (enrol), ``items`` (profile items of all sites, in order) and
-                ``answered`` (the last round in which this site's update counted, or None).
+            message: The server's; its header has ``job``, ``run``, ``round``, ``index`` (the site's place among the
+                sites that take part), ``sites`` (how many those are), ``number`` and ``numbers`` (the same among all
+                that were asked to enrol), ``send_initial`` (enrol), ``items`` (profile items of all sites, in order)
+                and ``answered`` (the last round in which this site's update counted, or None).
 
         Returns:
             The reply. Its header has ``round``, ``seconds`` and ``memory_mb``; enrol: ``samples``, ``card``,
@@ -105,7 +106,7 @@ class SiteRunner:
         SiteRunner.answered_before = True
         try:
             job = agreed_job(task, message.header, self._folder, site=self.name)
-            site = self._find_site(job, message.header["index"])
+            site = self._find_site(job, message.header["number"])
             reply = handlers[task](job, site, message)
         except (SiteError, ValueError, FloatingPointError, KeyError) as error:
             text = error.args[0] if error.args else repr(error)
@@ -250,7 +251,7 @@ class SiteRunner:
         return build_bench(job, site, start_weights=self._start_weights)
 
     def _prepare(self, bench: Workbench, header: Mapping[str, Any], *, again: bool = False) -> str:
-        return bench.prepare(name=self.name, number=header["index"], count=header["sites"], again=again)
+        return bench.prepare(name=self.name, number=header["number"], count=header["numbers"], again=again)
 
     def _dataset(self, bench: Workbench, job: Job, run: str, split: str) -> SampleDataset:
         return bench.dataset(self._samples(bench, job, run, split))

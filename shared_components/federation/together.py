@@ -66,7 +66,7 @@ def open_together(
     server = ServerRunner(job, list(sites), folder, find_data=data, start_weights=start_weights)
     if resume:
         server.resume()
-    names = server.sites
+    names = {number: site for site, number in server.numbers.items()}
     runners = {
         name: SiteRunner(
             name,
@@ -75,7 +75,7 @@ def open_together(
             start_weights=start_weights,
             stop=stop,
         )
-        for name in names
+        for name in server.sites
     }
     return server, runners
 

@@ -21,7 +21,8 @@ from nvflare.apis.signal import Signal
 
 from shared_components.bundle_config import weightless
 from shared_components.data.sites import Site
-from shared_components.federation import steps
+from shared_components.federation import replies, steps
+from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.locate import SERVER, find_site
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.progress import progress_line, write_scalars
@@ -39,6 +40,7 @@ from shared_components.flare.places import (
     workspace_root,
 )
 from shared_components.method import load_method
+from shared_components.plain_text import one_line
 from shared_components.progress import Step, tell
 from shared_components.start import start_weights
 from shared_components.task import check_tasks
@@ -212,7 +214,7 @@ class FederationController(Controller):
     def _task(self, name: str, message: Message, exchange: Exchange) -> Task:
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
             site = client_task.client.name
-            answer = read_reply(client_task.result)
+            answer = read_reply(client_task.result, name)
             client_task.result = None  # the tensors are in the message now; do not hold them twice
             taken = exchange.fail(site, answer) if isinstance(answer, str) else exchange.reply(site, answer)
             if not taken:
@@ -303,14 +305,16 @@ def note_dead(exchange: Exchange, folder: Path) -> None:
         exchange.fail(site, "its process died while it worked on its task")
 
 
-def read_reply(result: Shareable) -> Message | str:
+def read_reply(result: Shareable, task: str) -> Message | str:
     """Return a site's message, or why there is none."""
-    if refusal := result.get_header(wire.ERROR):
-        return str(refusal)
-    code = result.get_return_code()
-    if code != ReturnCode.OK:
-        return f"FLARE reports {code}; the site's log says why"
     try:
-        return wire.from_wire(result)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"its answer cannot be read: {error}"
+        if refusal := result.get_header(wire.ERROR):
+            return one_line(refusal) if isinstance(refusal, str) else "it refuses and gives no reason"
+        code = result.get_return_code()
+        if code != ReturnCode.OK:
+            return f"FLARE reports {one_line(code, 80)}; the site's log says why"
+        return replies.read(task, wire.from_wire(result))
+    except RejectedUpdate as error:
+        return str(error)
+    except Exception as error:  # whatever a site sends: it ends that site's part, and not this thread
+        return f"its answer cannot be read: {type(error).__name__}: {one_line(error, 200)}"

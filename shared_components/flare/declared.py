@@ -9,25 +9,18 @@ from typing import Any
 
 from torch import Tensor
 
-from shared_components.bundle_config import weightless
 from shared_components.data.profile_items import check_item
 from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.enrolment import is_start
+from shared_components.federation.expected import Expected, expect
 from shared_components.federation.messages import Job, Message
-from shared_components.method import Method, load_method
-from shared_components.partition import Partition, Pieces, Role, partition_network
-from shared_components.parts import freeze
+from shared_components.federation.replies import COMMON, HEADER
+from shared_components.method import load_method
+from shared_components.partition import Pieces, Role
 from shared_components.preparation import is_name
-from shared_components.task import Task, choose_task
+from shared_components.task import choose_task
 
-HEADER = {
-    "enrol": {"samples", "card", "items", "partition", "fixed", "prepared", "start"},
-    "round": {"samples", "loss", "metrics"},
-    "finish": {"metrics", "final"},
-}
-"""What a reply may say in plain values, beside `COMMON`."""
-COMMON = {"round", "seconds", "memory_mb"}
 LONGEST_TEXT = 100  # characters of any text among numbers: names of classes and metrics
 
 
@@ -47,20 +40,6 @@ class Asked:
         return Job.from_json(self.header["job"])
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What a job makes of a site: its task, and the network's state as tensors without memory, divided."""
-
-    method: Method
-    task: Task
-    state: Pieces
-    partition: Partition
-
-    def pieces(self, *roles: Role) -> Pieces:
-        """Return the pieces of these roles by name."""
-        return {name: piece.view(self.state) for name, piece in self.partition.with_roles(*roles).items()}
-
-
 def expected(job: Job, site: Site) -> Expected:
     """Build what a site's reply is compared with.
 
@@ -70,9 +49,7 @@ def expected(job: Job, site: Site) -> Expected:
     bundle = job.open_bundle()
     method = load_method(job.method, **job.arguments)
     task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
-    network = weightless(bundle.network, out_channels=task.channels)
-    freeze(network, bundle.training.fixed)
-    return Expected(method, task, network.state_dict(), partition_network(network, method.rule))
+    return expect(job, method, task)
 
 
 def check_reply(message: Message, asked: Asked, site: Site) -> None:

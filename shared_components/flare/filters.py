@@ -81,7 +81,7 @@ class DeclaredPiecesOnly(Filter):
             local=local_folder(fl_ctx),
             scenes=runs / "scenes" if is_simulator(fl_ctx) else None,
             job=job,
-            index=asked.header["index"],
+            index=asked.header["number"],
         )
         check_reply(message, Asked(asked.task, {**asked.header, "job": job.to_json()}), site)
         keep_agreed(asked.header, runs, site=name)  # whatever executor has enrolled

@@ -20,6 +20,8 @@ HEADER = "surgfl"
 ERROR = "surgfl_error"
 PIECES, GROUP = "pieces", "group:"  # names in a collection: the network's pieces, and of every other group
 
+LONGEST_HEADER = 8_000_000  # characters; the longest by far is a partition's, under 100,000
+
 CHATTY = ("nvflare.app_opt.pt.tensor_downloader", "__main__.ClientTaskWorker")
 
 
@@ -51,4 +53,7 @@ def from_wire(shareable: Shareable) -> Message:
     if odd := sorted(name for name in tensors if not name.startswith(GROUP)):
         raise ValueError(f"it carries {odd[0]!r}, which is neither pieces nor a group")
     groups = {name.removeprefix(GROUP): group for name, group in tensors.items()}
-    return Message(json.loads(dxo.meta[HEADER]), pieces, groups)
+    header = dxo.meta[HEADER]
+    if not isinstance(header, str) or len(header) > LONGEST_HEADER:
+        raise ValueError(f"its header is no text of at most {LONGEST_HEADER} characters")
+    return Message(json.loads(header), pieces, groups)

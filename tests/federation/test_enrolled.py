@@ -65,7 +65,7 @@ def test_whatever_else_a_message_says_is_refused_by_the_name_of_its_key(trained,
         trained.sites["site-1"].answer(task, message)
 
 
-@pytest.mark.parametrize("change", [{"index": 1}, {"sites": 2}])
+@pytest.mark.parametrize("change", [{"number": 1}, {"numbers": 2}])
 def test_a_site_keeps_its_place(trained, change):
     message = trained.asked.messages["site-1"]
     message.header.update(change)
@@ -125,7 +125,7 @@ def test_state_without_the_job_it_belongs_to_is_not_touched(trained, task):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"job": {"name": "x"}, "index": 0, "sites": 1}', '{"job": 3}']
+    "text", ["", "[]", "{}", '{"job": {"name": "x"}, "number": 0, "numbers": 1}', '{"job": 3}']
 )
 def test_a_damaged_record_is_refused_with_its_file(trained, text):
     path = own_folder(trained) / ENROLLED
@@ -136,7 +136,7 @@ def test_a_damaged_record_is_refused_with_its_file(trained, text):
 
 def test_the_record_holds_the_job_and_the_place_and_nothing_else(trained):
     record = json.loads((own_folder(trained) / ENROLLED).read_text())
-    assert record == {"job": trained.server.job.to_json(), "index": 0, "sites": 1}
+    assert record == {"job": trained.server.job.to_json(), "number": 0, "numbers": 1}
     header = trained.asked.messages["site-1"].header
     assert set(PLACE) < header.keys()
     assert agreed_job("round", header, trained.server.folder.parents[1], site="site-1") == trained.server.job

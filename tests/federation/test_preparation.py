@@ -292,7 +292,7 @@ def test_a_malformed_name_of_an_encoder_is_refused(play, federate, odd):
     federation = federate(job(), names=["site-1"])
     replies = federation.replies()
     replies["site-1"].header["prepared"] = odd
-    with pytest.raises(FederationError, match="site-1 enrols with a malformed profile"):
+    with pytest.raises(FederationError, match="site-1: its prepared has an odd form"):
         federation.send(replies)
 
 

@@ -176,15 +176,15 @@ def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate):
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"samples": True}, "True training samples"),
-        ({"samples": 0}, "0 training samples"),
-        ({"card": {"kind": "segmentation"}}, "is no task card"),
-        ({"card": None}, "is no task card"),
-        ({"partition": None}, "malformed network partition"),
-        ({"partition": [{"tensor": "w", "role": "everywhere"}]}, "malformed network partition"),
-        ({"items": ["style"]}, "malformed profile"),
-        ({"items": {"age": 4}}, "there is no profile item 'age'"),
-        ({"fixed": 3}, "malformed profile"),
+        ({"samples": True}, "its samples has an odd form: True"),
+        ({"samples": 0}, "its samples has an odd form: 0"),
+        ({"card": {"kind": "segmentation"}}, "its card has an odd form: {'kind': 'segmentation'}"),
+        ({"card": None}, "its card has an odd form: None"),
+        ({"partition": None}, "its partition has an odd form: None"),
+        ({"partition": [{"tensor": "w", "role": "everywhere"}]}, "its partition has an odd form"),
+        ({"items": ["style"]}, "its items has an odd form"),
+        ({"items": {"age": 4}}, "its items has an odd form: {'age': 4}"),
+        ({"fixed": 3}, "its fixed has an odd form: 3; use one version of surgfl everywhere"),
     ],
 )
 def test_a_malformed_profile_ends_the_enrolment_by_a_sentence(federate, change, words):

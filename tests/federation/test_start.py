@@ -151,5 +151,5 @@ def test_a_site_with_an_odd_start_is_refused_by_name(federate):
     federation = federate(job("random"))
     replies = federation.replies()
     replies["site-2"].header["start"] = {"start": "random", "sha256": "here"}
-    with pytest.raises(FederationError, match="site-2 enrols with a malformed profile"):
+    with pytest.raises(FederationError, match="site-2: its start has an odd form"):
         federation.send(replies)

@@ -43,7 +43,7 @@ def answer(tmp_path, ask, site, *, simulator=True, signal=None):
     """Return the executor's answer to what is asked: a message, or the reason why there is none."""
     place = Place(tmp_path / "ws", site, simulator=simulator)
     task = copied(wire.to_shareable(ask.messages[site]))
-    return read_reply(copied(SiteExecutor().execute(ask.task, task, place, signal or Signal())))
+    return read_reply(copied(SiteExecutor().execute(ask.task, task, place, signal or Signal())), ask.task)
 
 
 def enrol(tmp_path, *, simulator=True):

@@ -1,0 +1,39 @@
+"""Text from others: what may be taken for a name, and how any of it is shown.
+
+A terminal obeys what it prints. Names and sentences of another party therefore never reach one as they came.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+LONGEST_NAME = 100  # characters of a class's, a metric's or a loss term's name
+LONGEST_SENTENCE = 1000  # characters of what another party gives for a reason
+
+_KEPT = {"\n", "\t"}
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.")
+
+
+def is_plain(text: object, longest: int = LONGEST_NAME) -> bool:
+    """Say whether a value is a short text that prints as it reads: no line break, escape or turn of direction."""
+    return isinstance(text, str) and 0 < len(text) <= longest and text.isprintable()
+
+
+def one_line(text: object, longest: int = LONGEST_SENTENCE) -> str:
+    """Return another party's text on one line of at most so many characters, without what a terminal obeys."""
+    words = " ".join(shown(str(text)[: 10 * longest]).split())
+    return words if len(words) <= longest else f"{words[: longest - 3]}..."
+
+
+def shown(text: str) -> str:
+    """Return text without what a terminal obeys: escapes, control characters and turns of the writing direction.
+
+    Line breaks and tabs stay: our own tables are made of them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c for c in _ESCAPES.sub("", text) if c in _KEPT or unicodedata.category(c) not in _OBEYED)
+
+
+_OBEYED = {"Cc", "Cf", "Cs", "Zl", "Zp"}
