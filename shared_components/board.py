@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from shared_components.plain_text import printable
 from shared_components.progress import Step, heard
 
 PAUSE = 8.0
@@ -61,7 +62,8 @@ class Board:
         self._bars = _Bars(self._out) if can_move(self._out) else None
 
     def say(self, text: str) -> None:
-        """Write lines that stay."""
+        """Write lines that stay; of others' words in them nothing that a terminal obeys."""
+        text = printable(text)
         with self._lock:
             self._said = self._now()
             if self._bars is not None and self._bars.open:

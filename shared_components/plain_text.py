@@ -22,11 +22,13 @@ def is_plain(text: object, longest: int = LONGEST_NAME) -> bool:
 
 def one_line(text: object, longest: int = LONGEST_SENTENCE) -> str:
     """Return another party's text on one line of at most so many characters, without what a terminal obeys."""
-    words = " ".join(shown(str(text)[: 10 * longest]).split())
+    if is_plain(text, longest):
+        return str(text)
+    words = " ".join(printable(str(text)[: 10 * longest]).split())
     return words if len(words) <= longest else f"{words[: longest - 3]}..."
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """Return text without what a terminal obeys: escapes, control characters and turns of the writing direction.
 
     Line breaks and tabs stay: our own tables are made of them.

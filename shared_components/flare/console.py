@@ -19,6 +19,7 @@ from nvflare.fuel.utils.log_utils import LogMode, default_log_dict
 
 from shared_components.atomic import write_json
 from shared_components.board import PAUSE, Board
+from shared_components.plain_text import printable
 from shared_components.progress import Step, heard
 
 CONFIG = "log_config_sites.json"  # in the workspace: how its sites' processes log
@@ -65,7 +66,7 @@ class LogConsole:
         pass
 
     def say(self, text: str) -> None:
-        logger.info("%s", text)
+        logger.info("%s", printable(text))
 
     def show(self, title: str, steps: Callable[[], Mapping[str, Step]]) -> None:
         """Nothing: the sites' own logs say it."""

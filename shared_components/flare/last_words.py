@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from shared_components.plain_text import printable
+
 _said: list[tuple[str, Callable[[], None]]] = []
 _leave = os._exit
 
@@ -21,7 +23,7 @@ def say(text: str, *, first: Callable[[], None] = lambda: None) -> None:
     if not _said:
         atexit.register(_print)
         os._exit = _print_and_leave
-    _said[:] = [(text, first)]
+    _said[:] = [(printable(text), first)]
 
 
 def _print_and_leave(status: int) -> NoReturn:

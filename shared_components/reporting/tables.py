@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.card import DASH, Metric
+from shared_components.plain_text import one_line
 from shared_components.reporting.glossary import policy_remark, remarks
 from shared_components.reporting.groups import Group
 from shared_components.reporting.records import Run, load_run, mean, score
+
+LONGEST_CELL = 200  # characters
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,15 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     labels: int = 1
     note: str = ""
+
+    def __post_init__(self) -> None:
+        """Put every text on one line: names of classes and metrics are the sites' own."""
+        for name in ("title", "note"):
+            object.__setattr__(self, name, one_line(getattr(self, name)))
+        object.__setattr__(self, "head", tuple(one_line(cell, LONGEST_CELL) for cell in self.head))
+        rows = tuple(tuple(one_line(cell, LONGEST_CELL) for cell in row) for row in self.rows)
+        object.__setattr__(self, "rows", rows)
+
     grouped: bool = False
 
 

@@ -1,0 +1,66 @@
+"""Text from others reaches no terminal and no table as it came."""
+
+import io
+import logging
+
+import pytest
+
+from shared_components.board import Board
+from shared_components.flare import last_words
+from shared_components.flare.console import LogConsole
+from shared_components.plain_text import is_plain, one_line, printable
+from shared_components.reporting.tables import Table, as_markdown, as_text
+
+FORGED = "shaft\x1b[2J\x1b]0;title\x07\r\nround 2/2  site-1  Dice 1.000\u202e\x9b31m"
+MEANT = "shaft round 2/2 site-1 Dice 1.00031m"
+
+
+@pytest.mark.parametrize(
+    "text, good",
+    [
+        ("shaft", True),
+        ("Fläche, 鉗子 (2)", True),
+        ("", False),
+        ("a\nb", False),
+        ("a\u2028b", False),
+        ("\x1b[31mred", False),
+        ("\u202eevil", False),
+        ("\ud800", False),
+        ("x" * 101, False),
+        (3, False),
+        (None, False),
+    ],
+)
+def test_a_name_prints_as_it_reads(text, good):
+    assert is_plain(text) is good
+
+
+def test_a_sentence_is_put_on_one_line_and_bounded():
+    assert one_line(FORGED) == MEANT
+    assert one_line("a  b") == "a  b"  # what prints as it reads stays
+    assert one_line("x" * 10**7, 20) == "x" * 17 + "..."
+
+
+def test_our_own_line_breaks_stay_and_nothing_that_a_terminal_obeys():
+    assert printable("head\n----\n1\t2") == "head\n----\n1\t2"
+    text = printable(FORGED)
+    assert "\n" in text and not set(text) & set("\x1b\r\x07\x9b\u202e")
+
+
+def test_no_way_to_the_terminal_lets_an_escape_through(capsys, caplog):
+    out = io.StringIO()
+    Board(out, read=dict).say(FORGED)
+    last_words.say(FORGED, first=lambda: None)
+    last_words._print()
+    with caplog.at_level(logging.INFO):
+        LogConsole().say(FORGED)
+    for text in (out.getvalue(), capsys.readouterr().err, caplog.records[-1].getMessage()):
+        assert "shaft" in text and not set(text) & set("\x1b\r\x07\x9b\u202e")
+
+
+@pytest.mark.parametrize("write", [as_text, as_markdown])
+def test_a_cell_cannot_forge_a_row_of_a_table(write):
+    table = Table("t", ("site", FORGED), (("site-1", "1"), (FORGED, "2")))
+    honest = Table("t", ("site", "shaft"), (("site-1", "1"), ("shaft", "2")))
+    assert len(write(table).splitlines()) == len(write(honest).splitlines())
+    assert "\x1b" not in write(table) and MEANT in write(table)
