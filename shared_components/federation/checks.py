@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median_high
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shared_components.federation.messages import Message, is_number
-from shared_components.method import CheckExtra
+from shared_components.method import CheckExtra, Update
 from shared_components.partition import Pieces
 from shared_components.plain_text import is_plain
 
 MOST_TERMS = 100  # of a loss, of measured seconds, and metrics
 MOST_SCORES = 2_000  # numbers of all metrics of one reply
+LARGEST_EXTRA = 1e9  # of any extra: losses, traces, sensitivities and prototypes are far below
+LARGEST_RATIO = 100  # of a site's extra to the median of the others'
 LARGEST_NUMBER = 1e30  # of a loss, a score or a duration
 
 
@@ -84,6 +87,31 @@ def check_extras(
             expected[group](pieces, shared)
         except ValueError as error:
             raise RejectedUpdate(f"its {group}: {error}") from error
+        if not (largest := _largest(pieces)) <= LARGEST_EXTRA:
+            raise RejectedUpdate(f"its {group} goes up to {largest:.3g}; at most {LARGEST_EXTRA:g} is taken")
+
+
+def outlying_extras(updates: Sequence[Update]) -> dict[str, str]:
+    """Return the sites that report an extra far larger than the others do, with a reason for each.
+
+    A group's size is its largest number. One that is over `LARGEST_RATIO` times the others' median, and over 1, would
+    decide a softmax or a weighted mean alone. The upper median counts, so that of three sites one that reports
+    next to nothing makes no other look large; of fewer than three nobody can tell which is wrong, and none is named.
+    """
+    found: dict[str, str] = {}
+    for group in updates[0].extras if len(updates) > 2 else ():
+        sizes = {update.site: _largest(update.extras[group]) for update in updates}
+        for site, size in sizes.items():
+            others = median_high(other for name, other in sizes.items() if name != site)
+            if size > LARGEST_RATIO * max(others, 1 / LARGEST_RATIO):
+                found[site] = (
+                    f"its {group} goes up to {size:.3g}, over {LARGEST_RATIO} times the others' median of {others:.3g}"
+                )
+    return found
+
+
+def _largest(pieces: Pieces) -> float:
+    return max((float(value.abs().max()) for value in pieces.values() if value.numel()), default=0.0)
 
 
 def check_model(reply: Message, group: str, expected: Mapping[str, Tensor] | None) -> Pieces:
@@ -129,12 +157,12 @@ def _counted(round: object) -> object:
     return round + 1 if type(round) is int else round
 
 
-def _is_moderate(value: object) -> bool:
+def _is_moderate(value: Any) -> bool:
     """Say whether a value is a number that may be summed with others without leaving the range of floats."""
     return is_number(value) and abs(value) <= LARGEST_NUMBER
 
 
-def _is_duration(value: object) -> bool:
+def _is_duration(value: Any) -> bool:
     return _is_moderate(value) and value >= 0
 
 

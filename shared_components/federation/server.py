@@ -320,6 +320,8 @@ class ServerRunner:
                 updates.append(self.check_update(site, replies[site]))
             except RejectedUpdate as error:
                 rejected[site] = str(error)
+        rejected |= (outliers := checks.outlying_extras(updates))
+        updates = [update for update in updates if update.site not in outliers]
         for site, reason in rejected.items():
             logger.warning("round %d: no update of %s: %s", self.round + 1, site, reason)
         return updates, rejected
