@@ -159,7 +159,7 @@ class ServerRunner:
             self._leave_out(site, sentence)
         self._refuse_if_too_few()
         self.sites = [site for site in self.sites if site not in self.left_out]
-        if not self.profiles and not self._enrolments[self.sites[0]].pieces:
+        if not self.profiles and self.sites[0] not in self._gives:
             return self._enrol_messages(self.sites[:1], self.sites[:1])
         self._begin({site: profiles[site] for site in self.sites})
         return {}

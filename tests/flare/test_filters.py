@@ -65,7 +65,15 @@ def client(request, workspace):
 
 def task(job=None, **header) -> Shareable:
     job = job or make_job("fedavg")
-    known = {"job": job.to_json(), "run": "a-run", "index": 0, "number": 0, "round": 1, "sites": 3, "numbers": 3}
+    known = {
+        "job": job.to_json(),
+        "run": "a-run",
+        "index": 0,
+        "number": 0,
+        "round": 1,
+        "sites": 3,
+        "numbers": 3,
+    }
     return wire.to_shareable(Message({**known, **header}))
 
 
