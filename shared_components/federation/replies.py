@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared_components.data.profile_items import ITEMS, check_item
+from shared_components.data.profile_items import ITEMS
 from shared_components.federation.checks import NOTED, RejectedUpdate, is_scores
 from shared_components.federation.enrolment import is_start
 from shared_components.federation.messages import Message
@@ -85,6 +85,7 @@ def _read_header(task: str, header: object) -> dict[str, Any]:
         if not FORMS[key](value):
             hint = "; use one version of surgfl everywhere" if task == "enrol" else ""
             raise RejectedUpdate(f"its {key} has an odd form: {one_line(_brief(value), 80)}{hint}")
+    _check_items(header.get("items", {}))
     return dict(header)
 
 
@@ -146,14 +147,16 @@ def _is_row(value: object) -> bool:
 
 
 def _is_items(value: object) -> bool:
-    if not isinstance(value, Mapping) or len(value) > len(ITEMS):
-        return False
-    try:
-        for name, item in value.items():
-            check_item(name, item)
-    except ValueError:
-        return False
-    return True
+    return isinstance(value, Mapping) and len(value) <= len(ITEMS)
+
+
+def _check_items(items: Mapping[str, Any]) -> None:
+    for name, item in items.items():
+        if name not in ITEMS:
+            raise RejectedUpdate(f"there is no profile item {one_line(_brief(name), 80)}")
+        if item is not None and not ITEMS[name].well_formed(item):
+            found = one_line(_brief(item), 80)
+            raise RejectedUpdate(f"profile item {name!r} should be {ITEMS[name].words}, and is {found}")
 
 
 def _is_final(value: object) -> bool:

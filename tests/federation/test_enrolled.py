@@ -65,7 +65,7 @@ def test_whatever_else_a_message_says_is_refused_by_the_name_of_its_key(trained,
         trained.sites["site-1"].answer(task, message)
 
 
-@pytest.mark.parametrize("change", [{"number": 1}, {"numbers": 2}])
+@pytest.mark.parametrize("change", [{"number": 1, "numbers": 2}, {"numbers": 2}])
 def test_a_site_keeps_its_place(trained, change):
     message = trained.asked.messages["site-1"]
     message.header.update(change)

@@ -75,9 +75,13 @@ def test_a_run_from_before_jobs_said_it_had_the_bundles_own(federate, tmp_path):
         ({"out_channels": 9}, "out_channels is decided by the site's task"),
         ({"width": True}, "width is True; it is a whole number"),
         ({"width": 6}, "Tiny: width is 6; it is a positive multiple of 4"),
-        ([8], r"network: it is \[8\]; write arguments of Tiny as"),
     ],
 )
 def test_a_site_refuses_what_cannot_be_before_the_first_round(federate, network, sentence):
     with pytest.raises(FederationError, match=sentence):
         federate(job(network)).enrol()
+
+
+def test_a_network_that_is_no_mapping_makes_no_job():
+    with pytest.raises(ValueError, match=r"network is \[8\]; write its settings as 'name: value'"):
+        job([8])

@@ -3,8 +3,7 @@
 import pytest
 import torch
 import yaml
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from shared_components.data.sites import LABELLED, load_site, samples
 from shared_components.data.synthetic.site import write_site
@@ -12,6 +11,7 @@ from shared_components.federation import server as server_side
 from shared_components.federation.locate import SERVER
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.server_work import Own
+from shared_components.federation.store import load_tensors, save_tensors
 from shared_components.reporting.costs import server_seconds
 from shared_components.reporting.records import load_run
 
@@ -163,11 +163,9 @@ def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(
     """A job's own size cannot change (`runs.open_run`), that of its bundle can."""
     run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
     (file,) = (run.server.folder / "server").glob("round-*.safetensors")
-    with safe_open(file, "pt") as opened:
-        notes = opened.metadata()
-    tensors = load_file(file)
+    tensors, values = load_tensors(file)
     assert tensors["kept|memory/pretrained/descriptor"].shape == (16, 8, 16)
-    save_file(tensors | {"kept|memory/pretrained/descriptor": torch.zeros(16, 4, 4)}, file, notes)
+    save_tensors(file, tensors | {"kept|memory/pretrained/descriptor": torch.zeros(16, 4, 4)}, values)
     with pytest.raises(FederationError, match=r"cannot train: serq: the descriptor .* is \(16, 4, 4\), and "):
         federate(play(SERQ, rounds=2), **options("a"), resume=True)
 
