@@ -19,6 +19,9 @@ from pathlib import Path
 
 from nvflare.job_config.api import FedJob
 
+from shared_components.federation.messages import FederationError
+from shared_components.flare.workspaces import is_held, refuse_unusable
+
 JOBS = Path(__file__).resolve().parent
 STATE_VARIABLE = "SURGFL_STATE"
 FLARES = {"local", "startup", "server"}  # what a workspace holds as soon as FLARE has begun one
@@ -113,6 +116,10 @@ def simulate(job: FedJob, args: argparse.Namespace) -> int:
     threads = len(sites) if args.t is None else args.t
     if not sites or not all(sites) or len(set(sites)) < len(sites):
         raise JobError(f"-n is {args.n}, -c is {args.c}; give at least one site, each another name")
+    if FLARES & set(sites):
+        raise JobError(
+            f"-c is {args.c}; {', '.join(sorted(FLARES))} are FLARE's own folders, so name the sites otherwise"
+        )
     if not 1 <= threads <= len(sites):
         raise JobError(f"-t is {args.t}; give a number from 1 to {len(sites)}, how many sites there are")
     root = args.w.expanduser().resolve()
@@ -132,10 +139,14 @@ def refuse_workspace(folder: Path) -> None:
     """Refuse a workspace that FLARE cannot use, or that holds what it would remove.
 
     Raises:
-        JobError: Its path has a space, or it is a folder of something else.
+        JobError: FLARE cannot use its path, another launch works there, or it is a folder of something else.
     """
-    if " " in str(folder):
-        raise JobError(f"-w: {folder} has a space in it, which FLARE cannot start from; give another folder")
+    try:
+        refuse_unusable(folder)
+    except FederationError as error:
+        raise JobError(f"-w: {error}") from error
+    if is_held(folder):
+        raise JobError(f"-w: another launch works in {folder}; wait for its end, or give another folder")
     if not folder.exists() or (folder / "server" / "simulate_job").is_dir():
         return
     if not folder.is_dir() or not {path.name for path in folder.iterdir()} <= FLARES:

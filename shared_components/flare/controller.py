@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ from shared_components.flare.places import (
     runs_folder,
     workspace_root,
 )
+from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 from shared_components.method import load_method
 from shared_components.plain_text import one_line
 from shared_components.progress import Step, tell
@@ -66,6 +69,7 @@ class FederationController(Controller):
         self.settings = job  # read in control_flow, where what is wrong with them can be told
         self.server: ServerRunner | None = None
         self._round_seconds: list[float] = []
+        self._workspace: Workspace | None = None  # a simulator's
         self._late: list[Path] = []  # folders of the sites that owe the newest exchange an answer
         self._console: console.Console = console.LogConsole()
 
@@ -86,6 +90,8 @@ class FederationController(Controller):
                 self._run(abort_signal, fl_ctx)
             except FederationError as error:
                 self._give_up(str(error), fl_ctx)
+                if isinstance(error, Unusable):
+                    leave()
             except Exception as error:
                 logger.exception("the job failed for a reason that it does not know")
                 self._give_up(f"{type(error).__name__}: {error}", fl_ctx)
@@ -103,8 +109,11 @@ class FederationController(Controller):
         import torch
 
         torch.set_num_threads(1)  # one order of additions, whatever the machine
-        self.server = server = self._open(read_job(self.settings), fl_ctx)
-        with working_on(server.folder):
+        with ExitStack() as stack:
+            if is_simulator(fl_ctx):
+                self._workspace = stack.enter_context(held(workspace_root(fl_ctx).parent, sys.argv))
+            self.server = server = self._open(read_job(self.settings), fl_ctx)
+            stack.enter_context(working_on(server.folder))
             drive(server, lambda ask: self._exchange(ask, fl_ctx, abort_signal), told=self._after_round)
             self._report(server, fl_ctx)
 
@@ -192,7 +201,11 @@ class FederationController(Controller):
         folder: Path,
         told: Callable[[str, Message], None] | None,
     ) -> None:
-        """Return when every site has answered or is counted as absent, or when FLARE aborts the job."""
+        """Return when every site has answered or is counted as absent, or when FLARE aborts the job.
+
+        Raises:
+            FederationError: Another launch has emptied the simulator's workspace.
+        """
         seen: set[str] = set()
         looked = 0.0
         while not abort_signal.triggered:
@@ -206,6 +219,8 @@ class FederationController(Controller):
             if now - looked > 1:
                 looked = now
                 note_dead(exchange, folder)
+                if self._workspace is not None:
+                    self._workspace.refuse_if_emptied()
                 self._console.look()
             exchange.expire(now)
             time.sleep(0.02)

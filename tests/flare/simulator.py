@@ -51,10 +51,12 @@ class Simulator:
     Afterwards `output` and `run`, the run's state folder, stay what they were, whatever is launched next.
     """
 
-    def __init__(self, job: Path, workspace: Path, *options: str, **variables: str) -> None:
+    def __init__(
+        self, job: Path, workspace: Path, *options: str, log: Path | None = None, **variables: str
+    ) -> None:
         self.workspace = workspace
         self.state = workspace.with_name(f"{workspace.name}-state") / job.name
-        self._log = workspace.with_name(f"{workspace.name}.log")
+        self._log = log or workspace.with_name(f"{workspace.name}.log")
         self._output = ""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
         path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH", "")]))

@@ -60,7 +60,8 @@ def test_an_export_overwrites_nothing(script, tmp_path, capsys):
         (["fedavg", "-c", "a,a"], "each another name"),
         (["fedavg", "-n", "2", "-t", "3"], "from 1 to 2"),
         (["fedavg", "-t", "0"], "from 1 to 3"),
-        (["fedavg", "-w", "a b"], "has a space in it"),
+        (["fedavg", "-w", "a b"], "has a space, a quote"),
+        (["fedavg", "-c", "a,server"], "are FLARE's own folders"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(script, capsys, options, words):

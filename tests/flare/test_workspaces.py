@@ -1,0 +1,114 @@
+"""A workspace that FLARE cannot use is refused at once, and two launches in one name each other."""
+
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from shared_components.federation.messages import FederationError
+from shared_components.flare.workspaces import (
+    held,
+    is_held,
+    lock_file,
+    refuse_no_sites,
+    refuse_unusable,
+)
+
+from .simulator import Simulator, tiny_job
+
+HOLD = "import sys,time,pathlib\nfrom shared_components.flare.workspaces import held\n"
+HOLD += "with held(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
+
+
+@pytest.mark.parametrize("name", ["a b", "a'b", 'a"b', "a\\b", "a #b", "a\tb", "a\nb"])
+def test_what_flare_would_take_apart_is_refused(tmp_path, name):
+    with pytest.raises(FederationError, match="starts no site; give another folder with -w"):
+        refuse_unusable(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["ws", "Größe-1_2.3", "a=b,c:d@e%f+g"])
+def test_other_names_are_taken(tmp_path, name):
+    refuse_unusable(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "options", [["-n", "0"], ["-n0"], ["-n=-3"], ["--n_clients", "0"], ["-w", "ws", "-n", "-1"]]
+)
+def test_no_sites_are_refused(options):
+    with pytest.raises(FederationError, match=r"-n is (0|-\d); a federation has at least one site"):
+        refuse_no_sites(["nvflare", "simulator", "job", *options])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[], ["nvflare"], ["nvflare", "simulator", "job", "-n", "3", "-t", "0"], ["nvflare", "simulator", "-c", "a,b"],
+     ["pytest", "-n", "0"]],
+)  # fmt: skip
+def test_other_commands_are_taken(command):
+    refuse_no_sites(command)
+
+
+def test_another_process_that_holds_a_workspace_is_noticed_until_it_is_gone(tmp_path):
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    assert not is_held(workspace)
+    other = subprocess.Popen([sys.executable, "-c", HOLD, workspace], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "held\n"
+        assert is_held(workspace)
+        with (
+            pytest.raises(FederationError, match=f"another launch works in {workspace}"),
+            held(workspace, patience=0.3),
+        ):
+            pass
+    finally:
+        other.kill()
+        other.wait()
+    assert not is_held(workspace)
+    with held(workspace):
+        assert lock_file(workspace).parent == tmp_path  # where FLARE does not empty it
+
+
+def test_a_workspace_that_another_launch_has_emptied_is_noticed(tmp_path):
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    with held(workspace) as mine:
+        mine.refuse_if_emptied()
+        (workspace / "server").mkdir()
+        mine.refuse_if_emptied()
+        workspace.rename(tmp_path / "away")  # keeps the number from being given out again
+        with pytest.raises(FederationError, match=f"{workspace} was emptied while this job ran"):
+            mine.refuse_if_emptied()
+        workspace.mkdir()
+        with pytest.raises(FederationError, match="give each launch a workspace of its own"):
+            mine.refuse_if_emptied()
+    shutil.rmtree(tmp_path / "away")
+
+
+@pytest.mark.slow
+def test_flare_is_not_waited_for_in_a_path_with_a_space(tmp_path):
+    started = time.monotonic()
+    with Simulator(tiny_job(tmp_path, "fedavg"), tmp_path / "a b", "-n", "2", "-t", "2") as simulator:
+        assert simulator.wait() != 0
+    assert "has a space, a quote, a backslash or a '#' in it" in simulator.output
+    assert (
+        time.monotonic() - started < 60
+    )  # FLARE looks for its workers for a minute, and the longest wait is 120 s
+
+
+@pytest.mark.slow
+def test_of_two_launches_in_one_workspace_the_emptied_one_says_why_it_ends_and_the_other_runs(tmp_path):
+    long, short = (
+        tiny_job(tmp_path / "long", "fedavg", rounds=90),
+        tiny_job(tmp_path / "short", "fedavg", rounds=1),
+    )
+    with Simulator(long, tmp_path / "ws", "-n", "2", "-t", "2") as first:
+        first.wait_for_words("round 1/90")
+        own = {"log": tmp_path / "second.log", "SURGFL_STATE": str(tmp_path / "second")}
+        with Simulator(short, tmp_path / "ws", "-n", "2", "-t", "2", **own) as second:
+            assert second.wait() == 0, second.output[-4000:]
+        assert first.wait() != 0
+    assert f"{tmp_path / 'ws'} was emptied while this job ran in it" in first.output
+    assert "fedavg finished 1 rounds" in second.last_line
