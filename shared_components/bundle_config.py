@@ -208,6 +208,29 @@ def weightless(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:
         return build_network(definition, **overrides)
 
 
+def check_size(network: nn.Module, height: int, width: int, *, least: int = 1) -> None:
+    """Refuse an input size that a network does not take: it halves a frame several times, so sides are multiples.
+
+    Args:
+        network: Its ``stride`` is what they are multiples of; without one it takes any.
+        height: Of the input in pixels.
+        width: Likewise.
+        least: Of both sides.
+
+    Raises:
+        ValueError: One sentence with a size that would do.
+    """
+    stride = int(getattr(network, "stride", 1))
+    if all(side % stride == 0 and side >= least for side in (height, width)):
+        return
+    rows, columns = (max(-(-least // stride), round(side / stride)) * stride for side in (height, width))
+    at_least = f", at least {least}" if least > 1 else ""
+    raise ValueError(
+        f"the size is {height}x{width}, and {type(network).__name__} takes multiples of {stride}{at_least}; "
+        f"{rows}x{columns} would do"
+    )
+
+
 def _network_class(definition: Mapping[str, Any]) -> type[nn.Module]:
     target = str(definition.get("_target_", ""))
     if not target.startswith(NETWORKS):

@@ -18,6 +18,8 @@ from monai.bundle.scripts import create_workflow
 from monai.bundle.scripts import run as run_bundle
 from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
 
+from shared_components.bundle_engines.plain_options import wrong_option
+
 FREE_SECTIONS = ("training", "tasks")
 """Plain sections that need not state every key; what reads them refuses an unknown one by name."""
 FOR_OTHERS = ("preprocessing", "postprocessing")
@@ -48,7 +50,7 @@ def bundle_root() -> str:
 
 
 def refuse_unknown_keys() -> None:
-    """Refuse an override, nested or not, that no config file in use has and no component takes.
+    """Refuse an override, nested or not, that no config file in use has and no component takes, or of a wrong kind.
 
     Options of MONAI's runner and what its `--tracking` adds are known, `--train#trainer#amp` is not: our
     training step replaces the trainer's.
@@ -68,6 +70,20 @@ def refuse_unknown_keys() -> None:
     present = {k: v for k, v in parser.get().items() if k != parser.meta_key and k not in added}
     for path, section in _unknown(present, known, parser):
         raise ConfigError(_sentence(path, section))
+    if sentence := wrong_option(present):
+        raise ConfigError(sentence)
+
+
+def is_overridden(*path: str) -> bool:
+    """Say whether the running command line gives a key, ``("training", "height")``, another value than its files."""
+    call = _running_call()
+    if call is None:
+        return False
+    known: Any = ConfigParser.load_config_files(_files_in_use(call))
+    present: Any = call.workflow.parser.get()
+    for key in path:
+        known, present = (part.get(key) if isinstance(part, Mapping) else None for part in (known, present))
+    return present != known
 
 
 def _unknown(

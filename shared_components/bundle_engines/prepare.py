@@ -15,8 +15,8 @@ from torch import nn
 
 from shared_components import trained
 from shared_components import training as local
-from shared_components.bundle_config import Training, training_from
-from shared_components.bundle_engines.options import ConfigError
+from shared_components.bundle_config import Training, check_size, training_from
+from shared_components.bundle_engines.options import ConfigError, is_overridden
 from shared_components.card import Card
 from shared_components.checkpoints import CheckpointError, header_of
 from shared_components.coarser import read_as
@@ -93,15 +93,35 @@ def settings_of(training: Mapping[str, Any]) -> Training:
 
 
 def settings_at(training: Mapping[str, Any], checkpoint: str | Path | None) -> Training:
-    """Read the section `training`, with the input size that the checkpoint says it was trained at."""
+    """Read the section `training`, with the input size that the checkpoint says it was trained at.
+
+    Raises:
+        ConfigError: a key is unknown, or the command line asks for another input size.
+    """
     settings = settings_of(training)
-    height, width = input_size(checkpoint, settings.height, settings.width)
+    height, width = _learnt_size(checkpoint, settings.height, settings.width, "training")
     return replace(settings, height=height, width=width)
 
 
 def input_size(checkpoint: str | Path | None, height: int, width: int) -> tuple[int, int]:
-    """Return the (height, width) a checkpoint was trained at; the given ones where it does not say."""
-    return trained.input_size(header_of(_path(checkpoint)), height, width)
+    """Return the (height, width) a checkpoint was trained at; the given ones where it does not say.
+
+    Raises:
+        ConfigError: the command line asks for another.
+    """
+    return _learnt_size(checkpoint, height, width)
+
+
+def _learnt_size(checkpoint: str | Path | None, height: int, width: int, *section: str) -> tuple[int, int]:
+    learnt = trained.input_size(header_of(_path(checkpoint)), height, width)
+    for name, given, used in zip(("height", "width"), (height, width), learnt, strict=True):
+        if given != used and is_overridden(*section, name):
+            option = "#".join((*section, name))
+            raise ConfigError(
+                f"--{option} {given} would change nothing, since {checkpoint} was trained at {learnt[0]}x{learnt[1]} "
+                "and is used at that size; leave it out"
+            )
+    return learnt
 
 
 def own_checkpoint(bundle_root: str) -> str:
@@ -173,7 +193,7 @@ def network_for(
         start: `random`, `rendered` or the path of a file, see `start.begin`; by default what the settings say.
 
     Raises:
-        ConfigError: a part that is to be fixed does not exist.
+        ConfigError: a part that is to be fixed does not exist, or the network takes no frames of this size.
         CheckpointError: there are no such weights, or they are of another network.
     """
     kind, file = chosen_start(start or settings.start)
@@ -181,6 +201,10 @@ def network_for(
         logger.warning("%s", warning)
     torch.manual_seed(settings.seed)
     network = definition.with_classes(task.channels)
+    try:
+        check_size(network, settings.height, settings.width)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     begun = begin(network, kind, card=task.card, bundle=bundle, file=file)
     logger.info("the network begins from %s", said(begun))
     try:

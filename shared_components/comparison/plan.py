@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.arguments import between
-from shared_components.bundle_config import Bundle, Training, bundle_for, load_bundle, weightless
+from shared_components.bundle_config import Bundle, Training, bundle_for, check_size, load_bundle, weightless
 from shared_components.data.sites import Asks, Sample, Site, SiteError, load_site, samples
 from shared_components.method import load_method
 from shared_components.start import RANDOM, source_of
@@ -198,7 +198,7 @@ class Run:
         self.start_hash()
         for name, value in {"rounds": self.rounds, "threads": self.threads}.items():
             between("compare", name, value, 1, whole=True)
-        _check_size(bundle)
+        check_size(weightless(bundle.network), bundle.training.height, bundle.training.width)
 
     def open_bundle(self) -> Bundle:
         """Return the row's bundle with this run's values in it."""
@@ -248,17 +248,6 @@ class Run:
         """Undo :meth:`to_json`."""
         variant = Variant(**{**values["variant"], "ticks": tuple(values["variant"]["ticks"])})
         return cls(**{**values, "variant": variant})
-
-
-def _check_size(bundle: Bundle) -> None:
-    network: Any = weightless(bundle.network)
-    stride, height, width = int(network.stride), bundle.training.height, bundle.training.width
-    if height % stride or width % stride:
-        rows, columns = (max(1, round(size / stride)) * stride for size in (height, width))
-        raise ValueError(
-            f"the size is {height}x{width}, and the network of {bundle.name} takes multiples of {stride}; "
-            f"{rows}x{columns} would do"
-        )
 
 
 def fingerprint(path: str, bundle: str, tasks: Mapping[str, Mapping[str, Any]] | None = None) -> str:

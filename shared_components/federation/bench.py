@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from shared_components import machine
-from shared_components.bundle_config import Bundle, build_network
+from shared_components.bundle_config import Bundle, build_network, check_size
 from shared_components.checkpoints import save_weights
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site
@@ -132,6 +132,7 @@ def build_bench(job: Job, site: Site, *, start_weights: Path | None = None, site
     network = build_network(bundle.network, out_channels=task.channels)
     check_network(network, method, task)
     settings = bundle.training
+    check_size(network, settings.height, settings.width)
     start = begin(network, settings.start, card=task.card, bundle=bundle.name, file=start_weights)
     freeze(network, settings.fixed)
     by_learning_rate(network, settings.learning_rates)  # a part that does not exist is refused now

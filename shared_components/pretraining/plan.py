@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from shared_components.arguments import between, one_of
-from shared_components.bundle_config import PRECISIONS, Bundle, build_network
+from shared_components.bundle_config import PRECISIONS, Bundle, build_network, check_size
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.synthetic.looks import look_named
 from shared_components.data.synthetic.schedule import TARGETS
@@ -161,15 +161,8 @@ def build(bundle: Bundle, task: Task, settings: Settings) -> nn.Module:
     """
     network = build_network(bundle.network, out_channels=task.channels)
     check_frames(network, task)
-    stride = int(network.stride)  # type: ignore[arg-type]
     for phase in settings.phases:
-        sides = (phase.height, phase.width)
-        if any(side % stride or side < SMALLEST for side in sides):
-            near = "x".join(str(max(-(-SMALLEST // stride), round(side / stride)) * stride) for side in sides)
-            raise ValueError(
-                f"the size is {sides[0]}x{sides[1]}, and the network of {bundle.name} takes multiples of "
-                f"{stride}, at least {SMALLEST}; {near} would do"
-            )
+        check_size(network, phase.height, phase.width, least=SMALLEST)
     for module in network.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0  # no scene comes twice: there is nothing to guard against learning by heart

@@ -159,7 +159,7 @@ def test_weights_in_half_precision_are_exported_in_full(tmp_path):
         ({"input": None}, "input: not given; add --input"),
         ({"input": "/nowhere"}, "input /nowhere does not exist"),
         ({"checkpoint": "/nowhere/model.pt"}, "checkpoint /nowhere/model.pt does not exist"),
-        ({"every": 0}, "input: every is 0; it is a whole number, at least 1"),
+        ({"every": 0}, "--every is 0; it is a whole number from 1 on"),
         ({"precision": "half"}, "precision is 'half'; use one of float32, bf16"),
         ({"inputs": "x"}, "unknown option --inputs; did you mean --input?"),
     ],

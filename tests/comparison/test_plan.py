@@ -210,7 +210,7 @@ def test_wrong_settings_are_refused_before_anything_runs():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--size", "33x64"], "the size is 33x64, and the network of pvt_fpn takes multiples of 32; 32x64 would do"),
+        (["--size", "33x64"], "the size is 33x64, and PvtFpn takes multiples of 32; 32x64 would do"),
         (["--size", "0x64"], "height is 0; it is a whole number, at least 1"),
         (["--size", "64"], "--size is '64'"),
         (["--rounds", "0"], "rounds is 0; it is a whole number, at least 1"),

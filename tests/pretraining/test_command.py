@@ -56,7 +56,7 @@ def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp
         (["pvt_fpn", "--task", "phases"], "task 'phases' is unknown; use one of segmentation, depth"),
         (
             ["pvt_fpn", "--size", "64x90:3"],
-            "the size is 64x90, and the network of pvt_fpn takes multiples of 32",
+            "the size is 64x90, and PvtFpn takes multiples of 32",
         ),
         (["pvt_fpn", "--size", "64x90"], "give height, width and steps such as 96x128:6000"),
         (["pvt_fpn", "--looks", "pink"], "look 'pink' is unknown"),
