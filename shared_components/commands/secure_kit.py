@@ -1,0 +1,35 @@
+"""`surgfl secure-kit KIT`: let a startup kit do what SurgFL's jobs need, and nothing else."""
+
+import argparse
+from pathlib import Path
+
+from shared_components.deployment.kits import find_kit, secure
+
+HELP = "let a startup kit run SurgFL's jobs and nothing else: its lists of classes and rights, what may leave"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("kit", type=Path, metavar="KIT", help="the folder that holds 'startup' and 'local'")
+    parser.add_argument(
+        "--allow-custom-code",
+        action="store_true",
+        help="let jobs bring code of their own, which then runs here with this account's rights",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write what is missing and say what changed.
+
+    Raises:
+        ValueError: The folder is no kit, or a file of it cannot be read; nothing was written.
+    """
+    kit = find_kit(args.kit)
+    if kit.part == "administrator":
+        print(f"{kit.folder}: an administrator's kit runs no job; nothing to do")
+        return 0
+    changed = secure(kit, allow_custom_code=args.allow_custom_code)
+    print("\n".join(changed) or f"{kit.folder}: all is in place")
+    if changed:
+        print("It counts from the next start of this party.")
+    return 0

@@ -1,0 +1,233 @@
+"""What a startup kit is, and the files by which it lets a job do what SurgFL's jobs need and nothing else.
+
+FLARE reads a kit's `local/resources.json` and `local/authorization.json`, and where they are missing the `.default`
+beside them, which allows some ninety classes of its own and lets administrators send code.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from shared_components.atomic import write_text
+from shared_components.deployment.federation_file import ROLES
+
+PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
+"""What a kit is for, by the file that its `startup` folder holds."""
+FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
+CLASSES = {
+    "server": ["shared_components.flare.controller.FederationController"],
+    "site": ["shared_components.flare.executor.SiteExecutor", FILTER],
+}
+"""All that a job may name: FLARE builds nothing else of a job's configuration."""
+HEART_BEAT_SECONDS = 30  # after which, and a minute, a silent site counts as gone; FLARE's own default is 600
+STORAGE = "storage"
+RIGHTS = (
+    "submit_job",
+    "clone_job",
+    "manage_job",
+    "download_job",
+    "view",
+    "operate",
+    "shell_commands",
+    "byoc",
+    "server-predeployed-flwr",
+)
+CODE = ("byoc", "server-predeployed-flwr")
+CODE_ROLES = ("project_admin", "lead")
+TEMPLATE = """\
+# What this hospital's data are. Until it is filled in, this site refuses every job.
+# A command looks at a folder, asks what cannot be seen, and writes this file:
+#
+#   surgfl site init /data/ours --out KIT/local/site.yaml --force
+#
+# or replace what stands in angle brackets; docs/your-data.md explains every key.
+dataset: <frames, nifti, or a public dataset's name>
+root: <the folder of the data, such as /data/ours>
+split:
+  train: [<videos>]
+  validation: [<videos>]
+  test: [<videos>]
+# publish: [style]                # what may leave this site beside weights; [] for nothing
+"""
+
+
+class KitError(ValueError):
+    """A folder is no startup kit, or one that cannot be secured; one sentence."""
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A startup kit: its folder, and what it is for, one of `PARTS`."""
+
+    folder: Path
+    part: str
+
+    @property
+    def local(self) -> Path:
+        """The folder of settings that are the party's own."""
+        return self.folder / "local"
+
+
+def find_kit(folder: Path) -> Kit:
+    """Return the startup kit of a folder.
+
+    Raises:
+        KitError: It is none, or lies where FLARE cannot start it.
+    """
+    folder = Path(folder).resolve()
+    refuse_spaces(folder)
+    found = [part for part, file in PARTS.items() if (folder / "startup" / file).is_file()]
+    if len(found) != 1 or not (folder / "local").is_dir():
+        raise KitError(
+            f"{folder}: is no startup kit; name the folder that holds 'startup', with one of "
+            f"{', '.join(PARTS.values())} in it, and 'local'"
+        )
+    return Kit(folder, found[0])
+
+
+def refuse_spaces(folder: Path) -> None:
+    """Refuse a path that FLARE would split where it starts a job's process.
+
+    Raises:
+        KitError: It has a space, a quotation mark or another such character in it.
+    """
+    if set(str(folder)) & set(" \t\n\r'\"\\#"):
+        raise KitError(
+            f"{str(folder)!r} has a space or a quotation mark in it, which FLARE cannot start a job from; give "
+            "another folder"
+        )
+
+
+def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
+    """Put the files in place; what a party has set beyond them stays.
+
+    Args:
+        kit: Of any party; an administrator's needs none.
+        allow_custom_code: Let a job bring code, which this kit then runs.
+
+    Returns:
+        A line for each file that changed; none where all was in place.
+
+    Raises:
+        KitError: A file of the kit cannot be read; nothing was written.
+    """
+    if kit.part == "administrator":
+        return []
+    changes = [
+        _change(kit, "resources.json", partial(_resources, kit.part)),
+        _change(kit, "authorization.json", partial(_authorization, allow_custom_code)),
+    ]
+    if kit.part == "site":
+        changes.append(_change(kit, "privacy.json", _privacy))
+    said = [_write(path, text, words) for path, text, words in changes if _differs(path, text)]
+    if kit.part == "site" and not (site := kit.local / "site.yaml").exists():
+        said.append(_write(site, TEMPLATE, "a template; fill it in"))
+    return said
+
+
+Made = tuple[dict[str, Any], str]  # what a file is to hold, and what that means
+
+
+def _change(kit: Kit, name: str, make: Callable[[dict[str, Any] | None, dict[str, Any]], Made]):
+    """Return a file's path, what it is to hold, and what that means, from what it and FLARE's default hold."""
+    path = kit.local / name
+    default = path.with_name(f"{name}.default")
+    own = _read(path) if path.exists() else None
+    values, words = make(own, _read(default) if default.exists() else {})
+    return path, json.dumps(values, indent=2) + "\n", words
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise KitError(f"{path}: cannot be read ({error}); correct it, or move it away") from error
+    if not isinstance(values, dict):
+        raise KitError(f"{path}: holds no mapping; correct it, or move it away")
+    return values
+
+
+def _differs(path: Path, text: str) -> bool:
+    return not path.exists() or json.loads(path.read_text(encoding="utf-8")) != json.loads(text)
+
+
+def _write(path: Path, text: str, words: str) -> str:
+    write_text(path, text)
+    return f"{path}: {words}"
+
+
+def _resources(part: str, own: dict[str, Any] | None, default: dict[str, Any]) -> Made:
+    values = copy.deepcopy(own if own is not None else default)
+    if not values:
+        raise KitError("local/resources.json.default is missing; provision the kit again")
+    values["class_allow_list"] = list(CLASSES[part])
+    values["class_list_enforcement_mode"] = "enforce"
+    words = f"a job may name {' and '.join(name.rpartition('.')[2] for name in CLASSES[part])}, and no other class"
+    if part == "server":
+        _own_storage(values)
+        for server in values.get("servers", []):
+            if own is None:
+                server["heart_beat_timeout"] = HEART_BEAT_SECONDS
+        return values, f"{words}; jobs and results are kept in {STORAGE}/"
+    values["allow_log_streaming"] = False
+    return values, f"{words}; no log leaves the site"
+
+
+def _own_storage(values: dict[str, Any]) -> None:
+    """Keep what FLARE keeps in the kit; elsewhere only where somebody has chosen another place than FLARE's own."""
+    storage = "shared_components.flare.storage.KitStorage"
+    snapshots = values.get("snapshot_persistor", {}).get("args", {})
+    if "/tmp/nvflare" in json.dumps(snapshots):
+        snapshots["storage"] = {"path": storage, "args": {"folder": f"{STORAGE}/snapshots"}}
+    components = {one.get("id"): one for one in values.get("components", [])}
+    manager, store = components.get("job_manager"), components.get("job_store")
+    if manager and store and "/tmp/nvflare" in json.dumps(manager):
+        manager["args"]["uri_root"] = f"{STORAGE}/jobs"
+        store.update(path=storage, args={"folder": "."})
+
+
+def _authorization(allow_custom_code: bool, own: dict[str, Any] | None, default: dict[str, Any]) -> Made:
+    values = copy.deepcopy(own if own is not None else default) or {"format_version": "1.0"}
+    permissions = values.setdefault("permissions", {})
+    for role in [*ROLES, *(role for role in permissions if role not in ROLES)]:
+        rights = permissions.get(role, {})
+        if not isinstance(rights, dict):
+            rights = dict.fromkeys(RIGHTS, rights)
+        for right in CODE:
+            rights[right] = "any" if allow_custom_code and right == "byoc" and role in CODE_ROLES else "none"
+        if own is None and rights.get("shell_commands", "none") != "none":
+            rights["shell_commands"] = "o:site"  # cat and grep in the kit: for its own organisation
+        permissions[role] = rights
+    words = "a job may bring code, which then runs here" if allow_custom_code else "no job may bring code"
+    return values, f"{words}; only people of its own organisation look at its files"
+
+
+def _privacy(own: dict[str, Any] | None, default: dict[str, Any]) -> Made:
+    """Add our filter to every scope of a site's own, last on the way out: all that leaves has passed it."""
+    fresh: dict[str, Any] = {"scopes": [{"name": "surgfl"}], "default_scope": "surgfl"}
+    values = copy.deepcopy(own) if own else fresh
+    for scope in values.get("scopes", []):
+        for chain, direction in (("task_data_filters", "in"), ("task_result_filters", "out")):
+            filters = scope.setdefault(chain, [])
+            ours = [one for one in filters if one.get("path") == FILTER]
+            rest = [one for one in filters if one.get("path") != FILTER]
+            ours = ours[:1] or [{"path": FILTER, "args": {}, "direction": direction}]
+            scope[chain] = ours + rest if direction == "in" else rest + ours
+    if not values.get("scopes") or not values.get("default_scope"):
+        raise KitError("local/privacy.json has no scope or no default_scope; add them, or move the file away")
+    return values, "only what a method declares leaves the site, whatever a job says"
+
+
+def make_private(folder: Path) -> None:
+    """Let nobody but the owner look into a folder and below."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            mode = path.stat().st_mode
+            os.chmod(path, mode & 0o700)

@@ -1,0 +1,243 @@
+"""Make startup kits from a description of a federation, by FLARE's own provisioning."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nvflare.lighter.constants import CtxKey
+from nvflare.lighter.entity import Project
+from nvflare.lighter.impl.cert import CertBuilder
+from nvflare.lighter.impl.static_file import StaticFileBuilder
+from nvflare.lighter.impl.workspace import WorkspaceBuilder
+from nvflare.lighter.provisioner import Provisioner
+
+from shared_components.atomic import write_json
+from shared_components.deployment.federation_file import Federation
+from shared_components.deployment.kits import Kit, KitError, find_kit, make_private, refuse_spaces, secure
+
+AUTHORITY = "ca"
+ISSUED = "issued.json"
+ROOT_KEYS = ("root_cert", "root_pri_key")
+Party = dict[str, Any]
+
+
+class Certificates(CertBuilder):
+    """FLARE's certificates, with a lifetime of one's own for the parties' as well as for the root's."""
+
+    def __init__(self, *, days: int, root_days: int) -> None:
+        super().__init__(root_valid_days=root_days)
+        self.days = days
+
+    def _generate_cert(self, *identity: Any, ca: bool = False, **options: Any) -> Any:
+        if not ca:
+            begin = options.get("not_valid_before") or datetime.datetime.now(datetime.UTC)
+            end = begin + datetime.timedelta(days=self.days)
+            options["not_valid_after"] = min(end, self.root_cert.not_valid_after_utc)
+        return super()._generate_cert(*identity, ca=ca, **options)
+
+
+class Quiet:
+    """Keeps what FLARE's provisioning says, for the sentence of a failure."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def error(self, message: str) -> None:
+        """Keep an error."""
+        self.errors.append(message)
+
+    def warning(self, message: str) -> None:
+        """Keep a warning."""
+        self.errors.append(message)
+
+    def info(self, message: str) -> None:
+        """Drop it."""
+
+    debug = info
+
+
+def parties_of(federation: Federation) -> dict[str, Party]:
+    """Return everybody by the name that a kit's folder has, the server first."""
+    server = federation.server
+    named: dict[str, Party] = {server.host: {"part": "server", "organisation": server.organisation}}
+    for site in federation.sites:
+        named[site.name] = {"part": "site", "organisation": site.organisation}
+    for person in federation.administrators:
+        named[person.email] = {
+            "part": "administrator",
+            "organisation": person.organisation,
+            "role": person.role,
+        }
+    return named
+
+
+def provision(federation: Federation, out: Path) -> list[Kit]:
+    """Make the authority and a kit for everybody in a new folder.
+
+    Args:
+        federation: Who takes part.
+        out: Of ``out/<name>`` for each kit, and ``out/ca``, which is private.
+
+    Raises:
+        KitError: The folder holds something already, or has a space in its path; nothing was written.
+    """
+    out = Path(out).resolve()
+    refuse_spaces(out)
+    if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
+        raise KitError(
+            f"{out}: is there already and not empty; give another folder, or add what is new in the file to its kits "
+            "with --add"
+        )
+    with _beside(out) as made:
+        _issue(federation, made, parties_of(federation))
+        os.replace(made, out)
+    return [find_kit(out / name) for name in parties_of(federation)]
+
+
+def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = ()) -> list[Kit]:
+    """Make kits for those who have none yet, signed by the authority of the others; theirs stay valid.
+
+    Args:
+        federation: Who takes part, the new ones with the others.
+        out: What `provision` has written.
+        renew: Names of parties whose certificate ends: they get a new kit, too, and the old one stays valid.
+
+    Raises:
+        KitError: There is no such authority, somebody has changed, or a kit is in the way; nothing was written.
+    """
+    out = Path(out).resolve()
+    refuse_spaces(out)
+    issued = read_issued(out)
+    everybody = parties_of(federation)
+    _refuse_changes(federation, issued, everybody)
+    if odd := [name for name in renew if name not in everybody]:
+        raise KitError(f"--renew {odd[0]}: nobody in the file is called so; there are {', '.join(everybody)}")
+    wanted = {
+        name: party for name, party in everybody.items() if name not in issued["parties"] or name in renew
+    }
+    for name in wanted:
+        if os.path.lexists(out / name):
+            raise KitError(f"{out / name}: is there already; move it away, or leave out what is not new")
+    with _beside(out / AUTHORITY) as made:
+        shutil.copytree(out / AUTHORITY, made / AUTHORITY)
+        _issue(federation, made, wanted)
+        for name in wanted:
+            os.replace(made / name, out / name)
+        write_json(out / AUTHORITY / ISSUED, json.loads((made / AUTHORITY / ISSUED).read_text()))
+    return [find_kit(out / name) for name in wanted]
+
+
+def read_issued(out: Path) -> dict[str, Any]:
+    """Return what an authority has signed: the federation's name and server, and when each party's certificate ends.
+
+    Raises:
+        KitError: There is no authority, or its record cannot be read.
+    """
+    path = Path(out) / AUTHORITY / ISSUED
+    try:
+        issued = json.loads(path.read_text(encoding="utf-8"))
+        return {"name": issued["name"], "server": issued["server"], "parties": dict(issued["parties"])}
+    except FileNotFoundError:
+        raise KitError(
+            f"{path}: no such file; name the folder that surgfl provision has written, with its '{AUTHORITY}'"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise KitError(f"{path}: cannot be read ({error!r}); put back your copy of {AUTHORITY}/") from error
+
+
+def _refuse_changes(
+    federation: Federation, issued: Mapping[str, Any], everybody: Mapping[str, Party]
+) -> None:
+    for key, value in (("name", federation.name), ("server", asdict(federation.server))):
+        if issued[key] != value:
+            raise KitError(
+                f"{key} is {value!r}, and the kits were made for {issued[key]!r}; all kits name it: correct the file, "
+                "or provision a new folder"
+            )
+    for name, party in everybody.items():
+        before = issued["parties"].get(name)
+        if before and (odd := [key for key in party if before.get(key) != party[key]]):
+            raise KitError(
+                f"{name}: {odd[0]} is {party[odd[0]]!r}, and its certificate says {before.get(odd[0])!r}; correct the "
+                "file, or give another name"
+            )
+
+
+def _issue(federation: Federation, root: Path, wanted: Mapping[str, Party]) -> None:
+    """Let FLARE make kits in its own folders below the authority, and move the wanted ones to ``root``."""
+    authority = root / AUTHORITY
+    authority.mkdir(mode=0o700, exist_ok=True)
+    log = Quiet()
+    builders = [
+        WorkspaceBuilder(),
+        StaticFileBuilder(config_folder="config", require_signed_jobs=True),
+        Certificates(days=federation.certificates.days, root_days=federation.certificates.root_days),
+    ]
+    done = Provisioner(str(authority), builders).provision(_project(federation, wanted), logger=log)
+    if done.get(CtxKey.BUILD_ERROR):
+        raise KitError(f"FLARE cannot make the kits: {'; '.join(log.errors)}")
+    made = Path(done[CtxKey.CURRENT_PROD_DIR])
+    for name in wanted:
+        kit = Kit(made / name, wanted[name]["part"])
+        secure(kit)
+        make_private(kit.folder)
+        os.replace(kit.folder, root / name)
+    shutil.rmtree(made)
+    _forget_keys(authority / federation.name / "state" / "cert.json")
+    _record(federation, root, wanted)
+    make_private(authority)
+
+
+def _project(federation: Federation, wanted: Mapping[str, Party]) -> Project:
+    project = Project(federation.name, "", props={"api_version": 3})
+    server = federation.server
+    ports = {"fed_learn_port": server.port, "admin_port": server.admin_port}
+    project.set_server(server.host, server.organisation, props=dict(ports))
+    for name, party in wanted.items():
+        if party["part"] == "site":
+            project.add_client(name, party["organisation"], props={"allow_log_streaming": False})
+        elif party["part"] == "administrator":
+            project.add_admin(name, party["organisation"], props={"role": party["role"]})
+    return project
+
+
+def _forget_keys(path: Path) -> None:
+    """Keep the root's key alone: whoever gets hold of the authority's folder must not get everybody's keys."""
+    state = json.loads(path.read_text(encoding="utf-8"))
+    write_json(path, {key: state[key] for key in ROOT_KEYS})
+
+
+def _record(federation: Federation, root: Path, wanted: Mapping[str, Party]) -> None:
+    from cryptography import x509
+
+    path = root / AUTHORITY / ISSUED
+    before = read_issued(root)["parties"] if path.exists() else {}
+    for name, party in wanted.items():
+        file = root / name / "startup" / ("server.crt" if party["part"] == "server" else "client.crt")
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        before[name] = party | {
+            "ends": certificate.not_valid_after_utc.date().isoformat(),
+            "serial": f"{certificate.serial_number:x}",
+        }
+    record = {"name": federation.name, "server": asdict(federation.server), "parties": before}
+    write_json(path, record)
+
+
+@contextmanager
+def _beside(out: Path) -> Iterator[Path]:
+    """Give a private folder beside another, which is gone when the block ends."""
+    made = out.with_name(f".{out.name}.{os.getpid()}")
+    made.parent.mkdir(parents=True, exist_ok=True)
+    made.mkdir(mode=0o700)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
