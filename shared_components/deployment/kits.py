@@ -6,7 +6,6 @@ beside them, which allows some ninety classes of its own and lets administrators
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 from collections.abc import Callable
@@ -26,7 +25,9 @@ CLASSES = {
     "site": ["shared_components.flare.executor.SiteExecutor", FILTER],
 }
 """All that a job may name: FLARE builds nothing else of a job's configuration."""
-HEART_BEAT_SECONDS = 30  # after which, and a minute, a silent site counts as gone; FLARE's own default is 600
+PRIVACY = "privacy.json"
+FLARES_HEART_BEAT = 600
+HEART_BEAT_SECONDS = 30  # after which, and a minute, a silent site counts as gone
 STORAGE = "storage"
 RIGHTS = (
     "submit_job",
@@ -121,11 +122,11 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     if kit.part == "administrator":
         return []
     changes = [
-        _change(kit, "resources.json", partial(_resources, kit.part)),
-        _change(kit, "authorization.json", partial(_authorization, allow_custom_code)),
+        _change(kit, "resources.json", partial(_resources, kit)),
+        _change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)),
     ]
     if kit.part == "site":
-        changes.append(_change(kit, "privacy.json", _privacy))
+        changes.append(_change(kit, PRIVACY, partial(_privacy, kit)))
     said = [_write(path, text, words) for path, text, words in changes if _differs(path, text)]
     if kit.part == "site" and not (site := kit.local / "site.yaml").exists():
         said.append(_write(site, TEMPLATE, "a template; fill it in"))
@@ -135,12 +136,19 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
 Made = tuple[dict[str, Any], str]  # what a file is to hold, and what that means
 
 
-def _change(kit: Kit, name: str, make: Callable[[dict[str, Any] | None, dict[str, Any]], Made]):
-    """Return a file's path, what it is to hold, and what that means, from what it and FLARE's default hold."""
+def _change(kit: Kit, name: str, make: Callable[[dict[str, Any]], Made]) -> tuple[Path, str, str]:
+    """Return a file's path, what it is to hold, and what that means, from what it or FLARE's default holds."""
     path = kit.local / name
     default = path.with_name(f"{name}.default")
-    own = _read(path) if path.exists() else None
-    values, words = make(own, _read(default) if default.exists() else {})
+    source = path if path.exists() else default
+    if name != PRIVACY and not source.exists():
+        raise KitError(f"{source}: no such file; provision the kit again")
+    try:
+        values, words = make(_read(source) if source.exists() else {})
+    except (AttributeError, KeyError, TypeError) as error:
+        raise KitError(
+            f"{source}: is not what FLARE reads ({error!r}); correct it, or move it away"
+        ) from error
     return path, json.dumps(values, indent=2) + "\n", words
 
 
@@ -163,21 +171,19 @@ def _write(path: Path, text: str, words: str) -> str:
     return f"{path}: {words}"
 
 
-def _resources(part: str, own: dict[str, Any] | None, default: dict[str, Any]) -> Made:
-    values = copy.deepcopy(own if own is not None else default)
-    if not values:
-        raise KitError("local/resources.json.default is missing; provision the kit again")
-    values["class_allow_list"] = list(CLASSES[part])
+def _resources(kit: Kit, values: dict[str, Any]) -> Made:
+    values["class_allow_list"] = list(CLASSES[kit.part])
     values["class_list_enforcement_mode"] = "enforce"
-    words = f"a job may name {' and '.join(name.rpartition('.')[2] for name in CLASSES[part])}, and no other class"
-    if part == "server":
-        _own_storage(values)
-        for server in values.get("servers", []):
-            if own is None:
-                server["heart_beat_timeout"] = HEART_BEAT_SECONDS
-        return values, f"{words}; jobs and results are kept in {STORAGE}/"
-    values["allow_log_streaming"] = False
-    return values, f"{words}; no log leaves the site"
+    names = " and ".join(name.rpartition(".")[2] for name in CLASSES[kit.part])
+    words = f"a job may name {names}, and no other class"
+    if kit.part == "site":
+        values["allow_log_streaming"] = False
+        return values, f"{words}; no log leaves the site"
+    for server in values["servers"]:
+        if server.get("heart_beat_timeout") == FLARES_HEART_BEAT:
+            server["heart_beat_timeout"] = HEART_BEAT_SECONDS
+    _own_storage(values)
+    return values, f"{words}; jobs and results are kept in {STORAGE}/"
 
 
 def _own_storage(values: dict[str, Any]) -> None:
@@ -193,35 +199,35 @@ def _own_storage(values: dict[str, Any]) -> None:
         store.update(path=storage, args={"folder": "."})
 
 
-def _authorization(allow_custom_code: bool, own: dict[str, Any] | None, default: dict[str, Any]) -> Made:
-    values = copy.deepcopy(own if own is not None else default) or {"format_version": "1.0"}
-    permissions = values.setdefault("permissions", {})
+def _authorization(kit: Kit, allow_custom_code: bool, values: dict[str, Any]) -> Made:
+    permissions = values["permissions"]
+    own = (kit.local / "authorization.json").exists()
     for role in [*ROLES, *(role for role in permissions if role not in ROLES)]:
         rights = permissions.get(role, {})
-        if not isinstance(rights, dict):
+        if not isinstance(rights, dict):  # one word for all of them
             rights = dict.fromkeys(RIGHTS, rights)
         for right in CODE:
-            rights[right] = "any" if allow_custom_code and right == "byoc" and role in CODE_ROLES else "none"
-        if own is None and rights.get("shell_commands", "none") != "none":
+            brings = allow_custom_code and right == "byoc" and role in CODE_ROLES
+            rights[right] = "any" if brings else "none"
+        if not own and rights.get("shell_commands", "none") != "none":
             rights["shell_commands"] = "o:site"  # cat and grep in the kit: for its own organisation
         permissions[role] = rights
     words = "a job may bring code, which then runs here" if allow_custom_code else "no job may bring code"
-    return values, f"{words}; only people of its own organisation look at its files"
+    return values, words if own else f"{words}; only people of its own organisation look at its files"
 
 
-def _privacy(own: dict[str, Any] | None, default: dict[str, Any]) -> Made:
+def _privacy(kit: Kit, values: dict[str, Any]) -> Made:
     """Add our filter to every scope of a site's own, last on the way out: all that leaves has passed it."""
-    fresh: dict[str, Any] = {"scopes": [{"name": "surgfl"}], "default_scope": "surgfl"}
-    values = copy.deepcopy(own) if own else fresh
-    for scope in values.get("scopes", []):
-        for chain, direction in (("task_data_filters", "in"), ("task_result_filters", "out")):
-            filters = scope.setdefault(chain, [])
-            ours = [one for one in filters if one.get("path") == FILTER]
-            rest = [one for one in filters if one.get("path") != FILTER]
-            ours = ours[:1] or [{"path": FILTER, "args": {}, "direction": direction}]
-            scope[chain] = ours + rest if direction == "in" else rest + ours
+    values = values or {"scopes": [{"name": "surgfl"}], "default_scope": "surgfl"}
     if not values.get("scopes") or not values.get("default_scope"):
-        raise KitError("local/privacy.json has no scope or no default_scope; add them, or move the file away")
+        raise KitError(
+            f"{kit.local / PRIVACY}: has no scope or no default_scope; add it, or move the file away"
+        )
+    for scope in values["scopes"]:
+        for chain, direction in (("task_data_filters", "in"), ("task_result_filters", "out")):
+            rest = [one for one in scope.get(chain, []) if one.get("path") != FILTER]
+            ours = [{"path": FILTER, "args": {}, "direction": direction}]
+            scope[chain] = ours + rest if direction == "in" else rest + ours
     return values, "only what a method declares leaves the site, whatever a job says"
 
 

@@ -1,0 +1,126 @@
+"""Who takes part: one small YAML, in which every key is checked."""
+
+import copy
+
+import pytest
+import yaml
+
+from shared_components.deployment.federation_file import (
+    EXAMPLE,
+    ROLES,
+    FederationFileError,
+    Lifetimes,
+    load_federation,
+    parse_federation,
+)
+
+SMALL = {
+    "name": "f",
+    "server": {"host": "localhost", "organisation": "o"},
+    "sites": [{"name": "a", "organisation": "o"}],
+    "administrators": [{"email": "x@y.org", "organisation": "o", "role": "lead"}],
+}
+
+
+def changed(path, value):
+    """Return SMALL with one value changed; None removes the key."""
+    values = copy.deepcopy(SMALL)
+    *folders, last = path
+    place = values
+    for key in folders:
+        place = place[key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return values
+
+
+def test_the_example_shows_every_role_and_every_key_and_has_the_defaults():
+    made = load_federation(EXAMPLE)
+    assert made.server.port == made.server.admin_port == 8002 and made.certificates == Lifetimes()
+    assert [site.name for site in made.sites] == ["hospital-a", "hospital-b", "hospital-c"]
+    assert tuple(person.role for person in made.administrators) == (ROLES[0], "lead", "org_admin", "member")
+    values = yaml.safe_load(EXAMPLE.read_text())
+    assert set(values) == {"name", "server", "sites", "administrators", "certificates"}
+    assert set(values["server"]) == {"host", "organisation", "port", "admin_port"}
+
+
+def test_what_may_be_left_out_has_a_default():
+    made = parse_federation(SMALL)
+    assert (made.server.port, made.server.admin_port) == (8002, 8002) and made.certificates == Lifetimes(
+        730, 3650
+    )
+    assert parse_federation(changed(["server", "port"], 9000)).server.admin_port == 9000
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (["name"], "two words", "name is 'two words'; write letters"),
+        (["name"], "../up", "name is '../up'"),
+        (["name"], 7, "name is 7"),
+        (["name"], None, "the file lacks 'name'"),
+        (["name"], "n" * 64, "at most 63 letters"),
+        (["colour"], "red", "the file has no key 'colour'; known keys: name"),
+        (["server"], "localhost", "server is 'localhost'; write its keys"),
+        (["server", "host"], "no_host!", "server.host is"),
+        (["server", "host"], "-a.example.org", "server.host is"),
+        (["server", "host"], "a\n", "server.host is"),
+        (["server", "port"], 0, "server.port is 0; write a whole number from 1 to 65535"),
+        (["server", "port"], 70000, "server.port is 70000"),
+        (["server", "port"], "8002", "server.port is '8002'"),
+        (["server", "port"], True, "server.port is True"),
+        (["server", "port"], float("nan"), "server.port is nan"),
+        (["server", "organisation"], "Great Hospital", "server.organisation is"),
+        (["sites"], [], "sites is []; write a list of at least one"),
+        (["sites"], {"a": 1}, "sites is {'a': 1}"),
+        (["sites", 0, "name"], "a b", "sites[1].name is 'a b'"),
+        (["sites", 0, "name"], "../a", "sites[1].name is '../a'"),
+        (["sites", 0, "name"], "a\n", "sites[1].name is"),
+        (["sites", 0, "name"], "Server", "is 'Server', which is reserved"),
+        (["sites", 0, "name"], "ca", "is 'ca', which is reserved"),
+        (["sites", 0, "name"], "LOCALHOST", "'localhost' is given twice (or is the server's)"),
+        (["sites"], [SMALL["sites"][0], {"name": "A", "organisation": "o"}], "the name 'A' is given twice"),
+        (["sites", 0, "role"], "lead", "sites[1] has no key 'role'"),
+        (["administrators"], SMALL["administrators"] * 2, "the name 'x@y.org' is given twice"),
+        (["administrators", 0, "email"], "anna", "administrators[1].email is 'anna'; write an e-mail address"),
+        (["administrators", 0, "email"], "../x@y.org", "administrators[1].email is"),
+        (["administrators", 0, "role"], "boss", "role is 'boss'; write one of project_admin, org_admin, lead"),
+        (["administrators", 0, "role"], ["lead"], "role is ['lead']"),
+        (["administrators", 0, "role"], "member", "nobody may submit a job; give one of them the role project_admin"),
+        (["certificates"], {"days": 0}, "certificates.days is 0; write a whole number from 1"),
+        (["certificates"], {"days": 40, "root_days": 30}, "more than the 30 of root_days"),
+        (["certificates"], {"root_days": 10**9}, "certificates.root_days is 1000000000"),
+        (["certificates"], {"hours": 3}, "certificates has no key 'hours'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_refused_by_its_key(path, value, words):
+    with pytest.raises(FederationFileError) as refused:
+        parse_federation(changed(path, value))
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the file is None; write its keys"),
+        ("- 1", "the file is [1]"),
+        ("name: [", "is not valid YAML"),
+        ("name: a\nname: b", "key 'name' is given twice"),
+        ("a: &a [*a]", "refers to itself"),
+    ],
+)
+def test_a_file_that_is_no_description_is_named(tmp_path, text, words):
+    path = tmp_path / "f.yaml"
+    path.write_text(text)
+    with pytest.raises(FederationFileError, match=f"^{path}: ") as refused:
+        load_federation(path)
+    assert words in str(refused.value)
+
+
+def test_a_file_that_is_missing_is_offered(tmp_path):
+    with pytest.raises(FederationFileError, match=r"provision --example .*f\.yaml writes one to fill in"):
+        load_federation(tmp_path / "f.yaml")
+    with pytest.raises(FederationFileError, match="cannot be read"):
+        load_federation(tmp_path)

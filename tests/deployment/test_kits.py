@@ -1,0 +1,185 @@
+"""What makes a kit strict: exact classes, no code, a filter of its own; and what a party has set stays."""
+
+import json
+import shutil
+
+import pytest
+from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
+from nvflare.security.security import COMMAND_CATEGORIES
+
+from shared_components.cli import main
+from shared_components.data.site_file import SiteError, load_site
+from shared_components.deployment.kits import CLASSES, CODE, FILTER, RIGHTS, KitError, find_kit, secure
+
+from ..flare.simulator import CLIENT, JOBS, SERVER
+
+
+def read(kits, name, file):
+    return json.loads((kits / name / "local" / file).read_text())
+
+
+def bare(kits, name):
+    """Return a kit as FLARE's own provisioning leaves it."""
+    for file in ("resources.json", "authorization.json", "privacy.json", "site.yaml"):
+        (kits / name / "local" / file).unlink(missing_ok=True)
+    return find_kit(kits / name)
+
+
+def paths(value):
+    """Return every class that a part of a configuration names."""
+    if isinstance(value, dict):
+        own = [value["path"]] if "path" in value else []
+        return own + [path for item in value.values() for path in paths(item)]
+    return [path for item in value for path in paths(item)] if isinstance(value, list) else []
+
+
+@pytest.mark.parametrize(("part", "file"), [("site", CLIENT), ("server", SERVER)])
+def test_the_lists_hold_what_the_jobs_here_name_and_no_more(part, file):
+    named = {
+        path
+        for job in JOBS.glob("*/meta.json")
+        for path in paths(json.loads((job.parent / file).read_text()))
+    }
+    assert named == set(CLASSES[part])
+
+
+def test_flare_reads_the_list_as_exact_classes_that_are_enforced(kits):
+    policy, mode, default = ComponentPathAuthorizer()._get_policy_from_resources(
+        read(kits, "hospital-a", "resources.json")
+    )
+    assert policy == CLASSES["site"] and mode == "enforce" and not default
+    allows = ComponentPathAuthorizer._path_matches_prefix
+    assert not any(allows("shared_components.flare.executor.Other", one) for one in policy)
+    assert not any(allows(FILTER + "2", one) for one in policy)
+
+
+def test_the_rights_named_here_are_all_that_flare_has():
+    assert {*COMMAND_CATEGORIES.values(), "submit_job", "clone_job", *CODE} == set(RIGHTS)
+
+
+@pytest.mark.parametrize("name", ["hospital-a", "localhost"])
+def test_a_kit_of_flare_is_made_strict_once(kits, name):
+    before = read(kits, name, "resources.json")
+    kit = bare(kits, name)
+    said = secure(kit)
+    assert len(said) == (4 if name == "hospital-a" else 2) and all(
+        line.startswith(str(kit.local)) for line in said
+    )
+    assert read(kits, name, "resources.json") == before and secure(kit) == []
+    for rights in read(kits, name, "authorization.json")["permissions"].values():
+        assert rights["byoc"] == "none" and rights.get("shell_commands", "none") in ("none", "o:site")
+
+
+def test_a_server_keeps_everything_in_its_own_kit_and_notices_soon_who_is_gone(kits):
+    text = (kits / "localhost" / "local" / "resources.json").read_text()
+    assert "/tmp" not in text and '"heart_beat_timeout": 30' in text
+    assert "/tmp/nvflare" in (kits / "localhost" / "local" / "resources.json.default").read_text()
+
+
+def test_no_log_leaves_a_site(kits):
+    assert read(kits, "hospital-a", "resources.json")["allow_log_streaming"] is False
+
+
+def test_what_a_party_has_set_stays_and_what_lets_in_is_closed(kits):
+    local = kits / "hospital-a" / "local"
+    resources = read(kits, "hospital-a", "resources.json")
+    resources |= {"class_allow_list": ["*"], "class_list_enforcement_mode": "warn", "labels": {"ward": 3}}
+    (local / "resources.json").write_text(json.dumps(resources))
+    authorization = read(kits, "hospital-a", "authorization.json")
+    authorization["permissions"] |= {"lead": "any", "guest": {"view": "none", "byoc": "any"}}
+    (local / "authorization.json").write_text(json.dumps(authorization))
+    assert len(secure(find_kit(kits / "hospital-a"))) == 2
+    resources, rights = (read(kits, "hospital-a", f"{name}.json") for name in ("resources", "authorization"))
+    assert resources["class_allow_list"] == CLASSES["site"] and resources["labels"] == {"ward": 3}
+    assert resources["class_list_enforcement_mode"] == "enforce"
+    assert rights["permissions"]["lead"] == {right: "none" if right in CODE else "any" for right in RIGHTS}
+    assert (
+        rights["permissions"]["guest"]["byoc"] == "none" and rights["permissions"]["guest"]["view"] == "none"
+    )
+
+
+def test_custom_code_is_for_those_who_submit_and_is_taken_back(kits):
+    kit = find_kit(kits / "hospital-a")
+    (said,) = secure(kit, allow_custom_code=True)
+    assert "a job may bring code, which then runs here" in said
+    permissions = read(kits, "hospital-a", "authorization.json")["permissions"]
+    assert {role: rights["byoc"] for role, rights in permissions.items()} == {
+        "project_admin": "any", "lead": "any", "org_admin": "none", "member": "none",
+    }  # fmt: skip
+    (said,) = secure(kit)
+    assert "no job may bring code" in said
+
+
+def test_a_sites_own_filters_stay_and_ours_is_the_last_that_what_leaves_passes(kits):
+    local = kits / "hospital-a" / "local"
+    noise = {"path": "theirs.Noise", "args": {}}
+    scope = {"name": "strict", "task_result_filters": [{"path": FILTER, "args": {"odd": 1}}, noise]}
+    (local / "privacy.json").write_text(json.dumps({"scopes": [scope], "default_scope": "strict"}))
+    assert len(secure(find_kit(kits / "hospital-a"))) == 1
+    (scope,) = read(kits, "hospital-a", "privacy.json")["scopes"]
+    assert scope["task_result_filters"] == [noise, {"path": FILTER, "args": {}, "direction": "out"}]
+    assert scope["task_data_filters"] == [{"path": FILTER, "args": {}, "direction": "in"}]
+    assert secure(find_kit(kits / "hospital-a")) == []
+
+
+def test_the_site_yaml_errs_until_it_is_filled_in_and_is_never_replaced(kits):
+    path = kits / "hospital-a" / "local" / "site.yaml"
+    with pytest.raises(SiteError, match="unknown dataset"):
+        load_site(path)
+    path.write_text("mine: 1\n")
+    secure(find_kit(kits / "hospital-a"))
+    assert path.read_text() == "mine: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("resources.json", "{", "resources.json: cannot be read"),
+        ("resources.json", "[]", "resources.json: holds no mapping"),
+        ("authorization.json", "{}", "authorization.json: is not what FLARE reads"),
+        ("authorization.json", '{"permissions": 3}', "authorization.json: is not what FLARE reads"),
+        ("privacy.json", '{"scopes": []}', "privacy.json: has no scope"),
+        ("privacy.json", '{"scopes": [{"name": "a"}]}', "privacy.json: has no scope or no default_scope"),
+        ("privacy.json", '{"scopes": [3], "default_scope": "a"}', "privacy.json: is not what FLARE reads"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_and_nothing_is_written(kits, file, text, words):
+    local = bare(kits, "hospital-a").local
+    (local / file).write_text(text)
+    before = {path.name: path.read_bytes() for path in local.iterdir()}
+    with pytest.raises(KitError) as refused:
+        secure(find_kit(kits / "hospital-a"))
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+    assert {path.name: path.read_bytes() for path in local.iterdir()} == before
+
+
+def test_a_kit_without_flares_defaults_is_refused(kits):
+    kit = bare(kits, "hospital-a")
+    (kit.local / "resources.json.default").unlink()
+    with pytest.raises(KitError, match=r"resources\.json\.default: no such file"):
+        secure(kit)
+
+
+@pytest.mark.parametrize("what", ["ca", "hospital-a/local", "nowhere", "."])
+def test_a_folder_that_is_no_kit_is_refused(kits, capsys, what):
+    assert main(["secure-kit", str(kits / what)]) == 2
+    said = capsys.readouterr().err
+    assert "is no startup kit; name the folder that holds 'startup'" in said and said.count("\n") == 1
+
+
+def test_a_kit_where_flare_cannot_start_a_job_is_refused(kits, capsys):
+    shutil.copytree(kits / "hospital-a", kits / "our kit")
+    assert main(["secure-kit", str(kits / "our kit")]) == 2
+    assert "has a space or a quotation mark in it" in capsys.readouterr().err
+
+
+def test_the_command_says_what_it_changed_and_what_was_in_place(kits, capsys):
+    bare(kits, "localhost")
+    assert main(["secure-kit", str(kits / "localhost")]) == 0
+    said = capsys.readouterr().out
+    assert "resources.json: a job may name FederationController, and no other class" in said
+    assert "It counts from the next start" in said
+    assert main(["secure-kit", str(kits / "localhost")]) == 0
+    assert capsys.readouterr().out == f"{kits / 'localhost'}: all is in place\n"
+    assert main(["secure-kit", str(kits / "anna@example.org")]) == 0
+    assert "runs no job; nothing to do" in capsys.readouterr().out
