@@ -1,9 +1,11 @@
 """`surgfl secure-kit KIT`: let a startup kit do what SurgFL's jobs need, and nothing else."""
 
 import argparse
+from datetime import UTC, datetime
 from pathlib import Path
 
-from shared_components.deployment.kits import find_kit, secure
+from shared_components.deployment.certificates import SOON, ends, why_outside
+from shared_components.deployment.kits import Kit, find_kit, secure
 
 HELP = "let a startup kit run SurgFL's jobs and nothing else: its lists of classes and rights, what may leave"
 
@@ -19,17 +21,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what is missing and say what changed.
+    """Write what is missing and say what changed; 1 where nobody will let this party in.
 
     Raises:
         ValueError: The folder is no kit, or a file of it cannot be read; nothing was written.
     """
     kit = find_kit(args.kit)
+    outside = why_outside(kit)
     if kit.part == "administrator":
         print(f"{kit.folder}: an administrator's kit runs no job; nothing to do")
-        return 0
+        return _told(kit, outside)
     changed = secure(kit, allow_custom_code=args.allow_custom_code)
     print("\n".join(changed) or f"{kit.folder}: all is in place")
     if changed:
         print("It counts from the next start of this party.")
-    return 0
+    return _told(kit, outside)
+
+
+def _told(kit: Kit, outside: str) -> int:
+    """Say how long the certificate holds, or why it does not."""
+    until = ends(kit)
+    soon = "; ask for a renewed kit" if until - datetime.now(UTC) < SOON else ""
+    print(f"{kit.folder}: {outside}" if outside else f"Its certificate holds until {until:%Y-%m-%d}{soon}.")
+    return int(bool(outside))

@@ -81,7 +81,7 @@ class Party:
         """The processes that run jobs, or one job."""
         return [
             process.pid
-            for process in _marked(self.variables[MARK], self.name)
+            for process in marked(self.variables[MARK])
             if process.pid != self.pid
             and any("runner_process" in word or "worker_process" in word for word in _line(process))
             and (not job or job in _line(process))
@@ -101,7 +101,7 @@ class Party:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal, by default -9, to all its processes at once: a machine that loses its power."""
-        processes = _marked(self.variables[MARK], self.name)
+        processes = marked(self.variables[MARK])
         for process in processes:
             _signal(process, number)
         if number == signal.SIGKILL:
@@ -291,12 +291,13 @@ def _ended(status: str | None) -> str | None:
     return status if status and status.startswith(("FINISHED", "ABORTED", "FAILED")) else None
 
 
-def _marked(mark: str, name: str) -> list[psutil.Process]:
-    """Return the processes that carry a deployment's mark and a party's name."""
+def marked(mark: str) -> list[psutil.Process]:
+    """Return the processes whose environment carries a mark: a deployment's, or a deployment's and a party's name."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+            own = process.environ().get(MARK, "")
+            if (own == mark or own.startswith(f"{mark}/")) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.Error:
             continue

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 from shared_components.bundle_files.make import write_bundle
 
@@ -61,3 +65,34 @@ def give_data(kit: Path, site_yaml: Path) -> None:
     described = yaml.safe_load(site_yaml.read_text())
     described["root"] = str((site_yaml.parent / described["root"]).resolve())
     (kit / "local" / "site.yaml").write_text(yaml.safe_dump(described))
+
+
+def sign_again(kits: Path, name: str, *, begins: datetime, ends: datetime, by: Path | None = None) -> None:
+    """Give a site another certificate for its key.
+
+    Args:
+        kits: Of the deployment.
+        name: The site's.
+        begins, ends: When the certificate holds.
+        by: Kits whose authority signs; default: the site's own.
+    """
+    startup = kits / name / "startup"
+    (state,) = (by or kits).glob("ca/*/state/cert.json")
+    authority = json.loads(state.read_text())
+    old = x509.load_pem_x509_certificate((startup / "client.crt").read_bytes())
+    root = x509.load_pem_x509_certificate(authority["root_cert"].encode())
+    key = serialization.load_pem_private_key(authority["root_pri_key"].encode(), password=None)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(old.subject)
+        .issuer_name(root.subject)
+        .public_key(old.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+    )
+    for extension in old.extensions:
+        if not isinstance(extension.value, x509.AuthorityKeyIdentifier):
+            builder = builder.add_extension(extension.value, extension.critical)
+    made = builder.sign(key, hashes.SHA256())
+    (startup / "client.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))

@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from .deployment import MARK, Deployment, until
+from .deployment import marked, until
 
 pytestmark = pytest.mark.slow
 
@@ -27,17 +27,5 @@ def test_a_party_is_killed_alone_and_comes_back_and_nothing_stays(deploy):
         second.pid is None and second.job_pids()
     )  # FLARE 2.9 lets a job's process live on, for two minutes at least
     deployment.kill()
-    assert left(deployment) == []
+    assert marked(deployment.mark) == []
     assert "Shutting down" not in first.log and first.log
-
-
-def left(deployment: Deployment) -> list[psutil.Process]:
-    """Return what lives of a deployment."""
-    return [process for process in psutil.process_iter() if deployment.mark in marked(process)]
-
-
-def marked(process: psutil.Process) -> str:
-    try:
-        return process.environ().get(MARK, "")
-    except psutil.Error:
-        return ""
