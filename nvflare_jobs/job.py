@@ -2,7 +2,8 @@
 
     python nvflare_jobs/job.py pfedsis -n 3                    # site-1, site-2, site-3, all at a time
     python nvflare_jobs/job.py pfedsis -c hospital-a,hospital-b -t 1
-    python nvflare_jobs/job.py pfedsis --export jobs           # jobs/pfedsis, for a server or `nvflare simulator`
+    python nvflare_jobs/job.py pfedsis --export jobs           # jobs/pfedsis, for `nvflare simulator`
+    python nvflare_jobs/job.py pfedsis --export jobs --strict  # the same for sites that let no job bring code
 
 It does what `nvflare simulator nvflare_jobs/pfedsis -n 3` does, to the same weights. FLARE gives each job a workspace
 of its own in `-w`, which it empties at every start: `ws/pfedsis`; the run's state is kept in `ws-state`.
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from nvflare.job_config.api import FedJob
 
+from shared_components.deployment.job_folders import JobFolderError, production_copy
 from shared_components.federation.messages import FederationError
 from shared_components.flare.workspaces import is_held, refuse_unusable
 
@@ -36,8 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         job = job_of(args.job)
-        return export(job, args.export) if args.export else simulate(job, args)
-    except JobError as error:
+        if args.strict and not args.export:
+            raise JobError("--strict goes with --export; give both")
+        return export(job, args.export, strict=args.strict) if args.export else simulate(job, args)
+    except (JobError, JobFolderError) as error:
         print(f"job.py: {error}", file=sys.stderr)
         return 2
 
@@ -55,6 +59,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--export", type=Path, metavar="FOLDER", help="write FOLDER/<METHOD> instead of running it"
+    )
+    made.add_argument(
+        "--strict", action="store_true", help="export it without the empty app/custom, which strict sites refuse"
     )
     return made
 
@@ -84,8 +91,8 @@ def job_of(name: str) -> FedJob:
     return job
 
 
-def export(job: FedJob, folder: Path) -> int:
-    """Write a job folder.
+def export(job: FedJob, folder: Path, *, strict: bool) -> int:
+    """Write a job folder, or the copy of it that strict sites take.
 
     Raises:
         JobError: Another thing of that name is there.
@@ -95,7 +102,10 @@ def export(job: FedJob, folder: Path) -> int:
             f"--export: {folder / job.name} is there already; give another folder, or move it away"
         )
     try:
-        job.export_job(str(folder))
+        if strict:
+            production_copy(JOBS / job.name, folder)
+        else:
+            job.export_job(str(folder))
     except OSError as error:
         raise JobError(f"--export: {folder} cannot be written to ({error}); give another folder") from error
     print(f"{folder / job.name}: written")

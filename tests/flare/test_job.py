@@ -42,6 +42,13 @@ def test_an_exported_job_is_the_one_of_the_folder(script, tmp_path, capsys, name
     assert capsys.readouterr().out == f"{exported}: written\n"
 
 
+def test_a_job_for_strict_sites_is_the_same_without_its_folder_of_code(script, tmp_path):
+    assert script.main(["fedavg", "--export", str(tmp_path), "--strict"]) == 0
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {f"fedavg/{path}" for path in (SERVER, CLIENT, "meta.json")}
+    assert (tmp_path / "fedavg" / SERVER).read_text() == (JOBS / "fedavg" / SERVER).read_text()
+
+
 def test_an_export_overwrites_nothing(script, tmp_path, capsys):
     (tmp_path / "fedavg").mkdir()
     (tmp_path / "fedavg" / "mine.txt").write_text("mine")
@@ -62,6 +69,7 @@ def test_an_export_overwrites_nothing(script, tmp_path, capsys):
         (["fedavg", "-t", "0"], "from 1 to 3"),
         (["fedavg", "-w", "a b"], "has a space, a quote"),
         (["fedavg", "-c", "a,server"], "are FLARE's own folders"),
+        (["fedavg", "--strict"], "--strict goes with --export"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(script, capsys, options, words):
