@@ -50,6 +50,11 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"--size 64x64:1 --size 64x96:1 --batch-size 2 --looks rose",
         "an hour and a half",
     ),
+    (
+        r"^(kits/\S+/startup/start\.sh)$",
+        r"test -x \1",
+        "parties that stay until they are stopped; tests/production starts them",
+    ),
     (r"--frames 16 --videos 3,1,1", r"--frames 2 --videos 1,1,1 --height 64 --width 96", "a minute"),
 )
 """(pattern, replacement, why the command is not run as printed), applied in this order."""
