@@ -61,7 +61,9 @@ def parser() -> argparse.ArgumentParser:
         "--export", type=Path, metavar="FOLDER", help="write FOLDER/<METHOD> instead of running it"
     )
     made.add_argument(
-        "--strict", action="store_true", help="export it without the empty app/custom, which strict sites refuse"
+        "--strict",
+        action="store_true",
+        help="export it without the empty app/custom, which strict sites refuse",
     )
     return made
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shared_components.atomic import write_text
-from shared_components.deployment.federation_file import ROLES
+from shared_components.deployment.federation_file import RESERVED, ROLES
 
 PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
 """What a kit is for, by the file that its `startup` folder holds."""
@@ -56,6 +56,9 @@ split:
   validation: [<videos>]
   test: [<videos>]
 # publish: [style]                # what may leave this site beside weights; [] for nothing
+"""
+LIMITS = """\
+# What this machine does for a job at most; a job that asks for more is refused. docs/your-data.md explains the keys.
 """
 
 
@@ -121,6 +124,8 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     """
     if kit.part == "administrator":
         return []
+    if kit.part == "site":
+        _refuse_reserved(kit.folder / "startup" / PARTS["site"])
     changes = [
         _change(kit, "resources.json", partial(_resources, kit)),
         _change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)),
@@ -128,9 +133,29 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     if kit.part == "site":
         changes.append(_change(kit, PRIVACY, partial(_privacy, kit)))
     said = [_write(path, text, words) for path, text, words in changes if _differs(path, text)]
-    if kit.part == "site" and not (site := kit.local / "site.yaml").exists():
-        said.append(_write(site, TEMPLATE, "a template; fill it in"))
+    for name, text, words in _templates() if kit.part == "site" else ():
+        if not (path := kit.local / name).exists():
+            said.append(_write(path, text, words))
     return said
+
+
+def _templates() -> Iterator[tuple[str, str, str]]:
+    """Yield what a site gets once and then changes as it likes: names, texts, and what they are."""
+    from shared_components.federation.limits import FILE, Limits  # it needs torch, which takes seconds
+
+    yield "site.yaml", TEMPLATE, "a template; fill it in"
+    numbers = "".join(f"{key}: {value}\n" for key, value in asdict(Limits()).items())
+    yield FILE, LIMITS + numbers, "what this machine does for a job at most; lower the numbers as you like"
+
+
+def _refuse_reserved(path: Path) -> None:
+    """Refuse a site whose name a run's folder uses for something else; FLARE's own provisioning takes it."""
+    name = _read(path).get("client", {}).get("fqsn", "")
+    if name.lower() in RESERVED:
+        raise KitError(
+            f"{path}: the site is called {name!r}, which is reserved; provision it by another name (reserved: "
+            f"{', '.join(RESERVED)})"
+        )
 
 
 Made = tuple[dict[str, Any], str]  # what a file is to hold, and what that means

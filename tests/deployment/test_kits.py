@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import fields
 
 import pytest
 from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
@@ -10,6 +11,7 @@ from nvflare.security.security import COMMAND_CATEGORIES
 from shared_components.cli import main
 from shared_components.data.site_file import SiteError, load_site
 from shared_components.deployment.kits import CLASSES, CODE, FILTER, RIGHTS, KitError, find_kit, secure
+from shared_components.federation.limits import Limits, read_limits
 
 from ..flare.simulator import CLIENT, JOBS, SERVER
 
@@ -20,7 +22,7 @@ def read(kits, name, file):
 
 def bare(kits, name):
     """Return a kit as FLARE's own provisioning leaves it."""
-    for file in ("resources.json", "authorization.json", "privacy.json", "site.yaml"):
+    for file in ("resources.json", "authorization.json", "privacy.json", "site.yaml", "limits.yaml"):
         (kits / name / "local" / file).unlink(missing_ok=True)
     return find_kit(kits / name)
 
@@ -62,7 +64,7 @@ def test_a_kit_of_flare_is_made_strict_once(kits, name):
     before = read(kits, name, "resources.json")
     kit = bare(kits, name)
     said = secure(kit)
-    assert len(said) == (4 if name == "hospital-a" else 2) and all(
+    assert len(said) == (5 if name == "hospital-a" else 2) and all(
         line.startswith(str(kit.local)) for line in said
     )
     assert read(kits, name, "resources.json") == before and secure(kit) == []
@@ -129,6 +131,23 @@ def test_the_site_yaml_errs_until_it_is_filled_in_and_is_never_replaced(kits):
     path.write_text("mine: 1\n")
     secure(find_kit(kits / "hospital-a"))
     assert path.read_text() == "mine: 1\n"
+
+
+def test_the_limits_say_the_defaults_and_are_the_sites_to_change(kits):
+    path = kits / "hospital-a" / "local" / "limits.yaml"
+    assert read_limits(path) == Limits() and path.read_text().count(": ") == len(fields(Limits))
+    path.write_text("iterations: 5\n")
+    secure(find_kit(kits / "hospital-a"))
+    assert read_limits(path).iterations == 5
+
+
+def test_a_site_of_a_reserved_name_is_refused(kits):
+    path = kits / "hospital-a" / "startup" / "fed_client.json"
+    config = json.loads(path.read_text())
+    config["client"]["fqsn"] = "Server"
+    path.write_text(json.dumps(config))
+    with pytest.raises(KitError, match="the site is called 'Server', which is reserved"):
+        secure(find_kit(kits / "hospital-a"))
 
 
 @pytest.mark.parametrize(
