@@ -136,7 +136,7 @@ def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = ()) -> li
 
 
 def read_issued(out: Path) -> dict[str, Any]:
-    """Return what an authority has signed: the federation's name and server, and when each party's certificate ends.
+    """Return what an authority has signed: what all kits share, and when each party's certificate ends.
 
     Raises:
         KitError: There is no authority, or its record cannot be read.
@@ -144,7 +144,9 @@ def read_issued(out: Path) -> dict[str, Any]:
     path = Path(out) / AUTHORITY / ISSUED
     try:
         issued = json.loads(path.read_text(encoding="utf-8"))
-        return {"name": issued["name"], "server": issued["server"], "parties": dict(issued["parties"])}
+        return {key: issued[key] for key in ("name", "server", "root_days")} | {
+            "parties": dict(issued["parties"])
+        }
     except FileNotFoundError:
         raise KitError(
             f"{path}: no such file; name the folder that surgfl provision has written, with its '{AUTHORITY}'"
@@ -153,14 +155,20 @@ def read_issued(out: Path) -> dict[str, Any]:
         raise KitError(f"{path}: cannot be read ({error!r}); put back your copy of {AUTHORITY}/") from error
 
 
+def _fixed(federation: Federation) -> dict[str, Any]:
+    """Return what all kits of an authority share."""
+    root_days = federation.certificates.root_days
+    return {"name": federation.name, "server": asdict(federation.server), "root_days": root_days}
+
+
 def _refuse_changes(
     federation: Federation, issued: Mapping[str, Any], everybody: Mapping[str, Party]
 ) -> None:
-    for key, value in (("name", federation.name), ("server", asdict(federation.server))):
+    for key, value in _fixed(federation).items():
         if issued[key] != value:
             raise KitError(
-                f"{key} is {value!r}, and the kits were made for {issued[key]!r}; all kits name it: correct the file, "
-                "or provision a new folder"
+                f"{key} is {value!r}, and the kits were made with {issued[key]!r}, which cannot be changed: "
+                "correct the file, or provision a new folder"
             )
     for name, party in everybody.items():
         before = issued["parties"].get(name)
@@ -227,7 +235,7 @@ def _record(federation: Federation, root: Path, wanted: Mapping[str, Party]) -> 
             "ends": certificate.not_valid_after_utc.date().isoformat(),
             "serial": f"{certificate.serial_number:x}",
         }
-    record = {"name": federation.name, "server": asdict(federation.server), "parties": before}
+    record = {**_fixed(federation), "parties": before}
     write_json(path, record)
 
 

@@ -100,8 +100,9 @@ def test_a_kit_is_renewed_when_the_old_one_is_out_of_the_way(kits, described):
 @pytest.mark.parametrize(
     ("section", "change", "words"),
     [
-        ("name", "other", "name is 'other', and the kits were made for 'small'"),
-        ("server", {"host": "other.org", "organisation": "consortium"}, "and the kits were made for"),
+        ("name", "other", "name is 'other', and the kits were made with 'small'"),
+        ("server", {"host": "other.org", "organisation": "consortium"}, "and the kits were made with"),
+        ("certificates", {"days": 40, "root_days": 90}, "root_days is 90, and the kits were made with 100"),
         ("sites", [{"name": "hospital-a", "organisation": "theirs"}], "hospital-a: organisation is 'theirs'"),
         (
             "administrators",
