@@ -57,7 +57,14 @@ class Console(Protocol):
 
 
 class LogConsole:
-    """FLARE's log, which has times and names of its own."""
+    """FLARE's log, which has times and names of its own.
+
+    Args:
+        also: Is given the same lines.
+    """
+
+    def __init__(self, also: Say = lambda text: None) -> None:
+        self._also = also
 
     def __enter__(self) -> LogConsole:
         return self
@@ -67,6 +74,7 @@ class LogConsole:
 
     def say(self, text: str) -> None:
         logger.info("%s", printable(text))
+        self._also(text)
 
     def show(self, title: str, steps: Callable[[], Mapping[str, Step]]) -> None:
         """Nothing: the sites' own logs say it."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nvflare.apis.client import Client
-from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
@@ -33,6 +33,7 @@ from shared_components.federation.runs import leave_models, open_run, working_on
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.store import RESUME_VARIABLE
 from shared_components.flare import console, last_words, processes, wire, worker_names
+from shared_components.flare.desk import Desk
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.places import (
     is_simulator,
@@ -71,11 +72,14 @@ class FederationController(Controller):
         self._round_seconds: list[float] = []
         self._workspace: Workspace | None = None  # a simulator's
         self._late: list[Path] = []  # folders of the sites that owe the newest exchange an answer
-        self._console: console.Console = console.LogConsole()
+        self._desk = Desk()
+        self._console: console.Console = console.LogConsole(self._desk.say)
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Take a simulator's console; the run begins in control_flow, where errors can be told."""
-        if is_simulator(fl_ctx) and console.wanted(fl_ctx):
+        """Take a simulator's console, or open the desk; the run begins in control_flow, where errors can be told."""
+        if not is_simulator(fl_ctx):
+            self._desk.open(fl_ctx)
+        elif console.wanted(fl_ctx):
             workspace = workspace_root(fl_ctx).parent
             console.hush_sites(fl_ctx, workspace)
             self._console = console.SimulatorConsole(workspace, present_sites(fl_ctx))
@@ -177,21 +181,21 @@ class FederationController(Controller):
             longest=job.longest_wait_seconds,
         )
         tasks = {site: self._task(ask.task, message, exchange) for site, message in ask.messages.items()}
-        self._console.show(self._title(ask.task), partial(at_work, exchange, folder))
+        title = self._title(ask.task)
+        self._console.show(title, partial(at_work, exchange, folder))
+        self._desk.show(lambda: {"title": title, "waiting": exchange.pending})
         for site, one in tasks.items():
             processes.forget(folder / site)
             steps.forget(folder / site)
+            if site in self._desk.lost:
+                continue
             self.send(task=one, fl_ctx=fl_ctx, targets=[site])
         self._wait(exchange, abort_signal, folder, self._tell if ask.task == "round" else None)
         self._late = [folder / site for site in exchange.late]
         for one in tasks.values():
             self.cancel_task(one, fl_ctx=fl_ctx)
         if abort_signal.triggered:
-            note_dead(exchange, folder)
-            hint = last_error(exchange.pending[0], fl_ctx) if exchange.pending else ""
-            exchange.close("no answer")
-            reasons = Answers({}, exchange.failures).reasons()
-            raise FederationError(f"FLARE ended task {ask.task!r}: {reasons}{hint}")
+            raise FederationError(self._why_ended(title, exchange, folder, fl_ctx))
         return Answers(exchange.replies, exchange.failures)
 
     def _wait(
@@ -222,9 +226,25 @@ class FederationController(Controller):
                 if self._workspace is not None:
                     self._workspace.refuse_if_emptied()
                 self._console.look()
+            for site in [site for site in waiting if site in self._desk.lost]:
+                exchange.fail(site, self._desk.lost[site])
             exchange.expire(now)
             time.sleep(0.02)
         self._console.look()
+
+    def _why_ended(self, title: str, exchange: Exchange, folder: Path, fl_ctx: FLContext) -> str:
+        """Say who is to blame for FLARE's end of the job, if anybody, and who was still at work."""
+        note_dead(exchange, folder)
+        if not is_simulator(fl_ctx):
+            found = Answers({}, exchange.failures).reasons() or "no site had failed"
+            at_work = ", ".join(exchange.pending) or "none"
+            return (
+                f"FLARE ended the job in {title}: an administrator stopped it, or the server ends; "
+                f"{found}; still at work: {at_work}"
+            )
+        hint = last_error(exchange.pending[0], fl_ctx) if exchange.pending else ""
+        exchange.close("no answer")
+        return f"FLARE ended task {title!r}: {Answers({}, exchange.failures).reasons()}{hint}"
 
     def _task(self, name: str, message: Message, exchange: Exchange) -> Task:
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
@@ -237,7 +257,7 @@ class FederationController(Controller):
 
         def done(task: Task, fl_ctx: FLContext) -> None:
             for site in task.targets or []:
-                exchange.fail(getattr(site, "name", site), f"its task ended with {task.completion_status}")
+                exchange.fail(getattr(site, "name", site), task_end(task.completion_status))
 
         assert self.server is not None
         timeout = math.ceil(self.server.job.longest_wait_seconds) + FLARE_WAITS_LONGER
@@ -318,6 +338,13 @@ def note_dead(exchange: Exchange, folder: Path) -> None:
     """Count the sites as absent whose processes have died at work."""
     for site in [site for site in exchange.pending if processes.died(folder / site)]:
         exchange.fail(site, "its process died while it worked on its task")
+
+
+def task_end(status: TaskCompletionStatus | None) -> str:
+    """Say how FLARE has ended a site's task."""
+    if status == TaskCompletionStatus.CLIENT_DEAD:
+        return "FLARE has heard nothing of it for too long"
+    return f"its task ended with {status}"
 
 
 def read_reply(result: Shareable, task: str) -> Message | str:

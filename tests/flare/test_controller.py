@@ -27,7 +27,7 @@ from shared_components.method import load_method
 from shared_components.partition import Role, cut
 
 from ..federation.conftest import make_job
-from .conftest import SITES, ByHand
+from .conftest import SITES, ByHand, Place
 
 
 def run_folder(workspace, job="test-fedavg"):
@@ -346,3 +346,37 @@ def test_a_server_that_trains_without_data_says_so_before_any_site_is_asked(
         "(docs/your-data.md) or name it in the environment variable SURGFL_SITE_CONFIG"
     ]
     assert said[0].startswith("surgfl: job test-fedavg FAILED: site server: ")
+
+
+def test_a_site_that_is_lost_is_named_and_the_round_goes_on_without_it(by_hand):
+    def answer(controller, site, task):
+        if task.name == "round" and site == "site-2":
+            controller._desk.lost["site-2"] = "its process of the job died"
+            return None
+        return controller.ask(site, task)
+
+    controller = by_hand(answer=answer, rounds=2, min_sites=2, longest_wait_seconds=60.0).start()
+    assert not controller.panics
+    records = [record for record in controller.server.records if record["kind"] == "aggregation"]
+    assert [record["rejected"] for record in records] == [
+        [{"site": "site-2", "reason": "its process of the job died"}]
+    ] * 2
+    assert controller.given.count(("round", "site-2")) == 1, "a lost site is asked again"
+
+
+def test_outside_a_simulator_the_end_by_flare_blames_nobody_who_was_at_work(by_hand, workspace, monkeypatch):
+    monkeypatch.setenv("SURGFL_STATE", str(workspace / "state"))
+    signal = Signal()
+
+    def answer(controller, site, task):
+        if task.name == "round" and site == "site-3":
+            signal.trigger(True)
+            return None
+        return controller.ask(site, task)
+
+    controller = by_hand(answer=answer)
+    controller.control_flow(signal, Place(workspace, "server", simulator=False))
+    assert controller.panics == [
+        "FLARE ended the job in round 1/1: an administrator stopped it, or the server ends; no site had failed; "
+        "still at work: site-3"
+    ]

@@ -1,0 +1,86 @@
+"""At the server: a site that is lost is the running job's to judge, and does not end it for all.
+
+FLARE 2.9 stops a job as soon as one site reports that its own process of the job has ended badly, whatever the job
+can do without; and it tells the job nothing of a site that was started again, which it never gives that job back.
+This component stands in the server's `local/resources.json`. It takes the reports in FLARE's place and passes them on
+to the job's controller, which counts the site as absent and goes on if `min_sites` are left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import RunProcessKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_launcher_spec import JobReturnCode
+from nvflare.fuel.f3.message import Message
+from nvflare.private.defs import CellChannel, CellChannelTopic, CellMessageHeaderKeys, JobFailureMsgKey
+
+logger = logging.getLogger(__name__)
+
+TOPIC = "surgfl.lost"  # of the command that tells a job's controller which site is lost, and why
+SECONDS = 5.0  # that the controller has for its answer
+AGAIN = "it was started again, and FLARE gives no site a running job a second time"
+REASONS = {
+    JobReturnCode.UNSAFE_COMPONENT: "it refuses a class of the job, which is not on its class_allow_list",
+    JobReturnCode.CONFIG_ERROR: "the job's configuration is wrong for it; its own log says why",
+    JobReturnCode.INFRASTRUCTURE_ERROR: "its process of the job could not begin; its own log says why",
+    JobReturnCode.ABORTED: "its process of the job was stopped there",
+}
+DIED = "its process of the job died; its own log says why"
+
+
+class LostSites(FLComponent):
+    """Tell running jobs which of their sites are lost."""
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Take the reports once the server has begun, and look whose process is new when a site registers."""
+        engine: Any = fl_ctx.get_engine()
+        if event_type == EventType.SYSTEM_START:
+            engine.server.cell.register_request_cb(
+                channel=CellChannel.SERVER_MAIN,
+                topic=CellChannelTopic.REPORT_JOB_FAILURE,
+                cb=lambda request: take_report(engine, request),
+            )
+        elif event_type == EventType.CLIENT_REGISTER_PROCESSED:
+            for job, site in started_again(engine.run_processes, engine.get_clients()):
+                tell_job(engine, job, site, AGAIN)
+
+
+def take_report(engine: Any, request: Message) -> Message:
+    """Take a site's report of how its process of a job has ended; tell a job that still runs if that was badly.
+
+    What FLARE checks of a report (who sends it, and whether it is of a job of this site) FLARE checks here, too.
+    """
+    payload, job, code = request.payload, "", JobReturnCode.SUCCESS
+    if isinstance(payload, dict):
+        job, code = str(payload.get(JobFailureMsgKey.JOB_ID)), payload.get(JobFailureMsgKey.CODE, code)
+        code = code if isinstance(code, int) else JobReturnCode.EXCEPTION
+        harmless = {JobFailureMsgKey.JOB_ID: job, JobFailureMsgKey.CODE: JobReturnCode.SUCCESS}
+        request.payload = {**payload, **harmless}
+    client = engine.client_manager.clients.get(request.get_header(CellMessageHeaderKeys.TOKEN))
+    due = client is not None and engine.job_runner.is_client_outcome_pending(job, client.name)
+    reply = engine.server.process_job_failure(request)
+    if due and code != JobReturnCode.SUCCESS and job in engine.run_processes:
+        tell_job(engine, job, client.name, REASONS.get(code, DIED))
+    return reply
+
+
+def started_again(jobs: Mapping[str, Mapping[str, Any]], clients: list[Any]) -> Iterator[tuple[str, str]]:
+    """Yield running jobs and those of their sites whose present process is not the one that was given the job."""
+    tokens = {client.name: client.token for client in clients}
+    for job, process in list(jobs.items()):
+        for token, client in (process.get(RunProcessKey.PARTICIPANTS) or {}).items():
+            if tokens.get(client.name, token) != token:
+                yield job, client.name
+
+
+def tell_job(engine: Any, job: str, site: str, reason: str) -> None:
+    """Tell a job's controller that a site is lost; the job's end does not wait for that site's outcome any more."""
+    logger.warning("job %s has lost %s: %s", job, site, reason)
+    engine.send_app_command(job, TOPIC, {"site": site, "reason": reason}, SECONDS)
+    engine.job_runner.resolve_client_outcome(job, site)

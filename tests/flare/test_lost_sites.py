@@ -1,0 +1,185 @@
+"""A site's report of its own end goes through FLARE's own code, and to the job instead of ending it."""
+
+from types import SimpleNamespace
+
+import pytest
+from nvflare.apis.client import Client
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import RunProcessKey
+from nvflare.apis.job_launcher_spec import JobReturnCode
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.message import Message
+from nvflare.private.defs import CellMessageHeaderKeys
+from nvflare.private.fed.server.fed_server import FederatedServer
+from nvflare.private.fed.server.job_runner import JobRunner
+
+from shared_components.flare.desk import Desk
+from shared_components.flare.lost_sites import AGAIN, DIED, TOPIC, LostSites, started_again, take_report
+
+JOB = "0f1e"
+
+
+class Server:
+    """What of FLARE's server a report reaches: FLARE's own handler and runner, and notes instead of a network."""
+
+    def __init__(self, *, running=True):
+        self.sites = [Client(name, f"token of {name}") for name in ("hospital-a", "hospital-b")]
+        self.told: list[tuple[str, str, dict]] = []
+        self.failed: list[int] = []
+        self.callbacks: dict[str, object] = {}
+        self.client_manager = SimpleNamespace(
+            clients={site.token: site for site in self.sites},
+            is_from_authorized_client=lambda token: token in {site.token for site in self.sites},
+        )
+        self.job_runner = JobRunner("")
+        self.job_runner._pending_client_outcomes[JOB] = {site.name for site in self.sites}
+        self.job_runner.fail_run = lambda job, code, fl_ctx: self.failed.append(code)
+        self.job_runner.stop_run = lambda job, fl_ctx: self.failed.append("stopped")
+        participants = {site.token: site for site in self.sites}
+        self.run_processes = {JOB: {RunProcessKey.PARTICIPANTS: participants}} if running else {}
+        self.server = self.engine = self.cell = self
+        self.logger = SimpleNamespace(warning=print, error=print, info=print)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def new_context(self):
+        return self
+
+    def get_engine(self):
+        return self
+
+    def get_clients(self):
+        return self.sites
+
+    def register_request_cb(self, channel, topic, cb):
+        self.callbacks[topic] = cb
+
+    def process_job_failure(self, request):
+        return FederatedServer.process_job_failure(self, request)
+
+    def send_app_command(self, job, topic, data, timeout):
+        self.told.append((job, topic, data))
+
+    def pending(self):
+        return self.job_runner._pending_client_outcomes[JOB]
+
+
+def report(code, *, site="hospital-b", job=JOB):
+    headers = {CellMessageHeaderKeys.TOKEN: f"token of {site}", MessageHeaderKey.ORIGIN: site}
+    return Message(headers, {"job_id": job, "code": code, "reason": "because"})
+
+
+CODES = (
+    JobReturnCode.EXCEPTION,
+    JobReturnCode.UNSAFE_COMPONENT,
+    JobReturnCode.CONFIG_ERROR,
+    JobReturnCode.INFRASTRUCTURE_ERROR,
+    JobReturnCode.ABORTED,
+)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_flare_itself_would_end_the_job_and_ours_tells_the_job_which_site_is_lost(code):
+    server = Server()
+    server.process_job_failure(report(code))
+    assert len(server.failed) == 1
+
+    server = Server()
+    take_report(server, report(code))
+    (job, topic, data), *more = server.told
+    assert not server.failed and not more
+    assert (job, topic, data["site"]) == (JOB, TOPIC, "hospital-b")
+    assert server.pending() == {"hospital-a"}
+
+
+def test_the_reason_of_a_killed_process_sends_people_to_the_sites_log():
+    server = Server()
+    take_report(server, report(JobReturnCode.EXCEPTION))
+    assert server.told[0][2]["reason"] == DIED
+
+
+def test_a_process_that_ended_well_is_no_lost_site():
+    server = Server()
+    take_report(server, report(JobReturnCode.SUCCESS))
+    assert not server.told and server.pending() == {"hospital-a"}
+
+
+def test_a_failure_after_the_jobs_end_changes_nothing():
+    server = Server(running=False)
+    take_report(server, report(JobReturnCode.EXCEPTION))
+    assert not server.told and not server.failed
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        report(JobReturnCode.EXCEPTION, site="stranger"),
+        report(JobReturnCode.EXCEPTION, job="another"),
+        report(JobReturnCode.EXCEPTION, job=["0f1e"]),
+        Message({CellMessageHeaderKeys.TOKEN: "token of hospital-b"}, "no dictionary"),
+        Message({}, {}),
+    ],
+)
+def test_reports_of_strangers_and_of_odd_forms_lose_nobody(request_):
+    server = Server()
+    take_report(server, request_)
+    assert not server.told and not server.failed and len(server.pending()) == 2
+
+
+def test_a_code_that_is_no_number_counts_as_a_failure_of_that_site():
+    server = Server()
+    reply = take_report(server, report(["101"]))
+    assert server.told[0][2] == {"site": "hospital-b", "reason": DIED}
+    assert reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK
+
+
+def test_a_site_whose_token_is_new_was_started_again():
+    server = Server()
+    assert not list(started_again(server.run_processes, server.sites))
+    server.sites = [server.sites[0], Client("hospital-b", "another token"), Client("hospital-c", "t")]
+    assert list(started_again(server.run_processes, server.sites)) == [(JOB, "hospital-b")]
+
+
+def test_the_component_takes_reports_when_the_server_has_begun_and_looks_at_every_registration():
+    server, component = Server(), LostSites()
+    component.handle_event(EventType.SYSTEM_START, server)
+    (callback,) = server.callbacks.values()
+    callback(report(JobReturnCode.EXCEPTION, site="hospital-a"))
+    server.sites = [server.sites[0], Client("hospital-b", "another token")]
+    component.handle_event(EventType.CLIENT_REGISTER_PROCESSED, server)
+    assert [data for _, _, data in server.told] == [
+        {"site": "hospital-a", "reason": DIED},
+        {"site": "hospital-b", "reason": AGAIN},
+    ]
+    assert not server.pending()
+
+
+def test_the_desk_answers_with_the_lines_that_a_watcher_has_not_seen():
+    commands = {}
+    engine = SimpleNamespace(register_app_command=lambda topic, command: commands.update({topic: command}))
+    desk = Desk()
+    desk.open(SimpleNamespace(get_engine=lambda: engine))
+    ask = commands["surgfl.progress"]
+    assert ask("", None, None) == {"lines": [], "next": 0}
+    desk.say("one\ntwo")
+    desk.show(lambda: {"title": "round 1/2", "waiting": ["hospital-a"]})
+    assert ask("", {"since": 1}, None) == {
+        "lines": ["two"], "next": 2, "title": "round 1/2", "waiting": ["hospital-a"],
+    }  # fmt: skip
+    for odd in ({"since": -1}, {"since": "1"}, {"since": True}, ["since"]):
+        assert ask("", odd, None)["lines"] == ["one", "two"]
+    assert ask("", {"since": 9}, None)["lines"] == []
+
+
+def test_the_desk_keeps_the_first_reason_of_a_lost_site():
+    commands = {}
+    desk = Desk()
+    engine = SimpleNamespace(register_app_command=lambda topic, command: commands.update({topic: command}))
+    desk.open(SimpleNamespace(get_engine=lambda: engine))
+    for reason in ("died", "came back"):
+        commands[TOPIC](TOPIC, {"site": "hospital-b", "reason": reason}, None)
+    assert desk.lost == {"hospital-b": "died"}
