@@ -21,22 +21,25 @@ from shared_components.federation.store import DamagedState, RoundFiles, has_end
 from shared_components.method import Method
 
 DESCRIPTION, LATEST, LOCK = "run.json", "latest", "run.lock"
+SUBMISSIONS = "submissions.json"  # FLARE's ids of the jobs that worked on a run, oldest first
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 MAY_CHANGE = frozenset({"rounds", "min_sites", "grace_seconds", "longest_wait_seconds"})
 """What a resumed job may say otherwise than when it began."""
 
 
-def open_run(job: Job, root: Path, *, resume: bool) -> Path:
+def open_run(job: Job, root: Path, *, resume: bool | str) -> Path:
     """Return the folder of the newest run to resume; without one, or without ``resume``, of a new run.
+
+    Where ``resume`` is a text, there must be such a run: ``latest``, the name of a run, or FLARE's id of a job.
 
     ``latest`` beside the runs names the one whose sites enrolled last; that is the newest.
 
     Raises:
         FederationError: The newest run was of another job, or its run.json is missing or damaged, or nothing says
-            which run is the newest.
+            which run is the newest, or there is none of that name.
     """
     jobs = root / job.name
-    newest = newest_run(jobs) if resume else None
+    newest = chosen_run(jobs, resume)
     if newest is None:
         folder = jobs / _new_name(jobs)
         folder.mkdir(parents=True)
@@ -44,9 +47,40 @@ def open_run(job: Job, root: Path, *, resume: bool) -> Path:
     if changed := changed_settings(_description(newest)["job"], job):
         raise FederationError(
             f"{newest} ran with other settings of {', '.join(changed)}; "
-            "put them back to resume, or unset SURGFL_RESUME to start a new run"
+            "put them back to resume, or start a new run"
         )
     return newest
+
+
+def chosen_run(jobs: Path, resume: bool | str) -> Path | None:
+    """Return the run of a job that is meant, see `open_run`.
+
+    Raises:
+        FederationError: It is named, and not there, or none of its rounds has ended.
+    """
+    if not isinstance(resume, str):
+        return newest_run(jobs) if resume else None
+    if resume == LATEST:
+        found = newest_run(jobs)
+    else:
+        runs = [run.parent for run in jobs.glob(f"[0-9]*/{DESCRIPTION}")]
+        found = next((run for run in runs if resume == run.name or resume in submissions(run)), None)
+    if found is None or not has_ended_a_round(found):
+        raise FederationError(
+            f"{jobs} has no run {resume!r} of which a round has ended; submit the job without resume to begin anew"
+        )
+    return found
+
+
+def submissions(run: Path) -> list[str]:
+    """Return the ids that FLARE has given to the jobs that worked on a run, oldest first."""
+    path = run / SUBMISSIONS
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+
+
+def note_submission(run: Path, job_id: str) -> None:
+    """Keep FLARE's id of the job that works on a run now."""
+    write_json(run / SUBMISSIONS, [*submissions(run), job_id])
 
 
 def changed_settings(before: Mapping[str, Any], job: Job) -> list[str]:

@@ -24,6 +24,7 @@ from shared_components.progress import Step, heard
 
 CONFIG = "log_config_sites.json"  # in the workspace: how its sites' processes log
 LOG, RECORDS = "log.txt", "log.json"  # of a party, in its folder of the workspace
+FAILED = "FAILED: "  # begins the line of a log that says why a job has ended early
 OURS = "shared_components"
 SERVER = "server"
 _LONGEST = 400  # characters of a foreign error that are repeated
@@ -57,14 +58,7 @@ class Console(Protocol):
 
 
 class LogConsole:
-    """FLARE's log, which has times and names of its own.
-
-    Args:
-        also: Is given the same lines.
-    """
-
-    def __init__(self, also: Say = lambda text: None) -> None:
-        self._also = also
+    """FLARE's log, which has times and names of its own."""
 
     def __enter__(self) -> LogConsole:
         return self
@@ -74,7 +68,6 @@ class LogConsole:
 
     def say(self, text: str) -> None:
         logger.info("%s", printable(text))
-        self._also(text)
 
     def show(self, title: str, steps: Callable[[], Mapping[str, Step]]) -> None:
         """Nothing: the sites' own logs say it."""

@@ -29,7 +29,7 @@ from shared_components.federation.locate import SERVER, find_site
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.progress import progress_line, write_scalars
 from shared_components.federation.protocol import Answers, Ask, drive
-from shared_components.federation.runs import leave_models, open_run, working_on
+from shared_components.federation.runs import leave_models, note_submission, open_run, working_on
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.store import RESUME_VARIABLE
 from shared_components.flare import console, last_words, processes, wire, worker_names
@@ -42,6 +42,7 @@ from shared_components.flare.places import (
     runs_folder,
     workspace_root,
 )
+from shared_components.flare.results import leave_result, result_folder
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 from shared_components.method import load_method
 from shared_components.plain_text import one_line
@@ -58,22 +59,25 @@ class FederationController(Controller):
     """Run a job: enrol the sites, send each its own message per round, aggregate, finish, report.
 
     Args:
+        resume: False begins a new run; ``latest``, a run's name or FLARE's id of the job that worked on it goes on
+            with that one. It is the submission's own. A simulator goes on with the newest if ``SURGFL_RESUME`` is 1.
         name, bundle, method, arguments, training, tasks, network, rounds, min_sites, client_fraction,
             grace_seconds, longest_wait_seconds, largest_change, synthetic: see
             :class:`shared_components.federation.messages.Job`.
     """
 
-    def __init__(self, **job: Any) -> None:
+    def __init__(self, *, resume: bool | str = False, **job: Any) -> None:
         super().__init__(task_check_period=0.05)
         wire.register()
         worker_names.keep_apart()  # here, since a simulator starts its workers beside the controller
+        self.resume = resume
         self.settings = job  # read in control_flow, where what is wrong with them can be told
         self.server: ServerRunner | None = None
         self._round_seconds: list[float] = []
         self._workspace: Workspace | None = None  # a simulator's
         self._late: list[Path] = []  # folders of the sites that owe the newest exchange an answer
         self._desk = Desk()
-        self._console: console.Console = console.LogConsole(self._desk.say)
+        self._console: console.Console = console.LogConsole()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Take a simulator's console, or open the desk; the run begins in control_flow, where errors can be told."""
@@ -122,8 +126,10 @@ class FederationController(Controller):
             self._report(server, fl_ctx)
 
     def _open(self, job: Job, fl_ctx: FLContext) -> ServerRunner:
-        """Begin a run, or go on with the newest one."""
-        folder = open_run(job, runs_folder(fl_ctx), resume=os.environ.get(RESUME_VARIABLE) == "1")
+        """Begin a run, or go on with one."""
+        folder = open_run(job, runs_folder(fl_ctx), resume=self._what_to_resume(fl_ctx))
+        if not is_simulator(fl_ctx):
+            note_submission(folder, fl_ctx.get_job_id())
         present = present_sites(fl_ctx)
         find_data = partial(self._find_data, fl_ctx)
         server = ServerRunner(job, present, folder, find_data=find_data, start_weights=start_weights())
@@ -131,7 +137,7 @@ class FederationController(Controller):
             if missing := [site for site in server.sites if site not in present]:
                 raise FederationError(
                     f"{folder} was begun with {', '.join(missing)}, not here now; start all of its sites, "
-                    f"or unset {RESUME_VARIABLE} to begin anew"
+                    "or begin anew, without resume"
                 )
             done = server.round == job.rounds
             where = (
@@ -143,6 +149,13 @@ class FederationController(Controller):
                 f"{job.name}: {len(server.sites)} sites, {job.rounds} rounds; state in {folder}"
             )
         return server
+
+    def _what_to_resume(self, fl_ctx: FLContext) -> bool | str:
+        if self.resume is not False and not (isinstance(self.resume, str) and self.resume):
+            raise FederationError(
+                f"config_fed_server.json: resume is {self.resume!r}; write false, 'latest', a run's name or a job's id"
+            )
+        return self.resume or (is_simulator(fl_ctx) and os.environ.get(RESUME_VARIABLE) == "1")
 
     def _find_data(self, fl_ctx: FLContext, job: Job, number: int) -> Site:
         """Find the server's own site.yaml, for methods that train at the server."""
@@ -183,7 +196,6 @@ class FederationController(Controller):
         tasks = {site: self._task(ask.task, message, exchange) for site, message in ask.messages.items()}
         title = self._title(ask.task)
         self._console.show(title, partial(at_work, exchange, folder))
-        self._desk.show(lambda: {"title": title, "waiting": exchange.pending})
         for site, one in tasks.items():
             processes.forget(folder / site)
             steps.forget(folder / site)
@@ -275,7 +287,10 @@ class FederationController(Controller):
 
         root = workspace_root(fl_ctx)
         folder = root.parent / "report" if is_simulator(fl_ctx) else server.folder / "report"
-        return build_report(server.folder, folder / "index.html")
+        page = build_report(server.folder, folder / "index.html")
+        if not is_simulator(fl_ctx):
+            leave_result(server.folder, page, result_folder(fl_ctx))
+        return page
 
     def _report(self, server: ServerRunner, fl_ctx: FLContext) -> None:
         from shared_components.reporting.tables import demo_text
@@ -297,6 +312,8 @@ class FederationController(Controller):
         )
 
     def _give_up(self, reason: str, fl_ctx: FLContext) -> None:
+        if not is_simulator(fl_ctx):  # whose last words are below
+            self._console.say(f"{console.FAILED}{reason}")
         self._console.end()
         last_words.say(
             f"surgfl: job {self.settings.get('name', '?')} FAILED: {reason}", first=self._console.close

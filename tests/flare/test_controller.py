@@ -23,11 +23,12 @@ from shared_components.federation.bench import build_bench
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.flare import processes, wire
 from shared_components.flare.controller import read_job, read_reply
+from shared_components.flare.executor import SiteExecutor
 from shared_components.method import load_method
 from shared_components.partition import Role, cut
 
 from ..federation.conftest import make_job
-from .conftest import SITES, ByHand, Place
+from .conftest import SITES, ByHand, Place, copied
 
 
 def run_folder(workspace, job="test-fedavg"):
@@ -380,3 +381,84 @@ def test_outside_a_simulator_the_end_by_flare_blames_nobody_who_was_at_work(by_h
         "FLARE ended the job in round 1/1: an administrator stopped it, or the server ends; no site had failed; "
         "still at work: site-3"
     ]
+
+
+class Hospital(ByHand):
+    """A controller and executors of a deployment, not of a simulator."""
+
+    def ask(self, site, task):
+        executor = SiteExecutor()
+        place = Place(self.workspace, site, simulator=False)
+        return copied(executor.execute(task.name, copied(task.data), place, Signal()))
+
+    def start(self, resume=False):
+        self.resume = resume
+        place = Place(self.workspace, "server", simulator=False)
+        place.get_run_dir = lambda job: str(self.workspace / "server" / job)
+        place.register_app_command = lambda topic, command: None
+        self.control_flow(Signal(), place)
+        return self
+
+
+@pytest.fixture
+def hospital(workspace, said, scenes, monkeypatch):
+    """Return a function that makes a controller of a deployment, whose parties each have a startup kit."""
+    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(scenes[0].parent.parent))
+
+    def make(**changes):
+        (workspace / "server" / "0f1e-a-real-job").mkdir(parents=True, exist_ok=True)
+        answer = changes.pop("answer", Hospital.ask)
+        return Hospital(workspace, answer, **make_job("fedavg", **{"rounds": 1, **changes}).to_json())
+
+    return make
+
+
+def test_in_production_the_submission_says_what_to_resume_and_the_environment_does_not(hospital, monkeypatch):
+    monkeypatch.setenv("SURGFL_RESUME", "1")
+    first = hospital().start()
+    assert not first.panics
+    anew = hospital(rounds=2).start()
+    assert not anew.panics and anew.server.folder != first.server.folder
+    for which in ("latest", anew.server.folder.name, "0f1e-a-real-job"):
+        again = hospital(rounds=anew.server.round + 1).start(which)
+        assert not again.panics
+        if which != "0f1e-a-real-job":
+            assert again.server.folder == anew.server.folder
+        anew = again
+
+
+@pytest.mark.parametrize("resume", ["latest", "20200101-000000", "nobody"])
+def test_a_run_that_is_not_there_is_not_begun_anew(hospital, resume):
+    controller = hospital().start(resume)
+    (reason,) = controller.panics
+    assert f"has no run {resume!r} of which a round has ended" in reason
+    assert not list((controller.workspace / "server" / "surgfl").glob("*/[0-9]*"))
+
+
+@pytest.mark.parametrize("resume", [True, 1, "", None, ["latest"]])
+def test_what_to_resume_has_one_form(hospital, resume):
+    (reason,) = hospital().start(resume).panics
+    assert f"resume is {resume!r}; write false, 'latest'" in reason
+
+
+def test_the_result_in_the_jobs_folder_has_the_report_and_the_outsiders_model_alone(hospital):
+    controller = hospital().start()
+    result = controller.workspace / "server" / "0f1e-a-real-job" / "surgfl_result"
+    files = {str(path.relative_to(result)) for path in result.rglob("*") if path.is_file()}
+    assert files == {"report/index.html", "run.json", "rounds.jsonl", "models/server/model.safetensors"}
+    assert [path.name for path in result.parent.iterdir()] == ["surgfl_result"]
+    run = controller.server.folder
+    assert (result / "rounds.jsonl").read_bytes() == (run / "server" / "rounds.jsonl").read_bytes()
+
+
+def test_a_failed_job_leaves_a_report_that_says_why(hospital):
+    def answer(controller, site, task):
+        return (
+            make_reply(ReturnCode.EXECUTION_EXCEPTION) if task.name == "round" else controller.ask(site, task)
+        )
+
+    controller = hospital(answer=answer).start()
+    assert len(controller.panics) == 1
+    result = controller.workspace / "server" / "0f1e-a-real-job" / "surgfl_result"
+    assert json.loads((result / "run.json").read_text())["error"] == controller.panics[0]
+    assert (result / "report" / "index.html").is_file()

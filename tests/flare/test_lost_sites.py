@@ -158,23 +158,6 @@ def test_the_component_takes_reports_when_the_server_has_begun_and_looks_at_ever
     assert not server.pending()
 
 
-def test_the_desk_answers_with_the_lines_that_a_watcher_has_not_seen():
-    commands = {}
-    engine = SimpleNamespace(register_app_command=lambda topic, command: commands.update({topic: command}))
-    desk = Desk()
-    desk.open(SimpleNamespace(get_engine=lambda: engine))
-    ask = commands["surgfl.progress"]
-    assert ask("", None, None) == {"lines": [], "next": 0}
-    desk.say("one\ntwo")
-    desk.show(lambda: {"title": "round 1/2", "waiting": ["hospital-a"]})
-    assert ask("", {"since": 1}, None) == {
-        "lines": ["two"], "next": 2, "title": "round 1/2", "waiting": ["hospital-a"],
-    }  # fmt: skip
-    for odd in ({"since": -1}, {"since": "1"}, {"since": True}, ["since"]):
-        assert ask("", odd, None)["lines"] == ["one", "two"]
-    assert ask("", {"since": 9}, None)["lines"] == []
-
-
 def test_the_desk_keeps_the_first_reason_of_a_lost_site():
     commands = {}
     desk = Desk()

@@ -1,0 +1,47 @@
+"""What a job in production leaves for whoever downloads its result: FLARE sends the job's own folder at the server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from nvflare.apis.fl_context import FLContext
+
+from shared_components.federation.runs import DESCRIPTION, leave_models
+from shared_components.federation.store import RECORDS
+
+FOLDER = "surgfl_result"
+
+
+def result_folder(fl_ctx: FLContext) -> Path:
+    """Return where a job's result is put, in the folder that FLARE archives when the job's process has ended."""
+    workspace = fl_ctx.get_engine().get_workspace()
+    return Path(workspace.get_run_dir(fl_ctx.get_job_id())) / FOLDER
+
+
+def leave_result(run: Path, page: Path, to: Path) -> Path:
+    """Put what the server knows of a run into a folder, all of it or nothing; return the folder.
+
+    That is the report, run.json, the records of all rounds, and the model for outsiders where there is one. A site's
+    model is not at the server; whoever holds a site's startup kit finds it there.
+
+    Args:
+        run: The run's folder at the server.
+        page: Its report.
+        to: Replaced if it is there.
+    """
+    beside = to.with_name(f".{to.name}.{os.getpid()}")
+    shutil.rmtree(beside, ignore_errors=True)
+    for path, name in (
+        (page, "report/index.html"),
+        (run / DESCRIPTION, DESCRIPTION),
+        (run / "server" / RECORDS, RECORDS),
+    ):
+        if path.is_file():
+            (beside / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, beside / name)
+    leave_models(run, (), beside / "models")
+    shutil.rmtree(to, ignore_errors=True)
+    os.rename(beside, to)
+    return to
