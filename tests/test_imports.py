@@ -61,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "network_arguments": set(),
     "bundle_files": {"atomic", "bundle_config", "checkpoints", "shipped"},
     "shipped": {"bundle_config", "card", "checkpoints"},
-    "deployment": {"arguments", "atomic", "data", "federation", "plain_yaml"},
+    "deployment": {"arguments", "atomic", "bundle_config", "data", "federation", "plain_yaml"},
     "onnx_file": {"atomic"},
     "start": {"card", "checkpoints", "data", "parts", "shipped"},
     "checkpoints": {"atomic"},

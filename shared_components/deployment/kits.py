@@ -20,6 +20,7 @@ from shared_components.deployment.federation_file import RESERVED, ROLES
 PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
 """What a kit is for, by the file that its `startup` folder holds."""
 FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
+LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # at the server: one site ends nobody's job
 CLASSES = {
     "server": ["shared_components.flare.controller.FederationController"],
     "site": ["shared_components.flare.executor.SiteExecutor", FILTER],
@@ -208,6 +209,9 @@ def _resources(kit: Kit, values: dict[str, Any]) -> Made:
         if server.get("heart_beat_timeout") == FLARES_HEART_BEAT:
             server["heart_beat_timeout"] = HEART_BEAT_SECONDS
     _own_storage(values)
+    components = values.setdefault("components", [])
+    if not any(one.get("path") == LOST_SITES for one in components):
+        components.append({"id": "lost_sites", "path": LOST_SITES, "args": {}})
     return values, f"{words}; jobs and results are kept in {STORAGE}/"
 
 
@@ -236,6 +240,10 @@ def _authorization(kit: Kit, allow_custom_code: bool, values: dict[str, Any]) ->
             rights[right] = "any" if brings else "none"
         if not own and rights.get("shell_commands", "none") != "none":
             rights["shell_commands"] = "o:site"  # cat and grep in the kit: for its own organisation
+        if (
+            own is None
+        ):  # FLARE counts the server's log of a job as no part of "view": `surgfl job watch` reads it
+            rights["get_job_log"] = rights.get("view", "none")
         permissions[role] = rights
     words = "a job may bring code, which then runs here" if allow_custom_code else "no job may bring code"
     return values, words if own else f"{words}; only people of its own organisation look at its files"

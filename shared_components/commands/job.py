@@ -1,0 +1,120 @@
+"""`surgfl job`: submit a job to a provisioned federation, watch it, stop it and fetch its result."""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared_components.deployment.submission import LATEST, find_job, parse_settings, write_submission
+from shared_components.reporting.tables import Table, as_text
+
+if TYPE_CHECKING:
+    from shared_components.flare.admin import Administrator, Listed
+
+HELP = "submit, list, watch, stop and fetch jobs of a provisioned federation"
+CODES = {"finished": 0, "failed": 1, "stopped": 3, "lost": 4}
+LOST = "the server ended while it ran; submit it again with --resume to go on with its run"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="ACTION")
+    submit = verbs.add_parser("submit", help="submit a job, and print its id")
+    submit.add_argument("job", metavar="METHOD_OR_FOLDER", help="a shipped job's name, or a job folder")
+    submit.add_argument(
+        "--resume",
+        nargs="?",
+        const=LATEST,
+        metavar="JOB_ID or RUN",
+        help="go on with the run of an earlier job; without a value with the newest run",
+    )
+    submit.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of the job's settings, such as rounds=5 or training.iterations=10; may be repeated",
+    )
+    submit.add_argument("--watch", action="store_true", help="and watch it to its end")
+    verbs.add_parser("list", help="list the jobs, and what became of each")
+    watch = verbs.add_parser(
+        "watch", help="print a job's lines until it ends; 0: finished, 1: failed, 3: stopped"
+    )
+    stop = verbs.add_parser("stop", help="stop a job for all sites")
+    fetch = verbs.add_parser("fetch", help="download an ended job's report and models")
+    fetch.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER", help="default: this folder")
+    for one in (watch, stop, fetch):
+        one.add_argument("job", metavar="JOB_ID")
+    for one in verbs.choices.values():
+        one.add_argument(
+            "--admin", type=Path, required=True, metavar="KIT", help="an administrator's startup kit"
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it; the exit code of a watched job says how it ended.
+
+    Raises:
+        ValueError: It cannot be done.
+    """
+    from shared_components.flare.admin import connect  # nvflare takes seconds
+
+    if args.verb == "submit":
+        with tempfile.TemporaryDirectory(prefix="surgfl-") as folder:
+            job = write_submission(
+                find_job(args.job), Path(folder), settings=parse_settings(args.set), resume=args.resume
+            )
+            with connect(args.admin) as administrator:
+                job_id = administrator.submit(job)
+                print(job_id, flush=True)
+                return _watch(administrator, job_id) if args.watch else 0
+    with connect(args.admin) as administrator:
+        return _ACTIONS[args.verb](administrator, args)
+
+
+def _list(administrator: "Administrator", args: argparse.Namespace) -> int:
+    jobs = administrator.jobs()
+    print(as_text(table(jobs)) if jobs else "no jobs")
+    if lost := [job.id for job in jobs if job.state == "lost"]:
+        print(f"\nlost: {', '.join(lost)}: {LOST}")
+    return 0
+
+
+def _stop(administrator: "Administrator", args: argparse.Namespace) -> int:
+    administrator.stop(args.job)
+    print(f"{args.job} is being stopped")
+    return 0
+
+
+def _fetch(administrator: "Administrator", args: argparse.Namespace) -> int:
+    folder = administrator.fetch(args.job, args.out)
+    found = [path for name in WHAT for path in sorted(folder.glob(f"**/surgfl_result/{name}"))]
+    print("\n".join([f"result  {folder}", *(f"        {path.relative_to(folder)}" for path in found)]))
+    return 0
+
+
+WHAT = ("report/index.html", "run.json", "models/*/*.safetensors")
+
+
+def _watch(administrator: "Administrator", job: str) -> int:
+    for line in administrator.watch(job):
+        print(line, flush=True)
+    state = administrator.job(job).state
+    why = LOST if state == "lost" else administrator.why(job) if state == "failed" else ""
+    print(f"surgfl: job {job} {state}{f': {why}' if why else ''}")
+    return CODES[state]
+
+
+_ACTIONS = {
+    "list": _list,
+    "watch": lambda administrator, args: _watch(administrator, args.job),
+    "stop": _stop,
+    "fetch": _fetch,
+}
+
+
+def table(jobs: "list[Listed]") -> Table:
+    """Tabulate jobs, one a row."""
+    rows = tuple((job.id, job.name, job.state, job.submitted, job.submitter) for job in jobs)
+    count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    return Table(count, ("id", "job", "state", "submitted", "by"), rows, labels=5)

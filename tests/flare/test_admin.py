@@ -1,0 +1,148 @@
+"""What an administrator reads of FLARE's descriptions, records and errors; the real server is in tests/production."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from nvflare.fuel.flare_api import api_spec
+
+from shared_components.flare import console
+from shared_components.flare.admin import AdminError, connect, lines_of, listed, told
+
+BEGUN = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
+
+
+def system(*running, begun=BEGUN):
+    return api_spec.SystemInfo(
+        api_spec.ServerInfo("started", begun), [], [api_spec.JobInfo(job, "app") for job in running]
+    )
+
+
+def meta(status, start="2027-01-15T08:00:01+00:00", **more):
+    return {"job_id": "0f1e", "name": "pfedsis", "status": status, "start_time": start, **more}
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("SUBMITTED", "waiting"),
+        ("DISPATCHED", "starting"),
+        ("RUNNING", "running"),
+        ("FINISHED:COMPLETED", "finished"),
+        ("FINISHED:ABORTED", "stopped"),
+        ("FINISHED:EXECUTION_EXCEPTION", "failed"),
+        ("FINISHED:CAN_NOT_SCHEDULE", "failed"),
+    ],
+)
+def test_flares_words_become_plain_ones(status, state):
+    assert listed(meta(status), system("0f1e")).state == state
+
+
+def test_a_job_that_began_before_the_server_did_is_lost_unless_a_process_runs_it():
+    earlier = meta("RUNNING", "2027-01-15T07:59:59+00:00")
+    assert listed(earlier, system()).state == "lost"
+    assert listed(earlier, system("0f1e")).state == "running"
+    assert listed(earlier, system(begun=BEGUN - 2)).state == "running", "it is ending"
+    assert listed(meta("FINISHED:COMPLETED", "2027-01-15T07:59:59+00:00"), system()).state == "finished"
+
+
+def test_a_job_that_was_dispatched_and_never_began_counts_from_its_submission():
+    dispatched = meta("DISPATCHED", "", submit_time_iso="2027-01-15T07:59:59.5+00:00")
+    found = listed(dispatched, system())
+    assert (found.state, found.submitted) == ("lost", "2027-01-15 07:59:59")
+
+
+def test_lines_are_those_of_the_controllers_console_alone():
+    records = [
+        {"fullName": console.__name__, "message": "round 1/2  a"},
+        {"fullName": "nvflare.private", "message": "FAILED: not ours"},
+        {"fullName": console.__name__, "message": "one\ntwo"},
+        ["a list"],
+    ]
+    log = "\n".join([*map(json.dumps, records), '{"fullName": "cut o'])
+    assert lines_of(log) == ["round 1/2  a", "one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (api_spec.AuthorizationError("x"), "anna may not submit a job; the role in its certificate"),
+        (api_spec.AuthenticationError("bad\n cert"), "anna may not submit a job: bad cert; the kit"),
+        (api_spec.NoConnection("x"), "the server at h:1 cannot be reached"),
+        (ConnectionRefusedError("x"), "the server at h:1 cannot be reached"),
+        (api_spec.SessionExpired("idle"), "the session has ended (idle); give the command again"),
+        (api_spec.JobNotFound("x"), "there is no job 0f1e"),
+        (api_spec.InternalError("several\nlines"), "FLARE refuses: several lines"),
+        (AssertionError("startup kit"), "FLARE refuses: startup kit"),
+    ],
+)
+def test_whatever_flare_raises_is_one_sentence(error, words):
+    with pytest.raises(AdminError) as found, told("anna may not submit a job", "0f1e", where="h:1"):
+        raise error
+    assert str(found.value).startswith(words) and "\n" not in str(found.value)
+
+
+def test_a_kit_of_another_kind_is_refused_before_anything_is_connected(tmp_path):
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "local").mkdir()
+    with pytest.raises(ValueError, match="is no startup kit"), connect(tmp_path):
+        pass
+    (tmp_path / "startup" / "fed_client.json").write_text("{}")
+    with (
+        pytest.raises(ValueError, match="is the kit of a site; --admin names an administrator's"),
+        connect(tmp_path),
+    ):
+        pass
+
+
+def test_the_session_is_closed_whatever_happens(tmp_path, monkeypatch):
+    from shared_components.flare import admin
+
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "local").mkdir()
+    described = {"admin": {"username": "anna@example.org", "host": "h", "port": 1}}
+    (tmp_path / "startup" / "fed_admin.json").write_text(json.dumps(described))
+    closed = []
+    session = SimpleNamespace(close=lambda: closed.append(True))
+    monkeypatch.setattr(admin, "new_secure_session", lambda *_, **__: session)
+    with pytest.raises(KeyError), connect(tmp_path) as administrator:
+        assert administrator.name == "anna@example.org"
+        raise KeyError("anything")
+    assert closed == [True]
+
+
+def test_a_job_is_watched_by_its_log_and_no_line_comes_twice():
+    from shared_components.flare.admin import Administrator
+
+    def record(text):
+        return json.dumps({"fullName": console.__name__, "message": text}) + "\n"
+
+    logs = [
+        "",
+        record("one"),
+        record("one") + record("two\nthree"),
+        record("one") + record("two\nthree\nend"),
+    ]
+    states = iter(["SUBMITTED", "RUNNING", "RUNNING", "FINISHED:COMPLETED"])
+    log = iter(logs)
+    session = SimpleNamespace(
+        get_system_info=lambda: system("0f1e"),
+        get_job_meta=lambda job: meta(next(states)),
+        get_job_logs=lambda job, log_file_name: {"logs": {"server": next(log)}},
+    )
+    lines = list(Administrator(session, "anna").watch("0f1e", every=0.0))
+    assert lines == ["job 0f1e is waiting", "job 0f1e is running", "one", "two", "three", "end"]
+
+
+def test_why_a_job_failed_is_its_last_line_or_what_flare_notes_of_its_begin():
+    from shared_components.flare.admin import Administrator
+
+    text = json.dumps({"fullName": console.__name__, "message": "FAILED: too few sites"})
+    found = {"logs": {"server": text}}
+    noted = meta("FINISHED:FAILED_TO_RUN", job_deploy_detail=["server: OK", "hospital-a: no right"])
+    session = SimpleNamespace(get_job_logs=lambda job, log_file_name: found, get_job_meta=lambda job: noted)
+    assert Administrator(session, "anna").why("0f1e") == "too few sites"
+    found = {"logs": {}}
+    assert Administrator(session, "anna").why("0f1e") == "hospital-a: no right"
+    noted = meta("FINISHED:CAN_NOT_SCHEDULE", schedule_history=["not enough sites: 0"])
+    assert Administrator(session, "anna").why("0f1e") == "not enough sites: 0"

@@ -1,0 +1,81 @@
+"""`surgfl job` against a real server: submit, list, watch, stop, fetch, and all that an administrator can do wrong."""
+
+import json
+
+import pytest
+
+from shared_components.cli import main
+
+from .deployment import until
+from .prepared import CHIEF
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def surgfl(capsys):
+    """Return a function that gives a command of `surgfl job`; it returns the code and the two outputs."""
+
+    def give(deployment, *words, who=CHIEF):
+        kit = who if "/" in str(who) else deployment.kits / who
+        capsys.readouterr()  # what FLARE has said to the test itself
+        code = main(["job", *map(str, words), "--admin", str(kit)])
+        out, err = capsys.readouterr()
+        return code, out.strip(), err.strip()
+
+    return give
+
+
+def test_an_administrator_submits_watches_lists_stops_and_fetches(deploy, surgfl, tmp_path):
+    deployment = deploy("hospital-a", "hospital-b")
+    job = deployment.job("pfedsis", rounds=5)
+    code, out, err = surgfl(deployment, "list")  # before the server is there
+    assert (code, out) == (2, "") and "cannot be reached" in err and err.count("\n") == 0, err
+
+    deployment.start()
+    assert surgfl(deployment, "list") == (0, "no jobs", "")
+    code, out, err = surgfl(deployment, "submit", job, "--set", "rounds=2", "--watch")
+    first, *lines = out.splitlines()
+    assert code == 0, out + err
+    assert lines[-1] == f"surgfl: job {first} finished"
+    for number in (1, 2):
+        for site in deployment.sites:
+            found = [line for line in lines if line.startswith(f"round {number}/2  {site}  loss ")]
+            assert len(found) == 1, (number, site, out)
+
+    code, out, err = surgfl(deployment, "fetch", first, "--out", tmp_path / "results")
+    assert code == 0, out + err
+    (result,) = (tmp_path / "results" / first).glob("**/surgfl_result")
+    assert json.loads((result / "run.json").read_text())["rounds"] == 2
+    page = (result / "report" / "index.html").read_text()
+    assert "hospital-a" in page and "data:image/jpeg" not in page and "data:image/png" not in page
+    kept = json.loads((result / "rounds.jsonl").read_text().splitlines()[-1])
+    expected = {"report/index.html", "run.json", "rounds.jsonl"}
+    expected |= {f"models/server/{name}" for name in kept["files"].values()}
+    assert {str(p.relative_to(result)) for p in result.rglob("*") if p.is_file()} == expected
+    assert len(expected) == 4, "the scenes' sites publish their model, so that outsiders get one"
+    assert not list(deployment.server.runs("pfedsis").glob("hospital-*/overlays"))
+    code, out, err = surgfl(deployment, "fetch", first, "--out", tmp_path / "results")
+    assert code == 2 and "is there already" in err
+
+    code, second, err = surgfl(deployment, "submit", job, "--set", "rounds=500")
+    assert code == 0, err
+    until(lambda: " running " in surgfl(deployment, "list")[1], 60, "the second job runs")
+    assert surgfl(deployment, "fetch", second)[0] == 2
+    assert surgfl(deployment, "stop", second) == (0, f"{second} is being stopped", "")
+    code, out, err = surgfl(deployment, "watch", second)
+    assert code == 3 and out.splitlines()[-1] == f"surgfl: job {second} stopped", out
+    assert "has ended already: stopped" in surgfl(deployment, "stop", second)[2]
+
+    code, third, err = surgfl(deployment, "submit", job, "--resume", "another")
+    code, out, err = surgfl(deployment, "watch", third)
+    assert code == 1 and "has no run 'another'" in out.splitlines()[-1], out
+    rows = surgfl(deployment, "list")[1]
+    assert [rows.count(f" {state} ") for state in ("finished", "stopped", "failed")] == [1, 1, 1], rows
+
+    wrong = "0f1e0f1e-0000-4000-8000-000000000000"
+    for words in (("watch", wrong), ("stop", wrong), ("fetch", wrong)):
+        code, out, err = surgfl(deployment, *words)
+        assert (code, out) == (2, "") and f"there is no job {wrong}" in err, err
+    code, out, err = surgfl(deployment, "list", who=deployment.kits / "hospital-a")
+    assert code == 2 and "is the kit of a site" in err

@@ -1,0 +1,100 @@
+"""One site's process dies, a site is started again, the server is killed: who is left goes on, and nothing is lost."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from shared_components.cli import main
+
+from .deployment import until
+from .prepared import CHIEF
+
+pytestmark = pytest.mark.slow
+
+
+def records(deployment, name):
+    path = deployment.server.runs(name) / "server" / "rounds.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def rejected(deployment, name):
+    """Return, of every round, who was left out and why."""
+    return [
+        {one["site"]: one["reason"] for one in record["rejected"]}
+        for record in records(deployment, name)
+        if record["kind"] == "aggregation"
+    ]
+
+
+def wait_for_round(deployment, name, number):
+    """Wait until the server has the state after a round."""
+    files = deployment.server.kit / "surgfl" / name
+    until(
+        lambda: list(files.glob(f"[0-9]*/server/round-{number - 1:05d}.*")), 120, f"round {number} of {name}"
+    )
+
+
+def submit(deployment, job, *words, capsys):
+    capsys.readouterr()
+    assert main(["job", "submit", str(job), *words, "--admin", str(deployment.kits / CHIEF)]) == 0
+    return capsys.readouterr().out.split()[-1]
+
+
+@pytest.mark.parametrize("whose", ["job", "parent"])
+def test_one_lost_site_of_three_is_named_alone_and_taken_again_on_resume(deploy, capsys, whose):
+    deployment = deploy()
+    deployment.start()
+    job = deployment.job("fedavg", rounds=6, min_sites=2, bundle="pfedsis", training=LONGER)
+    lost = deployment.sites["hospital-b"]
+    begun = submit(deployment, job, "--set", "min_sites=2", capsys=capsys)
+    wait_for_round(deployment, "fedavg", 1)
+    lost.kill_job() if whose == "job" else lost.kill_parent()
+    if whose == "parent":
+        lost.start()  # as the watchdog of its start.sh does
+    status = deployment.wait(begun)
+    assert status == "FINISHED:COMPLETED", deployment.server.log[-4000:]
+    before = rejected(deployment, "fedavg")
+    assert len(before) == 6 and not before[0]
+    assert [set(one) for one in before[-3:]] == [{"hospital-b"}] * 3, before
+    words = "its process of the job died" if whose == "job" else "it was started again"
+    assert before[-1]["hospital-b"].startswith(words)
+
+    again = submit(deployment, job, "--set", "rounds=7", "--resume", begun, capsys=capsys)
+    assert deployment.wait(again) == "FINISHED:COMPLETED", deployment.server.log[-4000:]
+    after = rejected(deployment, "fedavg")
+    assert after[:6] == before and after[6] == {}, "the resumed run is the same one, with the site in it"
+
+
+def test_a_killed_server_is_resumed_by_a_submission_to_bit_equal_weights(deploy, capsys):
+    deployment = deploy("hospital-a", "hospital-b")
+    deployment.start()
+    whole = submit(deployment, deployment.job("pfedsis", name="whole", rounds=3), capsys=capsys)
+    assert deployment.wait(whole) == "FINISHED:COMPLETED", deployment.server.log[-4000:]
+
+    job = deployment.job("pfedsis", name="broken", rounds=3)
+    killed = submit(deployment, job, capsys=capsys)
+    wait_for_round(deployment, "broken", 1)
+    deployment.server.kill()
+    deployment.server.start()
+    deployment.wait_for_sites("hospital-a", "hospital-b", seconds=120)
+
+    main(["job", "list", "--admin", str(deployment.kits / CHIEF)])
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(killed)]
+    assert " lost " in row
+    resumed = submit(deployment, job, "--resume", capsys=capsys)
+    assert deployment.wait(resumed) == "FINISHED:COMPLETED", deployment.server.log[-4000:]
+    run = deployment.server.runs("broken")
+    assert json.loads((run / "submissions.json").read_text()) == [killed, resumed]
+    for party in ("hospital-a", "hospital-b"):
+        one, other = (
+            load_file(deployment.sites[party].runs(name) / party / "model.safetensors")
+            for name in ("whole", "broken")
+        )
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[key], other[key]) for key in one)
+    assert [r["round"] for r in records(deployment, "broken") if r["kind"] == "aggregation"] == [0, 1, 2]
+
+
+LONGER = {"height": 32, "width": 64, "batch_size": 2, "iterations": 10, "learning_rate": 1e-3}
