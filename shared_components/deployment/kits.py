@@ -241,8 +241,8 @@ def _authorization(kit: Kit, allow_custom_code: bool, values: dict[str, Any]) ->
         if not own and rights.get("shell_commands", "none") != "none":
             rights["shell_commands"] = "o:site"  # cat and grep in the kit: for its own organisation
         if (
-            own is None
-        ):  # FLARE counts the server's log of a job as no part of "view": `surgfl job watch` reads it
+            not own
+        ):  # FLARE counts the server's log of a job as no part of "view", and `surgfl job watch` reads it
             rights["get_job_log"] = rights.get("view", "none")
         permissions[role] = rights
     words = "a job may bring code, which then runs here" if allow_custom_code else "no job may bring code"

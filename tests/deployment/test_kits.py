@@ -204,3 +204,21 @@ def test_the_command_says_what_it_changed_and_what_was_in_place(kits, capsys):
     )
     assert main(["secure-kit", str(kits / "anna@example.org")]) == 0
     assert "runs no job; nothing to do" in capsys.readouterr().out
+
+
+def test_a_server_outlives_a_lost_site_by_one_component_of_ours(kits):
+    kit = bare(kits, "localhost")
+    for _ in range(2):
+        secure(kit)
+    named = [one["path"] for one in read(kits, "localhost", "resources.json")["components"]]
+    assert named.count("shared_components.flare.lost_sites.LostSites") == 1
+    secure(bare(kits, "hospital-a"))
+    assert "LostSites" not in (kits / "hospital-a" / "local" / "resources.json").read_text()
+
+
+def test_who_may_look_at_jobs_may_read_the_servers_log_of_them(kits):
+    secure(bare(kits, "localhost"))
+    permissions = read(kits, "localhost", "authorization.json")["permissions"]
+    assert {role: rights["get_job_log"] for role, rights in permissions.items()} == dict.fromkeys(
+        permissions, "any"
+    )
