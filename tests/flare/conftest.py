@@ -42,6 +42,9 @@ class Place:
     def get_root_dir(self):
         return str(self.workspace / self.name)
 
+    def get_run_dir(self, job):
+        return str(self.workspace / self.name / job)
+
     def get_clients(self):
         return [Client(name, "") for name in self.sites]
 

@@ -394,7 +394,6 @@ class Hospital(ByHand):
     def start(self, resume=False):
         self.resume = resume
         place = Place(self.workspace, "server", simulator=False)
-        place.get_run_dir = lambda job: str(self.workspace / "server" / job)
         place.register_app_command = lambda topic, command: None
         self.control_flow(Signal(), place)
         return self
