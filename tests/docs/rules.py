@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -174,13 +175,23 @@ def a_line_of_a_run() -> str:
 def refuse_command(command: str) -> str:
     """Say why a command of ours, given in running text, cannot be; nothing where it can."""
     words = command.split()[1:]
-    choices = next(action.choices for action in build_parser()._actions if action.choices)
-    known = dict(choices)  # type: ignore[arg-type]
+    known = commands_of(build_parser())
     if words[0] not in known:
         return f"`{command}`: there is no such command"
-    options = known[words[0]]._option_string_actions
+    parser = known[words[0]]
+    if (actions := commands_of(parser)) and words[1:]:
+        if words[1] not in actions:
+            return f"`{command}`: {words[0]} has no action {words[1]}"
+        parser = actions[words[1]]
+    options = parser._option_string_actions
     strange = [word for word in words if word.startswith("--") and word not in options]
     return f"`{command}`: {strange[0]} is no option" if strange else ""
+
+
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return a parser's sub-commands by name; empty where it has none."""
+    found = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    return dict(found[0].choices) if found else {}
 
 
 def yaml_keys(block: Block) -> set[str]:
