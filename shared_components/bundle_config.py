@@ -18,7 +18,8 @@ import yaml
 from torch import nn
 
 from shared_components.arguments import between, require_list
-from shared_components.network_arguments import EXPRESSIONS, chosen_arguments
+from shared_components.network_arguments import chosen_arguments
+from shared_components.no_code import refuse_expression
 
 NETWORKS = "shared_components.networks."
 PRECISIONS = ("float32", "bf16")
@@ -248,5 +249,5 @@ def _refuse_expressions(value: Any, where: str) -> None:
     elif isinstance(value, list):
         for item in value:
             _refuse_expressions(item, where)
-    elif isinstance(value, str) and value.startswith(EXPRESSIONS):
-        raise ValueError(f"{where} is the expression {value!r}; a federation reads plain values only")
+    elif isinstance(value, str):
+        refuse_expression(value, where)

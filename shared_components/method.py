@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.card import Card
+from shared_components.extras import Extra
 from shared_components.partition import Partition, Pieces, Role, Rule
 from shared_components.task import Batch, Task
 from shared_components.two_paths import require
@@ -199,7 +200,6 @@ class LocalWork(Protocol):
 
 Losses = dict[str, float]
 Objective = Callable[[nn.Module, Batch, Context], Sequence[Term]]
-CheckExtra = Callable[[Pieces, Pieces], None]  # (the group's tensors, the shared pieces); raises ValueError
 Measure = Callable[[nn.Module, Iterable[Batch], Context, Partition], Extras]
 Gradients = Callable[[nn.Module, Callable[[], Losses], Context], Losses]
 LocalUpdate = Callable[[LocalWork], Losses]
@@ -233,7 +233,7 @@ class Method:
         aggregator: What the server does.
         measure: What a site measures after its local iterations, sent as extras.
         measure_images: Unaugmented training frames that ``measure`` sees per round; None: each once.
-        extras: Groups that ``measure`` returns, and the function by which site and server check each.
+        extras: Groups that ``measure`` returns, by which site and server check each, with their shapes.
         kinds: Of task that the method is for; None: any.
         needs: Protocol that the network must satisfy, such as `two_paths.TwoPaths`; None: any network will do.
         shares: Profile items without which a site cannot take part (`data.profile_items`).
@@ -272,7 +272,7 @@ class Method:
     aggregator: Aggregator
     measure: Measure | None = None
     measure_images: int | None = 0
-    extras: Mapping[str, CheckExtra] = field(default_factory=dict)
+    extras: Mapping[str, Extra] = field(default_factory=dict)
     kinds: tuple[str, ...] | None = None
     needs: type | None = None
     shares: frozenset[str] = frozenset()
@@ -294,35 +294,6 @@ class Method:
     label: str = ""
     paper: str = ""
     summary: Summary = Summary()
-
-
-def like_shared(group: Pieces, shared: Pieces) -> None:
-    """Accept a group that has one tensor of the same shape for every shared piece.
-
-    Raises:
-        ValueError: A name is missing or undeclared, or a shape differs; both say the first such name.
-    """
-    if odd := sorted(set(group) ^ set(shared)):
-        raise ValueError(f"{odd[0]} is {'missing' if odd[0] in shared else 'no shared piece'}")
-    for name, value in group.items():
-        if value.shape != shared[name].shape:
-            raise ValueError(f"{name} is {tuple(value.shape)}; its piece is {tuple(shared[name].shape)}")
-
-
-def scalar(group: Pieces, shared: Pieces) -> None:
-    """Accept a group that is one number, ``{"value": ()}``, finite and not negative.
-
-    Raises:
-        ValueError: It is anything else.
-    """
-    if set(group) != {"value"} or group["value"].shape != ():
-        raise ValueError(
-            f"it holds {sorted(group)}; it should be one number named 'value', a tensor without dimensions"
-        )
-    if group["value"].is_meta:
-        return
-    if not bool(torch.isfinite(group["value"])) or bool(group["value"] < 0):
-        raise ValueError(f"its value is {float(group['value'])}; it should be finite and not negative")
 
 
 def check_network(network: nn.Module, method: Method, task: Task) -> None:

@@ -15,9 +15,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from torch import nn
 
+from shared_components.no_code import is_expression
+
 DECIDED = "out_channels"  # by a site's task or by a checkpoint's last layer
-EXPRESSIONS = ("$", "@", "%")
-"""What MONAI's configs begin an expression, a reference or a macro with."""
 WORDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
 
 
@@ -87,7 +87,7 @@ def _check_name(name: object, network: type[nn.Module]) -> None:
 def _check_plain(name: str, value: object) -> None:
     items = value if isinstance(value, list) else [value]
     for item in items:
-        if isinstance(item, str) and item.startswith(EXPRESSIONS):
+        if isinstance(item, str) and is_expression(item):
             raise ValueError(f"network: {name} is the expression {item!r:.80}; write a plain value")
         if not (item is None or isinstance(item, (str, bool)) or _is_finite(item)):
             raise ValueError(

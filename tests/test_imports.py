@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     },  # pictures, late
     "method": {
         "card",
+        "extras",
         "partition",
         "task",
         "two_paths",
@@ -57,8 +58,10 @@ ALLOWED: dict[str, set[str]] = {
     "preparation": {"data", "method", "partition"},
     "untold": {"checkpoints", "data", "method", "partition", "preparation"},
     "text": {"arguments", "checkpoints", "data", "method", "shipped"},
-    "bundle_config": {"arguments", "network_arguments"},
-    "network_arguments": set(),
+    "bundle_config": {"arguments", "network_arguments", "no_code"},
+    "network_arguments": {"no_code"},
+    "no_code": set(),
+    "extras": {"partition"},
     "bundle_files": {"atomic", "bundle_config", "checkpoints", "shipped"},
     "shipped": {"bundle_config", "card", "checkpoints"},
     "deployment": {"arguments", "atomic", "bundle_config", "data", "federation", "plain_yaml"},
@@ -74,6 +77,7 @@ ALLOWED: dict[str, set[str]] = {
     "aggregators": {"card", "losses", "method", "partition", "parts"},
     "methods": {
         "arguments",
+        "extras",
         "method",
         "partition",
         "parts",

@@ -84,6 +84,17 @@ PUBLISHABLE = (*ITEMS, "model")
 """What `publish` may name; ``model`` lets the site's whole model take part in the outsider's."""
 
 
+WITHHELD: Mapping[str, str] = {
+    "loss": "loss",
+    "metrics": "scores",
+    "final": "scores",
+    "seconds": "seconds",
+    "memory_mb": "memory",
+}
+"""What of a reply's plain values only the record is for: under which name `withhold` keeps it at the site."""
+WITHHOLDABLE = tuple(dict.fromkeys(WITHHELD.values()))
+
+
 def check_item(name: str, value: Any) -> None:
     """Refuse an item that does not exist or has another form; None says that the site does not publish it.
 

@@ -23,6 +23,7 @@
     partly_labelled: false           # may images lack masks? true: those that do are no samples
     axes: header                     # of NIfTI: as its header says, or as stored
     publish: [style]                 # what the site shares beyond weights; [] refuses
+    withhold: [scores]               # what it keeps of what is for the record alone; default: nothing
     quarantine: 0.0                  # share of unreadable frames it may set aside, 0 to 0.2
 
 A site with one surgery only may cut it by time: `train: [{OP1: [0, 30]}]` takes its first 30 labelled frames
@@ -46,7 +47,7 @@ from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
 from shared_components.data.files import DataError, read_text
 from shared_components.data.own.description import KEYS as OWN_KEYS
 from shared_components.data.own.description import KINDS, describe
-from shared_components.data.profile_items import PUBLISHABLE
+from shared_components.data.profile_items import PUBLISHABLE, WITHHOLDABLE
 from shared_components.data.source import Source, source_names
 from shared_components.plain_yaml import YamlError, read_yaml
 
@@ -68,6 +69,7 @@ _OPTIONAL = (
     "text_vectors",
     "text_encoder",
     "publish",
+    "withhold",
     "quarantine",
     "also_trains_on",
     *OWN_KEYS,
@@ -130,6 +132,7 @@ class Site:
     text_vectors: Path | None = None
     text_encoder: Path | None = None
     added: Site | None = None
+    withhold: tuple[str, ...] = ()
 
     @property
     def dataset(self) -> str:
@@ -169,11 +172,12 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
         history=_history(path, config.get("history", True)),
         rate=_rate(path, config["rate"]) if "rate" in config else source.reader.RATE,
         text=_text(path, config, "text"),
-        publish=_publish(path, config.get("publish", ["style"])),
+        publish=_chosen(path, "publish", config.get("publish", ["style"]), PUBLISHABLE),
         quarantine=_quarantine(path, config.get("quarantine", 0.0)),
         path=path,
         text_vectors=_text_vectors(path, config),
         text_encoder=_text_encoder(path, config),
+        withhold=_chosen(path, "withhold", config.get("withhold", []), WITHHOLDABLE),
     )
     return replace(site, added=_added(site, config["also_trains_on"])) if "also_trains_on" in config else site
 
@@ -352,10 +356,10 @@ def _rate(path: Path, value: Any) -> float:
     return float(value)
 
 
-def _publish(path: Path, value: Any) -> tuple[str, ...]:
+def _chosen(path: Path, key: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise SiteError(f"{path}: 'publish' is {value!r}; write a list: [style], or [] to share nothing")
-    return tuple(_one_of(path, "item in 'publish'", item, PUBLISHABLE) for item in value)
+        raise SiteError(f"{path}: {key!r} is {value!r}; write a list: [{choices[0]}], or [] for nothing")
+    return tuple(_one_of(path, f"item in {key!r}", item, choices) for item in value)
 
 
 def _quarantine(path: Path, value: Any) -> float:

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shared_components.extras import CheckExtra
 from shared_components.federation.messages import Message, is_number
-from shared_components.method import CheckExtra, Update
+from shared_components.method import Update
 from shared_components.partition import Pieces
 from shared_components.plain_text import is_plain
 

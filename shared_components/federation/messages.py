@@ -15,6 +15,7 @@ from torch import Tensor
 from shared_components.arguments import between
 from shared_components.bundle_config import MOST_ROUNDS, Bundle, load_bundle
 from shared_components.federation.ranges import LARGEST, check_section, check_synthetic
+from shared_components.no_code import refuse_code
 from shared_components.partition import Pieces
 
 MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds
@@ -112,6 +113,7 @@ class Job:
         who = f"job {folder_name('job name', self.name)}"
         for key in ("arguments", "training", "tasks", "network", "synthetic"):
             check_section(who, key, getattr(self, key), values=key not in CHECKED_WHERE_READ)
+            refuse_code(getattr(self, key), f"{who}: {key}")
         between(who, "rounds", self.rounds, 1, MOST_ROUNDS, whole=True)
         between(who, "min_sites", self.min_sites, 0, MOST_SITES, whole=True)
         between(who, "client_fraction", self.client_fraction, 0, 1, ends="(]")

@@ -17,12 +17,14 @@ from shared_components import evaluation, machine
 from shared_components import training as local
 from shared_components.atomic import write_json
 from shared_components.data.dataset import SampleDataset, collated
-from shared_components.data.profile_items import ITEMS
+from shared_components.data.profile_items import ITEMS, WITHHELD
 from shared_components.data.sites import Sample, Site, SiteError, samples
-from shared_components.federation import outsider
+from shared_components.federation import leaving, outsider
 from shared_components.federation.bench import Workbench, build_bench
 from shared_components.federation.enrolled import agreed_job, keep_agreed, site_folder
 from shared_components.federation.enrolment import wrong_kind
+from shared_components.federation.expected import Expected
+from shared_components.federation.leaving import what_leaves
 from shared_components.federation.messages import Job, Message, SiteRefusal, folder_name
 from shared_components.federation.progress import write_scalars
 from shared_components.federation.store import RoundFiles
@@ -114,7 +116,8 @@ class SiteRunner:
         reply.header["round"] = message.header["round"]
         reply.header.setdefault("seconds", {})["total"] = time.perf_counter() - self._began
         reply.header["memory_mb"] = machine.peak_memory_mb()
-        return reply
+        header = {key: value for key, value in reply.header.items() if WITHHELD.get(key) not in site.withhold}
+        return replace(reply, header=header)
 
     def _enrol(self, job: Job, site: Site, message: Message) -> Message:
         """Check the whole site before the first round, and say what the server needs to know."""
@@ -122,6 +125,7 @@ class SiteRunner:
         bench = build_bench(job, site, start_weights=self._start_weights, sites=header["sites"])
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteRefusal(f"{site.path}: {refusal}")
+        self._say_what_leaves(bench, job, header["run"])
         self._say_start(bench)
         prepared = self._prepare(bench, header)
         aside = _check_data(bench)
@@ -141,6 +145,14 @@ class SiteRunner:
         pieces = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED) if wanted else {}
         keep_agreed(header, self._folder, site=self.name)
         return Message(header_out, pieces)
+
+    def _say_what_leaves(self, bench: Workbench, job: Job, run: str) -> None:
+        """Write, before anything is sent, what this job lets leave the site."""
+        due = Expected(bench.method, bench.task, bench.network.state_dict(), bench.partition)
+        report = what_leaves(job, due, publish=bench.site.publish, withhold=bench.site.withhold)
+        path = self._files(job, run).folder / leaving.FILE
+        write_json(path, report.to_json())
+        logger.info("site %s: %s; %s has the rest", self.name, report.sentence(), path)
 
     def _say_start(self, bench: Workbench) -> None:
         if warning := unused(bench.start["start"], self._start_weights):

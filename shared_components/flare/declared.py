@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shared_components.data.profile_items import check_item
+from shared_components.data.profile_items import WITHHELD, check_item
 from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.enrolment import is_start
@@ -76,6 +76,10 @@ def check_reply(message: Message, asked: Asked, site: Site) -> None:
 def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: Site) -> None:
     if odd := sorted(set(header) - HEADER.get(asked.task, set()) - COMMON):
         raise ValueError(f"{odd[0]} is nothing that an answer to {asked.task!r} says; nothing was sent")
+    if held := sorted(key for key in header if WITHHELD.get(key) in site.withhold):
+        raise ValueError(
+            f"{site.path} withholds {WITHHELD[held[0]]!r}, and it says {held[0]}; nothing was sent"
+        )
     forms: dict[str, Callable[[Any], bool]] = {
         **checks.NOTED,
         "round": lambda value: value == asked.header["round"],

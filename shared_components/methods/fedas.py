@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from shared_components.aggregators.fisher import GROUP, FisherMean, fisher_trace
 from shared_components.arguments import between, require_list
+from shared_components.extras import scalar
 from shared_components.losses import IGNORED, shrink_label
 from shared_components.method import (
     Batch,
@@ -24,7 +25,6 @@ from shared_components.method import (
     Losses,
     Method,
     Summary,
-    scalar,
 )
 from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Rule, TensorRule, below, cut, paste, prefixed

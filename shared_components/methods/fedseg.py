@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from shared_components.aggregators.mean import WeightedMean, in_site_order
 from shared_components.arguments import between
+from shared_components.extras import Extra
 from shared_components.losses import IGNORED, shrink_label
 from shared_components.method import (
     Aggregation,
@@ -68,7 +69,7 @@ def build(
         aggregator=WithPrototypes(),
         measure=measure_prototypes,
         measure_images=prototype_images,
-        extras={PROTOTYPES: check_prototypes},
+        extras={PROTOTYPES: Extra(check_prototypes, shapes_of_prototypes)},
         label="FedSeg",
         paper="Miao et al., CVPR 2023",
         summary=Summary(
@@ -233,6 +234,12 @@ def check_prototypes(group: Pieces, shared: Pieces) -> None:
     classes = shared["head_global.bias"].shape[0] if "head_global.bias" in shared else mean.shape[0]
     if len(mean) != classes:
         raise ValueError(f"it has {len(mean)} prototypes for {classes} classes")
+
+
+def shapes_of_prototypes(shared: Pieces, state: Pieces) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of prototypes: a class's mean feature is as wide as what the network's last layer reads."""
+    classes, width = state["head_global.weight"].shape[:2]
+    return {"mean": (classes, width), "present": (classes,)}
 
 
 def gathered(group: Pieces) -> tuple[Tensor, Tensor]:

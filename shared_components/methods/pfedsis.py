@@ -17,6 +17,7 @@ from shared_components.aggregators import hypernetwork as hn
 from shared_components.aggregators.mean import in_site_order, mean_pieces
 from shared_components.aggregators.sensitivity import SCALES, similarity_entropy, similarity_mean
 from shared_components.arguments import between, check_mode, one_of, require_list, true_or_false
+from shared_components.extras import Extra, like_shared, shapes_of_shared
 from shared_components.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
 from shared_components.method import (
     Aggregation,
@@ -31,7 +32,6 @@ from shared_components.method import (
     Summary,
     Term,
     Update,
-    like_shared,
 )
 from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Slice, TensorRule, cut
@@ -107,7 +107,7 @@ def build(
         ),
         measure=Sensitivity(released) if sge else None,
         measure_images=sensitivity_images,
-        extras={"sensitivity": _check_sensitivity} if sge else {},
+        extras={"sensitivity": Extra(_check_sensitivity, shapes_of_shared)} if sge else {},
         shares=frozenset({"style"} if sge else ()),
         trained_at_server=("hypernetwork/",) if ape else (),
         label="PFedSIS",

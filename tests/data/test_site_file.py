@@ -132,6 +132,8 @@ def test_an_unknown_split_is_refused(make_site):
         ({"quarantine": "5%"}, "'quarantine' is '5%'; "),
         ({"quarantine": float("nan")}, "'quarantine' is nan; "),
         ({"publish": "style"}, "'publish' is 'style'; write a list"),
+        ({"withhold": "scores"}, "'withhold' is 'scores'; write a list"),
+        ({"withhold": ["score"]}, "unknown item in 'withhold' 'score'; did you mean 'scores'?"),
         ({"publish": ["styles"]}, "unknown item in 'publish' 'styles'; did you mean 'style'?"),
         ({"task": 5}, "'task' is 5; write text"),
         ({"history": "no"}, "'history' is 'no'; write true or false"),

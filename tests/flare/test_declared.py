@@ -177,14 +177,15 @@ def test_what_leaves_is_of_the_network_that_the_servers_job_chooses(site):
 @pytest.mark.parametrize(
     "network, words",
     [
-        ({"_target_": "os.system"}, "'_target_' is the bundle's own"),
+        ({"_target_": "os.system"}, "'_target_', which names code"),
         ({"text": "$exit()"}, "text is the expression"),
         ({"temporal": 0}, "temporal is 0; it is true or false"),
     ],
 )
 def test_of_a_job_that_cannot_be_nothing_leaves(site, network, words):
-    job = make_job("fedavg", bundle="fedst", network=network)
-    refused(Message({"round": 1}), asked(job=job), site, words)
+    question = asked(job=make_job("fedavg", bundle="fedst"))
+    question.header["job"]["network"] = network
+    refused(Message({"round": 1}), question, site, words)
 
 
 # ---- plain values
@@ -277,6 +278,22 @@ def test_a_profile_item_leaves_only_if_site_yaml_publishes_it(site, publish, fre
         check_reply(message, question, own)
     else:
         refused(message, question, own, "style is no item that .* publishes to pfedsis")
+
+
+@pytest.mark.parametrize(("key", "name"), [("metrics", "scores"), ("loss", "loss"), ("memory_mb", "memory")])
+def test_what_site_yaml_withholds_does_not_leave(site, key, name):
+    message = honest(make_job("fedavg"))
+    check_reply(message, asked(), site)
+    refused(
+        message,
+        asked(),
+        dataclasses.replace(site, withhold=(name,)),
+        f"withholds '{name}', and it says {key}",
+    )
+    header = {other: value for other, value in message.header.items() if other != key}
+    check_reply(
+        dataclasses.replace(message, header=header), asked(), dataclasses.replace(site, withhold=(name,))
+    )
 
 
 def test_a_profile_item_leaves_only_for_a_method_that_asks_for_it_and_in_its_form(site):

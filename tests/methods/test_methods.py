@@ -157,6 +157,8 @@ def test_what_is_measured_passes_the_checks_of_site_and_server(built):
     assert set(updates[0].extras) == set(method.extras)
     for group, check in method.extras.items():
         check(updates[0].extras[group], models.shared)
+        declared = check.shapes(models.shared, network.state_dict())
+        assert declared == {name: tuple(value.shape) for name, value in updates[0].extras[group].items()}
         with pytest.raises(ValueError):
             check({**updates[0].extras[group], "frame": torch.zeros(3, 32, 64)}, models.shared)
 

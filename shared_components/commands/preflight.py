@@ -1,0 +1,187 @@
+"""`surgfl preflight`: say what a job would bring to a site and what would leave it, before it is let in."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared_components import deployment
+from shared_components.bundle_config import bundle_for
+from shared_components.data.sites import Site, load_site
+from shared_components.deployment.job_folder import JobFolder, Named, read_job_folder
+from shared_components.federation.expected import expect
+from shared_components.federation.leaving import Leaving, WhatLeaves, what_leaves
+from shared_components.federation.limits import check_limits
+from shared_components.federation.messages import Job
+from shared_components.method import load_method, method_names
+from shared_components.reporting.tables import Table, as_text
+from shared_components.task import choose_task
+
+if TYPE_CHECKING:
+    from shared_components.flare.allowed import Policy
+
+HELP = "say which classes of a job a site refuses, whether it brings code, and what would leave the site"
+SHIPPED = Path(deployment.__file__).with_name("allow_list.json")
+CLASSES = ("background", "a", "b", "c")  # of a site that is not there yet
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("job", metavar="JOB_FOLDER_OR_METHOD", help="a FLARE job folder, or a method's name")
+    lists = parser.add_mutually_exclusive_group()
+    lists.add_argument(
+        "--kit", type=Path, help="a startup kit: its list of classes, and whether it allows code"
+    )
+    lists.add_argument(
+        "--allow-list",
+        type=Path,
+        metavar="FILE",
+        help="a resources.json, or a list like the one that ships here",
+    )
+    parser.add_argument("--site", type=Path, metavar="SITE_YAML", help="whose data, consent and limits count")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what leaves there as well")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the report; 1 where the job would be refused.
+
+    Raises:
+        ValueError: Something cannot be read.
+    """
+    from shared_components.flare.allowed import policies_of_list, policy_of_kit
+
+    policies = (policy_of_kit(args.kit),) if args.kit else policies_of_list(args.allow_list or SHIPPED)
+    site = load_site(args.site) if args.site else None
+    folder, job, refusals = None, None, []
+    if Path(args.job).is_dir():
+        folder = read_job_folder(Path(args.job))
+        job, refusals = folder.job, _brought(folder, policies)
+    elif args.job in method_names():
+        job = Job(name=args.job, bundle=bundle_for(args.job), method=args.job)
+        print(f"{args.job}: no job, the method with its own defaults in bundle {job.bundle}")
+    else:
+        raise ValueError(
+            f"{args.job!r} is neither a job folder nor a method; methods: {', '.join(method_names())}"
+        )
+    if job is not None:
+        refusals += _left(job, site, args.json)
+    for refusal in dict.fromkeys(refusals):
+        print(f"REFUSED: {refusal}")
+    print(f"{args.job}: {'would be refused' if refusals else 'nothing to refuse'}")
+    return int(bool(refusals))
+
+
+def _brought(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
+    """Print what a job folder brings; return what is refused of it."""
+    refusals = list(folder.problems)
+    rows = []
+    for named in folder.named:
+        verdict, refusal = _verdict(named, policies)
+        rows.append((named.side, named.path or "-", verdict))
+        refusals += [refusal] if refusal else []
+    print(as_text(Table("Classes", ("at the", "class", ""), tuple(dict.fromkeys(rows)), labels=3)))
+    for remark in filter(None, (policy.remark() for policy in policies)):
+        print(f"note: {remark}")
+    code = _code(folder, policies)
+    print(f"code: {code[0]}")
+    print(f"files that nobody needs: {', '.join(folder.unneeded) or 'none'}")
+    refusals += [f"{name} is a file that nobody needs; take it out of the job" for name in folder.unneeded]
+    if folder.job is None and not folder.problems:
+        refusals.append("it names no controller of this project; nothing is known of what would leave")
+    return refusals + code[1:]
+
+
+def _verdict(named: Named, policies: Sequence[Policy]) -> tuple[str, str]:
+    """Return a word for the table, and the sentence where the class is refused."""
+    mine = [policy for policy in policies if policy.side == named.side]
+    if not mine:
+        return "not asked: the list is another party's", ""
+    reason = mine[0].refusal(named.path)
+    if not reason:
+        return "allowed", ""
+    return "REFUSED", f"{named.place}: {named.path or 'no class'} is refused by {mine[0].source} ({reason})"
+
+
+def _code(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
+    """Return what is said of a job's code, then what is refused of it."""
+    if folder.code:
+        return [
+            ", ".join(folder.code),
+            f"it brings code: {', '.join(folder.code)}; jobs here need none, take it out",
+        ]
+    if not folder.marked:
+        return ["none"]
+    marked = ", ".join(folder.marked)
+    said = f"none, but {marked} is there, for the simulator: FLARE takes a job with it for one with code"
+    if any(policy.forbids_code for policy in policies):
+        return [said, f"{marked} is there, empty, and the site forbids code; submit the job without it"]
+    return [f"{said}; a site that forbids code takes the copy without"]
+
+
+def _left(job: Job, site: Site | None, path: Path | None) -> list[str]:
+    """Print what would leave; return what is refused of the job."""
+    try:
+        bundle = job.open_bundle()
+        method = load_method(job.method, **job.arguments)
+        if site is None:
+            task = choose_task(bundle.tasks, "", classes=CLASSES, who="a site")
+        else:
+            task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
+            check_limits(job, bundle, task, site)
+        due = expect(job, method, task)
+    except ValueError as error:
+        return [str(error)]
+    report = what_leaves(
+        job, due, publish=site.publish if site else None, withhold=site.withhold if site else ()
+    )
+    _print(report)
+    if path:
+        path.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
+    if site and (missing := sorted(method.shares - set(site.publish))):
+        return [f"{site.path} does not publish {missing[0]!r}, which {method.name} needs"]
+    return []
+
+
+def _print(report: WhatLeaves) -> None:
+    weights = tuple(
+        (
+            w.role.upper(),
+            str(w.tensors),
+            str(w.numbers),
+            f"{w.bytes / 1e6:.2f}",
+            "leaves" if w.leaves else "stays",
+        )
+        for w in report.weights
+    )
+    print(as_text(Table("Weights", ("role", "tensors", "numbers", "MB", ""), weights)))
+    parts = tuple(
+        (
+            part.task,
+            part.name,
+            part.form,
+            f"{part.bytes / 1e6:.2f}" if part.bytes else "-",
+            _said(part.leaves),
+            part.why,
+        )
+        for part in report.parts
+    )
+    head = ("answer to", "what", "form", "MB", "leaves", "why")
+    print(as_text(Table("What leaves the site", head, parts, labels=6)))
+    print(
+        f"megabytes: {report.bytes_of('round') / 1e6:.2f} per round, at most {report.bytes_in_all / 1e6:.2f} in "
+        f"{report.rounds} rounds; plain values are a few kilobytes"
+    )
+
+
+def _row(part: Leaving) -> tuple[str, ...]:
+    size = (
+        f"{part.bytes / 1e6:.2f}" if part.bytes >= 5000 else f"{part.bytes / 1e6:.6f}" if part.bytes else "-"
+    )
+    return (part.task, part.name, part.form, size, _said(part.leaves), part.why)
+
+
+def _said(leaves: bool | None) -> str:
+    return {True: "yes", False: "no", None: "may"}[leaves]

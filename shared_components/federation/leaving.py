@@ -1,0 +1,210 @@
+"""What may leave a site for a job, said before anything does: tensors by role, extras, items, plain values, megabytes.
+
+It is worked out as the site's filter works out what a reply may hold (`expected`), from the method, the bundle's
+network and the site's own description: nothing here is the server's word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shared_components.data.profile_items import ITEMS, WITHHELD
+from shared_components.federation import outsider
+from shared_components.federation.expected import Expected
+from shared_components.federation.messages import Job, total_bytes
+from shared_components.federation.replies import COMMON, HEADER
+from shared_components.partition import Pieces, Role
+
+FILE = "what-leaves.json"
+SENT = (Role.GLOBAL, Role.MIXED)
+STAYS = "stays at the site"
+WORDS = {
+    "samples": "one number: training samples",
+    "card": "task, class names, kinds of input",
+    "partition": "name, rows and role of every piece of the network",
+    "fixed": "a hash of the weights that are not trained",
+    "prepared": "the name of the text encoder, if there is one",
+    "start": "the hash of the file that the weights begin from",
+    "loss": "a mean of each loss term",
+    "metrics": "scores on validation, of each class",
+    "final": "scores on validation at full resolution, of each class",
+    "seconds": "how long the parts of the work took",
+    "memory_mb": "one number: the most memory used",
+}
+"""What the plain values of a reply are, the number of the round apart; `replies.HEADER` says which answer has them."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The slices of one role: how many tensors, numbers and bytes, and whether they leave."""
+
+    role: str
+    tensors: int
+    numbers: int
+    bytes: int
+    leaves: bool
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """One thing that an answer may hold.
+
+    Attributes:
+        task: ``enrol``, ``round`` or ``finish``.
+        kind: ``weights``, ``extra``, ``item`` (of `publish`) or ``value`` (plain, of the header).
+        name: What it is called in the message.
+        form: Its shape or its words.
+        bytes: Of its tensors; 0 for plain values, which are short.
+        leaves: Whether it does, as far as the site has said; None: as it will say in `publish`.
+        why: On what that depends.
+    """
+
+    task: str
+    kind: str
+    name: str
+    form: str
+    bytes: int
+    leaves: bool | None = True
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class WhatLeaves:
+    """The report of one job at one site."""
+
+    job: str
+    method: str
+    bundle: str
+    rounds: int
+    task: str
+    weights: tuple[Weights, ...]
+    parts: tuple[Leaving, ...]
+
+    def bytes_of(self, task: str) -> int:
+        """Return the bytes of the tensors that leave with one answer."""
+        return sum(part.bytes for part in self.parts if part.task == task and part.leaves is not False)
+
+    @property
+    def bytes_in_all(self) -> int:
+        """The bytes of all tensors that leave in the whole job, at most."""
+        return self.bytes_of("enrol") + self.rounds * self.bytes_of("round") + self.bytes_of("finish")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, megabytes besides."""
+        megabytes = {task: self.bytes_of(task) / 1e6 for task in HEADER} | {"in all": self.bytes_in_all / 1e6}
+        return {**asdict(self), "megabytes": megabytes}
+
+    def sentence(self) -> str:
+        """Say in one line what a round sends and what stays."""
+        sent = [
+            f"{w.tensors} {w.role} tensors ({w.bytes / 1e6:.2f} MB)"
+            for w in self.weights
+            if w.leaves and w.tensors
+        ]
+        stay = [f"{w.tensors} {w.role}" for w in self.weights if not w.leaves and w.tensors]
+        extras = [part.name for part in self.parts if part.kind == "extra"]
+        return (
+            f"{self.job} ({self.method}): each round sends {' and '.join([*sent, *extras]) or 'no tensor'}, "
+            f"{self.bytes_of('round') / 1e6:.2f} MB; {' and '.join(stay) or 'nothing'} {'stay' if stay else 'stays'}"
+        )
+
+
+def what_leaves(
+    job: Job, due: Expected, *, publish: Collection[str] | None = None, withhold: Collection[str] = ()
+) -> WhatLeaves:
+    """Work out what a job lets leave of a site.
+
+    Args:
+        job: The server's.
+        due: What it makes of the site's task.
+        publish: What the site's `site.yaml` publishes; None: there is no site yet.
+        withhold: What it keeps to itself.
+    """
+    weights = tuple(_weights(role, due.pieces(role)) for role in Role)
+    parts = [*_enrol(due, publish), *_round(due), *_finish(due, publish)]
+    kept = tuple(_plain(task, name, withhold) for task in HEADER for name in _values(task))
+    ordered = tuple(part for task in HEADER for part in (*parts, *kept) if part.task == task)
+    return WhatLeaves(job.name, due.method.name, job.bundle, job.rounds, due.task.card.kind, weights, ordered)
+
+
+def _weights(role: Role, pieces: Pieces) -> Weights:
+    numbers = sum(value.numel() for value in pieces.values())
+    return Weights(role.value, len(pieces), numbers, total_bytes(pieces), role in SENT)
+
+
+def _enrol(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
+    asked = "each site" if due.method.multi_task else "the first site alone"
+    yield from _pieces("enrol", due, f"what all begin from; {asked} is asked for it")
+    for name in sorted(due.method.shares | due.method.may_share):
+        needed = f"{due.method.name} needs it" if name in due.method.shares else "the site may refuse it"
+        yield _consented("enrol", name, ITEMS[name].words, 0, publish, needed)
+
+
+def _round(due: Expected) -> Iterator[Leaving]:
+    yield from _pieces("round", due, "")
+    for group, extra in due.method.extras.items():
+        shapes = extra.shapes(due.pieces(Role.GLOBAL), due.state)
+        yield Leaving(
+            "round", "extra", group, _form(shapes), _bytes(shapes), True, f"{due.method.name} needs it"
+        )
+
+
+def _finish(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
+    why = "the whole model, for hospitals outside of the federation"
+    size = total_bytes(due.state)
+    yield _consented("finish", outsider.GROUP, f"{len(due.state)} tensors", size, publish, why)
+
+
+def _pieces(task: str, due: Expected, why: str) -> Iterator[Leaving]:
+    for role in SENT:
+        if pieces := due.pieces(role):
+            yield Leaving(
+                task,
+                "weights",
+                f"{role.value} pieces",
+                f"{len(pieces)} tensors",
+                total_bytes(pieces),
+                True,
+                why,
+            )
+
+
+def _consented(
+    task: str, name: str, form: str, size: int, publish: Collection[str] | None, why: str
+) -> Leaving:
+    """Return what leaves with the site's consent alone."""
+    if publish is None:
+        return Leaving(task, "item", name, form, size, None, f"if site.yaml publishes it; {why}")
+    said = "published in site.yaml" if name in publish else f"not published in site.yaml: it {STAYS}"
+    return Leaving(task, "item", name, form, size, name in publish, f"{said}; {why}")
+
+
+def _values(task: str) -> list[str]:
+    """Return the plain values of an answer, in the order of `WORDS`; the round's number is the server's own."""
+    return [name for name in WORDS if name in HEADER[task] | COMMON]
+
+
+def _plain(task: str, name: str, withhold: Collection[str]) -> Leaving:
+    if name not in WITHHELD:
+        return Leaving(task, "value", name, WORDS[name], 0)
+    held = WITHHELD[name] in withhold
+    why = f"withheld in site.yaml: it {STAYS}" if held else f"the site may withhold it: '{WITHHELD[name]}'"
+    return Leaving(task, "value", name, WORDS[name], 0, not held, why)
+
+
+def _bytes(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    return sum(4 * math.prod(shape) for shape in shapes.values())
+
+
+def _form(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Write the shapes of a few tensors out, and count many."""
+    if shapes == {"value": ()}:
+        return "one number"
+    if len(shapes) > 4:
+        return f"{len(shapes)} tensors"
+    return ", ".join(
+        f"{name} {' x '.join(map(str, shape)) or 'one number'}" for name, shape in shapes.items()
+    )

@@ -1,0 +1,133 @@
+"""Which classes of a job a party refuses to build, by the rule of FLARE 2.9 itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nvflare.apis.fl_exception import UnsafeComponentError
+from nvflare.app_common.widgets.component_path_authorizer import (
+    ALLOW_ALL,
+    CLASS_ALLOW_LIST,
+    CLASS_LIST_ENFORCEMENT_MODE,
+    ClassListEnforcementMode,
+    ComponentPathAuthorizer,
+)
+
+RESOURCES = ("resources.json", "resources.json.default")  # FLARE takes the first that is there
+AUTHORIZATION = ("authorization.json", "authorization.json.default")
+CODE_RIGHT = "byoc"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a party builds.
+
+    Attributes:
+        side: ``server`` or ``client``.
+        source: The file.
+        resources: What FLARE reads of it.
+        forbids_code: Whether none of the party's roles may bring code; None: it does not say.
+    """
+
+    side: str
+    source: Path
+    resources: Mapping[str, Any]
+    forbids_code: bool | None = None
+
+    def remark(self) -> str:
+        """Say where the list is none; nothing where it is enforced."""
+        listed = self.resources.get(CLASS_ALLOW_LIST)
+        if listed is None:
+            return f"{self.source} has no {CLASS_ALLOW_LIST}: FLARE's own default list holds, without the classes here"
+        if isinstance(listed, list) and ALLOW_ALL in listed:
+            return f"{self.source}: {CLASS_ALLOW_LIST} holds {ALLOW_ALL!r}, so every class is allowed"
+        if self.resources.get(CLASS_LIST_ENFORCEMENT_MODE) == ClassListEnforcementMode.WARN.value:
+            return f"{self.source}: {CLASS_LIST_ENFORCEMENT_MODE} is 'warn', so unlisted classes are built all the same"
+        return ""
+
+    def refusal(self, path: str) -> str:
+        """Return why FLARE refuses to build a class; nothing where it builds it.
+
+        Raises:
+            ValueError: The list itself cannot be read, so that FLARE builds nothing at all.
+        """
+        with TemporaryDirectory() as folder:
+            place = _Place(Path(folder) / RESOURCES[0])
+            place.file.write_text(json.dumps(dict(self.resources)), encoding="utf-8")
+            try:
+                ComponentPathAuthorizer().authorize_component_config({"path": path}, workspace=place)
+            except UnsafeComponentError as error:
+                return str(error)
+        return ""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The one thing that FLARE's authorizer asks of a workspace."""
+
+    file: Path
+
+    def get_resources_file_path(self) -> str:
+        """Return the file with the list."""
+        return str(self.file)
+
+
+def policies_of_list(path: Path) -> tuple[Policy, ...]:
+    """Read the list that ships here (`server` and `client` apart) or a party's `resources.json`.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    values = _read(path)
+    sides = {side: values[side] for side in ("server", "client") if isinstance(values.get(side), Mapping)}
+    if any(CLASS_ALLOW_LIST in part for part in sides.values()):
+        mode = {key: values[key] for key in (CLASS_LIST_ENFORCEMENT_MODE,) if key in values}
+        return tuple(Policy(side, path, {**mode, **part}) for side, part in sides.items())
+    return (Policy("server" if "servers" in values else "client", path, values),)
+
+
+def policy_of_kit(kit: Path) -> Policy:
+    """Read what a startup kit's party builds, as FLARE would when it is started.
+
+    Raises:
+        ValueError: It is no startup kit of a server or a site.
+    """
+    side = next((s for s in ("server", "client") if (kit / "startup" / f"fed_{s}.json").is_file()), None)
+    if side is None:
+        raise ValueError(
+            f"{kit} is no startup kit of a server or a site: startup/fed_server.json and startup/fed_client.json are "
+            "missing; give the folder that holds startup and local"
+        )
+    found = [kit / "local" / name for name in RESOURCES if (kit / "local" / name).is_file()]
+    if not found:
+        raise ValueError(
+            f"{kit / 'local'} holds neither {RESOURCES[0]} nor {RESOURCES[1]}; provision the kit again"
+        )
+    return Policy(side, found[0], _read(found[0]), _forbids_code(kit))
+
+
+def _forbids_code(kit: Path) -> bool | None:
+    """Say whether no role of a party may bring code."""
+    for name in AUTHORIZATION:
+        if (path := kit / "local" / name).is_file():
+            roles = _read(path).get("permissions", {})
+            rights = [
+                role.get(CODE_RIGHT, "none") if isinstance(role, Mapping) else role for role in roles.values()
+            ]
+            return all(right == "none" for right in rights)
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read ({error!s:.200}); correct it") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds no JSON object; correct it")
+    return value

@@ -1,0 +1,124 @@
+"""What is said to leave is what leaves: the report beside the messages of a real federation."""
+
+import json
+
+import pytest
+import torch
+import yaml
+
+from shared_components.data.sites import load_site
+from shared_components.federation import site
+from shared_components.federation.expected import expect
+from shared_components.federation.leaving import FILE, what_leaves
+from shared_components.federation.messages import FederationError, total_bytes
+from shared_components.method import load_method, method_names
+from shared_components.task import make_task
+
+from .conftest import Federation, make_job
+
+CLASSES = ("background", "shaft", "wrist", "clasper")
+ROUND, FINISH = "round", "finish"
+KINDS = ("weights", "extra", "item", "value")
+
+
+def report_of(job, **said):
+    method = load_method(job.method, **job.arguments)
+    task = make_task("segmentation", classes=CLASSES)
+    return what_leaves(job, expect(job, method, task), **said)
+
+
+def parts(report, task, *kinds):
+    return {
+        p.name: p
+        for p in report.parts
+        if p.task == task and p.kind in (kinds or ("weights", "item", "value"))
+    }
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_the_bytes_of_every_method_are_those_of_its_networks_state(method):
+    """By hand: the four roles make up the network's state, and what leaves is GLOBAL, MIXED and the extras."""
+    job = make_job(method)
+    report = report_of(job, publish=("style", "text"))
+    whole = sum(weights.bytes for weights in report.weights)
+    assert whole == parts(report, FINISH)["model"].bytes > 100_000
+    by_role = {weights.role: weights.bytes for weights in report.weights}
+    extras = [part.bytes for part in parts(report, ROUND, "extra").values()]
+    assert len(extras) == len(load_method(method, **job.arguments).extras)
+    assert report.bytes_of(ROUND) == by_role["global"] + by_role["mixed"] + sum(extras)
+    assert report.bytes_of(FINISH) == 0 and parts(report, FINISH)["model"].leaves is False
+
+
+@pytest.mark.parametrize("method", ["pfedsis", "fedper", "fedseg", "qfedavg"])
+def test_a_sites_answers_hold_what_its_report_says(federate, tmp_path, method):
+    federation = federate(make_job(method, rounds=1))
+    enrolled = federation.replies()
+    (folder,) = (tmp_path / "runs" / f"test-{method}").glob("2*")
+    said = json.loads((folder / "site-1" / FILE).read_text())
+    names = {
+        kind: {p["name"] for p in said["parts"] if p["task"] == "enrol" and p["kind"] == kind}
+        for kind in KINDS
+    }
+    assert set(enrolled["site-1"].header) - {"items", "round"} == names["value"]
+    assert set(enrolled["site-1"].header["items"]) == names["item"]
+    federation.send(enrolled)
+    reply = federation.replies()["site-1"]
+    sent = total_bytes(reply.pieces) + sum(map(total_bytes, reply.groups.values()))
+    float64 = sum(
+        v.numel() * 4 for g in reply.groups.values() for v in g.values() if v.dtype == torch.float64
+    )
+    assert said["megabytes"]["round"] == (sent - float64) / 1e6
+    names = {
+        kind: {p["name"] for p in said["parts"] if p["task"] == ROUND and p["kind"] == kind} for kind in KINDS
+    }
+    assert (set(reply.groups), set(reply.header) - {"round"}) == (names["extra"], names["value"])
+
+
+def test_the_report_is_there_before_the_site_answers(federate, tmp_path, monkeypatch, caplog):
+    """A site that dies while it measures its profile has said already what would leave."""
+    monkeypatch.setattr(site.SiteRunner, "_items", lambda *_: 1 / 0)
+    federation = federate(make_job("fedavg"))
+    with caplog.at_level("INFO"), pytest.raises((FederationError, ZeroDivisionError)):
+        federation.replies(["site-1"])
+    (written,) = (tmp_path / "runs").glob(f"*/*/site-1/{FILE}")
+    assert json.loads(written.read_text())["method"] == "fedavg"
+    assert "each round sends" in caplog.text and str(written) in caplog.text
+
+
+def test_consent_decides_about_items_and_the_model():
+    job = make_job("pfedsis")
+    unknown, none, all_ = (report_of(job, publish=p) for p in (None, (), ("style", "model")))
+    assert [parts(r, "enrol")["style"].leaves for r in (unknown, none, all_)] == [None, False, True]
+    assert all_.bytes_of(FINISH) == unknown.bytes_of(FINISH) > none.bytes_of(FINISH) == 0
+
+
+def test_what_is_withheld_is_said_to_stay():
+    report = report_of(make_job("fedavg"), publish=(), withhold=("scores", "memory"))
+    stays = {(part.task, part.name) for part in report.parts if not part.leaves and part.name != "model"}
+    assert stays == {(ROUND, "metrics"), (FINISH, "metrics"), (FINISH, "final")} | {
+        (task, "memory_mb") for task in ("enrol", ROUND, FINISH)
+    }
+
+
+def test_a_federation_ends_well_where_a_site_withholds_all_that_it_may(federate, scenes, tmp_path):
+    folder = tmp_path / "withholding"
+    folder.mkdir()
+    values = yaml.safe_load(scenes[1].read_text())
+    values["root"] = str((scenes[1].parent / values["root"]).resolve())
+    values["withhold"] = ["loss", "scores", "seconds", "memory"]
+    own = folder / "site.yaml"
+    own.write_text(yaml.safe_dump(values))
+    assert load_site(own).withhold == ("loss", "scores", "seconds", "memory")
+    federation = Federation(
+        make_job("fedavg"), tmp_path / "runs", [scenes[0], own, scenes[2]], ("site-1", "site-2", "site-3")
+    )
+    federation.run()
+    replies = federation.replies()
+    assert set(replies["site-2"].header) == {"round"} and "final" in replies["site-1"].header
+    plain = federate(make_job("fedavg"), folder=tmp_path / "plain").run()
+    same, other = federation.weights(), plain.weights()
+    assert all(torch.equal(same[name], other[name]) for name in other)
+    federation.finish()
+    records = federation.server.records
+    assert not any("metrics" in r or "loss" in r for r in records if r.get("site") == "site-2")
+    assert any("metrics" in r for r in records if r.get("site") == "site-1")
