@@ -7,7 +7,7 @@ TESTS_AT_ONCE ?= 2
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test check format bench bench-before pictures clean
+.PHONY: help install demo test check format bench bench-before pictures supply-chain lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -75,6 +75,19 @@ bench-before: install  ## a round's time beside another checkout's: make bench-b
 
 pictures: install  ## make README's pictures anew; trains a small comparison and needs a Chromium
 	$(BIN)/python -m tests.pictures
+
+TOOLS = $(VENV)/supply-chain
+
+$(TOOLS)/.installed: tests/supply_chain/tools.txt
+	@$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip install --disable-pip-version-check --quiet --requirement $<
+	@touch $@
+
+supply-chain: install $(TOOLS)/.installed  ## hashes, vulnerabilities, bandit, licences, SBOM, wheel, containers
+	$(TOOLS)/bin/python -m tests.supply_chain --out $(OUT)/supply-chain --python $(BIN)/python
+
+lock: install $(TOOLS)/.installed  ## resolve shared_components/deployment/requirements.lock anew
+	$(TOOLS)/bin/python -m tests.supply_chain --write-lock
 
 clean:  ## remove the virtual environment and the demo's output
 	rm -rf $(VENV) $(OUT)

@@ -103,7 +103,7 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
         "score_head": score_head,
         "score_rows": score_rows,
     }
-    templates = Environment(
+    templates = Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
         loader=PackageLoader(__package__, ""), undefined=StrictUndefined, keep_trailing_newline=True
     )
     files = {f"configs/{c}.yaml": templates.get_template(f"{c}.yaml.j2").render(values) for c in CONFIGS}

@@ -154,7 +154,7 @@ def _start(run: Run, root: Path) -> Working:
     log = folder / "log.txt"
     stream = log.open("a")
     threads = str(run.threads)
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # nosec B603 # this Python, our own module, two paths of our own, no shell
         [sys.executable, "-m", "shared_components.comparison.run", str(settings), str(root)],
         stdout=stream,
         stderr=subprocess.STDOUT,

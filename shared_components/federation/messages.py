@@ -142,7 +142,8 @@ class Job:
         count = min(len(sites), max(least, math.ceil(self.client_fraction * len(sites) - 1e-9)))
         if count == len(sites):
             return list(sites)
-        chosen = random.Random(f"{seed} {round}").sample(range(len(sites)), count)
+        draw = random.Random(f"{seed} {round}")  # nosec B311 # a draw that can be repeated, no secret
+        chosen = draw.sample(range(len(sites)), count)
         return [sites[number] for number in sorted(chosen)]
 
     @classmethod

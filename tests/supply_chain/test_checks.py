@@ -1,0 +1,119 @@
+"""The checks of the supply chain find what they look for, and say so where they could not look."""
+
+import pickle
+import zipfile
+
+import pytest
+import yaml
+
+from tests.supply_chain import checks
+from tests.supply_chain.__main__ import as_table
+from tests.supply_chain.checks import BAD, LOCK, NOT_DONE, WELL, Row
+
+
+def test_the_lock_file_holds_everything_with_hashes_and_no_address():
+    row = checks.lock()
+    assert row.verdict == WELL, row.figures
+    assert len(checks.pins(LOCK)) > 80 and checks.pins(LOCK)["torch"] == "2.13.0"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("numpy==2.4.6", "numpy==2.4.5", "numpy 2.4.5, not 2.4.6"),
+        ("numpy==", "numpyy==", "numpy"),
+        ("--hash=sha256:", "--hash=md5:", "absl-py"),
+        ("absl-py==", "absl-py>=", "absl-py>="),
+        ("absl-py==", "--index-url https://host.example/simple\nabsl-py==", "https://host.example/simple"),
+    ],
+)
+def test_a_lock_file_that_pins_something_else_or_names_a_host_is_bad(tmp_path, old, new, words):
+    path = tmp_path / "requirements.lock"
+    path.write_text(LOCK.read_text().replace(old, new))
+    row = checks.lock(path)
+    assert row.verdict == BAD and words in row.figures
+
+
+def test_a_service_that_knows_no_package_has_found_nothing_wrong_and_that_is_not_well():
+    """pip-audit itself says "No known vulnerabilities found" of packages that it could not look up."""
+    skipped = [{"name": "numpy", "skip_reason": "Dependency not found"}]
+    clean = [{"name": "torch", "version": "2", "vulns": []}]
+    holed = [{"name": "torch", "version": "1", "vulns": [{"id": "CVE-1"}]}]
+    verdicts = [
+        checks.told(found).verdict for found in (clean, [*clean, *skipped], skipped, [], [*holed, *skipped])
+    ]
+    assert verdicts == [WELL, NOT_DONE, NOT_DONE, NOT_DONE, BAD]
+
+
+@pytest.mark.parametrize(
+    ("licence", "refused"),
+    [
+        ("MIT", False),
+        ("Apache-2.0 AND MIT", False),
+        ("BSD License; Mozilla Public License 2.0 (MPL 2.0)", False),
+        ("GNU General Public License (GPL)", True),
+        ("MIT AND GPL-3.0", True),
+        ("AGPL-3.0-only", True),
+        ("UNKNOWN", True),
+        ("", True),
+    ],
+)
+def test_every_part_of_a_licence_must_be_on_the_list(licence, refused):
+    assert checks.unlicensed(licence) == refused
+
+
+def test_sources_here_unpickle_nothing_and_shipped_weights_are_tensors(tmp_path):
+    row = checks.pickles(tmp_path)
+    assert row.verdict == WELL, row.figures
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("torch.load(p, weights_only=True)", 0),
+        ("torch.load(p)", 1),
+        ("torch.load(p, weights_only=flag)", 1),
+        ("np.load(p, allow_pickle=True)", 1),
+        ("pickle.loads(b)", 1),
+        ("yaml.load(t, Loader=X)", 1),
+        ("yaml.safe_load(t)", 0),
+        ("eval('1')", 1),
+        ("network.eval()", 0),
+    ],
+)
+def test_a_call_that_runs_what_it_reads_is_found(tmp_path, source, found):
+    path = tmp_path / "a.py"
+    path.write_text(source)
+    assert len(checks.risky(path)) == found
+
+
+def test_a_hostile_pickle_is_read_and_not_run(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return open, (str(tmp_path / "marker"), "w")
+
+    for protocol in (2, 4):
+        path = tmp_path / f"model-{protocol}.pt"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("model/data.pkl", pickle.dumps(Evil(), protocol=protocol))
+        (name,) = checks.globals_of(path)
+        assert name.endswith(" open") and not checks.ALLOWED_GLOBALS.match(name)
+    assert not (tmp_path / "marker").exists()
+
+
+def test_a_row_that_was_not_done_is_named():
+    table = as_table([Row("one", "1", WELL), Row("two", "nothing", NOT_DONE)])
+    assert table.endswith("1 of 2 rows well; not done: two")
+
+
+def test_containers_run_as_nobody_special_with_data_that_cannot_be_written():
+    """Read as YAML, whatever a linter says; `make supply-chain` lints both files."""
+    services = yaml.safe_load((checks.DOCKER / "compose.yaml").read_text())["services"]
+    for name, service in services.items():
+        base = {**services[service["extends"]["service"]], **service} if "extends" in service else service
+        assert base["user"] == "10001:10001" and base["read_only"] and base["cap_drop"] == ["ALL"], name
+        assert "ports" not in base or name == "server"
+    assert any(volume.endswith(":/data:ro") for volume in services["site"]["volumes"])
+    image = (checks.DOCKER / "Dockerfile").read_text()
+    assert "--require-hashes --requirement requirements.lock" in image
+    assert image.index("USER 10001") < image.index("CMD")
