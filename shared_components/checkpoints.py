@@ -2,7 +2,7 @@
 
 import io
 import json
-import pickle
+import pickle  # nosec B403 # for the name of its error alone
 import struct
 import zipfile
 import zlib
@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from shared_components.atomic import atomically, write_bytes
+from shared_components.no_code import is_expression
 
 _DAMAGES = (
     SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, LookupError, TypeError,
@@ -143,8 +144,20 @@ def _notes_in_zip(path: Path) -> dict[str, str]:
 
 
 def header_of(path: Path | None) -> dict[str, str]:
-    """Return a checkpoint's header; nothing where there is no such file."""
-    return load_metadata(path) if path is not None and path.is_file() else {}
+    """Return a checkpoint's header; nothing where there is no such file.
+
+    Raises:
+        CheckpointError: It is damaged, or says something that MONAI would run.
+    """
+    if path is None or not path.is_file():
+        return {}
+    notes = load_metadata(path)
+    for key, said in notes.items():
+        if is_expression(said):
+            raise CheckpointError(
+                f"checkpoint {path}: its header's {key!r:.80} is the expression {said!r:.80}"
+            )
+    return notes
 
 
 def load_into(network: nn.Module, path: Path) -> None:

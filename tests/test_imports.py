@@ -67,7 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     "deployment": {"arguments", "atomic", "bundle_config", "data", "federation", "plain_yaml"},
     "onnx_file": {"atomic"},
     "start": {"card", "checkpoints", "data", "parts", "shipped"},
-    "checkpoints": {"atomic"},
+    "checkpoints": {"atomic", "no_code"},
     "inference": {"atomic", "arguments", "bundle_config", "data", "drawing", "evaluation", "shipped", "task"},
     "trained": {"bundle_config", "checkpoints", "data", "parts", "task", "untold"},
     "rules": {"arguments", "parts", "partition"},

@@ -60,8 +60,16 @@ def read(task: str, reply: object) -> Message:
         RejectedUpdate: Something in it is of another form, or too large; the sentence names it.
     """
     if not isinstance(reply, Message):
-        raise RejectedUpdate(f"its answer is {_kind(reply)}, no message of this job")
-    header = _read_header(task, reply.header)
+        raise RejectedUpdate(f"its answer is {kind_of(reply)}, no message of this job")
+    return Message(_read_header(task, reply.header), *read_body(reply))
+
+
+def read_body(reply: Message) -> tuple[Pieces, dict[str, Pieces]]:
+    """Return the tensors of a message, be it a site's or the server's: dense, on the processor, few enough.
+
+    Raises:
+        RejectedUpdate: As :func:`read`.
+    """
     if not isinstance(reply.groups, Mapping) or len(reply.groups) > MOST_GROUPS:
         raise RejectedUpdate(f"its groups are no dictionary of at most {MOST_GROUPS}")
     pieces, groups = _read_tensors("piece", reply.pieces), {}
@@ -72,12 +80,12 @@ def read(task: str, reply: object) -> Message:
     size = sum(v.numel() * v.element_size() for part in (pieces, *groups.values()) for v in part.values())
     if size > MOST_BYTES:
         raise RejectedUpdate(f"its tensors take {size / 1e6:.0f} MB; at most {MOST_BYTES / 1e6:.0f} are read")
-    return Message(header, pieces, groups)
+    return pieces, groups
 
 
 def _read_header(task: str, header: object) -> dict[str, Any]:
     if not isinstance(header, Mapping):
-        raise RejectedUpdate(f"its header is {_kind(header)}, no dictionary")
+        raise RejectedUpdate(f"its header is {kind_of(header)}, no dictionary")
     known = HEADER[task] | COMMON
     if odd := [key for key in header if not isinstance(key, str) or key not in known]:
         raise RejectedUpdate(f"it says {one_line(_brief(odd[0]), 80)}, which no answer to {task!r} does")
@@ -103,7 +111,7 @@ def _read_tensors(what: str, tensors: object) -> Pieces:
 def _oddness(value: object) -> str:
     """Say what a value is that is no dense tensor of real numbers; nothing where it is one."""
     if type(value) not in (Tensor, torch.nn.Parameter):
-        return _kind(value)
+        return kind_of(value)
     assert isinstance(value, Tensor)
     if value.is_nested or value.layout != torch.strided or value.is_quantized:
         return "a nested, sparse or quantised tensor"
@@ -167,7 +175,8 @@ def _is_final(value: object) -> bool:
     return plain and is_scores({key: item for key, item in value.items() if key not in ("site", "split")})
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """Say of what type a value is, without writing any of it."""
     return "None" if value is None else f"a value of type {type(value).__name__[:80]}"
 
 
@@ -179,7 +188,7 @@ def _brief(value: object) -> str:
         return repr(value)
     if isinstance(value, int):
         return repr(value) if abs(value) < 10**80 else "a whole number of over 80 digits"
-    return repr(value) if isinstance(value, (list, dict)) and _small(value) else _kind(value)
+    return repr(value) if isinstance(value, (list, dict)) and _small(value) else kind_of(value)
 
 
 def _small(value: Any, depth: int = 4) -> bool:

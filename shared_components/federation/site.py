@@ -19,7 +19,7 @@ from shared_components.atomic import write_json
 from shared_components.data.dataset import SampleDataset, collated
 from shared_components.data.profile_items import ITEMS, WITHHELD
 from shared_components.data.sites import Sample, Site, SiteError, samples
-from shared_components.federation import leaving, outsider
+from shared_components.federation import instructions, leaving, outsider
 from shared_components.federation.bench import Workbench, build_bench
 from shared_components.federation.enrolled import agreed_job, keep_agreed, site_folder
 from shared_components.federation.enrolment import wrong_kind
@@ -107,6 +107,7 @@ class SiteRunner:
         self._began = machine.process_start() if not SiteRunner.answered_before else started
         SiteRunner.answered_before = True
         try:
+            message = instructions.read(task, message)
             job = agreed_job(task, message.header, self._folder, site=self.name)
             site = self._find_site(job, message.header["number"])
             reply = handlers[task](job, site, message)

@@ -57,6 +57,7 @@ class SiteExecutor(Executor):
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
         import torch
 
+        from shared_components.federation import instructions
         from shared_components.federation.enrolled import site_folder
         from shared_components.federation.locate import find_site
         from shared_components.federation.messages import SiteRefusal
@@ -68,7 +69,7 @@ class SiteExecutor(Executor):
         name, runs = fl_ctx.get_identity_name(), runs_folder(fl_ctx)
         scenes = runs / "scenes" if is_simulator(fl_ctx) else None
         local = local_folder(fl_ctx)
-        message = wire.from_wire(shareable)
+        message = instructions.read(task_name, wire.from_wire(shareable))
         pool = message.header.get("pool")
         if pool and scenes is None:
             raise SiteRefusal(

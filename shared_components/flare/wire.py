@@ -56,4 +56,8 @@ def from_wire(shareable: Shareable) -> Message:
     header = dxo.meta[HEADER]
     if not isinstance(header, str) or len(header) > LONGEST_HEADER:
         raise ValueError(f"its header is no text of at most {LONGEST_HEADER} characters")
-    return Message(json.loads(header), pieces, groups)
+    try:
+        values = json.loads(header)
+    except RecursionError as error:
+        raise ValueError("its header nests too deep") from error
+    return Message(values, pieces, groups)

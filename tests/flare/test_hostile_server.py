@@ -1,0 +1,324 @@
+"""A server that tries what a server could try: each is refused by one sentence, and nothing of it ever runs.
+
+A marker file stands for "its code has run"; no test may ever see it.
+"""
+
+import io
+import json
+import logging
+import pickle
+import struct
+import zipfile
+
+import pytest
+import torch
+from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+from nvflare.fuel.utils import fobs
+from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
+
+from shared_components.checkpoints import CheckpointError, load_metadata, load_weights
+from shared_components.federation.messages import Message
+from shared_components.flare import wire
+from shared_components.flare.executor import SiteExecutor
+from shared_components.trained import load_trained
+
+from ..federation.conftest import make_job, toy_bundle  # noqa: F401 (a fixture)
+from .conftest import Place, copied
+
+HUGE = 100 * 10**9  # bytes
+
+
+@pytest.fixture
+def marker(tmp_path):
+    """Return the path of the file that hostile code would make; it is not there when the test ends."""
+    path = tmp_path / "marker"
+    yield path
+    assert not path.exists()
+
+
+class Runs:
+    """Unpickled, it makes the marker."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return open, (str(self.marker), "w")
+
+
+def message(task="enrol", *, job=None, pieces=None, groups=None, **changes):
+    """Return what an honest server sends, with changes; None as a change leaves the key out."""
+    place = {"index": 0, "number": 0, "numbers": 3, "sites": 3}
+    header = {"job": job or make_job("fedavg").to_json(), "run": "20261122-120000", "round": 0, **place}
+    header |= {"send_initial": True} if task == "enrol" else {"items": {}, "answered": None}
+    header = {key: value for key, value in {**header, **changes}.items() if value is not Ellipsis}
+    return wire.to_shareable(Message(header, pieces or {}, groups or {}))
+
+
+def answer(workspace, data, task="enrol"):
+    """Return a site's reply, through FLARE's serialiser both ways."""
+    return copied(SiteExecutor().execute(task, copied(data), Place(workspace, "site-1"), Signal()))
+
+
+def refused(workspace, data, task="enrol"):
+    """Return the sentence by which a site refuses; it leaves nothing but that, and its runs' folder as it was."""
+    reply = answer(workspace, data, task)
+    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    said = reply.get_header(wire.ERROR)
+    assert "\n" not in said and len(said) < 1000
+    outside = [
+        p for p in workspace.parent.rglob("*") if p.is_file() and p.name not in ("enrolled.json", "process")
+    ]
+    assert outside == []
+    return said
+
+
+def changed(section, value, **more):
+    return {**make_job("fedavg").to_json(), section: value, **more}
+
+
+# ---- a bundle is code
+
+
+def hostile(marker):
+    return f"$open({str(marker)!r}, 'w')"
+
+
+@pytest.mark.parametrize("section", ["arguments", "training", "tasks", "network", "synthetic"])
+@pytest.mark.parametrize("form", ["text", "list", "key", "target", "requires", "logging"])
+def test_no_section_of_a_job_carries_code(workspace, marker, section, form):
+    code = hostile(marker)
+    value = {
+        "text": {"a": code},
+        "list": {"a": [1, [code]]},
+        "key": {code: 1},
+        "target": {"_target_": "os.system", "command": f"touch {marker}"},
+        "requires": {"a": {"_requires_": code}},
+        "logging": {"logging_file": str(marker)},
+    }[form]
+    said = refused(workspace, message(job=changed(section, value)))
+    assert "is the expression" in said or "names code" in said
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "/evil", "evil", "pvt_fpn/../../evil", "$import os", "", 7, None, ["pvt_fpn"]]
+)
+@pytest.mark.parametrize("key", ["bundle", "method"])
+def test_a_server_names_a_bundle_and_a_method_that_are_installed(workspace, tmp_path, marker, key, name):
+    """A whole bundle lies ready where a path would lead; its network would make the marker."""
+    evil = tmp_path / "evil" / "configs"
+    evil.mkdir(parents=True)
+    (evil / "train.yaml").write_text(f'imports: ["{hostile(marker)}"]\nnetwork_def: "{hostile(marker)}"\n')
+    where = str(evil.parent) if name == "/evil" else name
+    data = message(job=changed(key, where))
+    (evil / "train.yaml").rename(tmp_path / "train.yaml")
+    assert "does not exist" in (said := refused_beside(workspace, data, tmp_path)) or "write a name" in said
+
+
+def refused_beside(workspace, data, folder):
+    reply = answer(workspace, data)
+    assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    return reply.get_header(wire.ERROR)
+
+
+def test_an_installed_bundle_that_was_tampered_with_is_refused_and_not_run(workspace, toy_bundle, marker):  # noqa: F811
+    train = toy_bundle / "toy" / "configs" / "train.yaml"
+    plain = train.read_text()
+    for line in (
+        f"network_def: {{_target_: os.system, command: touch {marker}}}",
+        f'network_def: "{hostile(marker)}"',
+    ):
+        start = plain.index("network_def:")
+        train.write_text(
+            plain[:start] + line + "\n" + "tasks: {segmentation: {}}\ntraining: {height: 32, width: 64}\n"
+        )
+        reply = answer(workspace, message(job=make_job("fedavg", bundle="toy").to_json()))
+        said = reply.get_header(wire.ERROR)
+        assert "networks of shared_components.networks. only" in said or "is the expression" in said, said
+
+
+# ---- names that would become places
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil", "/etc/evil", "..", ".", ".hidden", "a/b", "a\0b", "x" * 200, "", 5, None, ["a"]]
+)
+@pytest.mark.parametrize("key", ["run", "name"])
+def test_a_server_does_not_choose_where_a_site_writes(workspace, marker, key, name):
+    data = message(run=name) if key == "run" else message(job=changed("name", name))
+    before = {p for p in workspace.parent.parent.iterdir()}
+    refused(workspace, data)
+    assert {p for p in workspace.parent.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize("value", ["../../evil", "0", -1, 10**30, 1.5, True, None, [0], {"a": 1}])
+@pytest.mark.parametrize("key", ["round", "index", "number", "numbers", "sites"])
+def test_numbers_of_a_message_are_numbers_of_their_range(workspace, marker, key, value):
+    said = refused(workspace, message(**{key: value}))
+    assert f"its {key} is" in said
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "words"),
+    [
+        ("enrol", {"send_initial": "$exit()"}, "its send_initial is"),
+        ("enrol", {"job": ["a"]}, "its job is"),
+        ("enrol", {"evil": 1}, "says 'evil'"),
+        ("enrol", {"run": ...}, "does not say 'run'"),
+        ("round", {"items": {"style": "$exit()"}}, "its items is"),
+        ("round", {"items": {"evil": []}}, "its items is"),
+        ("round", {"items": {"text": ["x" * 10**6]}}, "its items is"),
+        ("round", {"items": {"style": [[[float("nan")] * 3] * 2]}}, "its items is"),
+        ("round", {"answered": "../1"}, "its answered is"),
+        ("round", {"pool": ["../../evil", 7]}, "its pool is"),
+        ("shell", {}, "asks for 'shell'"),
+    ],
+)
+def test_a_message_says_what_it_must_and_no_more(workspace, marker, task, changes, words):
+    assert words in refused(workspace, message(task, **changes), task)
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [("[" * 1_000_000, "nests too deep"), ("x" * 9_000_000, "no text of at most"), ("[]", "no dictionary")],
+)  # fmt: skip
+def test_a_header_that_is_none_is_refused(workspace, marker, header, words):
+    said = refused(workspace, DXO(DataKind.COLLECTION, data={}, meta={wire.HEADER: header}).to_shareable())
+    assert words in said
+
+
+# ---- tensors
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (torch.full((3,), float("nan")), "not finite"),
+        (torch.zeros(3, dtype=torch.complex64), "complex"),
+        ("$exit()", "type str"),
+        ([1.0], "type list"),
+        (None, "None"),
+    ],
+)
+def test_what_is_no_finite_tensor_is_refused(workspace, marker, value, words):
+    for place in ({"pieces": {"head": value}}, {"groups": {"evil": {"head": value}}}):
+        assert words in refused(workspace, message("round", **place), "round")
+
+
+def test_what_serialised_messages_name_is_not_imported_and_not_unpickled(marker):
+    """FLARE's serialiser builds types of its own list: neither a pickle nor a class of ours by name comes back."""
+    for stream in (pickle.dumps(Runs(marker)), b"", b"\xff" * 100):
+        with pytest.raises(Exception):  # noqa: B017 (whatever a damaged stream raises)
+            fobs.loads(stream)
+    for value in (Runs(marker), {"a": Runs(marker)}, Shareable({"x": Runs(marker)})):
+        with pytest.raises(Exception):  # noqa: B017
+            fobs.loads(fobs.dumps(value))
+            raise AssertionError("an object of a foreign class came back")
+
+
+# ---- checkpoints
+
+
+def of_header(size, text=b"{}"):
+    return struct.pack("<Q", size) + text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        of_header(HUGE),
+        of_header(2**64 - 1),
+        of_header(10**8 + 1),
+        of_header(2),  # an empty one, which is no network's
+        of_header(len(b'{"a":{"dtype":"F32","shape":[25000000000],"data_offsets":[0,100000000000]}}'),
+                  b'{"a":{"dtype":"F32","shape":[25000000000],"data_offsets":[0,100000000000]}}'),
+        of_header(500_000, b"[" * 500_000),
+    ],
+)  # fmt: skip
+def test_a_payload_header_of_100_gb_is_refused_without_its_memory(tmp_path, marker, content):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError):
+        load_weights(path) and None
+        load_trained(path, bundle="pvt_fpn")
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.pth", "model.safetensors", "model.bin"])
+@pytest.mark.parametrize("packed", ["pickle", "zip", "torch"])
+def test_a_pickle_is_no_checkpoint(tmp_path, marker, name, packed):
+    path = tmp_path / name
+    if packed == "torch":
+        torch.save({"state_dict": {"a": torch.zeros(1)}, "evil": Runs(marker)}, path)
+    elif packed == "pickle":
+        path.write_bytes(pickle.dumps(Runs(marker)))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", pickle.dumps(Runs(marker)))
+            archive.writestr("archive/version", "3")
+    marker.unlink(missing_ok=True)  # pickling itself makes nothing
+    with pytest.raises(CheckpointError):
+        load_weights(path)
+
+
+def test_the_pickle_of_these_tests_would_run(tmp_path, marker):
+    """The tests above can fail: read as Python reads pickles, the same bytes make the marker."""
+    pickle.loads(pickle.dumps(Runs(marker))).close()
+    assert marker.exists()
+    marker.unlink()
+
+
+@pytest.mark.parametrize("key", ["network", "bundle", "task", "outputs", "height"])
+def test_a_checkpoints_header_runs_nothing(tmp_path, marker, key):
+    from shared_components.bundle_config import build_network, load_bundle
+    from shared_components.checkpoints import save_weights
+
+    state = build_network(load_bundle("pvt_fpn").network).state_dict()
+    value = (
+        json.dumps({"text": hostile(marker), "_target_": "os.system"})
+        if key == "network"
+        else hostile(marker)
+    )
+    save_weights(tmp_path / "model.safetensors", state, {"bundle": "pvt_fpn", key: value})
+    with pytest.raises(ValueError):
+        load_trained(tmp_path / "model.safetensors", bundle="pvt_fpn")
+
+
+# ---- archives
+
+
+@pytest.mark.parametrize("name", ["../marker", "/marker", "a/../../marker", "..\\marker", "link"])
+def test_a_jobs_archive_writes_nowhere_else(tmp_path, marker, name):
+    """FLARE unpacks jobs: its pinned version refuses zip slip and links."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        info = zipfile.ZipInfo(name.replace("/marker", str(marker)) if name == "/marker" else name)
+        if name == "link":
+            info.external_attr = 0o120777 << 16
+        archive.writestr(info, str(marker))
+    out = tmp_path / "unpacked"
+    out.mkdir()
+    with pytest.raises(ValueError, match=r"unsafe|absolute"):
+        unzip_all_from_bytes(packed.getvalue(), str(out))
+    assert list(out.iterdir()) == []
+
+
+def test_a_pt_file_with_a_name_that_leads_elsewhere_is_refused(tmp_path, marker):
+    path = tmp_path / "model.pt"
+    torch.save({"a": torch.zeros(1)}, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("../marker", "x")
+    assert load_metadata(path) == {}
+    with pytest.raises(CheckpointError):
+        load_weights(path)
+
+
+def test_a_hostile_server_is_told_no_more_than_a_sentence(workspace, marker, caplog):
+    """Outside a simulator not even that: the reason stays in the site's log."""
+    place = Place(workspace, "site-1", simulator=False)
+    with caplog.at_level(logging.ERROR):
+        reply = SiteExecutor().execute("enrol", message(run="../../evil"), place, Signal())
+    assert reply.get_header(wire.ERROR) == "site site-1 refused; its own log says why"
+    assert "'../../evil' is no folder name" in caplog.text
