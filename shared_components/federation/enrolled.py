@@ -46,7 +46,7 @@ def agreed_job(task: str, header: Mapping[str, Any], root: Path, *, site: str) -
         ValueError: The message's job is none, or its round or the site's number is no number of its range.
     """
     job = Job.from_json(header["job"])
-    _check_place(header)
+    check_place(header)
     folder = site_folder(root, job.name, header["run"], site)
     if not (folder / ENROLLED).is_file():
         if task == "enrol" and not RoundFiles(folder).rounds():
@@ -73,7 +73,8 @@ def keep_agreed(header: Mapping[str, Any], root: Path, *, site: str) -> None:
         write_json(path, {"job": job.to_json(), **{key: header[key] for key in PLACE}})
 
 
-def _check_place(header: Mapping[str, Any]) -> None:
+def check_place(header: Mapping[str, Any]) -> None:
+    """Refuse a round, or a place among the sites, that is no number of its range; ValueError names it."""
     between("the server's message", "numbers", header["numbers"], 1, MOST_SITES, whole=True)
     between("the server's message", "number", header["number"], 0, header["numbers"] - 1, whole=True)
     between("the server's message", "sites", header["sites"], 1, header["numbers"], whole=True)

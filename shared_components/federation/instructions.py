@@ -14,17 +14,13 @@ import torch
 from shared_components.bundle_config import MOST_ROUNDS
 from shared_components.data.profile_items import ITEMS, check_item
 from shared_components.federation.checks import RejectedUpdate
+from shared_components.federation.enrolled import check_place
 from shared_components.federation.messages import MOST_SITES, Job, Message, folder_name
 from shared_components.federation.replies import kind_of, read_body
 
 EVERY = {"job", "run", "round", "index", "number", "numbers", "sites"}
-HEADER = {
-    "enrol": EVERY | {"send_initial"},
-    "round": EVERY | {"items", "answered", "pool"},
-    "finish": EVERY | {"items", "answered", "pool"},
-}
-"""What a message says in plain values; the last two are not always there."""
-OPTIONAL = {"answered", "pool"}
+DUE = {"enrol": EVERY | {"send_initial"}, "round": EVERY | {"items"}, "finish": EVERY | {"items"}}
+"""What a message says in plain values; it may say all of `FORMS`."""
 
 
 def read(task: str, message: Message) -> Message:
@@ -38,20 +34,21 @@ def read(task: str, message: Message) -> Message:
         ValueError: It asks for something else, says more or less than it should, carries an expression or a tensor of
             another kind, or numbers that are not finite; one sentence.
     """
-    if task not in HEADER:
-        raise ValueError(f"the server asks for {task!r:.80}; a site does {', '.join(HEADER)}")
+    if task not in DUE:
+        raise ValueError(f"the server asks for {task!r:.80}; a site does {', '.join(DUE)}")
     who = f"the server's {task} message"
     header = message.header
     if not isinstance(header, Mapping):
         raise ValueError(f"{who}: its header is {kind_of(header)}, no dictionary")
-    if odd := [key for key in header if key not in HEADER[task]]:
+    if odd := [key for key in header if key not in FORMS]:
         raise ValueError(f"{who} says {odd[0]!r:.80}, which none does")
-    if missing := sorted(HEADER[task] - OPTIONAL - set(header)):
+    if missing := sorted(DUE[task] - set(header)):
         raise ValueError(f"{who} does not say {missing[0]!r}; use one version of surgfl everywhere")
     for key, value in header.items():
         if not FORMS[key](value):
             raise ValueError(f"{who}: its {key} is {_shown(value)}, which has an odd form")
     job = Job.from_json(header["job"])
+    check_place(header)
     folder_name("run", header["run"])
     try:
         pieces, groups = read_body(message)
@@ -61,10 +58,6 @@ def read(task: str, message: Message) -> Message:
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise ValueError(f"{who}: {name} has values that are not finite; ask who runs the server")
     return Message({**header, "job": job.to_json()}, pieces, groups)
-
-
-def _whole(low: int, high: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and low <= value <= high
 
 
 def _is_items(value: object) -> bool:
@@ -95,16 +88,16 @@ def _shown(value: object) -> str:
 
 
 FORMS: dict[str, Callable[[Any], bool]] = {
-    "job": lambda value: isinstance(value, Mapping),
+    "job": lambda value: True,
     "run": lambda value: isinstance(value, str),
-    "round": _whole(0, MOST_ROUNDS),
-    "index": _whole(0, MOST_SITES - 1),
-    "number": _whole(0, MOST_SITES - 1),
-    "numbers": _whole(1, MOST_SITES),
-    "sites": _whole(1, MOST_SITES),
+    "round": lambda value: True,
+    "index": lambda value: True,
+    "number": lambda value: True,
+    "numbers": lambda value: True,
+    "sites": lambda value: True,
     "send_initial": lambda value: isinstance(value, bool),
     "items": _is_items,
-    "answered": lambda value: value is None or _whole(0, MOST_ROUNDS)(value),
+    "answered": lambda value: value is None or (type(value) is int and 0 <= value <= MOST_ROUNDS),
     "pool": _is_pool,
 }
-"""The form of everything that a header may say; `Job` looks at what is in ``job``."""
+"""The form of everything that a header may say; `Job` looks at ``job``, `check_place` at the numbers."""

@@ -104,6 +104,7 @@ def test_a_restarted_site_goes_on_with_its_job_bit_equal(federate, tmp_path):
 
 def test_a_site_that_has_not_enrolled_answers_no_round(federate):
     fresh = federate(make_job("fedper"), names=ONE)
+    fresh.asked.messages["site-1"].header["items"] = {}
     for task in ("round", "finish"):
         with pytest.raises(SiteRefusal, match=f"site-1: .* holds no {ENROLLED}"):
             fresh.sites["site-1"].answer(task, fresh.asked.messages["site-1"])
@@ -120,6 +121,7 @@ def test_a_refused_enrolment_is_not_kept(federate):
 @pytest.mark.parametrize("task", ["enrol", "round"])
 def test_state_without_the_job_it_belongs_to_is_not_touched(trained, task):
     (own_folder(trained) / ENROLLED).unlink()
+    trained.asked.messages["site-1"].header["send_initial"] = True
     with pytest.raises(SiteRefusal, match=f"{own_folder(trained)} holds no {ENROLLED}.* put it back"):
         trained.sites["site-1"].answer(task, trained.asked.messages["site-1"])
 

@@ -260,6 +260,36 @@ def test_a_job_that_names_nothing_that_exists_is_blocked(client):
         assert made.give("round", odd).get_return_code() == BLOCKED
 
 
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a bug"), RecursionError(), MemoryError(), KeyError("x"), OSError(28, "full")]
+)
+@pytest.mark.parametrize("where", ["check_reply", "agreed_job", "find_site", "keep_agreed"])
+def test_whatever_goes_wrong_in_the_sites_own_filter_nothing_leaves(workspace, monkeypatch, error, where):
+    """With no filter in the job: the site's privacy.json alone stands between an answer and the network."""
+    root = workspace / "site-1"
+    message = honest(make_job("pfedsis"))
+    passed = Client(lambda *_: wire.to_shareable(message), root, **guards("site", root))
+    assert passed.give("round", task(make_job("pfedsis"))).get_return_code() == ReturnCode.OK
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(filters, where, fail)
+    client = Client(lambda *_: wire.to_shareable(message), root, **guards("site", root))
+    sent = client.give("round", task(make_job("pfedsis")))
+    assert sent.get_return_code() == BLOCKED and "DXO" not in sent and set(sent) == set(make_reply(BLOCKED))
+
+
+def test_a_filter_that_site_forgot_to_install_whole_lets_nothing_out(workspace):
+    """The half that checks without the half that notes the task knows no job, and so no leave."""
+    root = workspace / "site-1"
+    scope = guards("site", root)["scope"]
+    scope.task_data_filters = {}
+    message = honest(make_job("fedavg"))
+    sent = Client(lambda *_: wire.to_shareable(message), root, scope=scope).give("round", task())
+    assert sent.get_return_code() == BLOCKED
+
+
 def test_without_a_description_of_the_site_nothing_is_sent(client, monkeypatch, tmp_path):
     monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path))
     made = client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))))

@@ -26,7 +26,7 @@ from shared_components.flare.executor import SiteExecutor
 from shared_components.trained import load_trained
 
 from ..federation.conftest import make_job, toy_bundle  # noqa: F401 (a fixture)
-from .conftest import Place, copied
+from .conftest import ByHand, Place, copied
 
 HUGE = 100 * 10**9  # bytes
 
@@ -140,6 +140,15 @@ def test_an_installed_bundle_that_was_tampered_with_is_refused_and_not_run(works
         assert "networks of shared_components.networks. only" in said or "is the expression" in said, said
 
 
+def test_the_executor_takes_no_argument_and_the_controller_names_and_numbers(workspace, marker, said):
+    """What FLARE gives them of a job's configs: the executor nothing, the controller what a job may say."""
+    with pytest.raises(TypeError):
+        SiteExecutor(logging_file=str(marker))
+    controller = ByHand(workspace, **changed("arguments", {"mode": hostile(marker)})).start()
+    (panic,) = controller.panics
+    assert "arguments.mode is the expression" in panic and "\n" not in panic and controller.sent == []
+
+
 # ---- names that would become places
 
 
@@ -158,14 +167,14 @@ def test_a_server_does_not_choose_where_a_site_writes(workspace, marker, key, na
 @pytest.mark.parametrize("key", ["round", "index", "number", "numbers", "sites"])
 def test_numbers_of_a_message_are_numbers_of_their_range(workspace, marker, key, value):
     said = refused(workspace, message(**{key: value}))
-    assert f"its {key} is" in said
+    assert f"message: {key} is " in said
 
 
 @pytest.mark.parametrize(
     ("task", "changes", "words"),
     [
         ("enrol", {"send_initial": "$exit()"}, "its send_initial is"),
-        ("enrol", {"job": ["a"]}, "its job is"),
+        ("enrol", {"job": ["a"]}, "job: it is ['a']"),
         ("enrol", {"evil": 1}, "says 'evil'"),
         ("enrol", {"run": ...}, "does not say 'run'"),
         ("round", {"items": {"style": "$exit()"}}, "its items is"),
