@@ -123,6 +123,7 @@ RANGES = [
     ("mat_fl", "threshold", [0], [-0.1]),
     ("multi_krum", "faults", [0], [-1]),
     ("multi_krum", "keep", [None, 1], [0]),
+    ("norm_bound", "times", [None, 0.1], [0, -1]),
     ("pfedla", "hypernetwork_rate", [0], [-1]),
     ("pfedla", "seed", [0, 2**32 - 1], [-1, 2**32]),
     ("pfedsis", "sensitivity_images", [1], [0, -1]),

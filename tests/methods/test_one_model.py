@@ -11,7 +11,7 @@ from shared_components.partition import Role, partition_network
 from tests.methods.toys import SITES, shared, step, updates
 
 JOBS = Path(__file__).parents[2] / "nvflare_jobs"
-METHODS = ["fedavgm", "fedadam", "fedmedian", "trimmed_mean", "krum", "multi_krum", "qfedavg"]
+METHODS = ["fedavgm", "fedadam", "fedmedian", "trimmed_mean", "krum", "multi_krum", "norm_bound", "qfedavg"]
 MIN_SITES = {"fedmedian": 3, "trimmed_mean": 3, "krum": 3, "multi_krum": 3}
 
 

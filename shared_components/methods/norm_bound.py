@@ -1,0 +1,34 @@
+"""FedAvg of bounded updates: Sun et al., Can You Really Backdoor Federated Learning?, arXiv 1911.07963."""
+
+from __future__ import annotations
+
+from shared_components.aggregators.norm_bound import BoundedMean
+from shared_components.arguments import between
+from shared_components.method import Method, Summary
+from shared_components.objectives import task_objective
+from shared_components.partition import Role, everything
+
+
+def build(*, times: float | None = 1.0) -> Method:
+    """Return FedAvg whose server shortens every update that is longer than a bound.
+
+    Args:
+        times: The bound, in median norms of the round's updates; None is no bound, which is FedAvg.
+    """
+    between("norm_bound", "times", times, 0, ends="()", null="no bound")
+    return Method(
+        name="norm_bound",
+        rule=everything(Role.GLOBAL),
+        objective=task_objective,
+        aggregator=BoundedMean(times),
+        label="Norm bound",
+        paper="Sun et al., arXiv 1911.07963",
+        summary=Summary(
+            idea="FedAvg in which no hospital may move the model further than the middle one does: longer "
+            "changes are shortened to that length.",
+            partition="all GLOBAL",
+            objective="the task's loss",
+            aggregator="mean weighted by samples of updates shortened to the median norm",
+            secure_sums="no: the bound follows single sites' norms",
+        ),
+    )
