@@ -1,6 +1,6 @@
 """The mean of updates that were shortened to a bound: no site moves the shared model further than the middle one.
 
-Sun et al., Can You Really Backdoor Federated Learning?, arXiv 1911.07963, Section 4 ("norm thresholding of
+Sun et al., Can You Really Backdoor Federated Learning?, arXiv 1911.07963 ("norm thresholding of
 updates"). They choose the bound beforehand; here it follows the median norm of the round's own updates, the
 quantile of one half that Andrew et al., NeurIPS 2021 (arXiv 1905.03871) let the bound of their clipping follow.
 """
@@ -61,7 +61,7 @@ class BoundedMean(StatelessStart):
         norms = {update.site: update_norm(update.pieces, models.shared) for update in updates}
         # the lower one: of two updates the longer must not lift the bound
         bound = math.inf if self.times is None else self.times * statistics.median_low(norms.values())
-        # Sun et al., Section 4: delta / max(1, |delta| / M)
+        # Sun et al.: delta / max(1, |delta| / M)
         factors = {site: bound / norm for site, norm in norms.items() if norm > bound}
         bounded = [
             replace(update, pieces=shortened(update.pieces, models.shared, factors[update.site]))

@@ -1,1 +1,1 @@
-"""Performance as ratios measured in one run; nothing here is a timed test."""
+"""Performance as ratios measured in one run, and what attacks do; nothing here is a timed test."""

@@ -1,0 +1,121 @@
+"""Every attack by hand: what is sent is what is claimed."""
+
+import math
+
+import pytest
+import torch
+
+from shared_components.federation.messages import Message
+from shared_components.federation.protocol import Answers, Ask
+from tests.attacks.replies import (
+    Exchange,
+    Seen,
+    attacked,
+    inflated,
+    inner_product,
+    mimic,
+    noise,
+    sign_flip,
+)
+
+
+def message(*values, steps=0, sensitivity=None):
+    """Return a message with the piece ``w``, a counter and, if given, the extra ``sensitivity``."""
+    groups = {} if sensitivity is None else {"sensitivity": {"w": torch.tensor(sensitivity)}}
+    return Message({"samples": 4}, {"w": torch.tensor(values), "steps": torch.tensor(steps)}, groups)
+
+
+@pytest.fixture
+def seen():
+    """The round began at (1, 1); the attacker went to (2, 3), the others to (3, 1) and (1, -3)."""
+    start = message(1.0, 1.0)
+    others = {
+        "site-1": Exchange(start, message(3.0, 1.0, steps=7, sensitivity=[0.5, 0.25])),
+        "site-2": Exchange(start, message(1.0, -3.0, steps=7, sensitivity=[2.0, 0.25])),
+    }
+    own = Exchange(start, message(2.0, 3.0, steps=7, sensitivity=[0.125, 0.5]))
+    return Seen(own, others, torch.Generator().manual_seed(0))
+
+
+def sent(reply):
+    assert int(reply.pieces["steps"]) == 7 and reply.header == {"samples": 4}
+    assert reply.pieces["w"].dtype == torch.float32
+    return reply.pieces["w"].tolist()
+
+
+def test_a_flipped_sign_goes_the_other_way_from_what_was_received(seen):
+    assert sent(sign_flip(times=1)(seen)) == [0.0, -1.0]
+    assert sent(sign_flip(times=10)(seen)) == [-9.0, -19.0]
+
+
+def test_inner_product_manipulation_sends_minus_epsilon_times_the_honest_mean(seen):
+    """The honest changes are (2, 0) and (0, -4), their mean is (1, -2); the attacker's own has no part."""
+    assert sent(inner_product(epsilon=0.5)(seen)) == [0.5, 2.0]
+    assert sent(inner_product(epsilon=10.0)(seen)) == [-9.0, 21.0]
+    mean = torch.tensor([1.0, -2.0])
+    change = torch.tensor(sent(inner_product(epsilon=0.5)(seen))) - 1
+    assert float(change @ mean) < 0
+
+
+def test_every_site_has_its_own_place_to_begin_from():
+    """MIXED pieces: sites begin elsewhere, and changes count, not places."""
+    own = Exchange(message(10.0, 10.0), message(11.0, 10.0))
+    honest = {"a": Exchange(message(0.0, 0.0), message(4.0, 0.0))}
+    given = Seen(own, honest, torch.Generator())
+    assert inner_product(epsilon=1.0)(given).pieces["w"].tolist() == [6.0, 10.0]
+
+
+def test_a_mimic_sends_what_another_sends_and_keeps_its_own_number_of_frames(seen):
+    reply = mimic()(seen)
+    assert sent(reply) == [3.0, 1.0] and reply.groups["sensitivity"]["w"].tolist() == [0.5, 0.25]
+    assert sent(mimic(victim="site-2")(seen)) == [1.0, -3.0]
+
+
+def test_noise_is_as_long_as_is_claimed():
+    start, there = torch.zeros(40_000), torch.full((40_000,), 0.5)
+    own = Exchange(Message({}, {"w": start}), Message({}, {"w": there}))
+    reply = noise(times=3.0)(Seen(own, {}, torch.Generator().manual_seed(1)))
+    added = reply.pieces["w"] - there
+    assert float(added.norm()) == pytest.approx(3.0 * 0.5 * math.sqrt(40_000), rel=0.02)
+    assert abs(float(added.mean())) < 0.03 and torch.kthvalue(added.abs(), 27_307).values.item() == (
+        pytest.approx(1.5, rel=0.02)
+    )  # of a normal distribution 68.27 % lie within one deviation
+
+
+def test_an_inflated_extra_is_a_multiple_of_the_honest_one(seen):
+    reply = inflated(times=100.0)(seen)
+    assert sent(reply) == [2.0, 3.0] and reply.groups["sensitivity"]["w"].tolist() == [12.5, 50.0]
+
+
+def test_an_extra_that_is_large_everywhere_is_a_multiple_of_the_others_median(seen):
+    """The others' largest are 0.5 and 2; the upper median is 2."""
+    reply = inflated(times=99.0, everywhere=True, with_pieces=sign_flip(times=1))(seen)
+    assert sent(reply) == [0.0, -1.0] and reply.groups["sensitivity"]["w"].tolist() == [198.0, 198.0]
+
+
+@pytest.mark.parametrize("attack", [sign_flip(times=-1), noise(times=0), inflated(times=1)])
+def test_an_attack_without_strength_is_the_honest_reply_bit_for_bit(seen, attack):
+    reply = attack(seen)
+    assert torch.equal(reply.pieces["w"], seen.own.reply.pieces["w"])
+    assert torch.equal(reply.groups["sensitivity"]["w"], seen.own.reply.groups["sensitivity"]["w"])
+
+
+def test_only_the_attackers_reply_to_a_round_changes(seen):
+    replies = {"site-1": seen.honest["site-1"].reply, "site-2": seen.own.reply}
+    messages = {site: message(1.0, 1.0) for site in replies}
+    for task, expected in (("round", [0.0, -1.0]), ("enrol", [2.0, 3.0])):
+        found = attacked(
+            Ask(task, messages, 2), Answers(replies), "site-2", sign_flip(times=1), round=0
+        ).replies
+        assert found["site-2"].pieces["w"].tolist() == expected
+        assert found["site-1"] is replies["site-1"]
+
+
+def test_noise_differs_from_round_to_round_and_repeats_with_its_seed(seen):
+    def draw(round, seed):
+        answers = Answers({"site-1": seen.honest["site-1"].reply, "site-2": seen.own.reply})
+        ask = Ask("round", dict.fromkeys(answers.replies, seen.own.received), 2)
+        found = attacked(ask, answers, "site-2", noise(times=1), round=round, seed=seed)
+        return found.replies["site-2"].pieces["w"].tolist()
+
+    assert draw(0, 1) == draw(0, 1) and draw(0, 1) != draw(1, 1) and draw(0, 1) != draw(0, 2)
