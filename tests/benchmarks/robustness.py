@@ -150,7 +150,8 @@ def hostile_rounds(warm: Warm, case: Case, folder: Path) -> dict[str, Any]:
                 row["refused"].append({"round": number + 1, **one})
         finish(run)
         finals = [record for record in run.server.records if record["kind"] == "final"]
-        row["dice"] = {record["site"]: record["dice"]["mean"] or 0.0 for record in finals}
+        dice = {record["site"]: record["dice"]["mean"] or 0.0 for record in finals}
+        row["dice"] = {site: value for site, value in dice.items() if site != ATTACKER}
     except FederationError as error:
         row["stopped"] = str(error)
     finally:
@@ -159,10 +160,9 @@ def hostile_rounds(warm: Warm, case: Case, folder: Path) -> dict[str, Any]:
 
 
 def finish(run: Run) -> None:
-    """Let the honest sites finish; the attacker's own model interests nobody."""
-    honest = [site for site in run.ask.messages if site != ATTACKER]
+    """Let all sites finish; a rule that needs all five would end the job if the attacker did not."""
     try:
-        run.send(Answers(run.answers(honest).replies, {ATTACKER: "not asked"}))
+        run.send(run.answers())
     except StopIteration:
         return
     raise AssertionError(f"the server asks for {run.ask.task} after the finish")
