@@ -173,16 +173,18 @@ def measure(
     folder: Path,
     *,
     methods: Sequence[str] = tuple(METHODS),
+    only: Sequence[str] = (),
     done: Callable[[str, str], bool] = lambda method, case: False,
     keep: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> None:
-    """Run every method under every attack with one seed; ``keep`` is given each row as it comes."""
+    """Run methods under their attacks (``only`` some of them) with one seed; ``keep`` is given each row as it comes."""
     scenes = render(folder, seed)
     for method in methods:
         cases = {key: case for key, case in CASES.items() if case.only in ("", method)}
         if method == list(METHODS)[-1]:
             cases |= {f"beyond_{key}": case for key, case in BEYOND.items()}
-        if not (left := {key: case for key, case in cases.items() if not done(method, key)}):
+        wanted = {key: case for key, case in cases.items() if not only or key in only}
+        if not (left := {key: case for key, case in wanted.items() if not done(method, key)}):
             continue
         began = time.perf_counter()
         warm = warm_up(method, METHODS[method], scenes, folder / method, seed)
@@ -202,6 +204,7 @@ def main() -> None:
     parser.add_argument(
         "--methods", default=",".join(METHODS), help="some of the table's, such as fedavg,krum"
     )
+    parser.add_argument("--cases", default="", help="some of the attacks, such as none,sign_flip; all")
     parser.add_argument("--out", type=Path, help="folder for robustness.json; rows that it has are kept")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
@@ -227,6 +230,7 @@ def main() -> None:
                 seed,
                 Path(folder),
                 methods=chosen.methods.split(","),
+                only=[name for name in chosen.cases.split(",") if name],
                 done=lambda method, case, there=there: (method, case) in there,
                 keep=keep,
             )
