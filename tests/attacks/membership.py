@@ -1,0 +1,29 @@
+"""Membership inference: was a frame trained on? Its loss is lower then (Yeom et al., CSF 2018, arXiv 1709.01604)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.data.dataset import SampleDataset, collated
+from shared_components.task import Task
+
+
+def losses(
+    network: nn.Module, state: Mapping[str, Tensor], task: Task, dataset: SampleDataset
+) -> list[float]:
+    """Return every frame's loss under a state, in evaluation mode; the network's own state comes back."""
+    own = {name: value.clone() for name, value in network.state_dict().items()}
+    was = network.training
+    network.load_state_dict(dict(state))
+    network.eval()
+    found = []
+    with torch.no_grad():
+        for item in dataset:
+            batch = collated([item])
+            found.append(float(task.loss(task.predict(network, batch), batch)))
+    network.load_state_dict(own)
+    network.train(was)
+    return found

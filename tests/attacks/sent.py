@@ -1,0 +1,97 @@
+"""What a site's round sends, with the frames it comes from: what an attack is given, and what it is scored by."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from shared_components import training as local
+from shared_components.bundle_config import Training
+from shared_components.data.dataset import SampleDataset
+from shared_components.federation.work import LocalRound
+from shared_components.method import Batch, Method
+from shared_components.partition import Partition, Role, cut, partition_network, paste
+from shared_components.task import Task
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A site's round, as it was.
+
+    Attributes:
+        before: The network as received.
+        after: The state that the local steps made of it; what leaves the site are its GLOBAL and MIXED slices.
+        batches: What the steps were taken on, augmented, in their order.
+    """
+
+    before: nn.Module
+    after: State
+    batches: list[Batch]
+    partition: Partition
+    task: Task
+    training: Training
+
+    def masks(self, *roles: Role) -> State:
+        """Return for every trained parameter 1 where it has one of the roles and 0 elsewhere."""
+        ones = {name: torch.ones_like(value) for name, value in self.after.items()}
+        state = {name: torch.zeros_like(value) for name, value in self.after.items()}
+        paste(cut(ones, self.partition, *roles), self.partition, state)
+        return {name: state[name] for name, _ in self.before.named_parameters()}
+
+    def direction(self) -> State:
+        """Return, for every parameter, how far against the gradient AdamW went: its change without weight decay.
+
+        After one step from a fresh optimizer that is nearly the gradient's sign; after several, what is left of all.
+        """
+        rate, decay = self.training.learning_rate, self.training.weight_decay
+        kept = (1 - rate * decay) ** len(self.batches)
+        start = dict(self.before.named_parameters())
+        return {name: (start[name].detach() * kept - self.after[name]) / rate for name in start}
+
+
+def train_round(
+    network: nn.Module,
+    method: Method,
+    task: Task,
+    dataset: SampleDataset,
+    training: Training,
+    *,
+    round: int = 0,
+    site: int = 0,
+) -> Sent:
+    """Do a site's local round, as its runner does, and write down what it saw; the network given is left alone."""
+    before, network = copy.deepcopy(network), copy.deepcopy(network)
+    partition = partition_network(network, method.rule)
+    seen: list[Batch] = []
+
+    def objective(network, batch, context):
+        seen.append({name: value.clone() for name, value in batch.items()})
+        return method.objective(network, batch, context)
+
+    context = local.make_context(
+        training, task, round=round, site=site,
+        received=cut(network.state_dict(), partition, Role.GLOBAL, Role.MIXED),
+    )  # fmt: skip
+    LocalRound(
+        network=network,
+        partition=partition,
+        context=context,
+        method=replace(method, objective=objective),
+        dataset=dataset,
+        settings=training,
+    ).run()
+    after = {name: value.detach().clone() for name, value in network.state_dict().items()}
+    return Sent(before, after, seen, partition, task, training)
+
+
+def joined(parts: Mapping[str, Tensor], rest: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> State:
+    """Return a state that has ``parts`` where the masks are 1, and ``rest`` elsewhere and where there is no mask."""
+    return {
+        name: torch.where(masks[name] > 0, parts[name], v) if name in masks else v for name, v in rest.items()
+    }

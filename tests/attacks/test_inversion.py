@@ -1,0 +1,162 @@
+"""Gradient inversion on a layer whose input is known exactly, and what it is given on a round of a network."""
+
+import pytest
+import torch
+from torch import nn
+
+from shared_components.bundle_config import Training
+from shared_components.data.dataset import SampleDataset
+from shared_components.data.sites import load_site, samples
+from shared_components.data.synthetic.site import write_site
+from shared_components.method import load_method
+from shared_components.networks.tiny import Tiny
+from shared_components.partition import Role
+from shared_components.task import make_task
+from tests.attacks.inversion import (
+    _soft_sign,
+    cosine,
+    invert,
+    invert_round,
+    linear_input,
+    loss_of,
+    total_variation,
+    true_gradient,
+)
+from tests.attacks.measures import psnr
+from tests.attacks.membership import losses
+from tests.attacks.sent import joined, train_round
+
+PARTS = ("background", "shaft", "wrist", "clasper")
+TRAINING = Training(height=16, width=24, batch_size=1, iterations=1, learning_rate=1e-3)
+
+
+@pytest.fixture
+def layer():
+    """A linear layer of 12 inputs and 5 outputs, an image of 3 x 2 x 2, and the loss and gradient of one label."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+    image = torch.rand(1, 3, 2, 2)
+
+    def loss(images):
+        return nn.functional.cross_entropy(network(images), torch.tensor([2]))
+
+    gradients = torch.autograd.grad(loss(image), list(network.parameters()))
+    return network, loss, image, dict(zip(("1.weight", "1.bias"), gradients, strict=True))
+
+
+def test_the_input_of_a_linear_layer_is_recovered_exactly(layer):
+    _, _, image, gradients = layer
+    found = linear_input(gradients["1.weight"], gradients["1.bias"])
+    torch.testing.assert_close(found, image.flatten(), atol=1e-6, rtol=0)
+
+
+def test_inversion_by_optimisation_comes_to_the_same_input(layer):
+    network, loss, image, gradients = layer
+    found, similar = invert(
+        network, loss, gradients, start=torch.full_like(image, 0.5), iterations=1500, rate=0.05, variation=0.0
+    )
+    assert similar > 0.99999
+    torch.testing.assert_close(found, image, atol=0.02, rtol=0)
+
+
+def test_of_signs_it_finds_an_input_that_explains_them_as_well_as_the_true_one(layer):
+    network, loss, image, gradients = layer
+    signs = {name: value.sign() for name, value in gradients.items()}
+    start = torch.full_like(image, 0.5)
+    _, similar = invert(
+        network, loss, signs, start=start, iterations=300, rate=0.05, variation=0.0, soften=0.3
+    )
+    true = [_soft_sign(gradient, 0.3) for gradient in gradients.values()]
+    assert similar >= float(cosine(true, list(signs.values()))) - 1e-3
+
+
+def test_a_soft_sign_is_half_where_it_is_told():
+    """The root mean square of (3, -4, 0, 0) is 2.5; softened once, 3 becomes 3 / 5.5 and -4 becomes -4 / 6.5."""
+    found = _soft_sign(torch.tensor([3.0, -4.0, 0.0, 0.0]), 1.0)
+    assert found.tolist() == pytest.approx([3 / 5.5, -4 / 6.5, 0.0, 0.0])
+    assert float(_soft_sign(torch.tensor([2.0]), 1.0)) == pytest.approx(0.5)
+
+
+def test_without_a_gradient_it_finds_nothing(layer):
+    """A direction that has nothing to do with the image leads elsewhere."""
+    network, loss, image, gradients = layer
+    torch.manual_seed(5)
+    other = {name: torch.randn_like(value) for name, value in gradients.items()}
+    found, _ = invert(network, loss, other, start=torch.full_like(image, 0.5), iterations=300, variation=0.0)
+    assert psnr(found, image) < 15
+
+
+def test_cosine_and_total_variation_by_hand():
+    pair = [torch.tensor([3.0]), torch.tensor([[4.0]])], [torch.tensor([4.0]), torch.tensor([[3.0]])]
+    assert float(cosine(*pair)) == pytest.approx(24 / 25)
+    image = torch.tensor([[[[0.0, 1.0], [0.5, 0.5]]]])  # across 1 and 0, down 0.5 and 0.5
+    assert float(total_variation(image)) == pytest.approx(0.5 + 0.5)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    path = write_site(
+        tmp_path_factory.mktemp("scenes") / "a", look="rose", seed=1, videos={"train": 1}, frames_per_video=4,
+        height=64, width=96,
+    )  # fmt: skip
+    site = load_site(path)
+    return SampleDataset(samples(site, "train"), height=16, width=24, site=site)
+
+
+@pytest.fixture
+def sent(dataset):
+    torch.manual_seed(0)
+    network = Tiny(out_channels=4, dropout=0.0)
+    return train_round(
+        network, load_method("fedper"), make_task("segmentation", classes=PARTS), dataset, TRAINING
+    )
+
+
+def test_one_step_gives_away_the_sign_of_the_gradient(sent):
+    gradient, direction = true_gradient(sent), sent.direction()
+    for name, value in gradient.items():
+        clear = value.abs() > 1e-5  # AdamW's epsilon is 1e-8, and changes are differences of float32
+        torch.testing.assert_close(direction[name][clear], value[clear].sign(), atol=0.02, rtol=0)
+
+
+def test_masks_are_the_roles_and_make_up_the_whole(sent):
+    shared, own = sent.masks(Role.GLOBAL), sent.masks(Role.LOCAL)
+    assert set(shared) == {name for name, _ in sent.before.named_parameters()}
+    for name in shared:
+        assert bool((shared[name] + own[name] == 1).all())
+        assert bool(own[name].all()) == name.startswith(("decoder", "head"))
+    halves = joined(
+        {n: torch.ones_like(v) for n, v in sent.after.items()},
+        {n: torch.zeros_like(v) for n, v in sent.after.items()},
+        own,
+    )
+    assert bool(halves["head.bias"].all()) and not bool(halves["encoder.0.weight"].any())
+
+
+def test_what_is_hidden_has_no_influence(sent):
+    """The personal part's direction is changed; what the shared part gives away stays the same bit for bit."""
+    masks = sent.masks(Role.GLOBAL)
+    whole = sent.direction()
+    other = {name: torch.where(masks[name] > 0, value, value + 7) for name, value in whole.items()}
+    first = invert_round(sent, masks, iterations=5, direction=whole)
+    second = invert_round(sent, masks, iterations=5, direction=other)
+    assert torch.equal(first[0], second[0]) and first[1] == second[1]
+    third = invert_round(sent, sent.masks(Role.LOCAL), iterations=5, direction=other)
+    assert not torch.equal(first[0], third[0])
+
+
+def test_the_true_frame_has_the_true_gradient(sent):
+    batch = sent.batches[0]
+    assert len(sent.batches) == 1 and batch["image"].shape == (1, 3, 16, 24)
+    names, values = zip(*sent.before.named_parameters(), strict=True)
+    found = torch.autograd.grad(loss_of(sent, batch)(batch["image"]), values)
+    expected = true_gradient(sent)
+    assert float(cosine(found, [expected[name] for name in names])) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_losses_are_those_of_the_state_given_and_leave_the_network_alone(sent, dataset):
+    before = {name: value.clone() for name, value in sent.before.state_dict().items()}
+    own = losses(sent.before, before, sent.task, dataset)
+    trained = losses(sent.before, sent.after, sent.task, dataset)
+    assert len(own) == len(dataset) == 4 and own != trained
+    assert all(torch.equal(before[name], value) for name, value in sent.before.state_dict().items())
