@@ -81,9 +81,9 @@ SETTINGS = (
     Setting("tiny", 1, 20, 3, 1000, COLUMNS[1:]),
     Setting("tiny", 8, 1, 1, 1000),
     Setting("tiny", 8, 20, 1, 1000, COLUMNS[1:]),
-    Setting("pvt_fpn", 1, 1, 1, 120, COLUMNS, (32, 64)),
-    Setting("pvt_fpn", 1, 20, 1, 120, ("update",), (32, 64)),
+    Setting("pvt_fpn", 1, 1, 1, 100, ("gradient", "update", "shared"), (32, 64)),
 )
+INTERVALS = {"auc": "interval", "fall": "fall_interval"}
 MEMBERSHIP = {"size": (64, 96), "batch": 2, "steps": (20, 200)}
 
 
@@ -145,7 +145,7 @@ def inversions(
         sent = round_of(site, setting, task, number)
         true = sent.batches[0]["image"]
         others = round_of(site, replace(setting, steps=1), task, number + 100).batches[0]["image"]
-        found = {"mean": average.expand_as(true), "other": others}
+        found = {"mean": average.expand_as(true), "other": matched(others, true)}
         for column in setting.columns:
             images, _ = invert_round(
                 sent,
@@ -166,7 +166,11 @@ def inversions(
 
 
 def membership(site: Site, task: Task) -> list[dict[str, Any]]:
-    """Tell training frames from others by the loss of models that hold all, or one part, of what a site learnt."""
+    """Tell training frames from others by the loss of models that hold all, or one part, of what a site learnt.
+
+    Once by the loss itself, and once by how far it fell from that under the weights the round began with, which the
+    server has: some videos are harder than others, whoever trains on them.
+    """
     members = dataset_of(site, "train", MEMBERSHIP["size"])
     others = [dataset_of(site, split, MEMBERSHIP["size"]) for split in ("validation", "test")]
     rows = []
@@ -174,6 +178,10 @@ def membership(site: Site, task: Task) -> list[dict[str, Any]]:
         setting = Setting("pvt_fpn", MEMBERSHIP["batch"], steps, 1, 0, size=MEMBERSHIP["size"])
         sent = round_of(site, setting, task, 0)
         received = {name: value.clone() for name, value in sent.before.state_dict().items()}
+        before = [
+            losses(sent.before, received, task, members),
+            [value for split in others for value in losses(sent.before, received, task, split)],
+        ]
         states = {
             "as received": received,
             "whole model": sent.after,
@@ -181,16 +189,27 @@ def membership(site: Site, task: Task) -> list[dict[str, Any]]:
             "personal part": joined(sent.after, received, sent.masks(Role.LOCAL)),
         }
         for name, state in states.items():
-            inside = losses(sent.before, state, task, members)
+            own = losses(sent.before, state, task, members)
             outside = [value for split in others for value in losses(sent.before, state, task, split)]
-            low, high = auc_interval(inside, outside)
-            rows.append(
-                {
-                    "steps": steps, "model": name, "auc": auc(inside, outside), "low": low, "high": high,
-                    "members": len(inside), "others": len(outside), "loss": mean(inside), "loss_others": mean(outside),
-                }
-            )  # fmt: skip
+            rows.append({"steps": steps, "model": name, **_told(own, outside, before)})
     return rows
+
+
+def _told(inside: list[float], outside: list[float], before: list[list[float]]) -> dict[str, Any]:
+    falls = [
+        [now - then for now, then in zip(*pair, strict=True)]
+        for pair in zip((inside, outside), before, strict=True)
+    ]
+    return {
+        "auc": auc(inside, outside),
+        "interval": auc_interval(inside, outside),
+        "fall": auc(*falls),
+        "fall_interval": auc_interval(*falls),
+        "members": len(inside),
+        "others": len(outside),
+        "loss": mean(inside),
+        "loss_others": mean(outside),
+    }
 
 
 def row_of_pictures(pictures: Mapping[str, Tensor], columns: tuple[str, ...], title: str) -> np.ndarray:
@@ -253,12 +272,15 @@ def tables(found: Mapping[str, Any]) -> str:
     for row in found["inversions"]:
         cells = [_mean_scores(row["rounds"], name) for name in columns]
         lines.append(f"| {row['network']} | {row['batch']} | {row['steps']} | " + " | ".join(cells) + " |")
-    lines += ["", "| Local steps | Model | AUC | 95 % interval | Mean loss of members, of others |"]
+    lines += [
+        "",
+        "| Local steps | Model | AUC of the loss | AUC of its fall | Mean loss of members, of others |",
+    ]
     lines.append("| ---: | --- | ---: | ---: | ---: |")
     for row in found["membership"]:
-        interval = f"{row['low']:.2f} to {row['high']:.2f}"
-        both = f"{row['loss']:.3f}, {row['loss_others']:.3f}"
-        lines.append(f"| {row['steps']} | {row['model']} | {row['auc']:.2f} | {interval} | {both} |")
+        both = [f"{row[name]:.2f} ({row[i][0]:.2f} to {row[i][1]:.2f})" for name, i in INTERVALS.items()]
+        means = f"{row['loss']:.3f}, {row['loss_others']:.3f}"
+        lines.append(f"| {row['steps']} | {row['model']} | {both[0]} | {both[1]} | {means} |")
     return "\n".join(lines)
 
 
