@@ -77,14 +77,13 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("tiny", 1, 1, 3, 1000),
-    Setting("tiny", 1, 20, 3, 1000, COLUMNS[1:]),
-    Setting("tiny", 8, 1, 1, 1000),
-    Setting("tiny", 8, 20, 1, 1000, COLUMNS[1:]),
-    Setting("pvt_fpn", 1, 1, 1, 100, ("gradient", "update", "shared"), (32, 64)),
+    Setting("tiny", 1, 1, 2, 300),
+    Setting("tiny", 1, 20, 2, 300, COLUMNS[1:]),
+    Setting("tiny", 8, 1, 1, 300, ("gradient", "update", "shared")),
+    Setting("pvt_fpn", 1, 1, 1, 60, ("gradient", "update", "shared"), (32, 64)),
 )
 INTERVALS = {"auc": "interval", "fall": "fall_interval"}
-MEMBERSHIP = {"size": (64, 96), "batch": 2, "steps": (20, 200)}
+MEMBERSHIP = {"size": (64, 96), "batch": 2, "steps": (20, 100)}
 
 
 def render(folder: Path) -> Site:
