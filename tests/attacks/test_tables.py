@@ -57,8 +57,8 @@ def test_leakage_is_a_mean_over_rounds_and_what_was_not_tried_is_empty():
         {"mean": {"psnr": 12.0, "ssim": 0.3}, "update": {"psnr": 21.0, "ssim": 0.6}},
     ]
     member = {
-        "steps": 20, "model": "whole model", "auc": 0.75, "interval": (0.6, 0.9), "fall": 0.8,
-        "fall_interval": (0.7, 0.9), "loss": 0.1, "loss_others": 0.2,
+        "steps": 20, "model": "whole model", "auc": 0.75, "interval": (0.6, 0.9), "beside": 0.8,
+        "beside_interval": (0.7, 0.9), "loss": 0.1, "loss_others": 0.2,
     }  # fmt: skip
     found = {
         "inversions": [{"network": "tiny", "batch": 1, "steps": 1, "rounds": both}], "membership": [member],

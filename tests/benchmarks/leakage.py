@@ -82,7 +82,7 @@ SETTINGS = (
     Setting("tiny", 8, 1, 1, 300, ("gradient", "update", "shared")),
     Setting("pvt_fpn", 1, 1, 1, 60, ("gradient", "update", "shared"), (32, 64)),
 )
-INTERVALS = {"auc": "interval", "fall": "fall_interval"}
+INTERVALS = {"auc": "interval", "beside": "beside_interval"}
 MEMBERSHIP = {"size": (64, 96), "batch": 2, "steps": (20, 100)}
 
 
@@ -107,8 +107,8 @@ def dataset_of(site: Site, split: str, size: tuple[int, int]) -> SampleDataset:
     return SampleDataset(samples(site, split), height=size[0], width=size[1], site=site)
 
 
-def round_of(site: Site, setting: Setting, task: Task, number: int) -> Sent:
-    """Let the site do one round."""
+def round_of(site: Site, setting: Setting, task: Task, number: int, split: str = "train") -> Sent:
+    """Let the site do one round on a split's frames."""
     height, width = setting.size
     training = Training(
         height=height, width=width, batch_size=setting.batch, iterations=setting.steps, learning_rate=5e-4
@@ -117,7 +117,7 @@ def round_of(site: Site, setting: Setting, task: Task, number: int) -> Sent:
         network_of(setting.network, task),
         load_method("fedper"),
         task,
-        dataset_of(site, "train", setting.size),
+        dataset_of(site, split, setting.size),
         training,
         round=number,
     )
@@ -167,47 +167,52 @@ def inversions(
 def membership(site: Site, task: Task) -> list[dict[str, Any]]:
     """Tell training frames from others by the loss of models that hold all, or one part, of what a site learnt.
 
-    Once by the loss itself, and once by how far it fell from that under the weights the round began with, which the
-    server has: some videos are harder than others, whoever trains on them.
+    Once by the loss itself, and once by how far it is below that of a model that learnt as long from other frames,
+    which an attacker with frames of its own can train: some videos are harder than others, whoever trains on them
+    (Watson et al., ICLR 2022, arXiv 2111.08440).
     """
-    members = dataset_of(site, "train", MEMBERSHIP["size"])
-    others = [dataset_of(site, split, MEMBERSHIP["size"]) for split in ("validation", "test")]
+    splits = [dataset_of(site, split, MEMBERSHIP["size"]) for split in ("train", "test")]  # members, others
     rows = []
     for steps in MEMBERSHIP["steps"]:
         setting = Setting("pvt_fpn", MEMBERSHIP["batch"], steps, 1, 0, size=MEMBERSHIP["size"])
-        sent = round_of(site, setting, task, 0)
-        received = {name: value.clone() for name, value in sent.before.state_dict().items()}
-        before = [
-            losses(sent.before, received, task, members),
-            [value for split in others for value in losses(sent.before, received, task, split)],
+        sent, reference = (round_of(site, setting, task, 0, split) for split in ("train", "validation"))
+        found = [
+            {
+                name: [losses(sent.before, state, task, split) for split in splits]
+                for name, state in states_of(one).items()
+            }
+            for one in (sent, reference)
         ]
-        states = {
-            "as received": received,
-            "whole model": sent.after,
-            "shared part": joined(sent.after, received, sent.masks(Role.GLOBAL)),
-            "personal part": joined(sent.after, received, sent.masks(Role.LOCAL)),
-        }
-        for name, state in states.items():
-            own = losses(sent.before, state, task, members)
-            outside = [value for split in others for value in losses(sent.before, state, task, split)]
-            rows.append({"steps": steps, "model": name, **_told(own, outside, before)})
+        rows += [
+            {"steps": steps, "model": name, **_told(found[0][name], found[1][name])} for name in found[0]
+        ]
     return rows
 
 
-def _told(inside: list[float], outside: list[float], before: list[list[float]]) -> dict[str, Any]:
-    falls = [
-        [now - then for now, then in zip(*pair, strict=True)]
-        for pair in zip((inside, outside), before, strict=True)
+def states_of(sent: Sent) -> dict[str, dict[str, Tensor]]:
+    """Return models that hold nothing, all, or one part of what a round learnt; the rest is as received."""
+    received = {name: value.clone() for name, value in sent.before.state_dict().items()}
+    return {
+        "as received": received,
+        "whole model": sent.after,
+        "shared part": joined(sent.after, received, sent.masks(Role.GLOBAL)),
+        "personal part": joined(sent.after, received, sent.masks(Role.LOCAL)),
+    }
+
+
+def _told(found: list[list[float]], reference: list[list[float]]) -> dict[str, Any]:
+    beside = [
+        [own - other for own, other in zip(*pair, strict=True)] for pair in zip(found, reference, strict=True)
     ]
     return {
-        "auc": auc(inside, outside),
-        "interval": auc_interval(inside, outside),
-        "fall": auc(*falls),
-        "fall_interval": auc_interval(*falls),
-        "members": len(inside),
-        "others": len(outside),
-        "loss": mean(inside),
-        "loss_others": mean(outside),
+        "auc": auc(*found),
+        "interval": auc_interval(*found),
+        "beside": auc(*beside),
+        "beside_interval": auc_interval(*beside),
+        "members": len(found[0]),
+        "others": len(found[1]),
+        "loss": mean(found[0]),
+        "loss_others": mean(found[1]),
     }
 
 
@@ -273,7 +278,7 @@ def tables(found: Mapping[str, Any]) -> str:
         lines.append(f"| {row['network']} | {row['batch']} | {row['steps']} | " + " | ".join(cells) + " |")
     lines += [
         "",
-        "| Local steps | Model | AUC of the loss | AUC of its fall | Mean loss of members, of others |",
+        "| Local steps | Model | AUC of the loss | AUC beside a reference | Mean loss of members, of others |",
     ]
     lines.append("| ---: | --- | ---: | ---: | ---: |")
     for row in found["membership"]:

@@ -16,6 +16,11 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"make -n \1",
         "minutes to an hour: make's own dry run prints what it would do",
     ),
+    (
+        r"^(python -m tests.benchmarks.(robustness|leakage)) .*$",
+        r"\1 --help",
+        "a quarter of an hour and more",
+    ),
     (r"^source \.venv/bin/activate$", r"true", "the test's own environment is active"),
     (r"/data/", r"{data}/", "where the test has made such files"),
     (
