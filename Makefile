@@ -7,7 +7,7 @@ TESTS_AT_ONCE ?= 2
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test check format bench bench-before pictures supply-chain lock clean
+.PHONY: help install demo test check format prod-test bench bench-before pictures supply-chain lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,6 +66,9 @@ check: install  ## lint, format and type checks
 format: install  ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+prod-test: install  ## provision a federation of real processes, break it in many ways, print what survived
+	$(BIN)/python -m tests.production
 
 bench: install  ## print the performance ratios of docs/benchmarks.md
 	$(BIN)/python -m tests.benchmarks

@@ -233,7 +233,7 @@ class Deployment:
             yield session
 
     def job(self, method: str, *, rounds: int = 2, name: str = "", **changes: Any) -> Path:
-        """Write a small job of this method; return the folder that strict sites take.
+        """Write a small job of this method, in place of an earlier one of its name; return what strict sites take.
 
         The network is the tiny one, unless the method has a bundle of its own.
 
@@ -245,6 +245,9 @@ class Deployment:
         """
         name = name or method
         bundle = method if bundle_for(method) == method else "toy"
+        strict = self.folder / "production-jobs"
+        for before in (self.folder / "jobs" / name, strict / name):
+            shutil.rmtree(before, ignore_errors=True)
         job = Path(shutil.copytree(JOBS / method, self.folder / "jobs" / name))
         settings = {"name": name, "bundle": bundle, "rounds": rounds, "training": TINY, "grace_seconds": 5}
 
@@ -253,7 +256,7 @@ class Deployment:
             config["workflows"][0]["args"] = {**own, **settings, **SMALL.get(method, {}), **changes}
 
         edit(job / SERVER, shrink)
-        return production_copy(job, self.folder / "production-jobs")
+        return production_copy(job, strict)
 
     def submit(self, job: Path, administrator: str = CHIEF) -> str:
         """Submit a job folder; return the job's id."""

@@ -3,37 +3,13 @@
 import json
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from shared_components.cli import main
 
-from .deployment import until
 from .prepared import CHIEF
+from .results import LONGER, equal_tensors, records, rejected, wait_for_round
 
 pytestmark = pytest.mark.slow
-
-
-def records(deployment, name):
-    path = deployment.server.runs(name) / "server" / "rounds.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def rejected(deployment, name):
-    """Return, of every round, who was left out and why."""
-    return [
-        {one["site"]: one["reason"] for one in record["rejected"]}
-        for record in records(deployment, name)
-        if record["kind"] == "aggregation"
-    ]
-
-
-def wait_for_round(deployment, name, number):
-    """Wait until the server has the state after a round."""
-    files = deployment.server.kit / "surgfl" / name
-    until(
-        lambda: list(files.glob(f"[0-9]*/server/round-{number - 1:05d}.*")), 120, f"round {number} of {name}"
-    )
 
 
 def submit(deployment, job, *words, capsys):
@@ -87,14 +63,5 @@ def test_a_killed_server_is_resumed_by_a_submission_to_bit_equal_weights(deploy,
     assert deployment.wait(resumed) == "FINISHED:COMPLETED", deployment.server.log[-4000:]
     run = deployment.server.runs("broken")
     assert json.loads((run / "submissions.json").read_text()) == [killed, resumed]
-    for party in ("hospital-a", "hospital-b"):
-        one, other = (
-            load_file(deployment.sites[party].runs(name) / party / "model.safetensors")
-            for name in ("whole", "broken")
-        )
-        assert one.keys() == other.keys()
-        assert all(torch.equal(one[key], other[key]) for key in one)
+    equal_tensors(deployment, "whole", "broken")
     assert [r["round"] for r in records(deployment, "broken") if r["kind"] == "aggregation"] == [0, 1, 2]
-
-
-LONGER = {"height": 32, "width": 64, "batch_size": 2, "iterations": 10, "learning_rate": 1e-3}

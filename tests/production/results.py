@@ -1,0 +1,61 @@
+"""What a trial compares and reads: models, records, logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from .deployment import Deployment, until
+
+LONGER = {"height": 32, "width": 64, "batch_size": 2, "iterations": 10, "learning_rate": 1e-3}
+"""Training that leaves time to break something in."""
+
+
+def records(deployment: Deployment, name: str) -> list[dict[str, Any]]:
+    """Return the server's records of the newest run of a job."""
+    path = deployment.server.runs(name) / "server" / "rounds.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def rejected(deployment: Deployment, name: str) -> list[dict[str, str]]:
+    """Return, of every round, who was left out and why."""
+    return [
+        {one["site"]: one["reason"] for one in record["rejected"]}
+        for record in records(deployment, name)
+        if record["kind"] == "aggregation"
+    ]
+
+
+def wait_for_round(deployment: Deployment, name: str, number: int, *, seconds: float = 180) -> None:
+    """Wait until the server has the state after a round, counted from 1."""
+    files = deployment.server.kit / "surgfl" / name
+    until(
+        lambda: list(files.glob(f"[0-9]*/server/round-{number - 1:05d}.*")),
+        seconds,
+        f"round {number} of {name}",
+    )
+
+
+def personal_model(deployment: Deployment, name: str, site: str) -> Path:
+    """Return a site's last model of the newest run of a job."""
+    return deployment.sites[site].runs(name) / site / "model.safetensors"
+
+
+def equal_tensors(deployment: Deployment, name: str, other: str) -> str:
+    """Compare every site's model of two jobs bit for bit; return how many tensors were equal, of how many.
+
+    Raises:
+        AssertionError: One differs.
+    """
+    count = 0
+    for site in deployment.sites:
+        one, two = (load_file(personal_model(deployment, job, site)) for job in (name, other))
+        assert one and one.keys() == two.keys()
+        different = [key for key in one if not torch.equal(one[key], two[key])]
+        assert not different, f"{site}: {len(different)} of {len(one)} tensors differ, such as {different[0]}"
+        count += len(one)
+    return f"{count} of {count} tensors bit-equal"
