@@ -64,7 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     "extras": {"partition"},
     "bundle_files": {"atomic", "bundle_config", "checkpoints", "shipped"},
     "shipped": {"bundle_config", "card", "checkpoints"},
-    "deployment": {"arguments", "atomic", "bundle_config", "data", "federation", "plain_yaml"},
+    "deployment": {"arguments", "atomic", "bundle_config", "data", "federation", "no_code", "plain_yaml"},
     "onnx_file": {"atomic"},
     "start": {"card", "checkpoints", "data", "parts", "shipped"},
     "checkpoints": {"atomic", "no_code"},

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared_components import deployment
 from shared_components.bundle_config import bundle_for
 from shared_components.data.sites import Site, load_site
 from shared_components.deployment.job_folder import JobFolder, Named, read_job_folder
+from shared_components.deployment.kits import ALLOW_LIST
 from shared_components.federation.expected import expect
 from shared_components.federation.leaving import Leaving, WhatLeaves, what_leaves
 from shared_components.federation.limits import check_limits
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from shared_components.flare.allowed import Policy
 
 HELP = "say which classes of a job a site refuses, whether it brings code, and what would leave the site"
-SHIPPED = Path(deployment.__file__).with_name("allow_list.json")
 CLASSES = ("background", "a", "b", "c")  # of a site that is not there yet
 
 
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from shared_components.flare.allowed import policies_of_list, policy_of_kit
 
-    policies = (policy_of_kit(args.kit),) if args.kit else policies_of_list(args.allow_list or SHIPPED)
+    policies = (policy_of_kit(args.kit),) if args.kit else policies_of_list(args.allow_list or ALLOW_LIST)
     site = load_site(args.site) if args.site else None
     folder, job, refusals = None, None, []
     if Path(args.job).is_dir():

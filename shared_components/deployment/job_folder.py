@@ -14,6 +14,7 @@ from typing import Any
 from shared_components.federation.messages import Job
 from shared_components.no_code import refuse_code
 
+META, CUSTOM = "meta.json", "custom"
 SIDES = ("server", "client")
 CONTROLLER = "shared_components.flare.controller.FederationController"
 META_KEYS = frozenset({"name", "resource_spec", "deploy_map", "min_clients", "mandatory_clients", "scope"})
@@ -30,6 +31,7 @@ CONFIG_KEYS = {
     },
 }
 SETTINGS = {"server": {"heart_beat_timeout", "task_request_interval"}}
+RESUME = "resume"  # of the controller, beside its job: a submission's own
 COMPONENT_KEYS = frozenset({"id", "path", "args"})
 PAPERS = frozenset({"README.md", "LICENSE"})  # of a job folder; they reach no party
 MARK = ".gitkeep"  # in app/custom, which the simulator needs
@@ -80,20 +82,17 @@ def read_job_folder(folder: Path) -> JobFolder:
     Raises:
         JobFolderError: A file is missing, a link, too large or no JSON of its form.
     """
-    meta = _mapping(folder / "meta.json")
+    meta, apps = _mapping(folder / META), apps_of(folder)
     problems = [
-        f"meta.json: the key {key!r:.80} is none of a job here; leave it out"
+        f"{META}: the key {key!r:.80} is none of a job here; leave it out"
         for key in meta
         if key not in META_KEYS
     ]
-    problems += _refused({key: value for key, value in meta.items() if key != "deploy_map"}, "meta.json")
-    apps = meta.get("deploy_map")
-    if not isinstance(apps, Mapping) or not apps:
-        raise JobFolderError(f"{folder / 'meta.json'}: it has no deploy_map; name an app and its sites")
+    problems += _refused({key: value for key, value in meta.items() if key != "deploy_map"}, META)
     configs: dict[str, dict[str, Any]] = {}
     for app in apps:
         for side in SIDES:
-            if (path := _app(folder, app) / "config" / f"config_fed_{side}.json").exists() or len(apps) == 1:
+            if (path := folder / app / "config" / f"config_fed_{side}.json").exists() or len(apps) == 1:
                 configs[f"{app}/config/{path.name}"] = _mapping(path)
     job, named = None, []
     for name, config in configs.items():
@@ -106,14 +105,32 @@ def read_job_folder(folder: Path) -> JobFolder:
             arguments = component.get("args", {})
             try:
                 if component.get("path") == CONTROLLER:
-                    job = Job.from_json(arguments)
+                    job = Job.from_json({key: value for key, value in arguments.items() if key != RESUME})
                 refuse_code(arguments, f"{name}: {place}.args")
             except ValueError as error:
                 problems.append(str(error))
-    marked, code, unneeded = _files(folder, set(configs), list(apps))
+    marked, code, unneeded = _files(folder, set(configs), apps)
     return JobFolder(
         folder, configs, tuple(named), job, marked, code, unneeded, tuple(dict.fromkeys(problems))
     )
+
+
+def apps_of(folder: Path) -> list[str]:
+    """Return the names of a job's apps, the folders that its `deploy_map` names, sorted.
+
+    Raises:
+        JobFolderError: It is no job folder, or names another one.
+    """
+    apps = _mapping(folder / META).get("deploy_map")
+    if not isinstance(apps, Mapping) or not apps:
+        raise JobFolderError(f"{folder / META}: it has no deploy_map; name an app and its sites")
+    for app in apps:
+        parts, path = PurePosixPath(str(app)).parts, folder / str(app)
+        if len(parts) != 1 or parts[0] in ("..", "/") or path.is_symlink() or not (path / "config").is_dir():
+            raise JobFolderError(
+                f"{folder / META}: deploy_map names {app!r:.80}, no folder of the job with a config in it"
+            )
+    return sorted(apps)
 
 
 def components(side: str, config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -156,7 +173,7 @@ def _refused(value: Any, where: str) -> list[str]:
 
 def _files(folder: Path, configs: set[str], apps: list[str]) -> tuple[tuple[str, ...], ...]:
     """Return the folders that mark code, the files in them, and the files that nobody needs."""
-    marked = [f"{app}/custom" for app in apps if (folder / app / "custom").exists()]
+    marked = [f"{app}/{CUSTOM}" for app in apps if (folder / app / CUSTOM).exists()]
     code, unneeded = [], []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -165,16 +182,9 @@ def _files(folder: Path, configs: set[str], apps: list[str]) -> tuple[tuple[str,
         if any(PurePosixPath(name).is_relative_to(custom) for custom in marked):
             if path.name != MARK or path.is_symlink() or path.stat().st_size:
                 code.append(name)
-        elif name not in configs | {"meta.json"} | PAPERS:
+        elif name not in configs | {META} | PAPERS:
             unneeded.append(name)
     return tuple(marked), tuple(code), tuple(unneeded)
-
-
-def _app(folder: Path, app: object) -> Path:
-    parts, path = PurePosixPath(str(app)).parts, folder / str(app)
-    if len(parts) != 1 or parts[0] in ("..", "/") or not path.is_dir() or path.is_symlink():
-        raise JobFolderError(f"{folder / 'meta.json'}: deploy_map names {app!r:.80}, no folder of the job")
-    return path
 
 
 def _mapping(path: Path) -> dict[str, Any]:

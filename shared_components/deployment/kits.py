@@ -21,11 +21,8 @@ PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator"
 """What a kit is for, by the file that its `startup` folder holds."""
 FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
 LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # at the server: one site ends nobody's job
-CLASSES = {
-    "server": ["shared_components.flare.controller.FederationController"],
-    "site": ["shared_components.flare.executor.SiteExecutor", FILTER],
-}
-"""All that a job may name: FLARE builds nothing else of a job's configuration."""
+ALLOW_LIST = Path(__file__).with_name("allow_list.json")
+"""All classes that a job may name, at the `server` and at a `client`: FLARE builds nothing else of a configuration."""
 PRIVACY = "privacy.json"
 FLARES_HEART_BEAT = 600
 HEART_BEAT_SECONDS = 30  # after which, and a minute, a silent site counts as gone
@@ -198,9 +195,10 @@ def _write(path: Path, text: str, words: str) -> str:
 
 
 def _resources(kit: Kit, values: dict[str, Any]) -> Made:
-    values["class_allow_list"] = list(CLASSES[kit.part])
-    values["class_list_enforcement_mode"] = "enforce"
-    names = " and ".join(name.rpartition(".")[2] for name in CLASSES[kit.part])
+    allowed = _read(ALLOW_LIST)
+    values["class_list_enforcement_mode"] = allowed["class_list_enforcement_mode"]
+    values["class_allow_list"] = allowed["client" if kit.part == "site" else "server"]["class_allow_list"]
+    names = " and ".join(name.rpartition(".")[2] for name in values["class_allow_list"])
     words = f"a job may name {names}, and no other class"
     if kit.part == "site":
         values["allow_log_streaming"] = False

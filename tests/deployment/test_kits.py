@@ -10,10 +10,8 @@ from nvflare.security.security import COMMAND_CATEGORIES
 
 from shared_components.cli import main
 from shared_components.data.site_file import SiteError, load_site
-from shared_components.deployment.kits import CLASSES, CODE, FILTER, RIGHTS, KitError, find_kit, secure
+from shared_components.deployment.kits import ALLOW_LIST, CODE, FILTER, RIGHTS, KitError, find_kit, secure
 from shared_components.federation.limits import Limits, read_limits
-
-from ..flare.simulator import CLIENT, JOBS, SERVER
 
 
 def read(kits, name, file):
@@ -27,29 +25,14 @@ def bare(kits, name):
     return find_kit(kits / name)
 
 
-def paths(value):
-    """Return every class that a part of a configuration names."""
-    if isinstance(value, dict):
-        own = [value["path"]] if "path" in value else []
-        return own + [path for item in value.values() for path in paths(item)]
-    return [path for item in value for path in paths(item)] if isinstance(value, list) else []
-
-
-@pytest.mark.parametrize(("part", "file"), [("site", CLIENT), ("server", SERVER)])
-def test_the_lists_hold_what_the_jobs_here_name_and_no_more(part, file):
-    named = {
-        path
-        for job in JOBS.glob("*/meta.json")
-        for path in paths(json.loads((job.parent / file).read_text()))
-    }
-    assert named == set(CLASSES[part])
+CLASSES = json.loads(ALLOW_LIST.read_text())["client"]["class_allow_list"]
 
 
 def test_flare_reads_the_list_as_exact_classes_that_are_enforced(kits):
     policy, mode, default = ComponentPathAuthorizer()._get_policy_from_resources(
         read(kits, "hospital-a", "resources.json")
     )
-    assert policy == CLASSES["site"] and mode == "enforce" and not default
+    assert policy == CLASSES and mode == "enforce" and not default
     allows = ComponentPathAuthorizer._path_matches_prefix
     assert not any(allows("shared_components.flare.executor.Other", one) for one in policy)
     assert not any(allows(FILTER + "2", one) for one in policy)
@@ -92,7 +75,7 @@ def test_what_a_party_has_set_stays_and_what_lets_in_is_closed(kits):
     (local / "authorization.json").write_text(json.dumps(authorization))
     assert len(secure(find_kit(kits / "hospital-a"))) == 2
     resources, rights = (read(kits, "hospital-a", f"{name}.json") for name in ("resources", "authorization"))
-    assert resources["class_allow_list"] == CLASSES["site"] and resources["labels"] == {"ward": 3}
+    assert resources["class_allow_list"] == CLASSES and resources["labels"] == {"ward": 3}
     assert resources["class_list_enforcement_mode"] == "enforce"
     assert rights["permissions"]["lead"] == {right: "none" if right in CODE else "any" for right in RIGHTS}
     assert (

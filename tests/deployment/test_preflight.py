@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from shared_components.cli import main
-from shared_components.commands.preflight import SHIPPED
 from shared_components.deployment.job_folder import read_job_folder
+from shared_components.deployment.kits import ALLOW_LIST
 from shared_components.flare.allowed import policies_of_list
 
 from ..federation.conftest import scenes  # noqa: F401 (a fixture)
@@ -58,7 +58,7 @@ def preflight(capsys, *arguments):
 def test_no_job_of_ours_brings_what_a_site_refuses(name):
     folder = read_job_folder(JOBS / name)
     assert (folder.problems, folder.code, folder.unneeded, len(folder.named)) == ((), (), (), 3)
-    policies = {policy.side: policy for policy in policies_of_list(SHIPPED)}
+    policies = {policy.side: policy for policy in policies_of_list(ALLOW_LIST)}
     assert [policies[named.side].refusal(named.path) for named in folder.named] == ["", "", ""]
 
 

@@ -29,7 +29,7 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from shared_components.bundle_config import bundle_for
 from shared_components.deployment.federation_file import parse_federation
-from shared_components.deployment.job_folders import production_copy
+from shared_components.deployment.job_copy import production_copy
 from shared_components.flare.provision import provision
 
 from ..federation.conftest import SMALL, TINY

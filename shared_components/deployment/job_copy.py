@@ -6,19 +6,11 @@ the job brings code, and a site that denies this refuses the job.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
-CUSTOM = "custom"
-META = "meta.json"
-KEPT = ".gitkeep"  # by which a repository keeps an empty folder
-
-
-class JobFolderError(ValueError):
-    """A folder is no job, or brings what no strict site takes; one sentence."""
+from shared_components.deployment.job_folder import CUSTOM, MARK, META, JobFolderError, apps_of
 
 
 def production_copy(job: Path, to: Path) -> Path:
@@ -62,36 +54,9 @@ def _files_of(job: Path) -> list[Path]:
                 continue
             if CUSTOM not in path.relative_to(job).parts[:-1]:
                 files.append(path)
-            elif path.name != KEPT or path.stat().st_size:
+            elif path.name != MARK or path.stat().st_size:
                 raise JobFolderError(
                     f"{path}: is code that the job brings, which a strict site refuses; install it at every party "
                     "instead, or submit the job as it is to sites whose kits allow it"
                 )
     return files
-
-
-def apps_of(job: Path) -> list[str]:
-    """Return the names of a job's apps, sorted.
-
-    Raises:
-        JobFolderError: It is no job folder.
-    """
-    meta = job / META
-    try:
-        apps = sorted(_read(meta)["deploy_map"])
-    except FileNotFoundError:
-        raise JobFolderError(f"{job}: is no job folder; it has no {META}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise JobFolderError(
-            f"{meta}: cannot be read as a job's description ({error}); correct it"
-        ) from error
-    for app in apps:
-        if not (job / app / "config").is_dir() or Path(app).name != app:
-            raise JobFolderError(
-                f"{meta}: names the app {app!r}, and there is no folder {job / app / 'config'}"
-            )
-    return apps
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))

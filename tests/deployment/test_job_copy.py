@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from shared_components.deployment.job_folders import JobFolderError, production_copy
+from shared_components.deployment.job_copy import production_copy
+from shared_components.deployment.job_folder import JobFolderError
 
 from ..flare.simulator import JOBS
 
@@ -54,12 +55,12 @@ def test_links_and_special_files_are_refused(job, tmp_path):
 @pytest.mark.parametrize(
     ("meta", "words"),
     [
-        (None, "is no job folder"),
-        ("{", "cannot be read as a job's description"),
-        ("[]", "cannot be read as a job's description"),
-        ('{"deploy_map": 3}', "cannot be read as a job's description"),
-        ('{"deploy_map": {"other": ["@ALL"]}}', "names the app 'other'"),
-        ('{"deploy_map": {"../pfedsis/app": ["@ALL"]}}', "names the app"),
+        (None, "meta.json does not exist"),
+        ("{", "is no JSON that can be read"),
+        ("[]", "holds list; write an object"),
+        ('{"deploy_map": 3}', "has no deploy_map"),
+        ('{"deploy_map": {"other": ["@ALL"]}}', "names 'other', no folder of the job"),
+        ('{"deploy_map": {"../pfedsis/app": ["@ALL"]}}', "no folder of the job"),
     ],
 )
 def test_what_is_no_job_is_refused(job, tmp_path, meta, words):
