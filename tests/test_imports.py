@@ -56,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "data": {"atomic", "drawing", "plain_yaml", "progress"},
     "coarser": {"data"},
     "preparation": {"data", "method", "partition"},
+    "privacy": {"partition"},
     "untold": {"checkpoints", "data", "method", "partition", "preparation"},
     "text": {"arguments", "checkpoints", "data", "method", "shipped"},
     "bundle_config": {"arguments", "network_arguments", "no_code"},
