@@ -18,6 +18,7 @@ from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site
 from shared_components.federation.limits import check_limits
 from shared_components.federation.messages import Job
+from shared_components.federation.private import uncovered
 from shared_components.method import Method, State, check_network, load_method
 from shared_components.partition import Partition, partition_network
 from shared_components.parts import by_learning_rate, freeze
@@ -125,6 +126,8 @@ def build_bench(job: Job, site: Site, *, start_weights: Path | None = None, site
     """
     bundle = job.open_bundle()
     method = load_method(job.method, **job.arguments)
+    if job.noise and (refusal := uncovered(method)):
+        raise ValueError(refusal)
     task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
     check_limits(job, bundle, task, site, sites=sites)
     # one seed for all sites: where nothing is sent (LOCAL pieces), sites still start from one model

@@ -48,8 +48,14 @@ def check_header(header: Mapping[str, Any], *, round: int, largest_samples: int)
     return samples
 
 
-def check_pieces(pieces: Pieces, sent: Pieces, *, largest_change: float) -> None:
+def check_pieces(pieces: Pieces, sent: Pieces, *, largest_change: float, noise: float = 0.0) -> None:
     """Refuse pieces that are missing, undeclared, misshapen, not finite or too far from what was sent.
+
+    Args:
+        pieces: The site's.
+        sent: What it began with.
+        largest_change: The job's.
+        noise: How much further an update may go that the job has the site add noise to.
 
     Raises:
         RejectedUpdate: The sentence names the first such piece, or how far the update went.
@@ -64,7 +70,7 @@ def check_pieces(pieces: Pieces, sent: Pieces, *, largest_change: float) -> None
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise RejectedUpdate(f"piece {name} has values that are not finite")
     change = math.sqrt(sum(_squared(pieces[n].double() - sent[n].double()) for n in sent))
-    limit = largest_change * (1 + math.sqrt(sum(_squared(value.double()) for value in sent.values())))
+    limit = noise + largest_change * (1 + math.sqrt(sum(_squared(value.double()) for value in sent.values())))
     if not change <= limit:
         raise RejectedUpdate(
             f"it moved the weights by {change:.3g}; the job allows {limit:.3g} (largest_change)"

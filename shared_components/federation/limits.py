@@ -2,6 +2,7 @@
 
     iterations: 2000          # local steps per round
     height: 1080
+    privacy: {noise_multiplier: 1.0, clip: 0.5, epsilon: 50}
 
 A key that is left out keeps its default, and without the file all do.
 """
@@ -19,9 +20,28 @@ from shared_components.arguments import between
 from shared_components.bundle_config import Bundle, weightless
 from shared_components.data.sites import Site, SiteError
 from shared_components.federation.messages import Job
+from shared_components.federation.ranges import check_privacy_values
+from shared_components.privacy import DELTA
 from shared_components.task import Task
 
 FILE = "limits.yaml"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a site asks of a job's ``privacy``; where it asks for anything, a job without is refused.
+
+    Attributes:
+        noise_multiplier: At least this; 0: any.
+        clip: At most this; None: any.
+        epsilon: At most this for everything that has ever been sent of the site's data, whatever the jobs; None: any.
+        delta: At which epsilon is counted.
+    """
+
+    noise_multiplier: float = 0
+    clip: float | None = None
+    epsilon: float | None = None
+    delta: float = DELTA
 
 
 @dataclass(frozen=True)
@@ -40,6 +60,7 @@ class Limits:
         parameters: Numbers in a network whose arguments the job changes.
         arguments: Any whole number among the arguments of the method, of its task and of the network, seeds apart:
             images that it measures, batches, anchors.
+        privacy: What it demands of the noise on its updates; None: nothing.
 
     Raises:
         ValueError: A limit is no whole number from 1 on.
@@ -56,10 +77,12 @@ class Limits:
     batch_pixels: int = 2**28
     parameters: int = 500_000_000
     arguments: int = 100_000
+    privacy: Demand | None = None
 
     def __post_init__(self) -> None:
         for key, value in asdict(self).items():
-            between(FILE, key, value, 1, whole=True)
+            if key != "privacy":
+                between(FILE, key, value, 1, whole=True)
 
 
 def limits_of(site: Site) -> Limits:
@@ -92,7 +115,13 @@ def _limits(values: object) -> Limits:
     known = [field.name for field in fields(Limits)]
     if unknown := [key for key in values if key not in known]:
         raise ValueError(f"unknown key {unknown[0]!r:.80}; known keys: {', '.join(known)}")
-    return Limits(**values)
+    demand = values.get("privacy", {})
+    if not isinstance(demand, Mapping) or ("privacy" in values and not demand):
+        raise ValueError(
+            f"privacy is {demand!r:.80}; write what is demanded, such as '{{noise_multiplier: 1.0}}'"
+        )
+    check_privacy_values(FILE, "privacy.", demand, [field.name for field in fields(Demand)])
+    return Limits(**{**values, "privacy": Demand(**demand) if demand else None})
 
 
 def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int = 1) -> None:
@@ -116,6 +145,29 @@ def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int
                 f"site {site.name}: the job's {key} is {value}, and the site allows at most {allowed[limit]}; make it "
                 f"less, or write '{limit}: {value}' in {site.path.with_name(FILE)}"
             )
+    if limits.privacy is not None:
+        _check_noise(job, limits.privacy, site)
+
+
+def _check_noise(job: Job, demand: Demand, site: Site) -> None:
+    """Refuse a job with less noise than a site demands; what it may spend is `private.Release`'s to say.
+
+    Raises:
+        SiteError: The sentence names the key.
+    """
+    who, file, noise = f"site {site.name}", site.path.with_name(FILE), job.noise
+    if noise is None:
+        raise SiteError(f"{who}: the job has no 'privacy', and the site demands noise; add it, or see {file}")
+    if noise.noise_multiplier < demand.noise_multiplier:
+        raise SiteError(
+            f"{who}: the job's privacy.noise_multiplier is {noise.noise_multiplier}, and the site demands at least "
+            f"{demand.noise_multiplier}; make it more, or see {file}"
+        )
+    if demand.clip is not None and noise.clip > demand.clip:
+        raise SiteError(
+            f"{who}: the job's privacy.clip is {noise.clip}, and the site allows at most {demand.clip}; make it less, "
+            f"or see {file}"
+        )
 
 
 def _asked(job: Job, bundle: Bundle, task: Task, sites: int) -> Iterator[tuple[str, str, float]]:

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from shared_components.arguments import between
 from shared_components.bundle_config import MOST_ROUNDS, Bundle, load_bundle
-from shared_components.federation.ranges import LARGEST, check_section, check_synthetic
+from shared_components.federation.ranges import LARGEST, check_privacy, check_section, check_synthetic
 from shared_components.no_code import refuse_code
 from shared_components.partition import Pieces
+from shared_components.privacy import Privacy
 
 MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds
 CHECKED_WHERE_READ = ("training", "network")  # each value by its own type and range: `open_bundle`
@@ -89,6 +90,8 @@ class Job:
         synthetic: Simulator only: what a site renders that has no data of its own (``frames_per_video``, ``videos``
             for train, validation and test, ``height``, ``width``, ``seed``; ``tasks`` to cycle through, frames of a
             ``clip`` and their ``interval`` in seconds).
+        privacy: Clipped noise on every update: ``clip``, ``noise_multiplier``, ``delta``; empty: none, see
+            `shared_components.privacy`.
     """
 
     name: str
@@ -105,13 +108,14 @@ class Job:
     longest_wait_seconds: float = 3600.0
     largest_change: float = 10.0
     synthetic: Mapping[str, Any] = field(default_factory=dict)
+    privacy: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for key in ("name", "bundle", "method"):
             if not isinstance(value := getattr(self, key), str):
                 raise ValueError(f"job: {key} is {value!r:.80}; write a name")
         who = f"job {folder_name('job name', self.name)}"
-        for key in ("arguments", "training", "tasks", "network", "synthetic"):
+        for key in ("arguments", "training", "tasks", "network", "synthetic", "privacy"):
             check_section(who, key, getattr(self, key), values=key not in CHECKED_WHERE_READ)
             refuse_code(getattr(self, key), f"{who}: {key}")
         between(who, "rounds", self.rounds, 1, MOST_ROUNDS, whole=True)
@@ -121,10 +125,16 @@ class Job:
         between(who, "longest_wait_seconds", self.longest_wait_seconds, 0, LONGEST_WAIT, ends="(]")
         between(who, "largest_change", self.largest_change, 0, LARGEST, ends="(]")
         check_synthetic(who, self.synthetic)
+        check_privacy(who, self.privacy)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {key: dict(v) if isinstance(v, Mapping) else v for key, v in asdict(self).items()}
+
+    @property
+    def noise(self) -> Privacy | None:
+        """What ``privacy`` says; None where the job has none."""
+        return Privacy(**self.privacy) if self.privacy else None
 
     def open_bundle(self) -> Bundle:
         """Return the job's bundle with its own numbers in it; ValueError where they do not fit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from shared_components.arguments import between
 
@@ -20,6 +21,13 @@ SYNTHETIC = {
 }
 """Least, most and whether whole, of what a simulator's rendered site is made of."""
 MOST_VIDEOS = 1000
+PRIVACY: dict[str, tuple[float, float, Literal["(]", "()"]]] = {
+    "clip": (0, 1_000_000, "(]"),
+    "noise_multiplier": (0, 1_000_000, "(]"),
+    "delta": (0, 0.1, "(]"),
+    "epsilon": (0, LARGEST, "(]"),
+}
+"""Least, most and ends of what a job's and a site's ``privacy`` say; ``epsilon`` is a site's alone."""
 
 
 def check_section(who: str, section: str, given: object, *, values: bool = True) -> None:
@@ -38,6 +46,32 @@ def check_section(who: str, section: str, given: object, *, values: bool = True)
         raise ValueError(f"{who}: {section} is {given!r:.80}; write its settings as 'name: value'")
     if values and (count := _plain_values(who, section, given, 1)) > MOST_VALUES:
         raise ValueError(f"{who}: {section} has {count} values; at most {MOST_VALUES} are read")
+
+
+def check_privacy(who: str, given: Mapping[str, object]) -> None:
+    """Refuse a job's ``privacy`` that is not whole; an empty one is none.
+
+    Raises:
+        ValueError: The sentence names the key: unknown, missing, or out of its range.
+    """
+    if not given:
+        return
+    if missing := [key for key in ("clip", "noise_multiplier") if key not in given]:
+        raise ValueError(f"{who}: privacy has no {missing[0]!r}; give clip and noise_multiplier")
+    check_privacy_values(who, "privacy.", given, ("clip", "noise_multiplier", "delta"))
+
+
+def check_privacy_values(who: str, prefix: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse unknown keys, and numbers that are none or out of their range.
+
+    Raises:
+        ValueError: The sentence names the key.
+    """
+    for key, value in given.items():
+        if key not in known:
+            raise ValueError(f"{who}: unknown key '{prefix}{key!s:.80}'; known keys: {', '.join(known)}")
+        low, high, ends = PRIVACY[key]
+        between(who, f"{prefix}{key}", value, low, high, ends=ends)
 
 
 def check_synthetic(who: str, sizes: Mapping[str, object]) -> None:

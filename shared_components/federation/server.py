@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +29,13 @@ from shared_components.federation.enrolment import (
     profile_of,
 )
 from shared_components.federation.messages import FederationError, Job, Message, total_bytes
+from shared_components.federation.private import uncovered
 from shared_components.federation.runs import change_description, describe, point_latest_to, state_to_resume
 from shared_components.federation.store import RECORDS, RoundFiles, groups_of, named_groups
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
 from shared_components.partition import Partition, Pieces, Role
 from shared_components.plain_text import one_line
+from shared_components.privacy import UNIT, epsilon, farthest
 from shared_components.progress import tell
 from shared_components.task import Task, checkpoint_notes, make_task
 from shared_components.untold import notes_of_untold
@@ -108,8 +112,11 @@ class ServerRunner:
         """Ask every site for its profile, and the first one for the initial model (of several tasks: all).
 
         Raises:
-            FederationError: The method needs more sites or rounds, or trains at a server that has no good data.
+            FederationError: The method needs more sites or rounds, sends what the job's noise does not cover, or
+                trains at a server that has no good data.
         """
+        if self.job.noise and (refusal := uncovered(self.method)):
+            raise FederationError(refusal)
         if self.job.rounds < self.method.least_rounds:
             raise FederationError(
                 f"{self.job.method} needs at least {self.method.least_rounds} rounds with these arguments, and the job "
@@ -194,6 +201,7 @@ class ServerRunner:
             self.state = self.method.aggregator.init(self.partition, self.models, list(profiles.values()))
             facts = self._tasks() | {"start": profiles[self.sites[0]].start}
             facts |= {"left_out": self.left_out} if self.left_out else {}
+            facts |= {"privacy": {**asdict(self.job.noise), "unit": UNIT}} if self.job.noise else {}
             write_json(self.folder / "run.json", describe(self.job, self.method, self.sites, facts))
         self._enrolments.clear()
         point_latest_to(self.folder)
@@ -262,7 +270,10 @@ class ServerRunner:
         samples = checks.check_header(
             reply.header, round=self.round, largest_samples=self.profiles[site].samples
         )
-        checks.check_pieces(reply.pieces, self.models.of(site), largest_change=self.job.largest_change)
+        sent, noise = self.models.of(site), 0.0
+        if self.job.noise:
+            noise = farthest(self.job.noise, sum(value.numel() for value in sent.values()))
+        checks.check_pieces(reply.pieces, sent, largest_change=self.job.largest_change, noise=noise)
         checks.check_extras(reply.groups, self.method.extras, self.models.shared, method=self.method.name)
         return Update(site, self.round, reply.pieces, reply.groups, samples)
 
@@ -297,6 +308,7 @@ class ServerRunner:
             "rejected": [{"site": site, "reason": reason} for site, reason in rejected.items()],
             **({"drawn": self._asked} if len(self._asked) < len(self.sites) else {}),
             **trained,
+            **self._spent(),
             **result.report,
         }
         self.records += [self._noted[site] for site in site_order(self._noted)] + [record]
@@ -306,6 +318,14 @@ class ServerRunner:
         self._save()
         return record
 
+    def _spent(self) -> dict[str, Any]:
+        """Return what the site has spent that has answered most often; what never arrived only its ledger knows."""
+        if not self.job.noise:
+            return {}
+        noisy = Counter(r["site"] for r in (*self.records, *self._noted.values()) if r.get("noisy"))
+        most = max(noisy.values(), default=0)
+        return {"epsilon": epsilon({self.job.noise.noise_multiplier: most}, self.job.noise.delta)}
+
     def _valid(
         self, replies: Mapping[str, Message], failures: Mapping[str, str], wall: float
     ) -> tuple[list[Update], dict[str, str]]:
@@ -314,8 +334,10 @@ class ServerRunner:
             if site not in self._asked:
                 rejected[site] = "the round did not ask it"
                 continue
-            seconds = self.note_reply(site, replies[site]).setdefault("seconds", {})
-            seconds["waiting"] = max(0.0, wall - seconds.get("total", 0.0))
+            record = self.note_reply(site, replies[site])
+            if not record.get("noisy"):  # which says nothing of its seconds
+                seconds = record.setdefault("seconds", {})
+                seconds["waiting"] = max(0.0, wall - seconds.get("total", 0.0))
             try:
                 updates.append(self.check_update(site, replies[site]))
             except RejectedUpdate as error:
@@ -424,11 +446,14 @@ class ServerRunner:
 
     def _record_site(self, site: str, reply: Message) -> dict[str, Any]:
         sent = Message({}, self.models.of(site), dict(self.models.broadcast))
+        private = {"noisy": bool(reply.pieces)} if self.job.noise else {}
+        noted = {} if self.job.noise else checks.noted(reply.header)
         return {
             "kind": "site",
             "round": self.round,
             "site": site,
-            **checks.noted(reply.header),
+            **noted,
+            **private,
             "bytes": {"up": self._bytes(reply), "down": self._bytes(sent)},
         }
 

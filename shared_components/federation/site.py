@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,11 +27,13 @@ from shared_components.federation.enrolment import wrong_kind
 from shared_components.federation.expected import Expected
 from shared_components.federation.leaving import what_leaves
 from shared_components.federation.messages import Job, Message, SiteRefusal, folder_name
+from shared_components.federation.private import Release, bare, variances
 from shared_components.federation.progress import write_scalars
 from shared_components.federation.store import RoundFiles
 from shared_components.federation.work import OPTIMIZER, LocalRound, memory_of
 from shared_components.method import State
 from shared_components.partition import Pieces, Role, below, cut, fixed_hash, paste, prefixed
+from shared_components.privacy import Randomness
 from shared_components.progress import tell
 from shared_components.start import said, unused
 from shared_components.task import Scores
@@ -64,6 +67,7 @@ class SiteRunner:
         folder: Where runs are kept; the site's own folder is ``<folder>/<job>/<run>/<name>``.
         start_weights: The file that the very first model comes from, where the job's ``start`` is ``file``.
         stop: Asked before every batch; training ends with an error once it says True.
+        random: Where the noise of a job with ``privacy`` comes from; a secret, but in tests.
     """
 
     answered_before = False  # by any runner of this process: a task's start-up includes the process's own
@@ -76,12 +80,14 @@ class SiteRunner:
         folder: Path,
         start_weights: Path | None = None,
         stop: Callable[[], bool] = lambda: False,
+        random: Randomness = os.urandom,
     ) -> None:
         self.name = name
         self._find_site = find_site
         self._folder = folder
         self._start_weights = start_weights
         self._stop = stop
+        self._random = random
 
     def answer(self, task: str, message: Message) -> Message:
         """Run one task.
@@ -96,7 +102,7 @@ class SiteRunner:
         Returns:
             The reply. Its header has ``round``, ``seconds`` and ``memory_mb``; enrol: ``samples``, ``card``,
             ``items``, ``partition``, ``fixed``, ``prepared``, ``start``; round: ``samples``, ``loss``, ``metrics``;
-            finish: ``metrics``, ``final``.
+            finish: ``metrics``, ``final``. Of a job with ``privacy`` it has what `private.SAYS` lists.
 
         Raises:
             SiteRefusal: The site cannot take part; the sentence names it and what to do.
@@ -117,6 +123,7 @@ class SiteRunner:
         reply.header["round"] = message.header["round"]
         reply.header.setdefault("seconds", {})["total"] = time.perf_counter() - self._began
         reply.header["memory_mb"] = machine.peak_memory_mb()
+        reply = bare(task, reply) if job.noise else reply
         header = {key: value for key, value in reply.header.items() if WITHHELD.get(key) not in site.withhold}
         return replace(reply, header=header)
 
@@ -126,6 +133,8 @@ class SiteRunner:
         bench = build_bench(job, site, start_weights=self._start_weights, sites=header["sites"])
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteRefusal(f"{site.path}: {refusal}")
+        if release := self._release(job, site, header["run"]):
+            release.refuse_beyond_budget(job.rounds - header["round"])
         self._say_what_leaves(bench, job, header["run"])
         self._say_start(bench)
         prepared = self._prepare(bench, header)
@@ -175,11 +184,15 @@ class SiteRunner:
 
     def _round(self, job: Job, site: Site, message: Message) -> Message:
         header, round = message.header, message.header["round"]
+        release = self._release(job, site, header["run"])
+        if release and (sent := release.sent_before(message)) is not None:
+            return Message({"samples": 0}, sent)
         bench = self._bench(job, site)
         files = self._files(job, header["run"])
         kept = self._restore(bench, files, round, header.get("answered"))
         paste(message.pieces, bench.partition, bench.network.state_dict())
         self._prepare(bench, header, again=kept.something)
+        began = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED) if release else {}
 
         clock = _Clock(self._began)
         clock.mark("starting")
@@ -201,7 +214,18 @@ class SiteRunner:
         samples = len(self._samples(bench, job, header["run"], "train"))
         reply = {"samples": samples, "loss": loss, "metrics": metrics, "seconds": clock.seconds}
         write_scalars(files.folder / "tensorboard", {"round": round, "site": self.name, **reply})
-        return Message(reply, cut(state, bench.partition, Role.GLOBAL, Role.MIXED), dict(extras))
+        leaving = cut(state, bench.partition, Role.GLOBAL, Role.MIXED)
+        if release:
+            kept_up = variances(bench.network, bench.partition)
+            leaving = release.noisy(message, began, leaving, variances=kept_up)
+        return Message(reply, leaving, dict(extras))
+
+    def _release(self, job: Job, site: Site, run: str) -> Release | None:
+        """Return what makes the updates of a job with ``privacy`` noisy; None where it has none."""
+        if job.noise is None:
+            return None
+        folder = self._files(job, run).folder
+        return Release(job.noise, job, site, name=self.name, folder=folder, run=run, random=self._random)
 
     def _local_round(self, bench: Workbench, job: Job, message: Message, kept: Kept) -> LocalRound:
         header, settings = message.header, bench.bundle.training

@@ -37,10 +37,10 @@ class DamagedState(ValueError):
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
     """Write tensors and plain values as one safetensors file, beside and renamed, with a hash of both."""
     apart, text = _apart(tensors), json.dumps(values)
-    write_tensors(path, apart, {_VALUES: text, _HASH: _hash(apart, text)})
+    write_tensors(path, apart, {_VALUES: text, _HASH: hash_of(apart, text)})
 
 
-def _hash(tensors: Mapping[str, Tensor], values: str) -> str:
+def hash_of(tensors: Mapping[str, Tensor], values: str = "") -> str:
     """Return the SHA-256 of values, and of tensors' names, dtypes, shapes and bytes, by name."""
     digest = hashlib.sha256(f"{values}\n".encode())
     for name in sorted(tensors):
@@ -74,7 +74,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise DamagedState(f"{path} cannot be read ({error})") from error
     if not {_VALUES, _HASH} <= header.keys():
         raise DamagedState(f"{path} has no hash: it is damaged, or of an older version of surgfl")
-    if _hash(tensors, header[_VALUES]) != header[_HASH]:
+    if hash_of(tensors, header[_VALUES]) != header[_HASH]:
         raise DamagedState(f"{path} has changed since it was written: its hash is another")
     return tensors, json.loads(header[_VALUES])
 

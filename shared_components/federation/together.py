@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from shared_components.federation.protocol import Answers, Ask, drive
 from shared_components.federation.runs import open_run, working_on
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.site import SiteRunner
+from shared_components.privacy import Randomness
 from shared_components.progress import under
 
 
@@ -24,6 +26,7 @@ def run_together(
     resume: bool = True,
     told: Callable[[ServerRunner], None] = lambda server: None,
     stop: Callable[[], bool] = lambda: False,
+    random: Randomness = os.urandom,
 ) -> ServerRunner:
     """Run a job to its end, or go on with its newest run; sites answer one after the other.
 
@@ -38,12 +41,20 @@ def run_together(
         resume: Go on with an unfinished run of the same job.
         told: Called after every round.
         stop: Asked before every batch.
+        random: See `SiteRunner`.
 
     Raises:
         FederationError: The job cannot go on; one sentence for a person.
     """
     server, runners = open_together(
-        job, sites, root, server_data=server_data, start_weights=start_weights, resume=resume, stop=stop
+        job,
+        sites,
+        root,
+        server_data=server_data,
+        start_weights=start_weights,
+        resume=resume,
+        stop=stop,
+        random=random,
     )
     with working_on(server.folder):
         drive(server, lambda ask: _answer_told(server, ask, runners), told=lambda record: told(server))
@@ -59,6 +70,7 @@ def open_together(
     start_weights: Path | None = None,
     resume: bool = True,
     stop: Callable[[], bool] = lambda: False,
+    random: Randomness = os.urandom,
 ) -> tuple[ServerRunner, dict[str, SiteRunner]]:
     """Return a run's server and sites without starting them; arguments as in :func:`run_together`."""
     data = None if server_data is None else lambda job, number: load_site(server_data, name="server")
@@ -74,6 +86,7 @@ def open_together(
             find_site=lambda job, i: load_site(sites[names[i]], name=names[i]),
             start_weights=start_weights,
             stop=stop,
+            random=random,
         )
         for name in server.sites
     }

@@ -15,6 +15,7 @@ from shared_components.federation import checks, outsider
 from shared_components.federation.enrolment import is_start
 from shared_components.federation.expected import Expected, expect
 from shared_components.federation.messages import Job, Message
+from shared_components.federation.private import check_bare, check_entered
 from shared_components.federation.replies import COMMON, HEADER
 from shared_components.method import load_method
 from shared_components.partition import Pieces, Role
@@ -59,6 +60,12 @@ def check_reply(message: Message, asked: Asked, site: Site) -> None:
         ValueError: The sentence names what is not declared.
     """
     due = expected(asked.job, site)
+    if asked.job.noise:
+        check_bare(asked.task, message)
+        if asked.task == "round":
+            check_entered(
+                message, site, job=asked.job.name, run=asked.header["run"], round=asked.header["round"]
+            )
     _check_header(message.header, asked, due, site)
     if asked.task == "finish":
         _check_finish(message, due, site)

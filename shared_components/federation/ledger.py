@@ -1,0 +1,108 @@
+"""What has ever been sent of a site's data with noise: an account that outlives runs, jobs and their folders.
+
+It is a file beside the site.yaml and named after it, ``site.privacy.jsonl``: a line for every noisy update that was
+made, whatever the job, the workspace or the process. An update is entered before it leaves; one that was made and
+never arrived counts as well. Nothing here is ever taken away: only the hospital may put the file aside, when the
+site.yaml names other data.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from shared_components.atomic import write_text
+from shared_components.data.sites import Site, SiteError
+from shared_components.federation.ranges import PRIVACY
+
+ENDING = ".privacy.jsonl"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One noisy update.
+
+    Attributes:
+        job, run, round: Of which it is; rounds count from 0.
+        noise_multiplier, clip: Of the job.
+        clipped: Whether the change was larger than the clip.
+        sha256: Of what was sent, see `store.hash_of`.
+        when: UTC.
+    """
+
+    job: str
+    run: str
+    round: int
+    noise_multiplier: float
+    clip: float
+    clipped: bool
+    sha256: str
+    when: str
+
+    def __post_init__(self) -> None:
+        low, high, _ = PRIVACY["noise_multiplier"]
+        if type(self.round) is not int or not low < float(self.noise_multiplier) <= high:
+            raise ValueError(f"round {self.round!r:.80}, noise_multiplier {self.noise_multiplier!r:.80}")
+
+
+def ledgers(site: Site) -> list[Path]:
+    """Return the ledgers that an update of a site is entered in: its own, and that of a site whose frames it adds."""
+    files = [site.path, *([site.added.path] if site.added else [])]
+    return [path.with_suffix(ENDING) for path in files]
+
+
+def read_ledger(path: Path) -> list[Entry]:
+    """Return all entries, oldest first; none where there is no file.
+
+    Raises:
+        SiteError: It cannot be read; an account of which a part is lost counts too little.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [Entry(**json.loads(line)) for line in lines]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError) as error:
+        raise SiteError(
+            f"{path}: the account of what was sent of these data is damaged ({error}); put an intact copy there"
+        ) from error
+
+
+def enter(site: Site, entry: Entry) -> None:
+    """Write an entry into the ledgers of a site, before what it is about leaves.
+
+    Raises:
+        SiteError: One cannot be read or written; nothing may leave then.
+    """
+    for path in ledgers(site):
+        with alone(path):
+            lines = [json.dumps(asdict(one), sort_keys=True) for one in (*read_ledger(path), entry)]
+            write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def releases(entries: list[Entry]) -> Counter[float]:
+    """Return how many updates there are by noise multiplier, as `privacy.epsilon` takes them."""
+    return Counter(entry.noise_multiplier for entry in entries)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Let no other job at the site write between this one's reading and writing.
+
+    Raises:
+        SiteError: The ledger cannot be written.
+    """
+    try:
+        with path.with_suffix(".lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise SiteError(
+            f"{path}: the account of what is sent of these data cannot be written ({error.strerror or error}); let the "
+            "site write into this folder"
+        ) from error

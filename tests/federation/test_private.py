@@ -1,0 +1,492 @@
+"""Noise on what leaves a site: once per question, accounted for for ever, and nothing else beside it."""
+
+import dataclasses
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from shared_components import bundle_config
+from shared_components.data.sites import SiteError, load_site
+from shared_components.federation.ledger import Entry, enter, ledgers, read_ledger
+from shared_components.federation.limits import FILE, Demand, limits_of
+from shared_components.federation.messages import FederationError, Message, SiteRefusal
+from shared_components.federation.private import SAYS, check_bare, check_entered
+from shared_components.federation.store import RoundFiles
+from shared_components.flare.declared import Asked, check_reply
+from shared_components.method import load_method, method_names
+from shared_components.privacy import clip_and_noise, epsilon
+
+from .conftest import make_job
+
+NOISE = {"clip": 0.5, "noise_multiplier": 1.0}
+COVERED = (
+    "cd2_pfed ditto fedadam fedavg fedavg_cluster fedavgm fedbn feddp fedhca2 fedld fedmedian fedper fedprox fedrep "
+    "fedsam fedst krum local mat_fl multi_krum pfedla trimmed_mean"
+).split()
+NOT_TINY = {"feddp", "fedst", "pfedsis"}
+NOT_TINY_JOBS = {"pfedsis": {"arguments": {"sge": False}}}
+BUNDLES = bundle_config.bundles_folder
+CLIP = 1e-2
+NOT_COVERED = {
+    "centralised": "pools the sites' frames",
+    "fedas": "sends 'fisher' beside the weights",
+    "fedseg": "sends 'prototypes' beside the weights",
+    "pfedsis": "sends 'sensitivity' beside the weights",
+    "qfedavg": "sends 'loss' beside the weights",
+}
+
+
+@pytest.fixture
+def scenes(scenes, tmp_path):
+    """Return the sites' files in folders of this test alone: a ledger outlives a run, and would outlive a test."""
+    for number, path in enumerate(scenes):
+        folder = tmp_path / "sites" / f"{number}"
+        folder.mkdir(parents=True)
+        values = yaml.safe_load(path.read_text())
+        root = str((path.parent / values["root"]).resolve())
+        (folder / "site.yaml").write_text(yaml.safe_dump({**values, "root": root}))
+    return [tmp_path / "sites" / f"{number}" / "site.yaml" for number in range(len(scenes))]
+
+
+@pytest.fixture(autouse=True)
+def _small(toy_bundle):
+    """Let networks be tiny."""
+
+
+def plain_job(method="fedavg", **changes):
+    return make_job(method, **{"bundle": "toy", "tasks": {}, **changes})
+
+
+def private_job(method="fedavg", **changes):
+    return plain_job(method, **{"privacy": NOISE, **changes})
+
+
+def entries(path):
+    return read_ledger(path.with_name("site.privacy.jsonl"))
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+# ---- which methods
+
+
+def test_every_method_is_covered_or_refused():
+    assert sorted([*COVERED, *NOT_COVERED]) == method_names()
+
+
+@pytest.mark.parametrize("method", sorted({*COVERED} - NOT_TINY))
+def test_a_covered_method_runs_to_its_end_and_sends_noisy_weights_alone(federate, scenes, method):
+    runs_privately(federate, scenes, private_job(method))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", sorted(NOT_TINY))
+def test_a_covered_method_of_a_network_of_its_own_runs_too(federate, scenes, monkeypatch, method):
+    monkeypatch.setattr(bundle_config, "bundles_folder", BUNDLES)
+    runs_privately(federate, scenes, make_job(method, privacy=NOISE, **NOT_TINY_JOBS.get(method, {})))
+
+
+def runs_privately(federate, scenes, job):
+    method = job.method
+    job = dataclasses.replace(job, rounds=max(2, load_method(method, **job.arguments).least_rounds))
+    federation = federate(job)
+    while federation.asked.task != "finish":
+        replies = federation.replies()
+        for reply in replies.values():
+            check_bare(federation.asked.task, reply)
+        federation.send(replies)
+    assert all(bool(torch.isfinite(v).all()) for v in federation.weights().values())
+    federation.finish()
+    sent = 0 if method == "local" else job.rounds
+    assert [len(entries(path)) for path in scenes] == [sent] * 3
+    assert federation.server.last_record["epsilon"] == pytest.approx(epsilon({1.0: sent}, 1e-5))
+    assert not federation.server.last_record["rejected"]
+
+
+@pytest.mark.parametrize("method", NOT_COVERED)
+def test_a_method_that_sends_more_is_refused_by_name_on_both_sides(federate, monkeypatch, method):
+    words = f"{method} {NOT_COVERED[method]}.*does not cover"
+    with pytest.raises(FederationError, match=words):
+        federate(private_job(method))
+    monkeypatch.setattr("shared_components.federation.server.uncovered", lambda method: "")
+    with pytest.raises(FederationError, match=words):
+        federate(private_job(method)).enrol()
+
+
+# ---- what leaves
+
+
+def test_what_depends_on_the_data_stays_and_what_the_site_keeps_is_not_noisy(federate, tmp_path):
+    """LOCAL pieces, optimizer and the site's own files are those of the same round without noise."""
+    plain = federate(plain_job("fedper"), folder=tmp_path / "plain").enrol()
+    noisy = federate(private_job("fedper"), folder=tmp_path / "noisy")
+    for reply in noisy.replies().values():
+        assert reply.header["samples"] == 1 and reply.header["items"] == {} and not reply.groups
+    noisy.enrol()
+    want, found = plain.replies(), noisy.replies()
+    for name, reply in found.items():
+        assert reply.header == {"round": 0, "samples": 1} and not reply.groups
+        assert reply.pieces.keys() == want[name].pieces.keys()
+        assert all(not torch.equal(reply.pieces[n], v) for n, v in want[name].pieces.items())
+        kept = [f.sites[name]._files(f.server.job, f.server.folder.name).load()[1] for f in (plain, noisy)]
+        assert same(*kept)
+    noisy.send(found)
+    noisy.send(noisy.replies())
+    for reply in noisy.replies().values():
+        assert reply.header == {"round": 2} and reply.empty
+    noisy.finish()
+    assert (noisy.server.folder / "site-1" / "final.json").is_file()
+    records = (noisy.server.folder / "server" / "rounds.jsonl").read_text()
+    assert not any(word in records for word in ("loss", "dice", "samples", "memory", '"total"'))
+
+
+def test_the_update_is_clipped_and_has_the_jobs_noise(federate):
+    """Of 5,000 numbers: the standard deviation is z C, to 3 %."""
+    federation = federate(private_job(privacy={"clip": 0.2, "noise_multiplier": 3.0}), names=("site-1",))
+    federation.sites["site-1"]._random = np.random.default_rng(0).bytes
+    federation.enrol()
+    received = federation.asked.messages["site-1"].pieces
+    sent = federation.replies()["site-1"].pieces
+    noise = torch.cat(
+        [(sent[n].double() - v.double()).flatten() for n, v in received.items() if v.is_floating_point()]
+    )
+    assert float(noise.std()) == pytest.approx(0.6, rel=0.03)
+    assert entries(federation.sites["site-1"]._find_site(None, 0).path)[0].clipped
+
+
+def test_zero_noise_and_no_clip_is_the_run_without_privacy(federate, monkeypatch, tmp_path):
+    plain = federate(plain_job("fedper"), folder=tmp_path / "plain").run()
+
+    def silent(began, trained, **known):
+        return clip_and_noise(began, trained, clip=math.inf, noise_multiplier=0)
+
+    monkeypatch.setattr("shared_components.federation.private.clip_and_noise", silent)
+    # every site of these scenes has as many frames, so that one each weighs the same
+    assert len({profile.samples for profile in plain.server.profiles.values()}) == 1
+    noisy = federate(private_job("fedper"), folder=tmp_path / "noisy").run()
+    counts = {name for name in plain.weights() if name.endswith("num_batches_tracked")}  # stay as received
+    weights = [{n: v for n, v in f.weights().items() if n not in counts} for f in (plain, noisy)]
+    assert counts and same(*weights)
+
+
+def test_a_site_that_gives_its_model_to_outsiders_does_not_where_there_is_noise(federate, scenes):
+    for path in scenes:
+        path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "publish": ["style", "model"]}))
+    federation = federate(private_job(rounds=1)).run()
+    assert all(reply.empty for reply in federation.replies().values())
+
+
+def test_running_variances_do_not_fall_below_zero(federate):
+    job = private_job(privacy={"clip": 5.0, "noise_multiplier": 5.0})
+    federation = federate(job).enrol()
+    for reply in federation.replies().values():
+        assert float(reply.pieces["encoder.1.running_var"].min()) >= 0
+        assert float(reply.pieces["encoder.1.running_mean"].min()) < 0
+        assert int(reply.pieces["encoder.1.num_batches_tracked"]) == 0
+    assert not federation.run().server.last_record["rejected"]
+
+
+# ---- the site's own guard
+
+
+def a_round(federate, job=None):
+    federation = federate(job or private_job(), names=("site-1",)).enrol()
+    message = federation.asked.messages["site-1"]
+    site = federation.sites["site-1"]._find_site(federation.server.job, 0)
+    return federation, Asked("round", message.header), federation.replies()["site-1"], site
+
+
+def test_the_filter_lets_an_accounted_update_pass_and_no_other(federate):
+    _, asked, reply, site = a_round(federate)
+    check_reply(reply, asked, site)
+    other = {name: value + 1e-3 for name, value in reply.pieces.items()}
+    with pytest.raises(
+        ValueError, match=r"is not the one that .*site.privacy.jsonl accounts for; nothing was sent"
+    ):
+        check_reply(Message(reply.header, other), asked, site)
+    for moved in ({"run": "20200101-000000"}, {"round": 1}, {"job": "other"}):
+        place = {"job": "test-fedavg", "run": asked.header["run"], "round": 0, **moved}
+        with pytest.raises(ValueError, match="nothing was sent"):
+            check_entered(reply, site, **place)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"loss": {"segmentation": 0.5}}, {"metrics": {}}, {"seconds": {"total": 1.0}}, {"memory_mb": 3.0}, {"samples": 7}],
+)  # fmt: skip
+def test_the_filter_refuses_whatever_the_noise_does_not_cover(federate, more):
+    _, asked, reply, site = a_round(federate)
+    with pytest.raises(ValueError, match=r"not covered by the job's privacy; nothing was sent"):
+        check_reply(Message({**reply.header, **more}, reply.pieces), asked, site)
+    with pytest.raises(ValueError, match="style is not covered"):
+        check_reply(Message(reply.header, reply.pieces, {"style": {}}), asked, site)
+
+
+def test_what_is_said_is_a_part_of_what_is_said_without_noise():
+    from shared_components.federation.replies import COMMON, HEADER
+
+    assert all(SAYS[task] <= HEADER[task] | COMMON for task in SAYS)
+
+
+# ---- once per question
+
+
+def test_the_same_question_has_the_same_answer_and_costs_once(federate, scenes):
+    federation = federate(private_job()).enrol()
+    first, second = federation.replies(), federation.replies()
+    assert all(same(first[name].pieces, second[name].pieces) for name in first)
+    assert [len(entries(path)) for path in scenes] == [1, 1, 1]
+
+
+def test_a_killed_round_is_answered_as_before_after_a_resume(federate, scenes, tmp_path):
+    broken = federate(private_job(), folder=tmp_path / "b").run(until=1)
+    sent = broken.replies(names=["site-2"])["site-2"]
+    again = federate(private_job(), folder=tmp_path / "b", resume=True).enrol()
+    assert again.server.round == 1
+    assert same(again.replies(names=["site-2"])["site-2"].pieces, sent.pieces)
+    again.run().finish()
+    assert [len(entries(path)) for path in scenes] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("key", ["pieces", "items", "groups"])
+def test_another_question_in_the_same_round_counts_again(federate, scenes, key):
+    federation = federate(private_job(), names=("site-1",)).enrol()
+    message = federation.asked.messages["site-1"]
+    first = federation.replies()["site-1"]
+    if key == "pieces":
+        next(iter(message.pieces.values())).flatten()[0].add_(1)
+    elif key == "items":
+        message.header["items"] = {"style": [None]}
+    else:
+        message.groups["more"] = {"x": torch.zeros(1)}
+    assert not same(first.pieces, federation.replies()["site-1"].pieces)
+    assert len(entries(scenes[0])) == 2
+
+
+def test_a_damaged_answer_is_made_anew_and_counts_again(federate, scenes):
+    federation = federate(private_job(), names=("site-1",)).enrol()
+    first = federation.replies()["site-1"]
+    path = federation.server.folder / "site-1" / "sent" / "round-00000.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert not same(first.pieces, federation.replies()["site-1"].pieces)
+    assert len(entries(scenes[0])) == 2
+
+
+def test_it_is_entered_before_it_is_kept(federate, scenes, monkeypatch):
+    """Killed between the two, a site has counted an update that never left, and never sends one uncounted."""
+    federation = federate(private_job(), names=("site-1",)).enrol()
+
+    def killed(*known):
+        raise KeyboardInterrupt
+
+    kept = type("Kept", (RoundFiles,), {"save": killed})
+    monkeypatch.setattr("shared_components.federation.private.RoundFiles", kept)
+    with pytest.raises(KeyboardInterrupt):
+        federation.replies()
+    assert len(entries(scenes[0])) == 1
+
+
+# ---- the account
+
+
+def test_the_account_outlives_runs_jobs_and_folders(federate, scenes, tmp_path):
+    federate(private_job(), folder=tmp_path / "a").run().finish()
+    shutil.rmtree(tmp_path / "a")
+    other = private_job("fedper", privacy={"clip": 1.0, "noise_multiplier": 2.0}, rounds=1)
+    federation = federate(other, folder=tmp_path / "b").run()
+    record = json.loads((federation.server.folder / "site-1" / "privacy.json").read_text())
+    assert record["updates"] == 1 and record["epsilon"] == pytest.approx(epsilon({2.0: 1}, 1e-5))
+    assert record["epsilon_of_all_jobs"] == pytest.approx(epsilon({1.0: 2, 2.0: 1}, 1e-5))
+    assert [entry.job for entry in entries(scenes[0])] == ["test-fedavg", "test-fedavg", "test-fedper"]
+
+
+def test_a_site_that_adds_anothers_frames_spends_of_both(scenes):
+    scenes[0].write_text(scenes[0].read_text() + f"\nalso_trains_on: {scenes[1]}\n")
+    site = load_site(scenes[0])
+    enter(site, Entry("job", "run", 0, 1.0, 0.5, True, "0" * 64, "now"))
+    assert ledgers(site) == [path.with_name("site.privacy.jsonl") for path in scenes[:2]]
+    assert entries(scenes[0]) == entries(scenes[1]) != []
+
+
+@pytest.mark.parametrize("text", ["{", "[]\n", '{"job": "a"}\n', "\x00\n", "{}\n"])
+def test_a_damaged_account_is_refused_and_no_smaller_one_taken(federate, scenes, text):
+    scenes[0].with_name("site.privacy.jsonl").write_text(text)
+    with pytest.raises(
+        FederationError, match=r"site.privacy.jsonl: the account of what was sent .* is damaged"
+    ):
+        federate(private_job()).enrol()
+
+
+def test_an_account_that_forgets_this_run_is_refused(federate, scenes):
+    federation = federate(private_job(rounds=3), names=("site-1",)).run(until=1)
+    scenes[0].with_name("site.privacy.jsonl").unlink()
+    with pytest.raises(SiteRefusal, match=r"round 1 was sent, and .* does not account for it"):
+        federation.replies()
+
+
+def test_an_account_that_cannot_be_written_is_refused_before_the_first_round(federate, scenes):
+    scenes[0].with_name("site.privacy.lock").mkdir()
+    with pytest.raises(FederationError, match=r"site.privacy.jsonl: the account .* cannot be written"):
+        federate(private_job()).enrol()
+
+
+# ---- what a site demands
+
+
+def demand(path, text):
+    path.with_name(FILE).write_text(text)
+
+
+@pytest.mark.parametrize(
+    "text, job, words",
+    [
+        ("privacy: {noise_multiplier: 1}", plain_job(), "the job has no 'privacy', and the site demands noise"),
+        ("privacy: {clip: 1}", plain_job(), "the job has no 'privacy'"),
+        ("privacy: {noise_multiplier: 1.5}", private_job(), r"privacy.noise_multiplier is 1.0, .* at least 1.5"),
+        ("privacy: {clip: 0.4}", private_job(), r"privacy.clip is 0.5, .* at most 0.4"),
+        ("privacy: {epsilon: 12}", private_job(), r"2 more updates would spend .* and it allows 12 .*; 0 is spent"),
+    ],
+)  # fmt: skip
+def test_a_job_with_less_than_a_site_demands_is_refused_at_enrolment(federate, scenes, text, job, words):
+    demand(scenes[0], text)
+    with pytest.raises(FederationError, match=f"site site-1: .*{words}") as refused:
+        federate(job).enrol()
+    assert str(scenes[0].with_name(FILE)) in str(refused.value)
+
+
+def test_as_much_as_a_site_demands_is_taken_and_then_no_more(federate, scenes, tmp_path):
+    budget = epsilon({1.0: 2}, 1e-5)
+    demand(scenes[0], f"privacy: {{noise_multiplier: 1, clip: 0.5, epsilon: {budget * 1.001}}}")
+    federate(private_job(), folder=tmp_path / "a").run().finish()
+    with pytest.raises(FederationError, match="site site-1: 1 more updates would spend"):
+        federate(private_job(rounds=1), folder=tmp_path / "b").enrol()
+
+
+def test_a_resumed_run_needs_no_more_than_what_is_left(federate, scenes, tmp_path):
+    demand(scenes[0], f"privacy: {{epsilon: {epsilon({1.0: 2}, 1e-5) * 1.001}}}")
+    federate(private_job(), folder=tmp_path / "a").run(until=1)
+    again = federate(private_job(), folder=tmp_path / "a", resume=True)
+    assert again.run().server.round == 2
+
+
+def test_a_site_stops_in_the_middle_of_a_job_when_its_budget_is_spent(federate, scenes):
+    """Another job has spent it meanwhile."""
+    demand(scenes[0], f"privacy: {{epsilon: {epsilon({1.0: 2}, 1e-5) * 1.001}}}")
+    federation = federate(private_job()).run(until=1)
+    enter(load_site(scenes[0]), Entry("other", "run", 0, 1.0, 0.5, True, "0" * 64, "now"))
+    with pytest.raises(SiteRefusal, match="1 more updates would spend"):
+        federation.replies()
+    assert len(entries(scenes[0])) == 2
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("privacy: 3", "privacy is 3"),
+        ("privacy: {}", "privacy is {}"),
+        ("privacy:", "privacy is None"),
+        ("privacy: {noise: 1}", "unknown key 'privacy.noise'"),
+        ("privacy: {epsilon: .nan}", "privacy.epsilon is nan"),
+        ("privacy: {epsilon: 0}", "privacy.epsilon is 0"),
+        ("privacy: {noise_multiplier: '1'}", "privacy.noise_multiplier is '1'"),
+        ("privacy: {noise_multiplier: yes}", "privacy.noise_multiplier is True"),
+        ("privacy: {clip: .inf}", "privacy.clip is inf"),
+        ("privacy: {delta: 0.5}", "privacy.delta is 0.5"),
+    ],
+)
+def test_a_wrong_demand_is_refused(scenes, text, words):
+    demand(scenes[0], text)
+    with pytest.raises(SiteError, match=words):
+        limits_of(load_site(scenes[0]))
+
+
+def test_a_demand_is_read(scenes):
+    demand(scenes[0], "privacy: {epsilon: 4}")
+    assert limits_of(load_site(scenes[0])).privacy == Demand(epsilon=4)
+
+
+# ---- what a job says
+
+
+@pytest.mark.parametrize(
+    "privacy, words",
+    [
+        ({"clip": 1.0}, "privacy has no 'noise_multiplier'"),
+        ({"noise_multiplier": 1.0}, "privacy has no 'clip'"),
+        ({**NOISE, "epsilon": 1.0}, "unknown key 'privacy.epsilon'; known keys: clip"),
+        ({**NOISE, "noise_multiplier": 0}, "privacy.noise_multiplier is 0; it is a number, above 0"),
+        ({**NOISE, "clip": math.inf}, "privacy.clip is inf"),
+        ({**NOISE, "clip": 0}, "privacy.clip is 0"),
+        ({**NOISE, "clip": -1}, "privacy.clip is -1"),
+        ({**NOISE, "clip": math.nan}, "privacy.clip is nan"),
+        ({**NOISE, "clip": "1"}, "privacy.clip is '1'"),
+        ({**NOISE, "clip": True}, "privacy.clip is True"),
+        ({**NOISE, "clip": None}, "privacy.clip is None"),
+        ({**NOISE, "delta": 0}, "privacy.delta is 0"),
+        ({**NOISE, "delta": 0.2}, "privacy.delta is 0.2"),
+        ("strong", "privacy is 'strong'"),
+    ],
+)
+def test_a_wrong_section_of_a_job_is_refused_by_its_key(privacy, words):
+    with pytest.raises(ValueError, match=f"job test-fedavg: {words}"):
+        private_job(privacy=privacy)
+
+
+def test_no_later_message_takes_the_noise_away(federate):
+    federation = federate(private_job(), names=("site-1",)).enrol()
+    message = federation.asked.messages["site-1"]
+    for privacy in ({}, {**NOISE, "noise_multiplier": 1e-6}):
+        message.header["job"] = {**message.header["job"], "privacy": privacy}
+        with pytest.raises(SiteRefusal, match=r"has another privacy.* than the site enrolled with"):
+            federation.replies()
+
+
+# ---- an attack on real training
+
+
+def test_an_audit_of_real_training_proves_no_more_than_is_claimed(federate, scenes, tmp_path):
+    """Two data sets of one site, one of them another's: which of the two was trained on is guessed from one update."""
+    updates = []
+    for number in (0, 1):
+        path = tmp_path / f"world-{number}" / "site.yaml"
+        path.parent.mkdir()
+        shutil.copy(scenes[number], path)
+        federation = federate(plain_job(rounds=1), names=("site-1",), folder=path.parent / "runs")
+        federation.sites["site-1"]._find_site = lambda job, i, path=path: load_site(path)
+        federation.enrol()
+        began = federation.asked.messages["site-1"].pieces
+        updates.append(federation.replies()["site-1"].pieces)
+    names = [name for name, value in began.items() if value.is_floating_point()]
+    began, *worlds = ({"all": torch.cat([one[n].flatten() for n in names])} for one in (began, *updates))
+    means = [clip_and_noise(began, one, clip=CLIP, noise_multiplier=0)[0]["all"] for one in worlds]
+    towards = means[1] - means[0]
+    z, trials, random = float(towards.norm()) / (3 * CLIP), 1500, np.random.default_rng(0).bytes
+
+    def seen(world):
+        for _ in range(trials):
+            sent, _ = clip_and_noise(began, world, clip=CLIP, noise_multiplier=z, random=random)
+            yield float(((sent["all"] - began["all"]) * towards).sum())
+
+    threshold = np.quantile(list(seen(worlds[0])), 0.98)
+    false, true = (np.mean([value > threshold for value in seen(world)]) for world in worlds)
+    margin = 3.3 * math.sqrt(0.25 / trials)  # of both, at 99.9 %
+    proved = math.log(
+        max(true - margin - 0.01, 1e-9) / (false + 3.3 * math.sqrt(false * (1 - false) / trials))
+    )
+    assert 1.0 < proved <= epsilon({z: 1}, 0.01)
+
+
+def test_what_is_cut_is_what_the_noise_covers(federate):
+    """Every floating piece of the reply has moved by noise, GLOBAL and MIXED ones alike."""
+    federation = federate(private_job("pfedla"), names=("site-1", "site-2")).enrol()
+    message = federation.asked.messages["site-1"]
+    reply = federation.replies(names=["site-1"])["site-1"]
+    assert reply.pieces.keys() == message.pieces.keys()
+    assert all(float((reply.pieces[n] - v).std()) > 0.4 for n, v in message.pieces.items() if v.numel() > 50)
