@@ -27,7 +27,8 @@ def progress_line(
         parts.append(f"loss {sum(loss.values()):.3f}")
     if metric and (scores := record.get("metrics", {}).get(metric.name)):
         parts.append(_score(metric, record["metrics"], scores))
-    parts.append(f"{site_seconds(record.get('seconds') or {'total': 0.0}):.1f} s")
+    if seconds := record.get("seconds"):
+        parts.append(f"{site_seconds(seconds):.1f} s")
     up, down = (sum(record["bytes"][way].values()) / 1e6 for way in ("up", "down"))
     parts.append(f"up {up:.1f} MB, down {down:.1f} MB")
     if seconds_left is not None:

@@ -38,7 +38,7 @@ def site_seconds(seconds: Mapping[str, float]) -> float:
 
 def trained(run: Run, site: str) -> dict[int, dict[str, Any]]:
     """Give a site's records of the rounds that it trained in."""
-    return {r: row for r, row in sorted(run.rows[site].items()) if row.get("loss")}
+    return {r: row for r, row in sorted(run.rows[site].items()) if row.get("loss") or row.get("noisy")}
 
 
 def seconds_by_round(run: Run) -> Stacks:

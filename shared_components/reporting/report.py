@@ -14,6 +14,7 @@ from shared_components.reporting.galleries import Gallery, chosen_frames, galler
 from shared_components.reporting.glossary import directions
 from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
+from shared_components.reporting.privacy import privacy_table
 from shared_components.reporting.records import RecordError, Run, load_run
 from shared_components.reporting.summary import score_tiles, sentences, state, tiles
 from shared_components.reporting.tables import (
@@ -119,6 +120,7 @@ def contents(run: Run) -> dict[str, Any]:
         "costs": cost_table(run),
         "cost_panels": [*figures.time_panels(run), *figures.traffic_panels(run)],
         "traffic": traffic_table(run),
+        "privacy": privacy_table(run),
         "server": server_table(run),
         "refused": Table(
             "Updates refused or missing", ("round", "site", "reason"), tuple(rejections(run)), labels=3
@@ -139,6 +141,7 @@ def _links(shown: dict[str, Any]) -> list[tuple[str, str]]:
         "validation": ("Validation", True),
         "mixing": ("Mixing", mixed),
         "costs": ("Cost", True),
+        "privacy": ("Privacy", shown["privacy"]),
         "refused": ("Missing updates", shown["refused"].rows),
         "losses": ("Training", shown["loss_panels"]),
         "settings": ("Settings", True),
