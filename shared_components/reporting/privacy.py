@@ -42,7 +42,7 @@ def _row(run: Run, site: str, said: dict[str, Any]) -> tuple[str, ...]:
     own = read_json(path) if path.is_file() else {}
     last = run.aggregations.get(max(run.aggregations, default=0), {})
     sent, clipped = own.get("updates"), own.get("clipped")
-    share = f"{100 * clipped / sent:.0f} %" if sent else DASH
+    share = f"{100 * clipped / sent:.0f} %" if sent and clipped is not None else DASH
     return (
         site,
         str(said.get("unit", DASH)),
