@@ -17,6 +17,8 @@ from shared_components.data import nifti
 from shared_components.data.files import MOST_PIXELS, DataError, read_ids, read_npy, read_rgb
 from shared_components.data.own.description import refuse_template
 from shared_components.data.own.label_names import label_names
+from shared_components.data.readers import grasp
+from shared_components.data.readers.sar_rarp50 import unpack
 from shared_components.data.site_file import SiteError, load_site
 from shared_components.data.video import frame_count
 
@@ -84,6 +86,22 @@ def test_a_pipe_is_refused_and_not_waited_for(read, tmp_path):
     os.mkfifo(path)
     with pytest.raises((DataError, SiteError), match="is a pipe, a socket or a device; put an ordinary file"):
         read(path)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_for_a_video_to_unpack_is_refused(tmp_path):
+    (tmp_path / "segmentation").mkdir()
+    cv2.imwrite(str(tmp_path / "segmentation" / "000000000.png"), np.zeros((8, 8), np.uint8))
+    os.mkfifo(tmp_path / "video_left.avi")
+    with pytest.raises(DataError, match="is a pipe, a socket or a device; put an ordinary file"):
+        unpack(tmp_path)
+
+
+def test_a_list_of_images_that_is_nested_without_end_is_refused(tmp_path):
+    path = tmp_path / "list.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(DataError, match="does not list its images as COCO files do"):
+        grasp._listed(path, 0)
 
 
 @pytest.mark.timeout(20)

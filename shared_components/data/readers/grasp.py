@@ -101,6 +101,6 @@ def _listed(path: Path, changed: int) -> tuple[Path, ...]:
     """Return the images that a COCO file names, such as CASE001/000000068.jpg; read again if it was changed."""
     try:
         return tuple(Path(image["file_name"]) for image in json.loads(path.read_bytes())["images"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         what = f"does not list its images as COCO files do ({type(error).__name__}: {error})"
         raise DataError(path, what, "copy the file again, or take it away") from error

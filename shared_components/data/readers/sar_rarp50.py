@@ -22,6 +22,7 @@ from shared_components.data.files import (
     map_ids,
     read_ids,
     read_rgb,
+    refuse_special,
     video_folders,
     whole_steps,
 )
@@ -91,6 +92,8 @@ def unpack(folder: Path, *, frames: int = 1, interval: float = 0.0) -> int:
     masks = by_number(folder / "segmentation", "*.png")
     wanted = masks.keys() | _history(masks, frames, interval)
     wanted -= by_number(folder / "rgb", "*.png").keys()
+    if video.exists():
+        refuse_special(video)
     capture = cv2.VideoCapture(str(video))
     try:
         for number in range(max(wanted, default=-1) + 1):
