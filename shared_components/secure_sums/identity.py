@@ -1,0 +1,95 @@
+"""Sites know each other by their startup kits: a site's certificate vouches for its key, the project's root for that.
+
+Without it the server, which passes the keys on, could give each site keys of its own and read what it likes.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import NameOID
+
+FILES = ("client.key", "client.crt", "rootCA.pem")
+Said = dict[str, str]  # key, and with a kit certificate and signature; all text
+
+_PADDING = padding.PSS(mgf=padding.MGF1(SHA256()), salt_length=padding.PSS.DIGEST_LENGTH)
+
+
+class Identity:
+    """What a site's startup kit lets it say and check.
+
+    Args:
+        startup: The kit's folder `startup`.
+
+    Raises:
+        ValueError: A file cannot be read, or the key is no RSA key, which FLARE's are.
+    """
+
+    def __init__(self, startup: Path) -> None:
+        try:
+            content = {name: (startup / name).read_bytes() for name in FILES}
+            private: Any = load_pem_private_key(content["client.key"], password=None)
+            self._certificate = x509.load_pem_x509_certificate(content["client.crt"])
+            self._root = x509.load_pem_x509_certificate(content["rootCA.pem"])
+        except (OSError, ValueError, TypeError) as error:
+            raise ValueError(f"{startup}: its key or certificates cannot be read ({error})") from error
+        if not isinstance(private, rsa.RSAPrivateKey):
+            raise ValueError(f"{startup / FILES[0]} is no RSA key; provision the kit again")
+        self._private = private
+
+    def say(self, about: bytes, public: bytes) -> Said:
+        """Return a public key that the site's certificate vouches for.
+
+        Args:
+            about: What it is for: the run.
+            public: The key.
+        """
+        return {
+            "key": public.hex(),
+            "certificate": self._certificate.public_bytes(Encoding.PEM).decode(),
+            "signature": self._private.sign(_text(about, public), _PADDING, SHA256()).hex(),
+        }
+
+    def check(self, site: str, about: bytes, said: Said) -> None:
+        """Refuse a key that its site's certificate does not vouch for.
+
+        Raises:
+            ValueError: There is no signature, or it is not by that site, for this, or in time; one sentence.
+        """
+        if "signature" not in said:
+            raise ValueError(f"the key of {site} is not signed by its startup kit; nothing was sent")
+        try:
+            certificate = x509.load_pem_x509_certificate(said["certificate"].encode())
+            certificate.verify_directly_issued_by(self._root)
+            key: Any = certificate.public_key()
+            key.verify(
+                bytes.fromhex(said["signature"]), _text(about, bytes.fromhex(said["key"])), _PADDING, SHA256()
+            )
+            names = [
+                str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+            ]
+        except (InvalidSignature, ValueError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"the key of {site} is not signed by a startup kit of this project ({type(error).__name__}); "
+                "nothing was sent"
+            ) from error
+        if names != [site]:
+            raise ValueError(f"the key of {site} is signed by {names}; nothing was sent")
+        if not certificate.not_valid_before_utc <= datetime.now(UTC) <= certificate.not_valid_after_utc:
+            raise ValueError(f"the certificate of {site} is not valid now; nothing was sent")
+
+
+def kit_identity(startup: Path) -> Identity | None:
+    """Return the identity of a startup kit's folder; None where there is no kit, as in a simulator."""
+    return Identity(startup) if (startup / FILES[0]).is_file() else None
+
+
+def _text(about: bytes, public: bytes) -> bytes:
+    return b"surgfl secure sums, key of run " + len(about).to_bytes(4) + about + public

@@ -1,0 +1,73 @@
+"""Keys between two sites: X25519 (RFC 7748), HKDF with SHA-256 (RFC 5869) and AES-256-GCM, of `cryptography`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+KEY = 32  # bytes, public and private
+NONCE, TAG = 12, 16  # bytes that sealing adds
+
+
+def public_of(private: bytes) -> bytes:
+    """Return the public key of a private one."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+class Keys:
+    """A site's own private key beside the public keys of all sites.
+
+    Args:
+        site: The name of the key's owner.
+        private: 32 bytes that never leave the site.
+        public: Of every site, the owner included.
+
+    Raises:
+        ValueError: The owner's public key among them is not of its private one, or two sites have the same key.
+    """
+
+    def __init__(self, site: str, private: bytes, public: Mapping[str, bytes]) -> None:
+        own = public_of(private)
+        if public.get(site) != own:
+            raise ValueError(f"the server gives a key for {site} that is not its own")
+        if len(set(public.values())) != len(public):
+            raise ValueError("the server gives the same key for two sites")
+        self.site, self.public = site, dict(public)
+        self._private = X25519PrivateKey.from_private_bytes(private)
+
+    def secret(self, other: str, purpose: bytes) -> bytes:
+        """Return 32 bytes that this site and the other alone can make, of one purpose.
+
+        Raises:
+            ValueError: The other's key is no key: the secret would not depend on this site's.
+        """
+        try:
+            shared = self._private.exchange(X25519PublicKey.from_public_bytes(self.public[other]))
+        except ValueError as error:
+            raise ValueError(f"the key of {other} is none ({error})") from error
+        both = b"".join(sorted((self.public[self.site], self.public[other])))
+        return HKDF(SHA256(), length=KEY, salt=both, info=purpose).derive(shared)
+
+
+def seal(key: bytes, content: bytes, about: bytes) -> bytes:
+    """Return content that the key's holders alone can read, and change unseen; ``about`` travels beside it."""
+    nonce = os.urandom(NONCE)
+    return nonce + AESGCM(key).encrypt(nonce, content, about)
+
+
+def unseal(key: bytes, sealed: bytes, about: bytes) -> bytes:
+    """Undo :func:`seal`.
+
+    Raises:
+        ValueError: It was sealed with another key, about something else, or has been changed.
+    """
+    try:
+        return AESGCM(key).decrypt(sealed[:NONCE], sealed[NONCE:], about)
+    except (InvalidTag, ValueError) as error:
+        raise ValueError("it was changed on its way, or is of another round") from error

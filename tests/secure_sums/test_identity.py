@@ -1,0 +1,84 @@
+"""Startup kits vouch for keys: another site's, another project's, another run's and an old signature do not count."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from shared_components.secure_sums.identity import Identity, kit_identity
+
+PUBLIC = bytes(range(32))
+
+
+def named(name):
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def certificate(name, public, issuer, key, *, days=10):
+    now = datetime.now(UTC)
+    begin = now - timedelta(days=20)
+    return (
+        x509.CertificateBuilder().subject_name(named(name)).issuer_name(named(issuer)).public_key(public)
+        .serial_number(x509.random_serial_number()).not_valid_before(begin)
+        .not_valid_after(now + timedelta(days=days)).sign(key, SHA256())
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory):
+    """Return a function that makes a site's kit, of one of two projects."""
+    roots = {name: rsa.generate_private_key(65537, 2048) for name in ("ours", "theirs")}
+
+    def make(site, project="ours", days=10):
+        folder = tmp_path_factory.mktemp("kit")
+        own = rsa.generate_private_key(65537, 2048)
+        root = roots[project]
+        files = {
+            "client.key": own.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()),
+            "client.crt": certificate(site, own.public_key(), project, root, days=days).public_bytes(
+                Encoding.PEM
+            ),
+            "rootCA.pem": certificate(project, root.public_key(), project, root).public_bytes(Encoding.PEM),
+        }
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        return Identity(folder)
+
+    return make
+
+
+def test_a_key_that_its_kit_has_signed_is_taken(kit):
+    kit("site-2").check("site-1", b"job/run", kit("site-1").say(b"job/run", PUBLIC))
+
+
+def test_other_keys_sites_runs_projects_and_times_are_refused(kit):
+    own, said = kit("site-2"), kit("site-1").say(b"job/run", PUBLIC)
+    swapped = said | {"key": bytes(32).hex()}
+    with pytest.raises(ValueError, match="the key of site-1 is not signed by a startup kit of this project"):
+        own.check("site-1", b"job/run", swapped)
+    with pytest.raises(ValueError, match="not signed by a startup kit of this project"):
+        own.check("site-1", b"job/other", said)
+    with pytest.raises(ValueError, match=r"the key of site-3 is signed by \['site-1'\]"):
+        own.check("site-3", b"job/run", said)
+    with pytest.raises(ValueError, match="the key of site-1 is not signed by its startup kit"):
+        own.check("site-1", b"job/run", {"key": PUBLIC.hex()})
+    foreign = kit("site-1", project="theirs").say(b"job/run", PUBLIC)
+    with pytest.raises(ValueError, match="not signed by a startup kit of this project"):
+        own.check("site-1", b"job/run", foreign)
+    old = kit("site-1", days=-1).say(b"job/run", PUBLIC)
+    with pytest.raises(ValueError, match="the certificate of site-1 is not valid now"):
+        own.check("site-1", b"job/run", old)
+    for broken in ({"certificate": "no certificate"}, {"signature": "00"}):
+        with pytest.raises(ValueError, match="not signed by a startup kit of this project"):
+            own.check("site-1", b"job/run", said | broken)
+
+
+def test_a_folder_without_a_kit_has_no_identity_and_a_broken_kit_is_told(tmp_path):
+    assert kit_identity(tmp_path) is None
+    (tmp_path / "client.key").write_text("no key")
+    with pytest.raises(ValueError, match="its key or certificates cannot be read"):
+        kit_identity(tmp_path)
