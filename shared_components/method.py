@@ -258,6 +258,8 @@ class Method:
         least_rounds: Jobs of fewer rounds are refused: what the arguments name would never come.
         multi_task: Sites may differ in task and class map; each starts from its own MIXED pieces.
         pooled: The first site trains on all sites' frames, which only a simulation can.
+        weighted_sum_only: The aggregator reads nothing of the updates but the sum of their GLOBAL pieces weighted by
+            samples, and the samples' sum: secure sums will do.
         steps_at_server: The server takes a step of its own, so that one site alone does not get back exactly
             what it trained.
         trained_at_server: Prefixes of the names in the aggregator's state that are weights of its own.
@@ -289,6 +291,7 @@ class Method:
     least_rounds: int = 1
     multi_task: bool = False
     pooled: bool = False
+    weighted_sum_only: bool = False
     steps_at_server: bool = False
     trained_at_server: tuple[str, ...] = ()
     label: str = ""

@@ -35,7 +35,7 @@ def agreed_job(task: str, header: Mapping[str, Any], root: Path, *, site: str) -
     """Return the job that an answer to a message follows: that of the site's enrolment in this run.
 
     Args:
-        task: ``enrol``, ``round`` or ``finish``; the first enrolment alone may come with a job that is new.
+        task: ``enrol``, ``round``, ``unmask`` or ``finish``; the first enrolment alone may come with a job that is new.
         header: The message's: ``job``, ``run`` and `PLACE`.
         root: Where runs are kept.
         site: The federation's name of the site.

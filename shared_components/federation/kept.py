@@ -25,7 +25,7 @@ from shared_components.federation.runs import (
 
 _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # of a simulator's workspace, a comparison, a startup kit
 _OF_A_RUN = re.compile(
-    rf"(process|step\.json|quarantine\.json|enrolled\.json|final\.json|privacy\.json|rounds\.jsonl|{re.escape(LOCK)}|.*\.safetensors(\.\d+)?"
+    rf"(process|step\.json|quarantine\.json|enrolled\.json|secure_sums\.json|final\.json|privacy\.json|rounds\.jsonl|{re.escape(LOCK)}|.*\.safetensors(\.\d+)?"
     r"|events\.out\..*|.*\.png)"
 )
 

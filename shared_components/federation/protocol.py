@@ -1,4 +1,7 @@
-"""The order of a federation, once: enrol, rounds, finish. FLARE, the in-process runner and tests drive it."""
+"""The order of a federation, once: enrol, rounds, finish. FLARE, the in-process runner and tests drive it.
+
+Where the job has secure sums, the masks are taken off after every round: the task `unmask`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from shared_components.plain_text import one_line
 class Ask:
     """A task, every asked site's own message, and how many answers are enough."""
 
-    task: str  # enrol, round or finish
+    task: str  # enrol, round, unmask or finish
     messages: dict[str, Message]
     needed: int
 
@@ -62,6 +65,9 @@ def conduct(server: ServerRunner) -> Conversation:
     while server.round < server.job.rounds:
         messages = server.round_messages()
         answers = understood("round", (yield Ask("round", messages, server.needed(messages))))
+        if messages := server.unmask_messages(answers.replies, answers.failures):
+            opened = understood("unmask", (yield Ask("unmask", messages, server.needed_to_unmask(messages))))
+            server.unmasked(opened.replies, opened.failures)
         server.finish_round(answers.replies, answers.failures)
     messages = server.finish_messages()
     done = understood("finish", (yield Ask("finish", messages, server.needed(messages))))

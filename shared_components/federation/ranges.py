@@ -28,6 +28,7 @@ PRIVACY: dict[str, tuple[float, float, Literal["(]", "()"]]] = {
     "epsilon": (0, LARGEST, "(]"),
 }
 """Least, most and ends of what a job's and a site's ``privacy`` say; ``epsilon`` is a site's alone."""
+SECURE_SUMS = {"threshold": (2, 10_000), "fraction_bits": (8, 48)}
 
 
 def check_section(who: str, section: str, given: object, *, values: bool = True) -> None:
@@ -90,6 +91,24 @@ def check_synthetic(who: str, sizes: Mapping[str, object]) -> None:
         )
     for number in videos:
         between(who, "synthetic.videos", number, 0, MOST_VIDEOS, whole=True)
+
+
+def check_secure_sums(who: str, section: Mapping[str, object]) -> None:
+    """Refuse a section of secure sums that has an unknown key, no threshold, or a number out of its range.
+
+    Raises:
+        ValueError: The sentence names the key.
+    """
+    if unknown := sorted(set(section) - set(SECURE_SUMS)):
+        raise ValueError(
+            f"{who}: secure_sums has the unknown key {unknown[0]!r:.80}; known keys: {', '.join(SECURE_SUMS)}"
+        )
+    if section and "threshold" not in section:
+        raise ValueError(
+            f"{who}: secure_sums.threshold is missing; write how many sites a sum has at least, more than half of them"
+        )
+    for key, value in section.items():
+        between(who, f"secure_sums.{key}", value, *SECURE_SUMS[key], whole=True)
 
 
 def _plain_values(who: str, key: str, value: object, depth: int) -> int:

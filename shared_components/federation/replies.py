@@ -17,13 +17,15 @@ from shared_components.data.profile_items import ITEMS
 from shared_components.federation.checks import NOTED, RejectedUpdate, is_scores
 from shared_components.federation.enrolment import is_start
 from shared_components.federation.messages import Message
+from shared_components.federation.sums import KEY, is_said
 from shared_components.partition import Partition, Pieces
 from shared_components.plain_text import is_plain, one_line
 from shared_components.preparation import is_name
 
-HEADER = {
-    "enrol": {"samples", "card", "items", "partition", "fixed", "prepared", "start"},
+HEADER: dict[str, set[str]] = {
+    "enrol": {"samples", "card", "items", "partition", "fixed", "prepared", "start", KEY},
     "round": {"samples", "loss", "metrics"},
+    "unmask": set(),
     "finish": {"metrics", "final"},
 }
 """What a reply may say in plain values, beside `COMMON`."""
@@ -49,7 +51,7 @@ def read(task: str, reply: object) -> Message:
     """Return what a site answered to a task, each value of the form that the record and the server rely on.
 
     Args:
-        task: ``enrol``, ``round`` or ``finish``.
+        task: ``enrol``, ``round``, ``unmask`` or ``finish``.
         reply: As the transport delivered it; a message that was read before is returned as it is.
 
     Returns:
@@ -221,5 +223,6 @@ FORMS: dict[str, Callable[[Any], bool]] = {
     "start": is_start,
     "items": _is_items,
     "final": _is_final,
+    KEY: is_said,
 }
 """The form of everything that a header may say."""

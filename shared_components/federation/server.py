@@ -32,6 +32,8 @@ from shared_components.federation.messages import FederationError, Job, Message,
 from shared_components.federation.private import uncovered
 from shared_components.federation.runs import change_description, describe, point_latest_to, state_to_resume
 from shared_components.federation.store import RECORDS, RoundFiles, groups_of, named_groups
+from shared_components.federation.sums import HEADER, check_asked, check_method
+from shared_components.federation.sums_server import ServerSums
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
 from shared_components.partition import Partition, Pieces, Role
 from shared_components.plain_text import one_line
@@ -76,6 +78,7 @@ class ServerRunner:
         self.folder = folder
         self.sites = site_order(sites)
         self.method: Method = load_method(job.method, **job.arguments)
+        self.sums = ServerSums(job, folder.name) if job.secure_sums else None
         self.round = 0
         self.profiles: dict[str, Profile] = {}
         self.left_out: dict[str, str] = {}  # sites that have not enrolled well, and why
@@ -96,10 +99,18 @@ class ServerRunner:
         self._asked: list[str] = []  # whom the round under way asks
         self._sent_at = time.perf_counter()
         self._noted: dict[str, dict[str, Any]] = {}  # records of the round under way
+        self._taken: tuple[list[Update], dict[str, str]] | None = (
+            None  # its valid masked updates, and the rejected
+        )
 
     def needed(self, asked: Collection[str]) -> int:
         """How many answers are enough: what the job says, and what the method cannot do without."""
-        return max(min(self.job.min_sites or len(asked), len(asked)), self.method.min_sites)
+        least = max(self.method.min_sites, self.sums.threshold if self.sums else 1)
+        return max(min(self.job.min_sites or len(asked), len(asked)), least)
+
+    def needed_to_unmask(self, asked: Collection[str]) -> int:
+        """How many sites must open their shares of the masks of a sum."""
+        return self.sums.threshold if self.sums else 0
 
     @property
     def last_record(self) -> dict[str, Any]:
@@ -112,11 +123,16 @@ class ServerRunner:
         """Ask every site for its profile, and the first one for the initial model (of several tasks: all).
 
         Raises:
-            FederationError: The method needs more sites or rounds, sends what the job's noise does not cover, or
-                trains at a server that has no good data.
+            FederationError: The method needs more sites or rounds, sends what the job's noise does not cover, trains at
+                a server that has no good data, or needs more than the job's secure sums.
         """
         if self.job.noise and (refusal := uncovered(self.method)):
             raise FederationError(refusal)
+        try:
+            check_method(self.job, self.method)
+            check_asked(self.job, len(self._drawn()))
+        except ValueError as error:
+            raise FederationError(str(error)) from error
         if self.job.rounds < self.method.least_rounds:
             raise FederationError(
                 f"{self.job.method} needs at least {self.method.least_rounds} rounds with these arguments, and the job "
@@ -155,7 +171,10 @@ class ServerRunner:
         for site, reply in replies.items():
             try:
                 asked = site in self._gives
-                self._enrolments[site] = enrolment_of(site, reply, self.job, self.method, asked=asked)
+                found = enrolment_of(site, reply, self.job, self.method, asked=asked)
+                if self.sums:
+                    self.sums.enrol(site, reply)
+                self._enrolments[site] = found
             except FederationError as error:
                 self._leave_out(site, str(error))
         reasons = {site: f"{site}: {reason}" for site, reason in (failures or {}).items()}
@@ -226,9 +245,37 @@ class ServerRunner:
 
     def round_messages(self) -> dict[str, Message]:
         """Return, for the sites that the current round asks, each one's own message."""
+        self._asked = self._drawn()
+        messages = self._deliveries(self._asked, self.models)
+        if self.sums:
+            samples = {site: profile.samples for site, profile in self.profiles.items()}
+            said = self.sums.begin(self.round, self._asked, samples)
+            for message in messages.values():
+                message.header[HEADER] = said
+        return messages
+
+    def unmask_messages(
+        self, replies: Mapping[str, Message], failures: Mapping[str, str]
+    ) -> dict[str, Message]:
+        """Return what to ask where sums are secure, of the sites whose masked updates are valid; else nothing.
+
+        Raises:
+            FederationError: Fewer valid updates than the round needs.
+        """
+        if self.sums is None:
+            return {}
+        self._taken = updates, _ = self._enough(replies, failures, time.perf_counter() - self._sent_at)
+        return self.sums.messages({update.site: self._header(update.site) for update in updates})
+
+    def unmasked(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
+        """Take what sites have opened of the masks."""
+        assert self.sums is not None
+        self.sums.opened(replies, failures)
+
+    def _drawn(self) -> list[str]:
+        """Return the sites that the current round asks."""
         seed = self.job.open_bundle().training.seed
-        self._asked = self.job.drawn(self.sites, self.round, seed, least=self.method.min_sites)
-        return self._deliveries(self._asked, self.models)
+        return self.job.drawn(self.sites, self.round, seed, least=self.method.min_sites)
 
     def finish_messages(self) -> dict[str, Message]:
         """Return every site's last delivery."""
@@ -270,6 +317,9 @@ class ServerRunner:
         samples = checks.check_header(
             reply.header, round=self.round, largest_samples=self.profiles[site].samples
         )
+        if self.sums:
+            self.sums.take(site, reply, self.models.shared)
+            return Update(site, self.round, {}, samples=samples)
         sent, noise = self.models.of(site), 0.0
         if self.job.noise:
             noise = farthest(self.job.noise, sum(value.numel() for value in sent.values()))
@@ -287,16 +337,12 @@ class ServerRunner:
             FederationError: Fewer valid updates than the round needs, or the server cannot train.
         """
         wall = time.perf_counter() - self._sent_at
-        silent = {site: "no answer" for site in self._asked if site not in {*replies, *failures}}
-        updates, rejected = self._valid(replies, {**failures, **silent}, wall)
-        if len(updates) < (needed := self.needed(self._asked)):
-            reasons = "; ".join(f"{site}: {reason}" for site, reason in rejected.items())
-            raise FederationError(
-                f"round {self.round + 1} has {len(updates)} valid updates and needs {needed}: {reasons}"
-            )
+        updates, rejected = self._taken or self._enough(replies, failures, wall)
+        self._taken = None
         started = time.perf_counter()
         tell("aggregating")
-        result = self.method.aggregator.apply(self.state, self.partition, self.models, updates)
+        counted = [self._opened(updates)] if self.sums else updates
+        result = self.method.aggregator.apply(self.state, self.partition, self.models, counted)
         seconds = time.perf_counter() - started
         result, trained = self._train(result)
         self.state, self.models = result.state, result.models
@@ -307,6 +353,7 @@ class ServerRunner:
             "seconds_wall": wall,
             "rejected": [{"site": site, "reason": reason} for site, reason in rejected.items()],
             **({"drawn": self._asked} if len(self._asked) < len(self.sites) else {}),
+            **({"secure_sum": [update.site for update in updates]} if self.sums else {}),
             **trained,
             **self._spent(),
             **result.report,
@@ -325,6 +372,36 @@ class ServerRunner:
         noisy = Counter(r["site"] for r in (*self.records, *self._noted.values()) if r.get("noisy"))
         most = max(noisy.values(), default=0)
         return {"epsilon": epsilon({self.job.noise.noise_multiplier: most}, self.job.noise.delta)}
+    def _opened(self, updates: Sequence[Update]) -> Update:
+        """Return the mean of masked updates as one, checked as a single site's would be."""
+        assert self.sums is not None
+        mean = self.sums.mean(updates, self.models.shared)
+        try:
+            checks.check_pieces(mean.pieces, self.models.shared, largest_change=self.job.largest_change)
+        except RejectedUpdate as error:
+            sites = ", ".join(update.site for update in updates)
+            raise FederationError(
+                f"the secure sum of round {self.round + 1} is of no use, and nobody can tell whose fault it is: "
+                f"{error}; ask {sites}"
+            ) from error
+        return mean
+
+    def _enough(
+        self, replies: Mapping[str, Message], failures: Mapping[str, str], wall: float
+    ) -> tuple[list[Update], dict[str, str]]:
+        """Return the valid updates of a round, and why others are rejected.
+
+        Raises:
+            FederationError: They are fewer than the round needs.
+        """
+        silent = {site: "no answer" for site in self._asked if site not in {*replies, *failures}}
+        updates, rejected = self._valid(replies, {**failures, **silent}, wall)
+        if len(updates) < (needed := self.needed(self._asked)):
+            reasons = "; ".join(f"{site}: {reason}" for site, reason in rejected.items())
+            raise FederationError(
+                f"round {self.round + 1} has {len(updates)} valid updates and needs {needed}: {reasons}"
+            )
+        return updates, rejected
 
     def _valid(
         self, replies: Mapping[str, Message], failures: Mapping[str, str], wall: float

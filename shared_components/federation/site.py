@@ -22,6 +22,7 @@ from shared_components.data.profile_items import ITEMS, WITHHELD
 from shared_components.data.sites import Sample, Site, SiteError, samples
 from shared_components.federation import instructions, leaving, outsider
 from shared_components.federation.bench import Workbench, build_bench
+from shared_components.federation.checks import check_pieces
 from shared_components.federation.enrolled import agreed_job, keep_agreed, site_folder
 from shared_components.federation.enrolment import wrong_kind
 from shared_components.federation.expected import Expected
@@ -30,11 +31,14 @@ from shared_components.federation.messages import Job, Message, SiteRefusal, fol
 from shared_components.federation.private import Release, bare, variances
 from shared_components.federation.progress import write_scalars
 from shared_components.federation.store import RoundFiles
+from shared_components.federation.sums import KEY, check_method
+from shared_components.federation.sums_site import SiteSums
 from shared_components.federation.work import OPTIMIZER, LocalRound, memory_of
 from shared_components.method import State
 from shared_components.partition import Pieces, Role, below, cut, fixed_hash, paste, prefixed
 from shared_components.privacy import Randomness
 from shared_components.progress import tell
+from shared_components.secure_sums.identity import Identity
 from shared_components.start import said, unused
 from shared_components.task import Scores
 
@@ -68,6 +72,7 @@ class SiteRunner:
         start_weights: The file that the very first model comes from, where the job's ``start`` is ``file``.
         stop: Asked before every batch; training ends with an error once it says True.
         random: Where the noise of a job with ``privacy`` comes from; a secret, but in tests.
+        identity: The site's startup kit, which vouches for its key of secure sums; None: there is none.
     """
 
     answered_before = False  # by any runner of this process: a task's start-up includes the process's own
@@ -81,8 +86,10 @@ class SiteRunner:
         start_weights: Path | None = None,
         stop: Callable[[], bool] = lambda: False,
         random: Randomness = os.urandom,
+        identity: Identity | None = None,
     ) -> None:
         self.name = name
+        self._identity = identity
         self._find_site = find_site
         self._folder = folder
         self._start_weights = start_weights
@@ -93,7 +100,7 @@ class SiteRunner:
         """Run one task.
 
         Args:
-            task: ``enrol``, ``round`` or ``finish``.
+            task: ``enrol``, ``round``, ``unmask`` (secure sums alone) or ``finish``.
             message: The server's; its header has ``job``, ``run``, ``round``, ``index`` (the site's place among the
                 sites that take part), ``sites`` (how many those are), ``number`` and ``numbers`` (the same among all
                 that were asked to enrol), ``send_initial`` (enrol), ``items`` (profile items of all sites, in order)
@@ -101,13 +108,19 @@ class SiteRunner:
 
         Returns:
             The reply. Its header has ``round``, ``seconds`` and ``memory_mb``; enrol: ``samples``, ``card``,
-            ``items``, ``partition``, ``fixed``, ``prepared``, ``start``; round: ``samples``, ``loss``, ``metrics``;
-            finish: ``metrics``, ``final``. Of a job with ``privacy`` it has what `private.SAYS` lists.
+            ``items``, ``partition``, ``fixed``, ``prepared``, ``start``, ``sums_key``; round: ``samples``,
+            ``loss``, ``metrics``; finish: ``metrics``, ``final``. Of a job with ``privacy`` it has what `private.SAYS`
+            lists.
 
         Raises:
             SiteRefusal: The site cannot take part; the sentence names it and what to do.
         """
-        handlers = {"enrol": self._enrol, "round": self._round, "finish": self._finish}
+        handlers = {
+            "enrol": self._enrol,
+            "round": self._round,
+            "unmask": self._unmask,
+            "finish": self._finish,
+        }
         started = time.perf_counter()
         tell("starting")
         self._began = machine.process_start() if not SiteRunner.answered_before else started
@@ -133,6 +146,7 @@ class SiteRunner:
         bench = build_bench(job, site, start_weights=self._start_weights, sites=header["sites"])
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteRefusal(f"{site.path}: {refusal}")
+        check_method(job, bench.method)
         if release := self._release(job, site, header["run"]):
             release.refuse_beyond_budget(job.rounds - header["round"])
         self._say_what_leaves(bench, job, header["run"])
@@ -153,6 +167,8 @@ class SiteRunner:
         }
         wanted = header["send_initial"]
         pieces = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED) if wanted else {}
+        if job.secure_sums:
+            header_out[KEY] = self._sums(job, header["run"]).say()
         keep_agreed(header, self._folder, site=self.name)
         return Message(header_out, pieces)
 
@@ -187,6 +203,9 @@ class SiteRunner:
         release = self._release(job, site, header["run"])
         if release and (sent := release.sent_before(message)) is not None:
             return Message({"samples": 0}, sent)
+        sums = self._sums(job, header["run"]) if job.secure_sums else None
+        if sums:
+            sums.begin(message)
         bench = self._bench(job, site)
         files = self._files(job, header["run"])
         kept = self._restore(bench, files, round, header.get("answered"))
@@ -215,10 +234,23 @@ class SiteRunner:
         reply = {"samples": samples, "loss": loss, "metrics": metrics, "seconds": clock.seconds}
         write_scalars(files.folder / "tensorboard", {"round": round, "site": self.name, **reply})
         leaving = cut(state, bench.partition, Role.GLOBAL, Role.MIXED)
+        if sums:
+            # what the server cannot see it cannot check: the site refuses what a server would have rejected
+            check_pieces(leaving, message.pieces, largest_change=job.largest_change)
+            return Message(reply, {}, sums.mask(message, leaving, samples))
         if release:
             kept_up = variances(bench.network, bench.partition)
             leaving = release.noisy(message, began, leaving, variances=kept_up)
         return Message(reply, leaving, dict(extras))
+
+    def _unmask(self, job: Job, site: Site, message: Message) -> Message:
+        """Open the shares that take the masks off a round's sum."""
+        if not job.secure_sums:
+            raise SiteRefusal(f"site {self.name}: the job has no secure sums to open")
+        return Message({}, {}, self._sums(job, message.header["run"]).open(message))
+
+    def _sums(self, job: Job, run: str) -> SiteSums:
+        return SiteSums(job, self.name, run, self._files(job, run).folder, self._identity)
 
     def _release(self, job: Job, site: Site, run: str) -> Release | None:
         """Return what makes the updates of a job with ``privacy`` noisy; None where it has none."""

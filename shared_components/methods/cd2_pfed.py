@@ -38,6 +38,7 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
         objective=CyclicDistillation(personal_share, strength, ramp_rounds),
         kinds=("segmentation",),
         aggregator=WeightedMean(),
+        weighted_sum_only=True,
         label="CD2-pFed",
         paper="Shen et al., CVPR 2022, arXiv 2204.03880",
         summary=Summary(

@@ -30,6 +30,7 @@ def build(*, strength: float = 0.1) -> Method:
         aggregator=WeightedMean(),
         local_update=TwoModels(NearReceived(strength)),
         deploy=personal_model,
+        weighted_sum_only=True,
         label="Ditto",
         paper="Li et al., ICML 2021, arXiv 2012.04221",
         summary=Summary(

@@ -37,6 +37,7 @@ def build(
         objective=task_objective,
         aggregator=ServerAdam(learning_rate, beta_1, beta_2, tau, released=mode == "as_released"),
         steps_at_server=True,
+        weighted_sum_only=True,
         label="FedAdam",
         paper="Reddi et al., ICLR 2021, arXiv 2003.00295",
         summary=Summary(

@@ -72,7 +72,7 @@ def build(
             partition="last decoder and classifiers LOCAL, the rest GLOBAL",
             objective="segmentation, after the received base was aligned with the site's last one",
             aggregator="mean weighted by Fisher information",
-            secure_sums="yes: two sums, of weighted models and of weights"
+            secure_sums="no: two sums would do, but here the server sees each site's Fisher information"
             if largest_weight == 1
             else "no: a cap on the weights needs each site's own",
         ),

@@ -15,6 +15,7 @@ def build() -> Method:
         rule=everything(Role.GLOBAL),
         objective=task_objective,
         aggregator=WeightedMean(),
+        weighted_sum_only=True,
         label="FedAvg",
         paper="McMahan et al., AISTATS 2017",
         summary=Summary(

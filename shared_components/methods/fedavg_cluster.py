@@ -27,6 +27,6 @@ def build() -> Method:
             partition="all MIXED",
             objective="the task's loss",
             aggregator="mean weighted by samples among sites of the same task",
-            secure_sums="yes: a weighted sum per group, which hides nothing in groups of one or two sites",
+            secure_sums="no: a weighted sum per group hides nothing in groups of one or two sites",
         ),
     )

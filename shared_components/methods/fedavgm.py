@@ -24,6 +24,7 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:
         objective=task_objective,
         aggregator=ServerMomentum(momentum, learning_rate),
         steps_at_server=True,
+        weighted_sum_only=True,
         label="FedAvgM",
         paper="Hsu et al., arXiv 1909.06335",
         summary=Summary(

@@ -38,6 +38,7 @@ def build(*, norms: Sequence[str] | None = None) -> Method:
         rule=normalisation(norms),
         objective=task_objective,
         aggregator=WeightedMean(),
+        weighted_sum_only=True,
         label="FedBN (FedLN)",
         paper="Li et al., ICLR 2021, arXiv 2102.07623",
         summary=Summary(

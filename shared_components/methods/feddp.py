@@ -66,7 +66,7 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
             partition="the encoder's queries LOCAL, the rest GLOBAL (all MIXED with stage 2)",
             objective="the task's loss; in stage 2 also cross-entropy where the sites' models disagree",
             aggregator="plain mean",
-            secure_sums="yes: the sum is all that stage 1 needs; stage 2 sends whole models to every site",
+            secure_sums="no: its mean is not weighted by samples, and stage 2 sends whole models to every site",
         ),
     )
 

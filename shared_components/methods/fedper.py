@@ -21,6 +21,7 @@ def build(*, personal: Sequence[str] = HEAD) -> Method:
         rule=modules(personal, what="fedper: personal"),
         objective=task_objective,
         aggregator=WeightedMean(),
+        weighted_sum_only=True,
         label="FedPer",
         paper="Arivazhagan et al., arXiv 1912.00818",
         summary=Summary(

@@ -28,6 +28,7 @@ def build(*, mu: float = 0.01, mode: str = "corrected") -> Method:
         rule=everything(Role.GLOBAL),
         objective=Proximal(mu, inert=mode == "as_released"),
         aggregator=WeightedMean(),
+        weighted_sum_only=True,
         label="FedProx",
         paper="Li et al., MLSys 2020, arXiv 1812.06127",
         summary=Summary(

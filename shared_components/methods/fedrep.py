@@ -30,6 +30,7 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
         rule=modules(personal, what="fedrep: personal"),
         objective=TwoPhases(head_share),
         aggregator=WeightedMean(),
+        weighted_sum_only=True,
         label="FedRep",
         paper="Collins et al., ICML 2021, arXiv 2102.07078",
         summary=Summary(

@@ -43,6 +43,7 @@ def build(
         gradients=SharpnessAware(rho, adaptive, eta),
         finish=delivered if average_from is not None else None,
         least_rounds=1 if average_from is None else average_from + 1,
+        weighted_sum_only=True,
         label="FedASAM" if adaptive else "FedSAM",
         paper="Caldarola et al., ECCV 2022, arXiv 2203.11834",
         summary=Summary(

@@ -77,6 +77,7 @@ def build(
         steps_at_server=synthetic != "none",
         kinds=("segmentation",),
         needs=None if synthetic == "none" else Encodes,
+        weighted_sum_only=True,
         label="FedST",
         paper="Fang et al., IEEE TMI 2026",
         summary=Summary(

@@ -23,6 +23,6 @@ def build() -> Method:
             partition="all LOCAL",
             objective="the task's loss",
             aggregator="none",
-            secure_sums="yes: nothing is sent",
+            secure_sums="no: nothing is sent that a sum could hide",
         ),
     )

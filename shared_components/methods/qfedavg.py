@@ -51,7 +51,7 @@ def build(
             partition="all GLOBAL",
             objective="the task's loss",
             aggregator="mean of the changes weighted by loss^q, in a step shortened by their norms",
-            secure_sums="yes: the server needs the sums of Delta_k and h_k alone, but here it sees each",
+            secure_sums="no: sums of Delta_k and h_k would do, but here the server sees each",
         ),
     )
 

@@ -100,7 +100,9 @@ class Federation:
     def run(self, until=None):
         if self.asked.task == "enrol":
             self.enrol()
-        while self.asked.task == "round" and self.server.round < (until or self.server.job.rounds):
+        while self.asked.task in ("round", "unmask") and self.server.round < (
+            until or self.server.job.rounds
+        ):
             self.send(self.replies())
         return self
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from shared_components.aggregators.mean import mean_pieces
 from shared_components.bundle_config import build_network, bundle_for, load_bundle
 from shared_components.method import Context, Models, Profile, Update, load_method, method_names
 from shared_components.methods import fedas, fedseg
@@ -161,6 +162,37 @@ def test_what_is_measured_passes_the_checks_of_site_and_server(built):
         assert declared == {name: tuple(value.shape) for name, value in updates[0].extras[group].items()}
         with pytest.raises(ValueError):
             check({**updates[0].extras[group], "frame": torch.zeros(3, 32, 64)}, models.shared)
+
+
+def test_a_weighted_sum_is_declared_exactly_where_the_aggregator_reads_nothing_else(built):
+    """The sites' mean in the place of their updates gives the same models and state, or the method declares nothing."""
+    method, network, partition = built
+    assert method.summary.secure_sums.startswith("yes") == method.weighted_sum_only
+    models, state, updates = federation(method, network, partition)
+    samples = sum(update.samples for update in updates)
+    mean = Update("sum", 0, mean_pieces(updates, models.shared), samples=samples)
+    due = method.aggregator.apply(state, partition, models, updates)
+    try:
+        found = method.aggregator.apply(state, partition, models, [mean])
+    except (KeyError, ValueError, IndexError):
+        found = None
+    if method.weighted_sum_only:
+        assert not method.extras and not models.mixed[SITES[0]] and models.shared
+    alike = found is not None and near(found, due)
+    if method.name not in (
+        "local",
+        "fedld",
+    ):  # one sends nothing; the other keeps all directions of so unlike changes
+        assert alike == method.weighted_sum_only
+
+
+def near(a, b):
+    pairs = [(a.state, b.state), (a.models.shared, b.models.shared), (a.models.broadcast, b.models.broadcast)]
+    pairs += [(a.models.mixed[site], b.models.mixed[site]) for site in b.models.mixed]
+    return all(
+        x.keys() == y.keys() and all(torch.allclose(x[n].double(), y[n].double(), 1e-3, 1e-6) for n in x)
+        for x, y in pairs
+    )
 
 
 def test_methods_that_work_with_secure_sums_use_nothing_but_sums(built):

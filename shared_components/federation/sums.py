@@ -1,0 +1,122 @@
+"""Secure sums in a job: what its section says, and which methods it is for; see `shared_components.secure_sums`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from shared_components.method import Method
+from shared_components.partition import Pieces
+from shared_components.secure_sums.fixed_point import FRACTION_BITS
+from shared_components.secure_sums.masks import check_threshold
+
+if TYPE_CHECKING:
+    from shared_components.federation.messages import Job
+
+KEY = "sums_key"  # of an enrolment's header
+HEADER = "sums"  # of a round's and an unmasking's
+MASKED, SHARES, HASHES, OPENED = "masked", "shares", "hashes", "opened"  # groups of tensors
+
+
+def threshold_of(job: Job) -> int:
+    """Return how many sites have to be in a sum, and to open their shares; 0 where the job has no secure sums."""
+    return job.secure_sums.get("threshold", 0)
+
+
+def fraction_bits_of(job: Job) -> int:
+    """Return the bits behind the binary point."""
+    return job.secure_sums.get("fraction_bits", FRACTION_BITS)
+
+
+def check_method(job: Job, method: Method) -> None:
+    """Refuse secure sums for a method whose server needs more than the weighted sum, or gets no weights.
+
+    Raises:
+        ValueError: One sentence.
+    """
+    if not job.secure_sums or method.weighted_sum_only:
+        return
+    because = method.summary.secure_sums.partition(": ")[2] or "its server needs more than a weighted sum"
+    raise ValueError(
+        f"{method.name} does not work with secure_sums ({because}); leave the section out, or choose a method with "
+        "'yes' in the last column of docs/methods.md"
+    )
+
+
+def check_asked(job: Job, count: int) -> None:
+    """Refuse a threshold that does not fit how many sites a round asks.
+
+    Raises:
+        ValueError: One sentence.
+    """
+    if job.secure_sums:
+        check_threshold(threshold_of(job), count)
+
+
+def as_tensors(content: Mapping[str, bytes]) -> Pieces:
+    """Return bytes by name as tensors of uint8."""
+    return {name: torch.tensor(list(value), dtype=torch.uint8) for name, value in content.items()}
+
+
+def as_bytes(value: Tensor) -> bytes:
+    """Return the bytes of a tensor of uint8."""
+    return value.contiguous().numpy().tobytes()
+
+
+def check_bytes(group: str, content: Pieces, due: Sequence[str], shape: tuple[int, ...]) -> None:
+    """Refuse what is no uint8 of one shape for every due name.
+
+    Raises:
+        ValueError: The sentence names the first that is missing, undeclared or of another form.
+    """
+    if odd := sorted(set(content) ^ set(due)):
+        raise ValueError(f"its {group} of {odd[0]} {'are missing' if odd[0] in due else 'are not due'}")
+    for name, value in content.items():
+        if value.dtype != torch.uint8 or tuple(value.shape) != shape:
+            raise ValueError(
+                f"its {group} of {name} are {value.dtype} {tuple(value.shape)}; uint8 {shape} are due"
+            )
+
+
+def check_masked(groups: Mapping[str, Pieces], like: Pieces, sites: Sequence[str], sealed: int) -> None:
+    """Refuse a masked answer that is not whole; the weights in it nobody can check but the site itself.
+
+    Args:
+        groups: The answer's.
+        like: Pieces that are summed.
+        sites: Whom the round asks.
+        sealed: Bytes that one site sends to another.
+
+    Raises:
+        ValueError: The sentence names the group, and the tensor.
+    """
+    if set(groups) != {MASKED, SHARES, HASHES}:
+        raise ValueError(
+            f"it carries the groups {sorted(groups)}; a masked answer has masked, shares and hashes"
+        )
+    if odd := sorted(set(groups[MASKED]) ^ set(like)):
+        raise ValueError(f"its masked piece {odd[0]} is {'missing' if odd[0] in like else 'not due'}")
+    for name, value in groups[MASKED].items():
+        if value.dtype != torch.int64 or value.shape != like[name].shape:
+            raise ValueError(
+                f"its masked piece {name} is {value.dtype} {tuple(value.shape)}; torch.int64 "
+                f"{tuple(like[name].shape)} is due"
+            )
+    check_bytes(SHARES, groups[SHARES], sites, (sealed,))
+    check_bytes(HASHES, groups[HASHES], sites, (32,))
+
+
+def is_said(value: object) -> bool:
+    """Say whether a value has the form of a public key, as `sums_site.SiteSums.say` gives it."""
+    forms = {
+        "key": r"[0-9a-f]{64}",
+        "signature": r"[0-9a-f]{2,2048}",
+        "certificate": r"[A-Za-z0-9+/=\n -]{1,20000}",
+    }
+    if not isinstance(value, Mapping) or set(value) not in ({"key"}, set(forms)):
+        return False
+    return all(isinstance(value[key], str) and re.fullmatch(forms[key], value[key]) for key in value)

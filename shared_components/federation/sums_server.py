@@ -1,0 +1,136 @@
+"""The server's part in secure sums: it passes keys and sealed shares on, adds masked vectors, takes the masks off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from shared_components.federation import sums
+from shared_components.federation.checks import RejectedUpdate
+from shared_components.federation.messages import FederationError, Job, Message
+from shared_components.method import Update
+from shared_components.partition import Pieces
+from shared_components.secure_sums.fixed_point import FixedPoint, as_vector
+from shared_components.secure_sums.masks import Attempt, Masked, sealed_bytes, take_off
+from shared_components.secure_sums.shares import SHARE
+
+SUM = "sum"  # the name of the one update that the aggregator sees
+
+
+class ServerSums:
+    """One run's secure sums at the server; it keeps nothing over a restart, a round is then tried anew.
+
+    Args:
+        job: What is run.
+        run: The run's name.
+    """
+
+    def __init__(self, job: Job, run: str) -> None:
+        self._job, self._run = job, f"{job.name}/{run}"
+        self._keys: dict[str, dict[str, str]] = {}
+        self._total = 0
+        self._attempt: Attempt | None = None
+        self._masked: dict[str, Masked] = {}
+        self._opened: dict[str, dict[str, list[bytes]]] = {}
+        self._failures: dict[str, str] = {}
+
+    @property
+    def threshold(self) -> int:
+        """How many sites a sum has, and open their shares, at least."""
+        return sums.threshold_of(self._job)
+
+    def enrol(self, site: str, reply: Message) -> None:
+        """Keep a site's public key.
+
+        Raises:
+            FederationError: It has sent none.
+        """
+        if sums.KEY not in reply.header:
+            raise FederationError(
+                f"{site} enrols without a key for secure sums; use one version of surgfl everywhere"
+            )
+        self._keys[site] = reply.header[sums.KEY]
+
+    def begin(self, round: int, asked: Collection[str], samples: Mapping[str, int]) -> dict[str, Any]:
+        """Return what a round's messages say of the attempt that begins.
+
+        Args:
+            round: From 0.
+            asked: The sites of the round, in order.
+            samples: Of every site, as it enrolled.
+
+        Raises:
+            FederationError: The threshold does not fit the number of sites.
+        """
+        try:
+            self._attempt = Attempt(self._run, round, os.urandom(16).hex(), tuple(asked), self.threshold)
+        except ValueError as error:
+            raise FederationError(str(error)) from error
+        self._total = sum(samples.values())
+        self._masked, self._opened, self._failures = {}, {}, {}
+        keys = {site: self._keys[site] for site in asked}
+        return {"nonce": self._attempt.nonce, "sites": list(asked), "total": self._total, "keys": keys}
+
+    def take(self, site: str, reply: Message, shared: Pieces) -> None:
+        """Take a site's masked vector.
+
+        Raises:
+            RejectedUpdate: It is not whole.
+        """
+        attempt = self._current
+        try:
+            if reply.pieces:
+                raise ValueError("it sends pieces beside a secure sum")
+            sums.check_masked(reply.groups, shared, attempt.sites, sealed_bytes(len(attempt.sites)))
+        except ValueError as error:
+            raise RejectedUpdate(str(error)) from error
+        groups = {name: reply.groups[name] for name in (sums.SHARES, sums.HASHES)}
+        shares, hashes = ({s: sums.as_bytes(v) for s, v in group.items()} for group in groups.values())
+        self._masked[site] = Masked(as_vector(reply.groups[sums.MASKED]), shares, hashes)
+
+    def messages(self, headers: Mapping[str, dict[str, Any]]) -> dict[str, Message]:
+        """Ask the sites whose vectors are in the sum to open their shares of the masks."""
+        found = {}
+        for site, header in headers.items():
+            sealed = sums.as_tensors({sender: sent.shares[site] for sender, sent in self._masked.items()})
+            said = {sums.HEADER: {"nonce": self._current.nonce, "sites": list(self._masked)}}
+            found[site] = Message(header | said, {}, {sums.SHARES: sealed})
+        return found
+
+    def opened(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
+        """Take what the sites have opened; an answer that is not whole counts as none."""
+        self._failures = dict(failures)
+        absent = len(self._current.sites) - len(self._masked)
+        for site, reply in replies.items():
+            try:
+                if reply.pieces or set(reply.groups) != {sums.OPENED}:
+                    raise ValueError(f"it carries the groups {sorted(reply.groups)}; 'opened' is due")
+                content = reply.groups[sums.OPENED]
+                sums.check_bytes(sums.OPENED, content, list(self._masked), (1 + absent, SHARE))
+            except ValueError as error:
+                self._failures[site] = str(error)
+                continue
+            self._opened[site] = {
+                name: [sums.as_bytes(row) for row in rows] for name, rows in content.items()
+            }
+
+    def mean(self, updates: Collection[Update], shared: Pieces) -> Update:
+        """Return the mean of the round's updates, weighted by samples, as one update.
+
+        Raises:
+            FederationError: Too few sites have opened their shares, or some do not fit.
+        """
+        round, samples = self._current.round, sum(update.samples for update in updates)
+        try:
+            total = take_off(self._current, self._masked, self._opened)
+        except ValueError as error:
+            reasons = "".join(f"; {site}: {reason}" for site, reason in self._failures.items())
+            raise FederationError(f"round {round + 1} has no secure sum: {error}{reasons}") from error
+        point = FixedPoint(self._total, sums.fraction_bits_of(self._job))
+        return Update(SUM, round, point.decode(total, samples, shared), samples=samples)
+
+    @property
+    def _current(self) -> Attempt:
+        assert self._attempt is not None
+        return self._attempt

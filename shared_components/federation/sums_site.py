@@ -1,0 +1,207 @@
+"""A site's part in secure sums: its key, what it has seen of the others, and what it has opened, in one file.
+
+The file is written before anything leaves. It is what lets a site refuse a second vector under one mask, a key that
+changes, and a second, smaller sum of a round that was opened, whose difference would be one site's weights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from shared_components.atomic import atomically
+from shared_components.federation import sums
+from shared_components.federation.messages import Job, Message, folder_name
+from shared_components.federation.store import RoundFiles
+from shared_components.partition import Pieces
+from shared_components.secure_sums.fixed_point import FixedPoint, as_pieces
+from shared_components.secure_sums.identity import Identity, Said
+from shared_components.secure_sums.keys import KEY, Keys, public_of
+from shared_components.secure_sums.masks import Attempt, mask, unmask
+
+FILE = "secure_sums.json"
+
+
+class SiteSums:
+    """What one site keeps of a run's secure sums.
+
+    Args:
+        job: The one that the site enrolled with.
+        site: The federation's name of the site.
+        run: The run's.
+        folder: The site's own of the run.
+        identity: The site's startup kit, by which sites know each other; None: nothing but the server vouches for keys.
+
+    Raises:
+        ValueError: The file is damaged, or gone although a round has been trained.
+    """
+
+    def __init__(self, job: Job, site: str, run: str, folder: Path, identity: Identity | None = None) -> None:
+        self._job, self._site, self._path, self._identity = job, site, folder / FILE, identity
+        self._run = f"{job.name}/{run}"
+        self._kept = self._read(folder)
+
+    def say(self) -> Said:
+        """Return the site's public key as it enrols, signed where there is a kit; make the key if there is none."""
+        if not self._kept:
+            self._kept = {"private": os.urandom(KEY).hex(), "keys": {}, "rounds": {}}
+            self._write()
+        public = public_of(bytes.fromhex(self._kept["private"]))
+        return self._identity.say(self._about(), public) if self._identity else {"key": public.hex()}
+
+    def begin(self, message: Message) -> None:
+        """Take note of an attempt before anything is trained for it.
+
+        Raises:
+            ValueError: Its form is odd, it was begun before, the round had other sites, or a key has changed or is
+                not of its site.
+        """
+        header = message.header.get(sums.HEADER)
+        nonce, sites, keys = _form(header, self._site)
+        attempt = self._attempt(message.header["round"], nonce, sites)
+        self._check_keys(keys)
+        rounds = self._kept["rounds"]
+        before = rounds.get(str(attempt.round), {"sites": sites, "opened": None})
+        if any(nonce in kept["nonces"] for kept in rounds.values()):
+            raise ValueError(
+                "the server asks for a second vector under the masks of one attempt; nothing was sent"
+            )
+        if before["sites"] != sites:
+            raise ValueError(
+                f"the server asks round {attempt.round + 1} again for a sum of other sites; the difference of two sums "
+                "is one site's weights; nothing was sent, start a new run"
+            )
+        rounds[str(attempt.round)] = {**before, "nonces": [*before.get("nonces", []), nonce]}
+        self._kept["keys"] |= keys
+        self._write()
+
+    def mask(self, message: Message, pieces: Pieces, samples: int) -> dict[str, dict[str, Tensor]]:
+        """Return what a site sends of its pieces in an attempt that it has begun; see `masks.mask`.
+
+        Raises:
+            ValueError: A weight is not finite, or too large for the sum.
+        """
+        header = message.header[sums.HEADER]
+        attempt = self._attempt(message.header["round"], header["nonce"], header["sites"])
+        point = FixedPoint(header["total"], sums.fraction_bits_of(self._job))
+        found = mask(point.encode(pieces, samples), attempt, self._keys(attempt))
+        return {
+            sums.MASKED: as_pieces(found.vector, pieces),
+            sums.SHARES: sums.as_tensors(found.shares),
+            sums.HASHES: sums.as_tensors(found.hashes),
+        }
+
+    def open(self, message: Message) -> dict[str, dict[str, Tensor]]:
+        """Return the shares that take the masks off one sum; see `masks.unmask`.
+
+        Raises:
+            ValueError: The round was not begun with this attempt, is another sum than the one that was opened before,
+                or of fewer sites than the threshold.
+        """
+        nonce, round = _nonce(message.header.get(sums.HEADER)), message.header["round"]
+        kept = self._kept.get("rounds", {}).get(str(round), {"nonces": []})
+        if nonce not in kept["nonces"]:
+            raise ValueError(
+                f"the server asks to open a sum of round {round + 1} that the site has no part in"
+            )
+        sealed = {site: sums.as_bytes(value) for site, value in message.groups.get(sums.SHARES, {}).items()}
+        chosen = sorted(sealed)
+        if kept["opened"] not in (None, chosen):
+            raise ValueError(
+                f"the server asks to open a second sum of round {round + 1}, of other sites than the first; the "
+                "difference of two sums is one site's weights; nothing was sent, start a new run"
+            )
+        attempt = self._attempt(round, nonce, kept["sites"])
+        opened = unmask(attempt, self._keys(attempt), sealed)
+        self._kept["rounds"][str(round)] = {**kept, "opened": chosen}
+        self._write()
+        return {sums.OPENED: {site: _rows(rows) for site, rows in opened.items()}}
+
+    def _attempt(self, round: int, nonce: str, sites: Sequence[str]) -> Attempt:
+        return Attempt(self._run, round, nonce, tuple(sites), sums.threshold_of(self._job))
+
+    def _about(self) -> bytes:
+        return self._run.encode()
+
+    def _keys(self, attempt: Attempt) -> Keys:
+        public = {site: bytes.fromhex(self._kept["keys"][site]["key"]) for site in attempt.sites}
+        return Keys(self._site, bytes.fromhex(self._kept["private"]), public)
+
+    def _check_keys(self, keys: Mapping[str, Said]) -> None:
+        if not self._kept:
+            raise ValueError(
+                f"{self._path} is gone, the site's key of secure sums; put it back, or start a new run"
+            )
+        for site, said in keys.items():
+            if site in self._kept["keys"] and self._kept["keys"][site]["key"] != said["key"]:
+                raise ValueError(
+                    f"the server gives another key of {site} than before; nothing was sent, start a new run"
+                )
+            if self._identity:
+                self._identity.check(site, self._about(), said)
+        private = bytes.fromhex(self._kept["private"])
+        Keys(self._site, private, {site: bytes.fromhex(said["key"]) for site, said in keys.items()})
+
+    def _read(self, folder: Path) -> dict[str, Any]:
+        try:
+            values = json.loads(self._path.read_text(encoding="utf-8"))
+            if set(values) != {"private", "keys", "rounds"}:
+                raise ValueError("it has other keys than were written")
+            return values
+        except FileNotFoundError:
+            if RoundFiles(folder).rounds():
+                raise ValueError(
+                    f"{self._path} is gone, the site's key of secure sums; put it back, or start a new run"
+                ) from None
+            return {}
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{self._path} cannot be read ({error}); put it back, or start a new run"
+            ) from error
+
+    def _write(self) -> None:
+        with atomically(self._path) as beside:
+            beside.touch(mode=0o600)
+            beside.write_text(json.dumps(self._kept, indent=1) + "\n", encoding="utf-8")
+
+
+def _rows(rows: Sequence[bytes]) -> Tensor:
+    return sums.as_tensors({"": b"".join(rows)})[""].reshape(len(rows), -1)
+
+
+def _nonce(header: object) -> str:
+    nonce = header.get("nonce") if isinstance(header, Mapping) else None
+    if not isinstance(nonce, str) or not re.fullmatch(r"[0-9a-f]{32}", nonce):
+        raise ValueError(f"the server's message has an odd attempt at a secure sum: {nonce!r:.80}")
+    return nonce
+
+
+def _form(header: object, own: str) -> tuple[str, list[str], dict[str, Said]]:
+    """Return the nonce, the sites and their keys that a message names.
+
+    Raises:
+        ValueError: They are of another form, or this site is not among them.
+    """
+    nonce = _nonce(header)
+    assert isinstance(header, Mapping)
+    sites, keys, total = header.get("sites"), header.get("keys"), header.get("total")
+    if (
+        not isinstance(sites, list)
+        or own not in sites
+        or not isinstance(keys, Mapping)
+        or set(keys) != set(sites)
+    ):
+        raise ValueError("the server's message has no keys for the sites of a secure sum, or not this site's")
+    for site in sites:
+        folder_name("site", site)
+    if not all(sums.is_said(said) for said in keys.values()):
+        raise ValueError("the server's message has an odd key among those of a secure sum")
+    if type(total) is not int or total < 1:
+        raise ValueError(f"the server's message has an odd number of samples: {total!r:.80}")
+    return nonce, sites, {site: dict(said) for site, said in keys.items()}

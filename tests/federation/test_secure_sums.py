@@ -1,0 +1,312 @@
+"""Secure sums in a whole federation: equal to the plain mean, whoever drops out, over kills, and for few methods."""
+
+import json
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from shared_components.federation.messages import FederationError, Message, SiteRefusal
+from shared_components.federation.store import RoundFiles
+from shared_components.federation.sums import HASHES, MASKED, OPENED, SHARES
+from shared_components.federation.sums_site import FILE
+from shared_components.method import load_method, method_names
+from shared_components.secure_sums.fixed_point import FRACTION_BITS
+
+from .conftest import TINY, make_job
+
+SECURE = {"threshold": 2}
+SUMMED = sorted(name for name in method_names() if load_method(name).weighted_sum_only)
+TOY = {"bundle": "toy", "training": {**TINY, "iterations": 1}}
+NEAR = {
+    "rtol": 2**-23,
+    "atol": 2.0 ** -(FRACTION_BITS + 1),
+}  # float32's own last bit, and the fixed point's error
+
+
+def secure_job(method="fedavg", **changes):
+    return make_job(method, **{**TOY, "secure_sums": SECURE, **changes})
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+def failing(federation, *names):
+    return {name: f"site {name}: gone" for name in names if name in federation.asked.messages}
+
+
+def file_of(federation, site):
+    return federation.server.folder / site / FILE
+
+
+@pytest.mark.parametrize("method", SUMMED)
+def test_a_round_equals_the_plain_one_to_the_error_of_the_fixed_point(federate, tmp_path, method):
+    """One round: later ones train from weights that differ in their last bit. fedadam divides by small numbers."""
+    options = {"rounds": 1}
+    plain = federate(make_job(method, **options), folder=tmp_path / "plain").run()
+    options = options | {"secure_sums": SECURE}
+    masked = federate(make_job(method, **options), folder=tmp_path / "masked").run()
+    loose = {"rtol": 1e-4, "atol": 1e-6} if method in ("fedadam", "fedst") else NEAR
+    before, after = plain.weights(), masked.weights()
+    assert before.keys() == after.keys() and before
+    for name, value in before.items():
+        torch.testing.assert_close(after[name], value, **loose)
+
+
+def test_the_sum_is_that_of_the_quantised_weights_to_the_last_bit(toy_bundle, federate, tmp_path):
+    """Against Python's whole numbers: what the sites of a plain federation would have sent, rounded and added."""
+    plain = federate(make_job("fedavg", **TOY), folder=tmp_path / "a").enrol()
+    replies = plain.replies()
+    masked = federate(secure_job(rounds=1), folder=tmp_path / "b").run()
+    samples = {site: reply.header["samples"] for site, reply in replies.items()}
+    for name, value in masked.server.models.shared.items():
+        summed = [0] * value.numel()
+        for site, reply in replies.items():
+            for place, weight in enumerate(reply.pieces[name].double().reshape(-1).tolist()):
+                summed[place] += samples[site] * round(weight * 2**FRACTION_BITS)
+        due = torch.tensor(
+            [s / (2**FRACTION_BITS * sum(samples.values())) for s in summed], dtype=torch.float64
+        )
+        assert torch.equal(value.reshape(-1), due.to(value.dtype)), name
+
+
+def test_no_weight_travels_and_the_records_say_who_was_in_the_sum(toy_bundle, federate):
+    federation = federate(secure_job(rounds=1)).enrol()
+    replies = federation.replies()
+    for site, reply in replies.items():
+        assert reply.pieces == {} and set(reply.groups) == {MASKED, SHARES, HASHES}
+        trained = RoundFiles(federation.server.folder / site)
+        assert trained.rounds() == [0]
+        assert all(value.dtype == torch.int64 for value in reply.groups[MASKED].values())
+    federation.send(replies)
+    assert federation.asked.task == "unmask" and set(federation.asked.messages) == set(replies)
+    record = federation.send(federation.replies())
+    assert record["secure_sum"] == ["site-1", "site-2", "site-3"]
+    lines = (federation.server.folder / "server" / "rounds.jsonl").read_text().splitlines()
+    up = json.loads(lines[0])["bytes"]["up"]
+    parameters = sum(value.numel() for value in federation.server.models.shared.values())
+    assert up["masked"] == 8 * parameters and up["shares"] < 1000
+
+
+def test_a_site_that_drops_out_before_its_upload_is_left_out_of_the_sum(toy_bundle, federate, tmp_path):
+    found = []
+    for secure in ({}, SECURE):
+        job = make_job("fedavg", **TOY, rounds=1, min_sites=2, secure_sums=secure)
+        federation = federate(job, folder=tmp_path / str(len(secure))).enrol()
+        federation.send(federation.replies(["site-1", "site-3"]), failing(federation, "site-2"))
+        if secure:
+            assert set(federation.asked.messages) == {"site-1", "site-3"}
+            federation.send(federation.replies())
+        found.append(federation.weights())
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, **NEAR)
+
+
+def test_a_site_that_drops_out_after_its_upload_is_in_the_sum_all_the_same(toy_bundle, federate, tmp_path):
+    whole = federate(secure_job(rounds=1), folder=tmp_path / "a").run()
+    federation = federate(secure_job(rounds=1), folder=tmp_path / "b").enrol()
+    federation.send(federation.replies())
+    record = federation.send(federation.replies(["site-1", "site-3"]), failing(federation, "site-2"))
+    assert record["secure_sum"] == ["site-1", "site-2", "site-3"]
+    assert same(whole.weights(), federation.weights())
+
+
+def test_a_site_that_sends_a_misshapen_vector_is_left_out(toy_bundle, federate):
+    federation = federate(secure_job(rounds=1, min_sites=2)).enrol()
+    replies = federation.replies()
+    groups = replies["site-2"].groups
+    name = next(iter(groups[MASKED]))
+    groups[MASKED][name] = groups[MASKED][name].float()
+    federation.send(replies)
+    record = federation.send(federation.replies())
+    assert record["secure_sum"] == ["site-1", "site-3"]
+    assert "its masked piece" in record["rejected"][0]["reason"]
+
+
+def test_too_few_that_upload_or_open_end_the_job_by_a_sentence(toy_bundle, federate, tmp_path):
+    federation = federate(secure_job(min_sites=1), folder=tmp_path / "a").enrol()
+    with pytest.raises(FederationError, match="round 1 has 1 valid updates and needs 2"):
+        federation.send(federation.replies(["site-1"]), failing(federation, "site-2", "site-3"))
+    federation = federate(secure_job(), folder=tmp_path / "b").enrol()
+    federation.send(federation.replies())
+    with pytest.raises(
+        FederationError, match=r"no secure sum: 1 sites have opened .* threshold is 2; site-2: .*gone"
+    ):
+        federation.send(federation.replies(["site-1"]), failing(federation, "site-2", "site-3"))
+
+
+def test_a_resume_after_kills_ends_with_the_same_bits_and_no_mask_is_used_twice(
+    toy_bundle, federate, tmp_path
+):
+    """Killed when one site has uploaded; again when all have, and one has opened its shares."""
+    straight = federate(secure_job(), folder=tmp_path / "a").run()
+    broken = federate(secure_job(), folder=tmp_path / "b").run(until=1)
+    first = broken.replies(["site-2"])["site-2"].groups[MASKED]
+    again = federate(secure_job(), folder=tmp_path / "b", resume=True).enrol()
+    second = again.replies()
+    again.send(second)
+    again.replies(["site-1"])
+    last = federate(secure_job(), folder=tmp_path / "b", resume=True)
+    assert last.resumed and last.server.round == 1
+    last.enrol()
+    third = last.replies()
+    vectors = [first, second["site-2"].groups[MASKED], third["site-2"].groups[MASKED]]
+    for name in first:
+        assert not any(torch.any(a[name] == b[name]) for a, b in pairwise(vectors))
+    last.send(third)
+    assert same(straight.weights(), last.run().weights())
+
+
+def test_one_attempt_gets_one_vector_even_after_a_restart_of_the_site(toy_bundle, federate):
+    federation = federate(secure_job()).enrol()
+    federation.replies(["site-1"])
+    with pytest.raises(SiteRefusal, match="second vector under the masks of one attempt"):
+        federation.replies(["site-1"])  # a runner keeps nothing but the file
+
+
+def test_a_second_smaller_sum_of_a_round_is_refused(toy_bundle, federate):
+    """The server pretends after the opening that site-3 had not uploaded: the difference would be its weights."""
+    federation = federate(secure_job()).enrol()
+    federation.send(federation.replies())
+    question = federation.asked.messages["site-1"]
+    federation.replies(["site-1"])
+    federation.replies(["site-1"])  # the very same question may be asked again
+    fewer = {site: value for site, value in question.groups[SHARES].items() if site != "site-3"}
+    with pytest.raises(SiteRefusal, match="asks to open a second sum of round 1, of other sites"):
+        federation.sites["site-1"].answer("unmask", Message(question.header, {}, {SHARES: fewer}))
+
+
+def test_what_a_site_opens_is_never_both_kinds_for_one_site(toy_bundle, federate):
+    federation = federate(secure_job(min_sites=2)).enrol()
+    federation.send(federation.replies(["site-1", "site-2"]), failing(federation, "site-3"))
+    opened = federation.replies()["site-1"].groups[OPENED]
+    assert {site: tuple(rows.shape) for site, rows in opened.items()} == {
+        "site-1": (2, 33),
+        "site-2": (2, 33),
+    }
+
+
+def changed(federation, site, **values):
+    message = federation.asked.messages[site]
+    return Message(
+        {**message.header, "sums": {**message.header["sums"], **values}}, message.pieces, message.groups
+    )
+
+
+def test_other_sites_keys_and_nonces_of_a_round_are_refused(toy_bundle, federate):
+    federation = federate(secure_job())
+    federation.enrol()
+    said = federation.asked.messages["site-1"].header["sums"]
+    two = ["site-1", "site-2"]
+    answer = federation.sites["site-1"].answer
+    swapped = said["keys"] | {"site-1": said["keys"]["site-2"]}
+    with pytest.raises(SiteRefusal, match="key for site-1 that is not its own"):
+        answer("round", changed(federation, "site-1", keys=swapped))
+    twice = said["keys"] | {"site-3": said["keys"]["site-2"]}
+    with pytest.raises(SiteRefusal, match="same key for two sites"):
+        answer("round", changed(federation, "site-1", keys=twice))
+    for odd in ({"nonce": "../x"}, {"nonce": None}, {"keys": {}}, {"keys": dict.fromkeys(said["sites"], "k")},
+                {"sites": ["site-2", "site-3"]}, {"sites": 3}, {"total": "many"}, {"total": 0}):  # fmt: skip
+        with pytest.raises(SiteRefusal, match=r"(odd|no keys)"):
+            answer("round", changed(federation, "site-1", **odd))
+    federation.replies(["site-1"])
+    keys = {site: said["keys"][site] for site in two}
+    with pytest.raises(SiteRefusal, match="round 1 again for a sum of other sites"):
+        answer("round", changed(federation, "site-1", nonce="0" * 32, sites=two, keys=keys))
+    foreign = said["keys"] | {"site-2": {"key": "9" * 64}}
+    with pytest.raises(SiteRefusal, match="another key of site-2 than before"):
+        answer("round", changed(federation, "site-1", nonce="1" * 32, keys=foreign))
+    with pytest.raises(SiteRefusal, match="that the site has no part in"):
+        answer("unmask", changed(federation, "site-1", nonce="2" * 32))
+    with pytest.raises(SiteRefusal, match="a sum of 0 sites; the threshold is 2"):
+        answer("unmask", federation.asked.messages["site-1"])
+
+
+def test_a_plain_job_opens_nothing(toy_bundle, federate):
+    federation = federate(make_job("fedavg", **TOY)).enrol()
+    with pytest.raises(SiteRefusal, match="the job has no secure sums to open"):
+        federation.sites["site-1"].answer("unmask", federation.asked.messages["site-1"])
+
+
+def test_the_file_of_secrets_is_the_sites_alone_and_its_loss_is_told(toy_bundle, federate, tmp_path):
+    federation = federate(secure_job()).run(until=1)
+    path = file_of(federation, "site-1")
+    assert path.stat().st_mode & 0o777 == 0o600
+    kept = path.read_text()
+    again = federate(secure_job(), resume=True)
+    for content, words in (
+        (None, "is gone"),
+        ("{", "cannot be read"),
+        ("{}", "cannot be read"),
+        ("[]", "cannot be"),
+    ):
+        path.unlink()
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(SiteRefusal, match=f"{FILE} {words}.*put it back, or start a new run"):
+            again.replies(["site-1"])
+        path.write_text(kept)
+
+
+def test_weights_that_would_not_fit_are_refused_by_the_site(toy_bundle, federate):
+    federation = federate(secure_job()).enrol()
+    message = changed(federation, "site-1", total=2**40)
+    with pytest.raises(
+        SiteRefusal, match=r"piece .* beyond .*, the largest that a secure sum .*fraction_bits less"
+    ):
+        federation.sites["site-1"].answer("round", message)
+
+
+def test_a_runaway_site_refuses_itself_where_the_server_cannot_see_it(toy_bundle, federate):
+    federation = federate(secure_job(largest_change=1e-9)).enrol()
+    with pytest.raises(SiteRefusal, match=r"moved the weights by .* \(largest_change\)"):
+        federation.replies(["site-1"])
+
+
+def test_a_mean_that_went_too_far_ends_the_job_and_blames_nobody_alone(toy_bundle, federate, monkeypatch):
+    from shared_components.federation import site as site_module
+
+    monkeypatch.setattr(site_module, "check_pieces", lambda *a, **k: None)
+    federation = federate(secure_job(largest_change=1e-9)).enrol()
+    federation.send(federation.replies())
+    with pytest.raises(FederationError, match=r"nobody can tell whose fault .*; ask site-1, site-2, site-3"):
+        federation.send(federation.replies())
+
+
+@pytest.mark.parametrize("method", [name for name in method_names() if name not in SUMMED])
+def test_other_methods_are_refused_by_the_server_and_by_a_site(federate, method):
+    job = make_job(method, secure_sums=SECURE)
+    with pytest.raises(FederationError, match=f"{method} does not work with secure_sums"):
+        federate(job)
+
+
+@pytest.mark.parametrize("threshold", [4, 5])
+def test_a_threshold_above_the_number_of_sites_is_refused(toy_bundle, federate, threshold):
+    with pytest.raises(FederationError, match="of 3 sites needs a threshold above half"):
+        federate(secure_job(secure_sums={"threshold": threshold}))
+
+
+@pytest.mark.parametrize(
+    "section, words",
+    [
+        ({"treshold": 2}, "unknown key 'treshold'"),
+        ({"fraction_bits": 20}, "secure_sums.threshold is missing"),
+        ({"threshold": 1}, "secure_sums.threshold is 1"),
+        ({"threshold": 2.0}, "secure_sums.threshold is 2.0"),
+        ({"threshold": True}, "secure_sums.threshold is True"),
+        ({"threshold": math.nan}, "secure_sums.threshold is nan"),
+        ({"threshold": 2, "fraction_bits": 49}, "secure_sums.fraction_bits is 49"),
+        ("on", "secure_sums is 'on'"),
+    ],
+)
+def test_an_odd_section_is_refused_by_key(section, words):
+    with pytest.raises(ValueError, match=words):
+        make_job("fedavg", secure_sums=section)
+
+
+def test_a_fraction_of_the_sites_takes_part_in_each_sum(toy_bundle, federate):
+    federation = federate(secure_job(client_fraction=0.6)).run()
+    sums = [record["secure_sum"] for record in federation.server.records if record["kind"] == "aggregation"]
+    assert [len(sites) for sites in sums] == [2, 2]
