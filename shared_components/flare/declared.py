@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from shared_components.data.profile_items import WITHHELD, check_item
 from shared_components.data.sites import Site
-from shared_components.federation import checks, outsider
+from shared_components.federation import checks, outsider, sums
 from shared_components.federation.enrolment import is_start
 from shared_components.federation.expected import Expected, expect
 from shared_components.federation.messages import Job, Message
@@ -20,6 +21,8 @@ from shared_components.federation.replies import COMMON, HEADER
 from shared_components.method import load_method
 from shared_components.partition import Pieces, Role
 from shared_components.preparation import is_name
+from shared_components.secure_sums.masks import sealed_bytes
+from shared_components.secure_sums.shares import SHARE
 from shared_components.task import choose_task
 
 LONGEST_TEXT = 100  # characters of any text among numbers: names of classes and metrics
@@ -27,7 +30,7 @@ LONGEST_TEXT = 100  # characters of any text among numbers: names of classes and
 
 @dataclass(frozen=True)
 class Asked:
-    """A task: its name (``enrol``, ``round`` or ``finish``) and its message's header.
+    """A task: its name (``enrol``, ``round``, ``unmask`` or ``finish``) and its message's header.
 
     Its job need not be the message's: `check_reply` is for the one that the site enrolled with.
     """
@@ -70,6 +73,9 @@ def check_reply(message: Message, asked: Asked, site: Site) -> None:
     if asked.task == "finish":
         _check_finish(message, due, site)
         return
+    if asked.task == "unmask" or (asked.task == "round" and asked.job.secure_sums):
+        _check_sums(message, asked, due)
+        return
     _check_tensors("piece", message.pieces, due.pieces(Role.GLOBAL, Role.MIXED))
     for group, pieces in message.groups.items():
         if asked.task != "round" or group not in due.method.extras:
@@ -96,6 +102,7 @@ def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: 
         "prepared": lambda value: is_name(value) and (value == "" or due.method.prepare is not None),
         "start": is_start,
         "items": lambda value: isinstance(value, Mapping),
+        sums.KEY: lambda value: bool(asked.job.secure_sums) and sums.is_said(value),
         "final": lambda value: _is_final(value, site),
     }
     for key, value in header.items():
@@ -108,6 +115,30 @@ def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: 
                 f"{name} is no item that {site.path} publishes to {due.method.name}; nothing was sent"
             )
         check_item(name, value)
+
+
+def _check_sums(message: Message, asked: Asked, due: Expected) -> None:
+    """Accept masked pieces and sealed shares of a round, and the shares that open its sum; no weight as it is."""
+    if message.pieces or not asked.job.secure_sums:
+        raise ValueError(f"nothing of the kind is due to {asked.task!r} of this job; nothing was sent")
+    said = asked.header[sums.HEADER]
+    if asked.task == "unmask":
+        if set(message.groups) != {sums.OPENED}:
+            raise ValueError(f"{sorted(message.groups)} is nothing that opens a sum; nothing was sent")
+        for name, value in message.groups[sums.OPENED].items():
+            rows = value.shape[0] if value.dim() == 2 and value.shape[1] == SHARE else 0
+            if (
+                name not in said["sites"]
+                or value.dtype != torch.uint8
+                or not 0 < rows <= asked.header["sites"]
+            ):
+                raise ValueError(f"the shares of {name} are none that open a sum; nothing was sent")
+        return
+    sites = said["sites"]
+    try:
+        sums.check_masked(message.groups, due.pieces(Role.GLOBAL), sites, sealed_bytes(len(sites)))
+    except ValueError as error:
+        raise ValueError(f"{error}; nothing was sent") from error
 
 
 def _is_final(value: Any, site: Site) -> bool:

@@ -27,7 +27,7 @@ THREADS_VARIABLE = "SURGFL_CPU_THREADS"
 
 
 class SiteExecutor(Executor):
-    """Answer the controller's tasks `enrol`, `round` and `finish`.
+    """Answer the controller's tasks `enrol`, `round`, `unmask` and `finish`.
 
     It keeps nothing between tasks but files, since a simulator without `-t` starts a process per task.
     """
@@ -63,6 +63,7 @@ class SiteExecutor(Executor):
         from shared_components.federation.messages import SiteRefusal
         from shared_components.federation.runs import point_latest_to, working_on
         from shared_components.federation.site import SiteRunner
+        from shared_components.secure_sums.identity import kit_identity
         from shared_components.start import start_weights
 
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
@@ -84,6 +85,7 @@ class SiteExecutor(Executor):
             folder=runs,
             start_weights=start_weights(),
             stop=partial(_triggered, abort_signal),
+            identity=kit_identity(local.parent / "startup") if not is_simulator(fl_ctx) else None,
         )
         job, run = message.header["job"], message.header["run"]
         own = site_folder(runs, job["name"], run, name)

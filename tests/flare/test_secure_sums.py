@@ -1,0 +1,142 @@
+"""Secure sums through FLARE: the same bits as without it, the filter at the site, and the simulator itself."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from shared_components.data.sites import load_site
+from shared_components.federation.messages import Job, Message
+from shared_components.federation.sums import MASKED, OPENED
+from shared_components.federation.together import run_together
+from shared_components.flare.declared import Asked, check_reply
+
+from ..federation.conftest import Federation, make_job, scenes  # noqa: F401 (a fixture)
+from .conftest import SITES
+from .simulator import CLIENT, JOBS, SERVER, Simulator, edit, tiny_job
+
+SECURE = {"threshold": 2}
+
+
+def newest(run):
+    return load_file(max((run / "server").glob("round-*.safetensors")))
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_run_through_the_serialiser_has_the_bits_of_one_in_process(by_hand, workspace, scenes, tmp_path):  # noqa: F811
+    controller = by_hand(secure_sums=SECURE).start()
+    assert controller.panics == []
+    tasks = [task.name for task in controller.sent]
+    assert tasks == ["enrol"] * 3 + ["round"] * 3 + ["unmask"] * 3 + ["finish"] * 3
+    job = make_job("fedavg", rounds=1, secure_sums=SECURE)
+    alone = run_together(job, dict(zip(SITES, scenes, strict=True)), tmp_path / "alone")
+    assert same(newest(controller.server.folder), newest(alone.folder))
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory, request):
+    """Return what a site is asked in a round with secure sums, and its answers, by task."""
+    scenes = request.getfixturevalue("scenes")  # noqa: F811
+    job = make_job("fedavg", rounds=1, secure_sums=SECURE)
+    federation = Federation(job, tmp_path_factory.mktemp("r"), scenes, SITES).enrol()
+    found = {}
+    for task in ("round", "unmask"):
+        replies = federation.replies()
+        found[task] = Asked(task, federation.asked.messages["site-1"].header), replies["site-1"]
+        federation.send(replies)
+    return found, load_site(scenes[0])
+
+
+def test_what_is_masked_and_what_opens_it_may_leave(asked):
+    found, site = asked
+    for question, reply in found.values():
+        check_reply(reply, question, site)
+
+
+def refused(message, question, site, words):
+    with pytest.raises(ValueError, match=f"{words}.*nothing was sent"):
+        check_reply(message, question, site)
+
+
+def test_nothing_else_may(asked):
+    found, site = asked
+    question, reply = found["round"]
+    groups, masked = reply.groups, reply.groups[MASKED]
+    name = next(iter(masked))
+    bare = {piece: value.float() for piece, value in masked.items()}
+    refused(Message(reply.header, bare), question, site, "nothing of the kind is due")
+    refused(Message(reply.header, bare, groups), question, site, "nothing of the kind is due")
+    refused(
+        Message(reply.header, {}, {**groups, MASKED: bare}),
+        question,
+        site,
+        "its masked piece .* is torch.float32",
+    )
+    refused(
+        Message(reply.header, {}, {**groups, MASKED: {**masked, "x": masked[name]}}),
+        question,
+        site,
+        "piece x is not",
+    )
+    refused(Message(reply.header, {}, {**groups, "more": {}}), question, site, "it carries the groups")
+    own = dict(groups["shares"]) | {"site-9": groups["shares"]["site-1"]}
+    refused(
+        Message(reply.header, {}, {**groups, "shares": own}),
+        question,
+        site,
+        "its shares of site-9 are not due",
+    )
+    plain = dataclasses.replace(question, header={**question.header, "job": make_job("fedavg").to_json()})
+    with pytest.raises(ValueError, match="masked is nothing that fedavg declares"):
+        check_reply(reply, plain, site)
+
+    question, reply = found["unmask"]
+    opened = reply.groups[OPENED]
+    refused(found["round"][1], question, site, "is nothing that an answer")
+    refused(
+        Message({}, {}, {OPENED: {"site-1": torch.zeros(2, 33)}}),
+        question,
+        site,
+        "the shares of site-1 are none",
+    )
+    refused(
+        Message({}, {}, {OPENED: {"site-9": opened["site-1"]}}),
+        question,
+        site,
+        "the shares of site-9 are none",
+    )
+    wide = torch.zeros(99, 33, dtype=torch.uint8)
+    refused(Message({}, {}, {OPENED: {"site-1": wide}}), question, site, "the shares of site-1 are none")
+    refused(Message({}, {}, {MASKED: masked}), question, site, "is nothing that opens a sum")
+    plain = dataclasses.replace(question, header={**question.header, "job": make_job("fedavg").to_json()})
+    refused(reply, plain, site, "nothing of the kind is due")
+
+
+def test_every_job_lists_the_task_for_its_executor_and_its_filter():
+    for path in JOBS.glob(f"*/{CLIENT}"):
+        config = json.loads(path.read_text())
+        for part in (*config["executors"], *config["task_result_filters"]):
+            assert part["tasks"] == ["enrol", "round", "unmask", "finish"], path
+
+
+@pytest.mark.slow
+def test_the_simulator_has_the_bits_of_a_run_in_process(tmp_path, scenes):  # noqa: F811
+    job = tiny_job(tmp_path, "fedavg", rounds=2)
+    edit(job / SERVER, lambda config: config["workflows"][0]["args"].update(secure_sums=SECURE))
+    folder = scenes[0].parent.parent
+    with Simulator(job, tmp_path / "ws", "-n", "3", "-t", "3", SURGFL_SITE_CONFIG=str(folder)) as simulator:
+        assert simulator.wait() == 0, simulator.output[-4000:]
+    settings = json.loads((job / SERVER).read_text())["workflows"][0]["args"]
+    alone = run_together(Job.from_json(settings), dict(zip(SITES, scenes, strict=True)), tmp_path / "alone")
+    assert same(newest(simulator.run), newest(alone.folder))
+    lines = [
+        json.loads(line) for line in (simulator.run / "server" / "rounds.jsonl").read_text().splitlines()
+    ]
+    assert [line["secure_sum"] for line in lines if line["kind"] == "aggregation"] == [list(SITES)] * 2
+    up = [line["bytes"]["up"] for line in lines if line["kind"] == "site" and "loss" in line]
+    assert up and all(set(one) == {"masked", "shares", "hashes"} for one in up)
