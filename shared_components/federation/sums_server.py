@@ -12,6 +12,7 @@ from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.method import Update
 from shared_components.partition import Pieces
 from shared_components.secure_sums.fixed_point import FixedPoint, as_vector
+from shared_components.secure_sums.keys import check_public
 from shared_components.secure_sums.masks import Attempt, Masked, sealed_bytes, take_off
 from shared_components.secure_sums.shares import SHARE
 
@@ -44,13 +45,24 @@ class ServerSums:
         """Keep a site's public key.
 
         Raises:
-            FederationError: It has sent none.
+            FederationError: It has sent none, one that is no key, or another site's, at which all sites would refuse.
         """
         if sums.KEY not in reply.header:
             raise FederationError(
                 f"{site} enrols without a key for secure sums; use one version of surgfl everywhere"
             )
-        self._keys[site] = reply.header[sums.KEY]
+        said = reply.header[sums.KEY]
+        if any(said["key"] == other["key"] for name, other in self._keys.items() if name != site):
+            raise FederationError(
+                f"{site} enrols with another site's key for secure sums; start it with its own"
+            )
+        try:
+            check_public(bytes.fromhex(said["key"]))
+        except ValueError as error:
+            raise FederationError(
+                f"{site} enrols with a key for secure sums that is none: {error}"
+            ) from error
+        self._keys[site] = said
 
     def begin(self, round: int, asked: Collection[str], samples: Mapping[str, int]) -> dict[str, Any]:
         """Return what a round's messages say of the attempt that begins.

@@ -20,6 +20,18 @@ def public_of(private: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
+def check_public(public: bytes) -> None:
+    """Refuse a public key with which nobody's secret would depend on his own key.
+
+    Raises:
+        ValueError: One sentence.
+    """
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError as error:
+        raise ValueError(f"{public.hex()} is no public key ({error})") from error
+
+
 class Keys:
     """A site's own private key beside the public keys of all sites.
 

@@ -310,3 +310,28 @@ def test_a_fraction_of_the_sites_takes_part_in_each_sum(toy_bundle, federate):
     federation = federate(secure_job(client_fraction=0.6)).run()
     sums = [record["secure_sum"] for record in federation.server.records if record["kind"] == "aggregation"]
     assert [len(sites) for sites in sums] == [2, 2]
+
+
+@pytest.mark.parametrize("key", ["stolen", "zero", "none"])
+def test_a_site_whose_key_would_stop_all_others_is_left_out(toy_bundle, federate, key):
+    federation = federate(secure_job(min_sites=2, rounds=1))
+    replies = federation.replies()
+    header = replies["site-3"].header
+    if key == "none":
+        del header["sums_key"]
+    else:
+        header["sums_key"] = replies["site-2"].header["sums_key"] if key == "stolen" else {"key": "0" * 64}
+    federation.send(replies)
+    assert federation.server.sites == ["site-1", "site-2"] and "key" in federation.server.left_out["site-3"]
+    assert federation.run().server.last_record["secure_sum"] == ["site-1", "site-2"]
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {OPENED: {}}, {OPENED: {"site-9": torch.zeros(1, 33, dtype=torch.uint8)}}]
+)
+def test_an_odd_opening_of_one_site_is_passed_over(toy_bundle, federate, odd):
+    federation = federate(secure_job(rounds=1)).enrol()
+    federation.send(federation.replies())
+    replies = federation.replies()
+    replies["site-2"] = Message(replies["site-2"].header, {}, odd)
+    assert federation.send(replies)["secure_sum"] == ["site-1", "site-2", "site-3"]
