@@ -2,16 +2,20 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from shared_components.data.sites import load_site
-from shared_components.federation.messages import Job, Message
+from shared_components.federation.messages import Job, Message, SiteRefusal
 from shared_components.federation.sums import MASKED, OPENED
 from shared_components.federation.together import run_together
 from shared_components.flare.declared import Asked, check_reply
+from shared_components.secure_sums.identity import kit_identity
+from shared_components.secure_sums.keys import public_of
 
 from ..federation.conftest import Federation, make_job, scenes  # noqa: F401 (a fixture)
 from .conftest import SITES
@@ -122,6 +126,54 @@ def test_every_job_lists_the_task_for_its_executor_and_its_filter():
         config = json.loads(path.read_text())
         for part in (*config["executors"], *config["task_result_filters"]):
             assert part["tasks"] == ["enrol", "round", "unmask", "finish"], path
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory):
+    """Return the startup folders of two sites and of the server, as `nvflare provision` makes them."""
+    folder = tmp_path_factory.mktemp("kits")
+    for words in (["-g"], ["-p", "project.yml", "-w", "ws"]):
+        command = [sys.executable, "-m", "nvflare.cli", "provision", *words]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    (made,) = (folder / "ws").glob("*/prod_00")
+    return {name: made / name / "startup" for name in ("site-1", "site-2", "server1")}
+
+
+def test_sites_of_a_provisioned_federation_sign_their_keys_and_take_no_others(kits, tmp_path, scenes):  # noqa: F811
+    """A server that puts a key of its own in between has no signature of the site."""
+    job = make_job("fedavg", rounds=1, secure_sums=SECURE)
+    federation = Federation(job, tmp_path, scenes, SITES[:2])
+    for name, runner in federation.sites.items():
+        runner._identity = kit_identity(kits[name])
+    federation.enrol()
+    asked = federation.asked.messages["site-1"]
+    said = asked.header["sums"]
+    assert all(set(one) == {"key", "certificate", "signature"} for one in said["keys"].values())
+
+    def with_key(one):
+        keys = {**said["keys"], "site-2": one}
+        return dataclasses.replace(asked, header={**asked.header, "sums": {**said, "keys": keys}})
+
+    own = public_of(b"s" * 32).hex()
+    true = said["keys"]["site-2"]
+    lies = [
+        ({"key": own}, "not signed by its"),
+        ({**true, "key": own}, "not signed by a startup kit of this project"),
+    ]
+    for lie, words in lies:
+        with pytest.raises(SiteRefusal, match=f"key of site-2 is {words}"):
+            federation.sites["site-1"].answer("round", with_key(lie))
+    federation.run()
+    assert federation.server.last_record["secure_sum"] == ["site-1", "site-2"]
+
+
+def test_no_kit_is_no_identity_and_a_server_s_is_no_site_s(kits):
+    assert kit_identity(kits["server1"]) is None  # it has a server.key
+    site = kit_identity(kits["site-1"])
+    said = site.say(b"job/run", b"p" * 32)
+    kit_identity(kits["site-2"]).check("site-1", b"job/run", said)
+    with pytest.raises(ValueError, match="the key of site-2 is signed by"):
+        site.check("site-2", b"job/run", said)
 
 
 @pytest.mark.slow
