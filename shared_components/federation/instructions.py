@@ -13,13 +13,19 @@ import torch
 
 from shared_components.bundle_config import MOST_ROUNDS
 from shared_components.data.profile_items import ITEMS, check_item
+from shared_components.federation import sums
 from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.enrolled import check_place
 from shared_components.federation.messages import MOST_SITES, Job, Message, folder_name
 from shared_components.federation.replies import kind_of, read_body
 
 EVERY = {"job", "run", "round", "index", "number", "numbers", "sites"}
-DUE = {"enrol": EVERY | {"send_initial"}, "round": EVERY | {"items"}, "finish": EVERY | {"items"}}
+DUE = {
+    "enrol": EVERY | {"send_initial"},
+    "round": EVERY | {"items"},
+    "unmask": EVERY | {sums.HEADER},
+    "finish": EVERY | {"items"},
+}
 """What a message says in plain values; it may say all of `FORMS`."""
 
 
@@ -27,7 +33,7 @@ def read(task: str, message: Message) -> Message:
     """Return what the server asks, each value of the form that the site's rooms rely on.
 
     Args:
-        task: ``enrol``, ``round`` or ``finish``.
+        task: ``enrol``, ``round``, ``unmask`` or ``finish``.
         message: As the transport delivered it; one that was read before is returned as it is.
 
     Raises:
@@ -99,5 +105,6 @@ FORMS: dict[str, Callable[[Any], bool]] = {
     "items": _is_items,
     "answered": lambda value: value is None or (type(value) is int and 0 <= value <= MOST_ROUNDS),
     "pool": _is_pool,
+    sums.HEADER: sums.is_asked,
 }
 """The form of everything that a header may say; `Job` looks at ``job``, `check_place` at the numbers."""

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shared_components.data.profile_items import ITEMS, WITHHELD
-from shared_components.federation import outsider
+from shared_components.federation import outsider, sums
 from shared_components.federation.expected import Expected
 from shared_components.federation.messages import Job, total_bytes
+from shared_components.federation.private import SAMPLES, SAYS
 from shared_components.federation.replies import COMMON, HEADER
 from shared_components.partition import Pieces, Role
 
 FILE = "what-leaves.json"
 SENT = (Role.GLOBAL, Role.MIXED)
 STAYS = "stays at the site"
+MASKED_BYTES = 8  # of a masked number, whole and modulo 2^64; of a weight: 4
 WORDS = {
     "samples": "one number: training samples",
     "card": "task, class names, kinds of input",
@@ -28,6 +30,7 @@ WORDS = {
     "fixed": "a hash of the weights that are not trained",
     "prepared": "the name of the text encoder, if there is one",
     "start": "the hash of the file that the weights begin from",
+    sums.KEY: "a public key of the site's, for this run's secure sums",
     "loss": "a mean of each loss term",
     "metrics": "scores on validation, of each class",
     "final": "scores on validation at full resolution, of each class",
@@ -53,7 +56,7 @@ class Leaving:
     """One thing that an answer may hold.
 
     Attributes:
-        task: ``enrol``, ``round`` or ``finish``.
+        task: ``enrol``, ``round``, ``unmask`` (secure sums alone) or ``finish``.
         kind: ``weights``, ``extra``, ``item`` (of `publish`) or ``value`` (plain, of the header).
         name: What it is called in the message.
         form: Its shape or its words.
@@ -125,8 +128,8 @@ def what_leaves(
     """
     weights = tuple(_weights(role, due.pieces(role)) for role in Role)
     parts = [*_enrol(due, publish), *_round(due), *_finish(due, publish)]
-    kept = tuple(_plain(task, name, withhold) for task in HEADER for name in _values(task))
-    ordered = tuple(part for task in HEADER for part in (*parts, *kept) if part.task == task)
+    parts += [_plain(task, name, withhold) for task in HEADER for name in _values(task, job)]
+    ordered = tuple(_under(job, part) for task in HEADER for part in parts if part.task == task)
     return WhatLeaves(job.name, due.method.name, job.bundle, job.rounds, due.task.card.kind, weights, ordered)
 
 
@@ -182,9 +185,30 @@ def _consented(
     return Leaving(task, "item", name, form, size, name in publish, f"{said}; {why}")
 
 
-def _values(task: str) -> list[str]:
+def _values(task: str, job: Job) -> list[str]:
     """Return the plain values of an answer, in the order of `WORDS`; the round's number is the server's own."""
-    return [name for name in WORDS if name in HEADER[task] | COMMON]
+    if task == "unmask" and not job.secure_sums:
+        return []
+    names = [name for name in WORDS if name in HEADER[task] | COMMON]
+    return [name for name in names if name != sums.KEY or job.secure_sums]
+
+
+def _under(job: Job, part: Leaving) -> Leaving:
+    """Return what a job's noise or its secure sums make of a part."""
+    weights = part.kind == "weights" and part.task == "round"
+    if weights and job.secure_sums:
+        size = part.bytes // 4 * MASKED_BYTES
+        return replace(
+            part, form=f"{part.form}, masked", bytes=size, why="the server learns a sum of sites alone"
+        )
+    if weights and job.noise:
+        return replace(part, why="clipped together, with noise")
+    if job.noise and part.kind == "value" and part.name == "samples":
+        return replace(part, form=f"{SAMPLES}, whatever the site has")
+    covered = part.kind == "weights" or (part.kind == "value" and part.name in SAYS[part.task])
+    if job.noise and not covered:
+        return replace(part, leaves=False, why=f"the job's noise does not cover it: it {STAYS}")
+    return part
 
 
 def _plain(task: str, name: str, withhold: Collection[str]) -> Leaving:

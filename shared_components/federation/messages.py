@@ -138,8 +138,8 @@ class Job:
         check_secure_sums(who, self.secure_sums)
         if self.privacy and self.secure_sums:
             raise ValueError(
-                f"{who}: privacy and secure_sums do not work together yet: noisy sites all count alike, and a sum weighs "
-                "them by samples; leave one of them out"
+                f"{who}: privacy and secure_sums do not work together yet (noisy sites all count alike, and a sum "
+                "weighs them by samples); leave one of them out"
             )
 
     def to_json(self) -> dict[str, Any]:

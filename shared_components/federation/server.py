@@ -372,6 +372,7 @@ class ServerRunner:
         noisy = Counter(r["site"] for r in (*self.records, *self._noted.values()) if r.get("noisy"))
         most = max(noisy.values(), default=0)
         return {"epsilon": epsilon({self.job.noise.noise_multiplier: most}, self.job.noise.delta)}
+
     def _opened(self, updates: Sequence[Update]) -> Update:
         """Return the mean of masked updates as one, checked as a single site's would be."""
         assert self.sums is not None

@@ -120,3 +120,13 @@ def is_said(value: object) -> bool:
     if not isinstance(value, Mapping) or set(value) not in ({"key"}, set(forms)):
         return False
     return all(isinstance(value[key], str) and re.fullmatch(forms[key], value[key]) for key in value)
+
+
+def is_asked(value: object) -> bool:
+    """Say whether a value has the form of what a server asks of a secure sum; `sums_site` looks at each part."""
+    return isinstance(value, Mapping) and {"nonce", "sites"} <= set(value) <= {
+        "nonce",
+        "sites",
+        "total",
+        "keys",
+    }

@@ -122,3 +122,26 @@ def test_a_federation_ends_well_where_a_site_withholds_all_that_it_may(federate,
     records = federation.server.records
     assert not any("metrics" in r or "loss" in r for r in records if r.get("site") == "site-2")
     assert any("metrics" in r for r in records if r.get("site") == "site-1")
+
+
+def test_of_a_job_with_noise_nothing_is_said_to_leave_that_the_noise_does_not_cover():
+    privacy = {"clip": 1.0, "noise_multiplier": 4.0, "delta": 1e-5}
+    plain, noisy = (
+        report_of(make_job("fedper", **more), publish=("style",)) for more in ({}, {"privacy": privacy})
+    )
+    leaving = {(p.task, p.name) for p in noisy.parts if p.leaves}
+    assert leaving < {(p.task, p.name) for p in plain.parts if p.leaves}
+    assert {name for task, name in leaving if task == ROUND} == {"global pieces", "samples"}
+    assert {name for task, name in leaving if task == FINISH} == set()
+    assert parts(noisy, ROUND)["samples"].form.startswith("1,")
+    assert noisy.bytes_of(ROUND) == plain.bytes_of(ROUND)
+
+
+def test_of_secure_sums_masked_numbers_of_8_bytes_leave():
+    plain, summed = (
+        report_of(make_job("fedavg", **more), publish=()) for more in ({}, {"secure_sums": {"threshold": 2}})
+    )
+    assert "masked" in parts(summed, ROUND)["global pieces"].form
+    assert summed.bytes_of(ROUND) == 2 * plain.bytes_of(ROUND)
+    assert "sums_key" in parts(summed, "enrol") and "sums_key" not in parts(plain, "enrol")
+    assert not any(part.task == "unmask" for part in plain.parts) and parts(summed, "unmask")
