@@ -43,12 +43,12 @@ def file_of(federation, site):
 
 @pytest.mark.parametrize("method", SUMMED)
 def test_a_round_equals_the_plain_one_to_the_error_of_the_fixed_point(federate, tmp_path, method):
-    """One round: later ones train from weights that differ in their last bit. fedadam divides by small numbers."""
-    options = {"rounds": 1}
+    """One round: a later training, FedST's server's too, carries a last bit's difference on; FedAdam takes roots."""
+    options = {"rounds": 1} | ({"arguments": {"synthetic": "none"}} if method == "fedst" else {})
     plain = federate(make_job(method, **options), folder=tmp_path / "plain").run()
     options = options | {"secure_sums": SECURE}
     masked = federate(make_job(method, **options), folder=tmp_path / "masked").run()
-    loose = {"rtol": 1e-4, "atol": 1e-6} if method in ("fedadam", "fedst") else NEAR
+    loose = {"rtol": 1e-4, "atol": 1e-6} if method == "fedadam" else NEAR
     before, after = plain.weights(), masked.weights()
     assert before.keys() == after.keys() and before
     for name, value in before.items():
