@@ -85,6 +85,8 @@ def _gain(run: Run, group: Group) -> str:
         for site, curve in curves(run, group.sites, metric.name).items()
     }
     known = {site: pair for site, pair in gains.items() if not any(map(math.isnan, pair))}
+    if not known and run.info.get("privacy"):
+        return f"Each round's {metric.label} stays at the sites: the noise of this run does not cover it."
     if not known:
         return f"No site has reported a first and a last {metric.label} yet."
     improved = [site for site, (first, last) in known.items() if metric.better(last, first)]

@@ -49,6 +49,7 @@ def test_a_row_per_site_says_what_was_promised_and_spent(noisy):
 def test_the_page_has_the_section_and_one_without_noise_has_not(noisy, tmp_path):
     page = build_report(noisy, tmp_path / "report.html").read_text()
     assert 'href="#privacy"' in page and "31.42" in page and "Privacy by site" in page
+    assert "Dice stays at the sites" in page and "reported a first" not in page
     plain = write_run(tmp_path / "plain", rounds=2)
     page = build_report(plain, tmp_path / "plain.html").read_text()
     assert "privacy" not in page.lower()
