@@ -103,7 +103,7 @@ ONLY_IN: dict[str, set[str]] = {
     "nvflare_jobs": set(),
     "tests": set(),
     f"{PACKAGE}.flare": {"flare", "commands"},
-    "cryptography": {"secure_sums", "deployment"},
+    "cryptography": {"deployment", "flare", "secure_sums"},
     f"{PACKAGE}.deployment": {"deployment", "flare", "commands"},
     f"{PACKAGE}.federation": {"flare", "federation", "deployment", "comparison", "pretraining", "commands"},
     f"{PACKAGE}.comparison": {"comparison", "commands"},

@@ -142,7 +142,8 @@ def _templates() -> Iterator[tuple[str, str, str]]:
     from shared_components.federation.limits import FILE, Limits  # it needs torch, which takes seconds
 
     yield "site.yaml", TEMPLATE, "a template; fill it in"
-    numbers = "".join(f"{key}: {value}\n" for key, value in asdict(Limits()).items())
+    given = {key: value for key, value in asdict(Limits()).items() if value is not None}
+    numbers = "".join(f"{key}: {value}\n" for key, value in given.items())
     yield FILE, LIMITS + numbers, "what this machine does for a job at most; lower the numbers as you like"
 
 

@@ -196,19 +196,20 @@ def _values(task: str, job: Job) -> list[str]:
 def _under(job: Job, part: Leaving) -> Leaving:
     """Return what a job's noise or its secure sums make of a part."""
     weights = part.kind == "weights" and part.task == "round"
-    if weights and job.secure_sums:
+    if job.secure_sums and weights:
         size = part.bytes // 4 * MASKED_BYTES
         return replace(
             part, form=f"{part.form}, masked", bytes=size, why="the server learns a sum of sites alone"
         )
-    if weights and job.noise:
+    if not job.noise or (part.kind == "weights" and not weights):
+        return part
+    if weights:
         return replace(part, why="clipped together, with noise")
-    if job.noise and part.kind == "value" and part.name == "samples":
+    if part.name == "samples":
         return replace(part, form=f"{SAMPLES}, whatever the site has")
-    covered = part.kind == "weights" or (part.kind == "value" and part.name in SAYS[part.task])
-    if job.noise and not covered:
-        return replace(part, leaves=False, why=f"the job's noise does not cover it: it {STAYS}")
-    return part
+    if part.kind == "value" and part.name in SAYS[part.task]:
+        return part
+    return replace(part, leaves=False, why=f"the job's noise does not cover it: it {STAYS}")
 
 
 def _plain(task: str, name: str, withhold: Collection[str]) -> Leaving:

@@ -26,7 +26,7 @@ from .conftest import make_job
 NOISE = {"clip": 0.5, "noise_multiplier": 1.0}
 COVERED = (
     "cd2_pfed ditto fedadam fedavg fedavg_cluster fedavgm fedbn feddp fedhca2 fedld fedmedian fedper fedprox fedrep "
-    "fedsam fedst krum local mat_fl multi_krum pfedla trimmed_mean"
+    "fedsam fedst krum local mat_fl multi_krum norm_bound pfedla trimmed_mean"
 ).split()
 NOT_TINY = {"feddp", "fedst", "pfedsis"}
 NOT_TINY_JOBS = {"pfedsis": {"arguments": {"sge": False}}}
@@ -489,4 +489,4 @@ def test_what_is_cut_is_what_the_noise_covers(federate):
     message = federation.asked.messages["site-1"]
     reply = federation.replies(names=["site-1"])["site-1"]
     assert reply.pieces.keys() == message.pieces.keys()
-    assert all(float((reply.pieces[n] - v).std()) > 0.4 for n, v in message.pieces.items() if v.numel() > 50)
+    assert all(float((reply.pieces[n] - v).std()) > 0.25 for n, v in message.pieces.items() if v.numel() > 50)

@@ -226,8 +226,12 @@ def test_other_sites_keys_and_nonces_of_a_round_are_refused(toy_bundle, federate
 
 def test_a_plain_job_opens_nothing(toy_bundle, federate):
     federation = federate(make_job("fedavg", **TOY)).enrol()
+    message = federation.asked.messages["site-1"]
+    with pytest.raises(SiteRefusal, match="unmask message does not say 'sums'"):
+        federation.sites["site-1"].answer("unmask", message)
+    message.header["sums"] = {"nonce": "0" * 32, "sites": ["site-1", "site-2"]}
     with pytest.raises(SiteRefusal, match="the job has no secure sums to open"):
-        federation.sites["site-1"].answer("unmask", federation.asked.messages["site-1"])
+        federation.sites["site-1"].answer("unmask", message)
 
 
 def test_the_file_of_secrets_is_the_sites_alone_and_its_loss_is_told(toy_bundle, federate, tmp_path):

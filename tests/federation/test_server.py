@@ -183,7 +183,7 @@ def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate):
         ({"partition": None}, "its partition has an odd form: None"),
         ({"partition": [{"tensor": "w", "role": "everywhere"}]}, "its partition has an odd form"),
         ({"items": ["style"]}, "its items has an odd form"),
-        ({"items": {"age": 4}}, "its items has an odd form: {'age': 4}"),
+        ({"items": {"age": 4}}, "there is no profile item 'age'"),
         ({"fixed": 3}, "its fixed has an odd form: 3; use one version of surgfl everywhere"),
     ],
 )
