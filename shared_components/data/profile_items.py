@@ -80,8 +80,9 @@ ITEMS: Mapping[str, ProfileItem] = {
         lambda value: isinstance(value, str) and len(value) <= LONGEST_TEXT,
     ),
 }
-PUBLISHABLE = (*ITEMS, "model")
-"""What `publish` may name; ``model`` lets the site's whole model take part in the outsider's."""
+PUBLISHABLE = (*ITEMS, "model", "result")
+"""What `publish` may name; ``model`` lets the site's whole model take part in the outsider's, ``result`` puts it into
+the job's result by itself."""
 
 
 WITHHELD: Mapping[str, str] = {

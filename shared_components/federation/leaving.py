@@ -156,9 +156,11 @@ def _round(due: Expected) -> Iterator[Leaving]:
 
 
 def _finish(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
+    form, size = f"{len(due.state)} tensors", total_bytes(due.state)
     why = "the whole model, for hospitals outside of the federation"
-    size = total_bytes(due.state)
-    yield _consented("finish", outsider.GROUP, f"{len(due.state)} tensors", size, publish, why)
+    yield _consented("finish", outsider.GROUP, form, size, publish, why)
+    why = "the whole model, by itself, for whoever may download the job's result"
+    yield _consented("finish", outsider.RESULT, form, size, publish, why)
 
 
 def _pieces(task: str, due: Expected, why: str) -> Iterator[Leaving]:

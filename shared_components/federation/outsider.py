@@ -20,6 +20,8 @@ from shared_components.method import Method, Models, Profile, State
 from shared_components.partition import Partition, Pieces, Role
 
 GROUP = "model"  # of a reply at the finish, and the item of `publish` that allows it
+RESULT = "result"  # likewise: the same tensors, for the job's result, each site's by itself
+AT_FINISH = (GROUP, RESULT)
 
 
 def write_outsiders(

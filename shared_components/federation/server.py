@@ -15,6 +15,7 @@ from torch import Tensor
 
 from shared_components.atomic import write_json, write_text
 from shared_components.card import Card, Metric
+from shared_components.checkpoints import save_weights
 from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.checks import RejectedUpdate
@@ -31,7 +32,7 @@ from shared_components.federation.enrolment import (
 from shared_components.federation.messages import FederationError, Job, Message, total_bytes
 from shared_components.federation.private import uncovered
 from shared_components.federation.runs import change_description, describe, point_latest_to, state_to_resume
-from shared_components.federation.store import RECORDS, RoundFiles, groups_of, named_groups
+from shared_components.federation.store import RECORDS, SINGLE, RoundFiles, groups_of, named_groups
 from shared_components.federation.sums import HEADER, check_asked, check_method
 from shared_components.federation.sums_server import ServerSums
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
@@ -438,21 +439,25 @@ class ServerRunner:
         return result, {"seconds_training": time.perf_counter() - started, "loss": losses}
 
     def finished(self, replies: Mapping[str, Message], failures: Mapping[str, str] | None = None) -> None:
-        """Record the final models' metrics, and write the outsider's model."""
+        """Record the final models' metrics, and write the outsider's model and those that sites give to the result."""
         given: dict[str, Pieces] = {}
+        single: dict[str, Pieces] = {}
         for site in site_order(replies):
             reply = replies[site]
             self.records.append(self._record_site(site, reply))
             if final := reply.header.get("final"):
                 self.records.append({**final, "kind": "final", "site": site})
-            if outsider.GROUP in reply.groups:
-                self._take_model(site, reply, given)
+            self._take_model(site, reply, outsider.GROUP, given)
+            self._take_model(site, reply, outsider.RESULT, single)
         for site, reason in (failures or {}).items():
             logger.warning("%s has not finished: %s", site, reason)
         profiles = [self.profiles[site] for site in self.sites]
         found = outsider.outsiders(self.method, self.partition, self._delivered(), profiles, given)
         files = outsider.write_outsiders(self.folder / "server", found, self._notes)
         self.records.append({"kind": "outsider", "files": files, "sites": site_order(given)})
+        for site, model in single.items():
+            notes = {**self._notes(self.profiles[site].card), "site": site}
+            save_weights(self.folder / "server" / SINGLE / f"{site}.safetensors", model, notes)
         self._write_records()
 
     def _notes(self, card: Card) -> dict[str, str]:
@@ -465,13 +470,15 @@ class ServerRunner:
         untold = notes_of_untold(self.method, self.job.arguments, len(self.sites))
         return notes | untold | {"round": str(self.round)}
 
-    def _take_model(self, site: str, reply: Message, given: dict[str, Pieces]) -> None:
+    def _take_model(self, site: str, reply: Message, group: str, given: dict[str, Pieces]) -> None:
+        if group not in reply.groups:
+            return
         card = self.profiles[site].card
         alike = next((model for name, model in given.items() if self.profiles[name].card == card), None)
         try:
-            given[site] = checks.check_model(reply, outsider.GROUP, alike)
+            given[site] = checks.check_model(reply, group, alike)
         except RejectedUpdate as error:
-            logger.warning("%s has no part in the outsider's model: %s", site, error)
+            logger.warning("the model that %s gives ('%s') is not used: %s", site, group, error)
 
     def note_failure(self, reason: str) -> bool:
         """Write why the run ended early into its run.json; return whether there is one."""

@@ -300,9 +300,9 @@ class SiteRunner:
             self._keep_best(bench, files, header["round"], metrics, kept.best)
             path = files.folder / "model.safetensors"
             bench.save_model(path, name=self.name, round=header["round"], scores=metrics)
-            if outsider.GROUP in site.publish:
+            for group in (group for group in outsider.AT_FINISH if group in site.publish):
                 state = bench.network.state_dict()
-                given[outsider.GROUP] = {n: v.detach().cpu().clone() for n, v in state.items()}
+                given[group] = {n: v.detach().cpu().clone() for n, v in state.items()}
             scores = evaluation.thorough(
                 bench.network,
                 bench.task,

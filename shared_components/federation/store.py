@@ -24,6 +24,7 @@ from shared_components.partition import Pieces, update_with
 STATE_VARIABLE = "SURGFL_STATE"
 RESUME_VARIABLE = "SURGFL_RESUME"
 RECORDS = "rounds.jsonl"  # of all rounds, in the server's folder of a run
+SINGLE = "sites"  # folder of the server's: the models that sites give to a job's result
 _VALUES, _HASH = "surgfl", "sha256"  # in the header
 _ROUND = re.compile(r"round-(\d{5,})\.safetensors")
 

@@ -157,15 +157,14 @@ def _brief(value: Any) -> bool:
 
 
 def _check_finish(message: Message, due: Expected, site: Site) -> None:
-    """Accept a whole model of a site that consents, and no other tensor."""
-    if message.pieces or set(message.groups) - {outsider.GROUP}:
+    """Accept whole models of a site that consents, and no other tensor."""
+    if message.pieces or set(message.groups) - {*outsider.AT_FINISH}:
         named = sorted(message.groups) or ["pieces"]
         raise ValueError(f"{named[0]} is nothing that is due at the finish; nothing was sent")
-    if message.empty:
-        return
-    if outsider.GROUP not in site.publish:
-        raise ValueError(f"{site.path} does not publish 'model'; nothing was sent")
-    _check_tensors("model", message.groups[outsider.GROUP], due.state)
+    for group, model in message.groups.items():
+        if group not in site.publish:
+            raise ValueError(f"{site.path} does not publish {group!r}; nothing was sent")
+        _check_tensors("model", model, due.state)
 
 
 def _check_tensors(what: str, pieces: Pieces, declared: Pieces) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from nvflare.apis.fl_context import FLContext
 
 from shared_components.federation.runs import DESCRIPTION, leave_models
-from shared_components.federation.store import RECORDS
+from shared_components.federation.store import RECORDS, SINGLE
 
 FOLDER = "surgfl_result"
 
@@ -23,8 +23,8 @@ def result_folder(fl_ctx: FLContext) -> Path:
 def leave_result(run: Path, page: Path, to: Path) -> Path:
     """Put what the server knows of a run into a folder, all of it or nothing; return the folder.
 
-    That is the report, run.json, the records of all rounds, and the model for outsiders where there is one. A site's
-    model is not at the server; whoever holds a site's startup kit finds it there.
+    That is the report, run.json, the records of all rounds, the model for outsiders where there is one, and the models
+    of sites that publish their ``result``. Another site's model is not at the server.
 
     Args:
         run: The run's folder at the server.
@@ -42,6 +42,9 @@ def leave_result(run: Path, page: Path, to: Path) -> Path:
             (beside / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, beside / name)
     leave_models(run, (), beside / "models")
+    for path in sorted((run / "server" / SINGLE).glob("*.safetensors")):
+        (folder := beside / "models" / path.stem).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, folder / "model.safetensors")
     shutil.rmtree(to, ignore_errors=True)
     os.rename(beside, to)
     return to

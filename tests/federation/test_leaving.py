@@ -87,7 +87,7 @@ def test_the_report_is_there_before_the_site_answers(federate, tmp_path, monkeyp
 
 def test_consent_decides_about_items_and_the_model():
     job = make_job("pfedsis")
-    unknown, none, all_ = (report_of(job, publish=p) for p in (None, (), ("style", "model")))
+    unknown, none, all_ = (report_of(job, publish=p) for p in (None, (), ("style", "model", "result")))
     assert [parts(r, "enrol")["style"].leaves for r in (unknown, none, all_)] == [None, False, True]
     assert all_.bytes_of(FINISH) == unknown.bytes_of(FINISH) > none.bytes_of(FINISH) == 0
 

@@ -13,6 +13,7 @@ from shared_components.checkpoints import load_metadata
 from shared_components.federation import bench as bench_side
 from shared_components.federation import server as server_side
 from shared_components.federation.messages import FederationError, SiteRefusal
+from shared_components.flare.results import leave_result
 from shared_components.method import Method, load_method
 from shared_components.partition import Role, cut
 
@@ -255,6 +256,26 @@ def test_of_personal_models_the_outsider_gets_the_mean_of_those_that_consent(sce
         expected = ((own[0][name].double() + own[1][name].double()) / 2).float()
         torch.testing.assert_close(value, expected, rtol=0, atol=1e-7)
     assert record["sites"] == ["site-1", "site-2"]
+
+
+def test_a_site_may_give_its_own_model_to_the_result_and_no_mean_is_made_of_it(scenes, tmp_path):
+    from .conftest import Federation
+
+    given = (["result"], [], ["model"])
+    files = [rewritten(path, tmp_path / f"c{i}", publish=given[i]) for i, path in enumerate(scenes)]
+    federation = Federation(make_job("fedper", rounds=1), tmp_path / "runs", files, SITES).run().finish()
+    record, path = outsider_of(federation)
+    assert record["sites"] == ["site-3"]
+    single = federation.server.folder / "server" / "sites"
+    assert [file.name for file in single.iterdir()] == ["site-1.safetensors"]
+    own = federation.server.folder / "site-1" / "model.safetensors"
+    assert same(load_file(single / "site-1.safetensors"), load_file(own))
+    assert load_metadata(single / "site-1.safetensors")["site"] == "site-1"
+    assert same(load_file(path), load_file(federation.server.folder / "site-3" / "model.safetensors"))
+    (tmp_path / "page.html").write_text("a page")
+    result = leave_result(federation.server.folder, tmp_path / "page.html", tmp_path / "result")
+    models = sorted(str(file.relative_to(result)) for file in result.rglob("*.safetensors"))
+    assert models == ["models/server/model.safetensors", "models/site-1/model.safetensors"]
 
 
 def test_personal_models_stay_at_home_without_consent(scenes, tmp_path):

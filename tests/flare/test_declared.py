@@ -311,16 +311,18 @@ def whole(job):
     return {name: value.clone() for name, value in network_of(job).state_dict().items()}
 
 
-def test_a_whole_model_leaves_at_the_finish_and_with_consent_only(site):
+@pytest.mark.parametrize(("group", "other"), [("model", "result"), ("result", "model")])
+def test_a_whole_model_leaves_at_the_finish_and_with_its_own_consent_only(site, group, other):
     job = make_job("fedper")
     final = {"site": site.name, "split": "validation", **SCORES}
-    message = Message({"round": 1, "metrics": SCORES, "final": final}, {}, {"model": whole(job)})
-    open_site = dataclasses.replace(site, publish=("style", "model"))
+    message = Message({"round": 1, "metrics": SCORES, "final": final}, {}, {group: whole(job)})
+    open_site = dataclasses.replace(site, publish=("style", group))
     check_reply(message, asked("finish", job), open_site)
-    refused(message, asked("finish", job), site, "does not publish 'model'")
+    closed = dataclasses.replace(site, publish=("style", other))
+    refused(message, asked("finish", job), closed, f"does not publish {group!r}")
     for task in ("enrol", "round"):
         early = Message({}, {}, message.groups)
-        refused(early, asked(task, job), open_site, "model is nothing that fedper declares")
+        refused(early, asked(task, job), open_site, f"{group} is nothing that fedper declares")
 
 
 @pytest.mark.parametrize(
