@@ -15,11 +15,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from shared_components.flare.provision import provision
 
 from ..federation.conftest import SMALL, TINY
 from ..flare.simulator import JOBS, SERVER, edit
+from .at_start import VARIABLE as HOLD
 from .prepared import CHIEF, describe, give_data, install
 
 MARK = "SURGFL_TEST_DEPLOYMENT"  # by which a deployment knows its own processes
@@ -61,11 +63,19 @@ class Party:
         side: ``server`` or ``client``.
         organisation: Of its certificate.
         variables: Of its environment.
+        prefix: What its command begins with, such as ``ip netns exec NAME``.
     """
 
-    def __init__(self, kit: Path, side: str, organisation: str, variables: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        kit: Path,
+        side: str,
+        organisation: str,
+        variables: Mapping[str, str],
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.kit, self.side, self.organisation = kit, side, organisation
-        self.variables = dict(variables)
+        self.variables, self.prefix = dict(variables), tuple(prefix)
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -92,7 +102,7 @@ class Party:
         assert self.pid is None, f"{self.name} is running"
         named = [f"uid={self.name}"] if self.side == "client" else []
         options = ["secure_train=true", *named, f"org={self.organisation}", "config_folder=config"]
-        command = [sys.executable, "-u", "-m", MODULES[self.side], "-m", str(self.kit)]
+        command = [*self.prefix, sys.executable, "-u", "-m", MODULES[self.side], "-m", str(self.kit)]
         with self.console.open("ab") as console:
             self.process = subprocess.Popen(
                 [*command, "-s", f"fed_{self.side}.json", "--set", *options],
@@ -151,6 +161,7 @@ class Deployment:
         sites: The site.yaml of each, by name.
         change: What to change in the description of the federation before it is provisioned.
         variables: Further environment variables of every party.
+        prefixes: What a party's command begins with, by its name.
 
     Attributes:
         server, sites: The parties.
@@ -165,6 +176,7 @@ class Deployment:
         *,
         change: Mapping[str, Any] | None = None,
         variables: Mapping[str, str] | None = None,
+        prefixes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.folder, self.kits = folder, folder / "kits"
         self.phases: dict[str, float] = {}
@@ -179,6 +191,7 @@ class Deployment:
         self.variables = {
             **kept, "PYTHONPATH": str(self.root), "OMP_NUM_THREADS": "1", **(variables or {}),
         }  # fmt: skip
+        self.prefixes = dict(prefixes or {})
         host = self.federation.server
         self.server = self._party(host.host, "server", host.organisation)
         self.sites = {
@@ -186,8 +199,9 @@ class Deployment:
         }
 
     def _party(self, name: str, side: str, organisation: str) -> Party:
-        marked = {**self.variables, MARK: f"{self.mark}/{name}"}
-        return Party(self.kits / name, side, organisation, marked)
+        kit = self.kits / name
+        own = {**self.variables, MARK: f"{self.mark}/{name}", HOLD: str(kit / "hold.json")}
+        return Party(kit, side, organisation, own, self.prefixes.get(name, ()))
 
     def __enter__(self) -> Deployment:
         return self
@@ -217,8 +231,13 @@ class Deployment:
         until(lambda: set(names) <= set(self.connected()), seconds, f"{names} did not all connect")
 
     def connected(self) -> list[str]:
-        """The sites that the server sees; none where it cannot be asked."""
+        """The sites that the server sees; none where it cannot be asked.
+
+        Nobody logs in before it listens: FLARE 2.9 may wait for ever for the end of a session that came too early.
+        """
+        host = self.federation.server
         try:
+            socket.create_connection((host.host, host.admin_port), 1).close()
             with self.session() as session:
                 return sorted(client.name for client in session.get_connected_client_list())
         except Exception:  # it is starting

@@ -51,6 +51,7 @@ def install(folder: Path) -> Path:
     """Copy the package beside the bundles, as an installation has it, and `toy`, whose network is `networks.tiny`."""
     shutil.copytree(ROOT / "shared_components", folder / "shared_components")
     shutil.copy(ROOT / "LICENSE", folder)
+    shutil.copy(Path(__file__).with_name("at_start.py"), folder / "sitecustomize.py")
     (folder / "bundles").mkdir()
     for train in (ROOT / "bundles").glob("*/configs/train.yaml"):
         bundle = train.parents[1]

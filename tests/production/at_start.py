@@ -1,0 +1,83 @@
+"""Hold a process of a job at a named function; copied as `sitecustomize` into what a deployment has installed.
+
+Python imports `sitecustomize` by itself as it begins. ``SURGFL_TEST_HOLD`` names a file, see `holds.hold`; a process
+that reaches the place says so in a file beside it, and stops by SIGSTOP until it is continued or killed.
+"""
+
+import functools
+import importlib.util
+import itertools
+import json
+import os
+import signal
+import sys
+
+VARIABLE = "SURGFL_TEST_HOLD"
+JOBS = ("runner_process", "worker_process")  # of FLARE's modules that run a job
+
+
+def place(words, call):
+    """Call a function before a function of a module, ``module:Class.function``, each time that one is called."""
+    module, _, path = words.partition(":")
+    *owners, name = path.split(".")
+
+    def wrap(loaded):
+        owner = functools.reduce(getattr, owners, loaded)
+        inner = getattr(owner, name)
+
+        @functools.wraps(inner)
+        def outer(*values, **named):
+            call()
+            return inner(*values, **named)
+
+        setattr(owner, name, outer)
+
+    sys.meta_path.insert(0, Finder(module, wrap))
+
+
+class Finder:
+    """Let a module be changed as soon as it has been imported, before anybody takes a name from it."""
+
+    def __init__(self, module, wrap):
+        self.module, self.wrap = module, wrap
+
+    def find_spec(self, name, path, target=None):
+        if name != self.module:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)  # by another finder of its own, where two wait for one module
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            self.wrap(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def hold(file):
+    """Prepare this process for what the file says."""
+    with open(file) as text:
+        said = json.load(text)
+    before, calls = itertools.count(), itertools.count(1)
+    passed = [0]
+
+    def note():
+        passed[0] = next(before) + 1
+
+    def stop():
+        if passed[0] >= said["times"] and next(calls) == said["count"]:
+            with open(f"{file}.reached", "w") as reached:
+                reached.write(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    if said["after"]:
+        place(said["after"], note)
+    place(said["where"], stop)
+
+
+if os.path.exists(os.environ.get(VARIABLE, "")) and any(
+    job in word for word in sys.orig_argv for job in JOBS
+):
+    hold(os.environ[VARIABLE])
