@@ -319,8 +319,11 @@ class FederationController(Controller):
             f"surgfl: job {self.settings.get('name', '?')} FAILED: {reason}", first=self._console.close
         )
         self.system_panic(reason, fl_ctx)
-        if self.server is not None and self.server.note_failure(reason):
-            self._build_page(self.server, fl_ctx)
+        try:
+            if self.server is not None and self.server.note_failure(reason):
+                self._build_page(self.server, fl_ctx)
+        except OSError as error:  # a full disk, which may be why it ends
+            logger.error("the run's folder does not say why it ended: %s", error)
 
 
 def read_job(settings: Mapping[str, Any]) -> Job:

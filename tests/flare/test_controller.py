@@ -70,6 +70,21 @@ def test_resume_goes_on_with_the_newest_run(by_hand, workspace, monkeypatch):
     assert want.keys() == found.keys() and all(torch.equal(want[name], found[name]) for name in want)
 
 
+def test_a_full_disk_ends_the_run_with_one_sentence(by_hand, monkeypatch, said, caplog):
+    """The reason cannot be written into run.json then, which must not hide it."""
+
+    def full(*_):
+        raise OSError("run.json: could not be written (No space left on device)")
+
+    monkeypatch.setattr(server_side.ServerRunner, "_save", full)
+    monkeypatch.setattr(server_side.ServerRunner, "note_failure", full)
+    controller = by_hand().start()
+    (panic,) = controller.panics
+    assert "could not be written (No space left on device)" in panic
+    assert said == [f"surgfl: job test-fedavg FAILED: {panic}"]
+    assert "the run's folder does not say why it ended: run.json: could not be written" in caplog.text
+
+
 def test_a_resume_without_all_sites_says_which_are_missing(by_hand, monkeypatch):
     by_hand(rounds=1).start()
     monkeypatch.setenv("SURGFL_RESUME", "1")
