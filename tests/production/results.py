@@ -59,3 +59,15 @@ def equal_tensors(deployment: Deployment, name: str, other: str) -> str:
         assert not different, f"{site}: {len(different)} of {len(one)} tensors differ, such as {different[0]}"
         count += len(one)
     return f"{count} of {count} tensors bit-equal"
+
+
+def failure(deployment: Deployment, name: str) -> str:
+    """Return the one sentence with which the server's process of a job has ended it.
+
+    Raises:
+        AssertionError: There is none, or more than one.
+    """
+    begin = f"surgfl: job {name} FAILED: "
+    found = [line for line in deployment.server.log.splitlines() if begin in line]
+    assert len(found) == 1, found or deployment.server.log[-2000:]
+    return found[0].partition(begin)[2]
