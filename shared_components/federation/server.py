@@ -104,10 +104,14 @@ class ServerRunner:
             None  # its valid masked updates, and the rejected
         )
 
+    def wanted(self, asked: Collection[str]) -> int:
+        """How many answers the job asks for: its ``min_sites``, or all."""
+        return min(self.job.min_sites or len(asked), len(asked))
+
     def needed(self, asked: Collection[str]) -> int:
-        """How many answers are enough: what the job says, and what the method cannot do without."""
+        """How many updates a round needs: what the job asks for, and what the method cannot do without."""
         least = max(self.method.min_sites, self.sums.threshold if self.sums else 1)
-        return max(min(self.job.min_sites or len(asked), len(asked)), least)
+        return max(self.wanted(asked), least)
 
     def needed_to_unmask(self, asked: Collection[str]) -> int:
         """How many sites must open their shares of the masks of a sum."""

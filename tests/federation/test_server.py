@@ -203,3 +203,19 @@ def test_a_run_of_an_older_version_is_not_resumed(federate, tmp_path):
     files.save(last, tensors, values)
     with pytest.raises(FederationError, match="was begun by an older version of surgfl"):
         federate(make_job("fedavg", rounds=2), resume=True)
+
+
+@pytest.mark.parametrize("there, enough", [(["site-1", "site-3"], True), (["site-1"], False)])
+def test_the_finish_needs_the_sites_that_the_job_needs_and_not_those_of_its_method(
+    federate, toy_bundle, there, enough
+):
+    """Krum compares three at least; a delivery compares nothing."""
+    job = make_job("krum", bundle="toy", rounds=1, min_sites=2)
+    federation = federate(job).run()
+    assert (federation.server.method.min_sites, federation.asked.task) == (3, "finish")
+    assert federation.asked.needed == 2
+    missing = {name: "it is gone" for name in federation.asked.messages if name not in there}
+    with pytest.raises(
+        StopIteration if enough else FederationError, match=None if enough else "site-2: it is gone"
+    ):
+        federation.send(federation.replies(names=there), missing)
