@@ -69,6 +69,7 @@ def conduct(server: ServerRunner) -> Conversation:
             opened = understood("unmask", (yield Ask("unmask", messages, server.needed_to_unmask(messages))))
             server.unmasked(opened.replies, opened.failures)
         server.finish_round(answers.replies, answers.failures)
+        del answers  # a model of every site, which the next round would wait beside
     messages = server.finish_messages()
     wanted = server.wanted(
         messages

@@ -208,7 +208,7 @@ class FederationController(Controller):
             self.cancel_task(one, fl_ctx=fl_ctx)
         if abort_signal.triggered:
             raise FederationError(self._why_ended(title, exchange, folder, fl_ctx))
-        return Answers(exchange.replies, exchange.failures)
+        return Answers(exchange.hand_over(), exchange.failures)
 
     def _wait(
         self,
@@ -270,6 +270,7 @@ class FederationController(Controller):
         def done(task: Task, fl_ctx: FLContext) -> None:
             for site in task.targets or []:
                 exchange.fail(getattr(site, "name", site), task_end(task.completion_status))
+            let_go(task)
 
         assert self.server is not None
         timeout = math.ceil(self.server.job.longest_wait_seconds) + FLARE_WAITS_LONGER
@@ -358,6 +359,17 @@ def note_dead(exchange: Exchange, folder: Path) -> None:
     """Count the sites as absent whose processes have died at work."""
     for site in [site for site in exchange.pending if processes.died(folder / site)]:
         exchange.fail(site, "its process died while it worked on its task")
+
+
+def let_go(task: Task) -> None:
+    """Empty a task that FLARE has done with.
+
+    A task and what was sent of it refer to each other, and so live on until Python looks for such circles, many rounds
+    and models later.
+    """
+    task.data = Shareable()
+    task.client_tasks.clear()
+    task.last_client_task_map.clear()
 
 
 def task_end(status: TaskCompletionStatus | None) -> str:

@@ -44,6 +44,12 @@ class Exchange:
         """Note why a site has no answer, unless it has one; return whether it was noted."""
         return self._settle(site, self.failures, reason.removeprefix(f"site {site}: "))
 
+    def hand_over(self) -> dict[str, Message]:
+        """Return the replies and keep none of them: FLARE's tasks, which call this, outlive their round."""
+        with self._lock:
+            replies, self.replies = self.replies, {}
+        return replies
+
     def close(self, reason: str) -> None:
         """Count every site that has not answered as absent; what comes later does not count."""
         self.late += [site for site in self.pending if self.fail(site, reason)]

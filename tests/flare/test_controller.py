@@ -11,6 +11,8 @@ import time
 import pytest
 import torch
 import yaml
+from nvflare.apis.client import Client
+from nvflare.apis.controller_spec import ClientTask
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
@@ -23,6 +25,7 @@ from shared_components.federation.bench import build_bench
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.flare import processes, wire
 from shared_components.flare.controller import read_job, read_reply
+from shared_components.flare.exchange import Exchange
 from shared_components.flare.executor import SiteExecutor
 from shared_components.method import load_method
 from shared_components.partition import Role, cut
@@ -49,6 +52,21 @@ def test_every_task_has_a_timeout_and_one_site(by_hand):
     controller = by_hand(longest_wait_seconds=7.5).start()
     assert [task.name for task in controller.sent] == ["enrol"] * 3 + ["round"] * 3 + ["finish"] * 3
     assert all(7.5 < task.timeout < 30 for task in controller.sent)
+
+
+def test_nothing_that_was_sent_or_received_outlives_its_round(by_hand):
+    """FLARE's tasks refer to what was sent of them, and that refers back: reference counts alone free neither."""
+
+    def answer(controller, site, task):
+        task.client_tasks.append(ClientTask(Client(site, ""), task))
+        return controller.ask(site, task)
+
+    controller = by_hand(answer=answer).start()
+    assert controller.panics == [] and len(controller.sent) == 9
+    assert all(not task.client_tasks and task.data == Shareable() for task in controller.sent)
+    called = [cell.cell_contents for task in controller.sent for cell in task.result_received_cb.__closure__]
+    exchanges = [one for one in called if isinstance(one, Exchange)]
+    assert len(exchanges) == 9 and not any(one.replies for one in exchanges)
 
 
 def test_resume_goes_on_with_the_newest_run(by_hand, workspace, monkeypatch):

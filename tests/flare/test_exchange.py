@@ -63,3 +63,11 @@ def test_reasons_name_each_site_once(exchange):
     exchange.fail("a", "its process died")
     reasons = Answers(exchange.replies, exchange.failures).reasons()
     assert reasons == "a: its process died; b: /x/site.yaml: unknown key 'datset'"
+
+
+def test_replies_are_handed_over_once_and_not_kept(exchange):
+    reply = Message({})
+    exchange.reply("a", reply)
+    assert exchange.hand_over() == {"a": reply}
+    assert exchange.replies == {} and exchange.pending == ["b", "c"]
+    assert not exchange.reply("a", Message({})), "it has answered, whoever holds the answer"
