@@ -21,6 +21,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from shared_components import machine
 from shared_components.bundle_config import weightless
 from shared_components.data.sites import Site
 from shared_components.federation import replies, steps
@@ -164,6 +165,7 @@ class FederationController(Controller):
 
     def _after_round(self, record: dict[str, Any]) -> None:
         assert self.server is not None
+        machine.return_memory()
         self._round_seconds.append(record["seconds_wall"] + record.get("seconds_training", 0.0))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
 

@@ -57,6 +57,7 @@ class SiteExecutor(Executor):
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
         import torch
 
+        from shared_components import machine
         from shared_components.federation import instructions
         from shared_components.federation.enrolled import site_folder
         from shared_components.federation.locate import find_site
@@ -103,6 +104,7 @@ class SiteExecutor(Executor):
             self._run = folder
         with heard(listener):
             reply = runner.answer(task_name, message)
+        machine.return_memory()
         if task_name == "finish" and not is_simulator(fl_ctx):
             point_latest_to(folder)
             logger.info("site %s: models in %s", name, folder.with_name("latest") / name)

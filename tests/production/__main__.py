@@ -13,6 +13,7 @@ import tempfile
 import time
 import traceback
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 from shared_components.atomic import write_text
@@ -86,7 +87,7 @@ def run(one: Trial, folder: Path, scenes: list[Path]) -> Row:
     made: list[Deployment] = []
 
     def deploy(*names: str, **options: object) -> Deployment:
-        sites = dict(zip(names or SITES, scenes, strict=False))
+        sites = dict(zip(names or SITES, cycle(scenes), strict=False))
         made.append(Deployment(folder / f"deployment-{len(made)}", sites, **options))
         return made[-1]
 

@@ -1,5 +1,7 @@
 """Federations of real processes, see `deployment.py`."""
 
+from itertools import cycle
+
 import pytest
 
 from ..federation.conftest import scenes  # noqa: F401 (a fixture)
@@ -14,7 +16,7 @@ def deploy(tmp_path, scenes):  # noqa: F811
     made = []
 
     def make(*names, **options):
-        sites = dict(zip(names or SITES, scenes, strict=False))
+        sites = dict(zip(names or SITES, cycle(scenes), strict=False))
         made.append(Deployment(tmp_path / f"deployment-{len(made)}", sites, **options))
         return made[-1]
 

@@ -1,0 +1,106 @@
+"""Many rounds: nothing is held from one to the next, in memory, threads, open files or on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from safetensors.torch import load_file
+
+from tests.production.deployment import Deployment
+from tests.production.footprint import Footprint, watch
+from tests.production.results import personal_model, rejected
+from tests.production.trials import Deploy, trial
+
+FIVE = tuple(f"hospital-{letter}" for letter in "abcde")
+STEP = {"height": 32, "width": 64, "batch_size": 1, "iterations": 1, "learning_rate": 1e-4}
+SPARE = 2  # threads or files that a round may just be using whenever it is looked at
+SHORT = {"NVFLARE_STREAMING_RETRY_TIMEOUT": "1", "NVFLARE_STREAMING_RETRY_WAIT": "0.5"}
+"""For 65 s FLARE keeps a thread for every stream that it has received, should the sender ask again. How many there are
+then says how fast the rounds are; with 1.5 s they are gone when a round is at its least."""
+
+
+@trial("30 rounds of PFedSIS's network, 27 MB, at five sites")
+def soak(deploy: Deploy) -> str:
+    """Less than 1 % of the model a round from the tenth on, in every process and on every disk."""
+    return soaked(deploy(*FIVE, variables=SHORT), rounds=30, since=10, share=0.01)
+
+
+@trial("8 rounds of PFedSIS's network at three sites: no copy of the model stays", quick=True)
+def short_soak(deploy: Deploy) -> str:
+    """Few rounds are not enough for 1 %; what keeps a copy of the model from every round is seen twice over."""
+    return soaked(deploy(variables=SHORT), rounds=8, since=3, share=0.5)
+
+
+def soaked(deployment: Deployment, *, rounds: int, since: int, share: float) -> str:
+    """Run rounds of FedAvg and watch; return what was seen.
+
+    Args:
+        deployment: Not started.
+        rounds: How many.
+        since: From which on it counts; before it caches fill.
+        share: Of the model's bytes, that a round may add.
+    """
+    deployment.start()
+    job = deployment.submit(
+        deployment.job(
+            "fedavg", name="soak", rounds=rounds, bundle="pfedsis", training=STEP, grace_seconds=60
+        )
+    )
+    seen = watch(deployment, "soak", rounds=rounds, job=job, seconds=60 * rounds)
+    assert deployment.wait(job) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+    assert not any(rejected(deployment, "soak")), "a site was left out, so that its rounds are missing"
+    model = sum(
+        value.nbytes for value in load_file(personal_model(deployment, "soak", "hospital-a")).values()
+    )
+    print(account(seen, rounds, since))
+    limit = share * model
+    for what in ("rss", "uss"):
+        grown = {name: value for name, value in seen.slopes(what, since=since).items() if value >= limit}
+        assert not grown, f"{what} grows by more than {limit / 1e6:.2f} MB a round: {megabytes(grown)}"
+    grown = {name: value for name, value in seen.disk_slopes(since=since).items() if value >= limit}
+    assert not grown, f"the disk grows by more than {limit / 1e6:.2f} MB a round: {megabytes(grown)}"
+    for what in ("threads", "files"):
+        first, last = seen.counts(what, since), seen.counts(what, rounds)
+        more = {name: f"{first[name]} -> {last[name]}" for name in last if last[name] > first[name] + SPARE}
+        assert not more, f"{what} grow from round {since} to {rounds}: {more}"
+    return figure(seen, rounds, since, model)
+
+
+def figure(seen: Footprint, rounds: int, since: int, model: int) -> str:
+    """Return the worst of each kind, in one line."""
+    slopes = seen.slopes("uss", since=since)
+    server, site = (worst(slopes, kind) for kind in ("server job", "hospital"))
+    threads, files = (
+        f"{sum(seen.counts(what, since).values())} -> {sum(seen.counts(what, rounds).values())}"
+        for what in ("threads", "files")
+    )
+    disk = max(seen.disk_slopes(since=since).values())
+    return (
+        f"a round adds {server / 1e6:+.2f} MB to the server's job ({server / model:.1%} of the model), at most "
+        f"{site / 1e6:+.2f} MB ({site / model:.1%}) to a process of a site, {disk / 1e3:.1f} kB to a disk; all "
+        f"threads {threads}, open files {files}; {seen.seconds / (rounds - 1):.1f} s a round"
+    )
+
+
+def worst(slopes: Mapping[str, float], kind: str) -> float:
+    """Return the largest slope of the processes whose names begin so."""
+    return max(value for name, value in slopes.items() if name.startswith(kind))
+
+
+def account(seen: Footprint, rounds: int, since: int) -> str:
+    """Return a line for every process."""
+    rss, uss = (seen.slopes(what, since=since) for what in ("rss", "uss"))
+    lines = []
+    for name, held in seen.held.items():
+        first, last = held[since], held[rounds]
+        lines.append(
+            f"{name:20} rss {first.rss / 1e6:6.0f} -> {last.rss / 1e6:6.0f} MB, {rss[name] / 1e6:+6.2f} a round; uss "
+            f"{uss[name] / 1e6:+6.2f} a round; threads {first.threads} -> {last.threads}; files {first.files} -> "
+            f"{last.files}"
+        )
+    return "\n".join(lines)
+
+
+def megabytes(values: Mapping[str, float]) -> str:
+    """Return values with their names."""
+    return ", ".join(f"{name} {value / 1e6:+.2f} MB" for name, value in values.items())
