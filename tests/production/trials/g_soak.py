@@ -25,7 +25,7 @@ def soak(deploy: Deploy) -> str:
     return soaked(deploy(*FIVE, variables=SHORT), rounds=30, since=10, share=0.01)
 
 
-@trial("8 rounds of PFedSIS's network at three sites: no copy of the model stays", quick=True)
+@trial("8 rounds of PFedSIS's network at three sites: no copy of the model stays")
 def short_soak(deploy: Deploy) -> str:
     """Few rounds are not enough for 1 %; what keeps a copy of the model from every round is seen twice over."""
     return soaked(deploy(variables=SHORT), rounds=8, since=3, share=0.5)
