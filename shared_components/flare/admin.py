@@ -21,6 +21,7 @@ from typing import Any
 from nvflare.fuel.flare_api import api_spec
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
+from shared_components.deployment.certificates import why_outside
 from shared_components.deployment.kits import find_kit
 from shared_components.flare import console
 from shared_components.flare.console import FAILED
@@ -209,11 +210,14 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
     """Log in with an administrator's startup kit, and close the session whatever happens.
 
     Raises:
-        ValueError: It is no administrator's kit, the server cannot be reached, or it does not take the kit.
+        ValueError: It is no administrator's kit, its certificate does not hold, the server cannot be reached, or does
+            not take the kit.
     """
     found = find_kit(kit)
     if found.part != "administrator":
         raise AdminError(f"{kit}: is the kit of a {found.part}; --admin names an administrator's")
+    if why := why_outside(found):
+        raise AdminError(f"{kit}: {why}")
     described = json.loads((found.folder / "startup" / "fed_admin.json").read_text(encoding="utf-8"))["admin"]
     name, where = described["username"], f"{described['host']}:{described['port']}"
     level = logging.root.manager.disable

@@ -51,3 +51,15 @@ def test_a_certificate_that_cannot_be_read_is_named(kits):
     (kits / "hospital-a" / "startup" / "client.crt").write_text("none")
     with pytest.raises(KitError, match=r"client\.crt: cannot be read"):
         why_outside(find_kit(kits / "hospital-a"))
+
+
+def test_an_administrators_certificate_that_has_ended_is_told_before_anything_is_connected(kits, capsys):
+    name, now = next(name for name in NAMES if "@" in name), datetime.now(UTC)
+    sign_again(kits, name, begins=now - 2 * DAY, ends=now - DAY)
+    assert main(["job", "list", "--admin", str(kits / name)]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "its certificate ended on " in said
+        and said.endswith("ask for a renewed kit\n")
+        and said.count("\n") == 1
+    )

@@ -105,6 +105,7 @@ def test_the_session_is_closed_whatever_happens(tmp_path, monkeypatch):
     closed = []
     session = SimpleNamespace(close=lambda: closed.append(True))
     monkeypatch.setattr(admin, "new_secure_session", lambda *_, **__: session)
+    monkeypatch.setattr(admin, "why_outside", lambda kit: "")
     with pytest.raises(KeyError), connect(tmp_path) as administrator:
         assert administrator.name == "anna@example.org"
         raise KeyError("anything")
