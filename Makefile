@@ -55,8 +55,11 @@ $(OUT)/evaluations/%/metrics.json:
 	  --checkpoint $($(*D)) --output_dir $(@D) > $(@D)/log.txt 2>&1 || { cat $(@D)/log.txt; exit 1; }
 	@echo "$(*D), $(*F): scored"
 
-test: install  ## run all tests, $(TESTS_AT_ONCE) files at once
-	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile
+PYTEST = $(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile
+
+test: install  ## run all tests, $(TESTS_AT_ONCE) files at once; federations of real processes by themselves
+	$(PYTEST) --ignore tests/production
+	$(PYTEST) tests/production
 
 check: install  ## lint, format and type checks
 	$(BIN)/ruff check .
