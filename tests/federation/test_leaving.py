@@ -94,8 +94,9 @@ def test_consent_decides_about_items_and_the_model():
 
 def test_what_is_withheld_is_said_to_stay():
     report = report_of(make_job("fedavg"), publish=(), withhold=("scores", "memory"))
-    stays = {(part.task, part.name) for part in report.parts if not part.leaves and part.name != "model"}
-    assert stays == {(ROUND, "metrics"), (FINISH, "metrics"), (FINISH, "final")} | {
+    stays = {(part.task, part.name) for part in report.parts if not part.leaves}
+    given = {(FINISH, "model"), (FINISH, "result")}  # nothing is published
+    assert stays == given | {(ROUND, "metrics"), (FINISH, "metrics"), (FINISH, "final")} | {
         (task, "memory_mb") for task in ("enrol", ROUND, FINISH)
     }
 
