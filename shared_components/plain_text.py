@@ -28,6 +28,11 @@ def one_line(text: object, longest: int = LONGEST_SENTENCE) -> str:
     return words if len(words) <= longest else f"{words[: longest - 3]}..."
 
 
+def is_one_word(text: str) -> bool:
+    """Say whether a line of a shell's language, as FLARE starts its processes by, keeps a text such as a path whole."""
+    return not set(text) & _SPLIT
+
+
 def printable(text: str) -> str:
     """Return text without what a terminal obeys: escapes, control characters and turns of the writing direction.
 
@@ -38,4 +43,5 @@ def printable(text: str) -> str:
     return "".join(c for c in _ESCAPES.sub("", text) if c in _KEPT or unicodedata.category(c) not in _OBEYED)
 
 
+_SPLIT = frozenset(" \t\n\r'\"\\#")
 _OBEYED = {"Cc", "Cf", "Cs", "Zl", "Zp"}

@@ -16,7 +16,8 @@ SOON = timedelta(days=30)
 def ends(kit: Kit) -> datetime:
     """Return when a kit's certificate ends, or its root's if that is sooner."""
     return min(
-        _own(kit).not_valid_after_utc, _read(kit.folder / "startup" / "rootCA.pem").not_valid_after_utc
+        own_certificate(kit).not_valid_after_utc,
+        _read(kit.folder / "startup" / "rootCA.pem").not_valid_after_utc,
     )
 
 
@@ -27,7 +28,7 @@ def why_outside(kit: Kit, *, now: datetime | None = None) -> str:
         KitError: A certificate cannot be read.
     """
     now = now or datetime.now(UTC)
-    own, root = _own(kit), _read(kit.folder / "startup" / "rootCA.pem")
+    own, root = own_certificate(kit), _read(kit.folder / "startup" / "rootCA.pem")
     try:
         own.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):
@@ -43,7 +44,12 @@ def why_outside(kit: Kit, *, now: datetime | None = None) -> str:
     return ""
 
 
-def _own(kit: Kit) -> x509.Certificate:
+def own_certificate(kit: Kit) -> x509.Certificate:
+    """Return a party's certificate.
+
+    Raises:
+        KitError: It cannot be read.
+    """
     return _read(kit.folder / "startup" / ("server.crt" if kit.part == "server" else "client.crt"))
 
 

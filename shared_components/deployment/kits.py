@@ -16,6 +16,7 @@ from typing import Any
 
 from shared_components.atomic import write_text
 from shared_components.deployment.federation_file import RESERVED, ROLES
+from shared_components.plain_text import is_one_word
 
 PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
 """What a kit is for, by the file that its `startup` folder holds."""
@@ -100,7 +101,7 @@ def refuse_spaces(folder: Path) -> None:
     Raises:
         KitError: It has a space, a quotation mark or another such character in it.
     """
-    if set(str(folder)) & set(" \t\n\r'\"\\#"):
+    if not is_one_word(str(folder)):
         raise KitError(
             f"{str(folder)!r} has a space or a quotation mark in it, which FLARE cannot start a job from; give "
             "another folder"

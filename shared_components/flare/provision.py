@@ -20,6 +20,7 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
 from shared_components.atomic import write_json
+from shared_components.deployment.certificates import own_certificate
 from shared_components.deployment.federation_file import Federation
 from shared_components.deployment.kits import Kit, KitError, find_kit, make_private, refuse_spaces, secure
 
@@ -224,13 +225,10 @@ def _forget_keys(path: Path) -> None:
 
 
 def _record(federation: Federation, root: Path, wanted: Mapping[str, Party]) -> None:
-    from cryptography import x509
-
     path = root / AUTHORITY / ISSUED
     before = read_issued(root)["parties"] if path.exists() else {}
     for name, party in wanted.items():
-        file = root / name / "startup" / ("server.crt" if party["part"] == "server" else "client.crt")
-        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        certificate = own_certificate(find_kit(root / name))
         before[name] = party | {
             "ends": certificate.not_valid_after_utc.date().isoformat(),
             "serial": f"{certificate.serial_number:x}",

@@ -6,7 +6,6 @@ import argparse
 import fcntl
 import multiprocessing
 import os
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from shared_components.federation.messages import FederationError
+from shared_components.plain_text import is_one_word
 
 
 class Unusable(FederationError):
@@ -109,11 +109,7 @@ def refuse_unusable(folder: Path) -> None:
         Unusable: The path has a space, a quote, a backslash or a `#` that does so.
     """
     text = os.fspath(folder)
-    try:
-        whole = shlex.split(text, comments=True) == [text]
-    except ValueError:  # a quote that nothing closes
-        whole = False
-    if not whole:
+    if not is_one_word(text):
         raise Unusable(
             f"the workspace's path {text!r} has a space, a quote, a backslash or a '#' in it, with which FLARE's "
             "simulator starts no site; give another folder with -w"
