@@ -66,14 +66,12 @@ def conduct(server: ServerRunner) -> Conversation:
         messages = server.round_messages()
         answers = understood("round", (yield Ask("round", messages, server.needed(messages))))
         if messages := server.unmask_messages(answers.replies, answers.failures):
-            opened = understood("unmask", (yield Ask("unmask", messages, server.needed_to_unmask(messages))))
+            opened = understood("unmask", (yield Ask("unmask", messages, server.needed_to_unmask)))
             server.unmasked(opened.replies, opened.failures)
         server.finish_round(answers.replies, answers.failures)
         del answers  # a model of every site, which the next round would wait beside
     messages = server.finish_messages()
-    wanted = server.wanted(
-        messages
-    )  # nothing is aggregated any more: the method's own least number is no matter
+    wanted = server.wanted(messages)  # not `needed`, since nothing is aggregated any more
     done = understood("finish", (yield Ask("finish", messages, wanted)))
     server.finished(done.replies, done.failures)
     if len(done.replies) < wanted:

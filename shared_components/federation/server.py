@@ -100,9 +100,8 @@ class ServerRunner:
         self._asked: list[str] = []  # whom the round under way asks
         self._sent_at = time.perf_counter()
         self._noted: dict[str, dict[str, Any]] = {}  # records of the round under way
-        self._taken: tuple[list[Update], dict[str, str]] | None = (
-            None  # its valid masked updates, and the rejected
-        )
+        # of the round whose sum is being opened: its valid masked updates, and the rejected
+        self._taken: tuple[list[Update], dict[str, str]] | None = None
 
     def wanted(self, asked: Collection[str]) -> int:
         """How many answers the job asks for: its ``min_sites``, or all."""
@@ -113,7 +112,8 @@ class ServerRunner:
         least = max(self.method.min_sites, self.sums.threshold if self.sums else 1)
         return max(self.wanted(asked), least)
 
-    def needed_to_unmask(self, asked: Collection[str]) -> int:
+    @property
+    def needed_to_unmask(self) -> int:
         """How many sites must open their shares of the masks of a sum."""
         return self.sums.threshold if self.sums else 0
 

@@ -233,15 +233,15 @@ class SiteRunner:
         samples = len(self._samples(bench, job, header["run"], "train"))
         reply = {"samples": samples, "loss": loss, "metrics": metrics, "seconds": clock.seconds}
         write_scalars(files.folder / "tensorboard", {"round": round, "site": self.name, **reply})
-        leaving = cut(state, bench.partition, Role.GLOBAL, Role.MIXED)
+        pieces = cut(state, bench.partition, Role.GLOBAL, Role.MIXED)
         if sums:
             # what the server cannot see it cannot check: the site refuses what a server would have rejected
-            check_pieces(leaving, message.pieces, largest_change=job.largest_change)
-            return Message(reply, {}, sums.mask(message, leaving, samples))
+            check_pieces(pieces, message.pieces, largest_change=job.largest_change)
+            return Message(reply, {}, sums.mask(message, pieces, samples))
         if release:
             kept_up = variances(bench.network, bench.partition)
-            leaving = release.noisy(message, began, leaving, variances=kept_up)
-        return Message(reply, leaving, dict(extras))
+            pieces = release.noisy(message, began, pieces, variances=kept_up)
+        return Message(reply, pieces, dict(extras))
 
     def _unmask(self, job: Job, site: Site, message: Message) -> Message:
         """Open the shares that take the masks off a round's sum."""
@@ -300,9 +300,9 @@ class SiteRunner:
             self._keep_best(bench, files, header["round"], metrics, kept.best)
             path = files.folder / "model.safetensors"
             bench.save_model(path, name=self.name, round=header["round"], scores=metrics)
-            for group in (group for group in outsider.AT_FINISH if group in site.publish):
-                state = bench.network.state_dict()
-                given[group] = {n: v.detach().cpu().clone() for n, v in state.items()}
+            if groups := [group for group in outsider.AT_FINISH if group in site.publish]:
+                whole = {n: v.detach().cpu().clone() for n, v in bench.network.state_dict().items()}
+                given = {group: whole for group in groups}
             scores = evaluation.thorough(
                 bench.network,
                 bench.task,

@@ -63,7 +63,7 @@ class FederationController(Controller):
         resume: False begins a new run; ``latest``, a run's name or FLARE's id of the job that worked on it goes on
             with that one. It is the submission's own. A simulator goes on with the newest if ``SURGFL_RESUME`` is 1.
         name, bundle, method, arguments, training, tasks, network, rounds, min_sites, client_fraction,
-            grace_seconds, longest_wait_seconds, largest_change, synthetic: see
+            grace_seconds, longest_wait_seconds, largest_change, synthetic, privacy, secure_sums: see
             :class:`shared_components.federation.messages.Job`.
     """
 

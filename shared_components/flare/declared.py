@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from shared_components.federation.enrolment import is_start
 from shared_components.federation.expected import Expected, expect
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.private import check_bare, check_entered
-from shared_components.federation.replies import COMMON, HEADER
+from shared_components.federation.replies import COMMON, FORMS, HEADER
 from shared_components.method import load_method
 from shared_components.partition import Pieces, Role
 from shared_components.preparation import is_name
@@ -98,7 +97,7 @@ def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: 
         "round": lambda value: value == asked.header["round"],
         "card": lambda value: value == due.task.card.to_json(),
         "partition": lambda value: value == due.partition.to_json(),
-        "fixed": lambda value: isinstance(value, str) and bool(re.fullmatch(r"[0-9a-f]{0,64}", value)),
+        "fixed": FORMS["fixed"],
         "prepared": lambda value: is_name(value) and (value == "" or due.method.prepare is not None),
         "start": is_start,
         "items": lambda value: isinstance(value, Mapping),

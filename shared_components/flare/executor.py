@@ -92,9 +92,8 @@ class SiteExecutor(Executor):
         own = site_folder(runs, job["name"], run, name)
         folder = own.parent
         listener: Listener = StepLog(f"{task_name} {message.header['round'] + 1}/{job['rounds']}", logger)
-        if is_simulator(
-            fl_ctx
-        ):  # the server, on this machine too, looks whether this process lives, and how far
+        if is_simulator(fl_ctx):
+            # the server, on this machine too, looks whether this process lives, and how far it is
             processes.announce(own, os.getpid())
             listener = steps.StepFile(own)
         elif folder != self._run:
