@@ -24,9 +24,10 @@ from shared_components.federation.runs import (
 )
 
 _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # of a simulator's workspace, a comparison, a startup kit
+_FOLDERS_OF_A_SITE = {"overlays", "sent", "tensorboard"}
 _OF_A_RUN = re.compile(
-    rf"(process|step\.json|quarantine\.json|enrolled\.json|secure_sums\.json|final\.json|privacy\.json|rounds\.jsonl|{re.escape(LOCK)}|.*\.safetensors(\.\d+)?"
-    r"|events\.out\..*|.*\.png)"
+    r"(process|(step|quarantine|enrolled|secure_sums|final|privacy|what-leaves)\.json|rounds\.jsonl"
+    rf"|{re.escape(LOCK)}|.*\.safetensors(\.\d+)?)"
 )
 
 
@@ -96,7 +97,11 @@ def is_run(folder: Path) -> bool:
     description = folder / DESCRIPTION
     if description.is_file():
         return bool(_read_json(description).get("job"))
-    return all(_OF_A_RUN.fullmatch(path.name) for path in folder.rglob("*") if not path.is_dir())
+    files = [path.relative_to(folder).parts for path in folder.rglob("*") if not path.is_dir()]
+    return all(
+        parts[1] in _FOLDERS_OF_A_SITE if len(parts) > 2 else _OF_A_RUN.fullmatch(parts[-1])
+        for parts in files
+    )
 
 
 def read_run(folder: Path) -> KeptRun:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -9,6 +10,8 @@ from shared_components.cli import main
 from shared_components.federation import kept
 from shared_components.federation.messages import FederationError
 from shared_components.federation.runs import leave_models, point_latest_to, working_on
+
+from .conftest import make_job
 
 FIRST, SECOND, THIRD = "20260101-100000", "20260102-100000", "20260103-100000-1"
 
@@ -61,6 +64,23 @@ def test_every_place_where_people_look_leads_to_the_runs(state, tmp_path):
     assert names(kept.find_runs(tmp_path)) == all_three  # of a comparison
     (tmp_path / "runs").rename(tmp_path / "surgfl")
     assert names(kept.find_runs(tmp_path)) == all_three  # of a startup kit
+
+
+@pytest.mark.parametrize(
+    ("method", "section"),
+    [
+        ("fedavg", {}),
+        ("fedper", {"privacy": {"clip": 1.0, "noise_multiplier": 1.0}}),
+        ("fedavg", {"secure_sums": {"threshold": 2}}),
+    ],
+)
+def test_what_a_site_alone_keeps_of_a_run_is_known_as_one(federate, toy_bundle, tmp_path, method, section):
+    """In a deployment a site has its own folder of a run, and nothing that the server writes."""
+    federate(make_job(method, bundle="toy", rounds=1, **section)).run().finish()
+    (run,) = kept.find_runs(tmp_path)
+    (run.folder / "run.json").unlink()
+    shutil.rmtree(run.folder / "server")
+    assert names(kept.find_runs(tmp_path)) == [run.name]
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
