@@ -7,6 +7,7 @@ pieces are GLOBAL every participant holds the model anyway, and no consent is ne
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,12 +17,34 @@ from torch import Tensor
 from shared_components.aggregators.mean import weighted_sum
 from shared_components.card import Card
 from shared_components.checkpoints import save_weights
+from shared_components.federation.checks import RejectedUpdate, check_model
+from shared_components.federation.messages import Message
 from shared_components.method import Method, Models, Profile, State
 from shared_components.partition import Partition, Pieces, Role
+
+logger = logging.getLogger(__name__)
 
 GROUP = "model"  # of a reply at the finish, and the item of `publish` that allows it
 RESULT = "result"  # likewise: the same tensors, for the job's result, each site's by itself
 AT_FINISH = (GROUP, RESULT)
+
+
+def given_models(
+    replies: Mapping[str, Message], profiles: Mapping[str, Profile], group: str
+) -> dict[str, Pieces]:
+    """Return the whole models that sites give in this group of their last reply, by site and in the sites' order.
+
+    One that is not whole, or not of the same tensors as the others' of its task, is left out with a warning.
+    """
+    given: dict[str, Pieces] = {}
+    for site in (site for site in profiles if site in replies and group in replies[site].groups):
+        card = profiles[site].card
+        alike = next((model for name, model in given.items() if profiles[name].card == card), None)
+        try:
+            given[site] = check_model(replies[site], group, alike)
+        except RejectedUpdate as error:
+            logger.warning("the model that %s gives ('%s') is not used: %s", site, group, error)
+    return given
 
 
 def write_outsiders(

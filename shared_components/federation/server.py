@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,32 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from shared_components.atomic import write_json, write_text
+from shared_components.atomic import write_json
 from shared_components.card import Card, Metric
 from shared_components.checkpoints import save_weights
 from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.checks import RejectedUpdate
-from shared_components.federation.enrolment import (
-    Enrolment,
-    check_as_before,
-    check_together,
-    enrolment_of,
-    initial_models,
-    outlying_counts,
-    profile_header,
-    profile_of,
-)
-from shared_components.federation.messages import FederationError, Job, Message, total_bytes
-from shared_components.federation.private import uncovered
+from shared_components.federation.enrolment import check_as_before, check_together, initial_models
+from shared_components.federation.entrance import Entrance, check_possible
+from shared_components.federation.journal import Journal
+from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.runs import change_description, describe, point_latest_to, state_to_resume
-from shared_components.federation.store import RECORDS, SINGLE, RoundFiles, groups_of, named_groups
-from shared_components.federation.sums import HEADER, check_asked, check_method
+from shared_components.federation.server_state import packed, unpack
+from shared_components.federation.store import RECORDS, SINGLE, RoundFiles
+from shared_components.federation.sums import HEADER
 from shared_components.federation.sums_server import ServerSums
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
-from shared_components.partition import Partition, Pieces, Role
-from shared_components.plain_text import one_line
-from shared_components.privacy import UNIT, epsilon, farthest
+from shared_components.partition import Partition
+from shared_components.privacy import UNIT, farthest
 from shared_components.progress import tell
 from shared_components.task import Task, checkpoint_notes, make_task
 from shared_components.untold import notes_of_untold
@@ -88,10 +78,10 @@ class ServerRunner:
         self.state: dict[str, Tensor] = {}
         self.kept: dict[str, Tensor] = {}  # of the server's own training: optimizers, memory
         self.answered: dict[str, int] = {}  # the last round of each site whose update counted
-        self.records: list[dict[str, Any]] = []
+        self.journal = Journal(folder / "server" / RECORDS, job.noise)
         self.own: Own | None = None  # data of a server that trains, once they have been checked
         self.own_before: dict[str, Any] | None = None  # their profile when the run began
-        self._enrolments: dict[str, Enrolment] = {}  # until the run begins
+        self._entrance: Entrance | None = None  # until the run begins
         self._gives: set[str] = set()  # whom the enrolment asks for weights
         self.numbers = {site: n for n, site in enumerate(self.sites)}  # stay, whoever is left out
         self._files = RoundFiles(folder / "server")
@@ -99,7 +89,6 @@ class ServerRunner:
         self.start_weights = start_weights
         self._asked: list[str] = []  # whom the round under way asks
         self._sent_at = time.perf_counter()
-        self._noted: dict[str, dict[str, Any]] = {}  # records of the round under way
         # of the round whose sum is being opened: its valid masked updates, and the rejected
         self._taken: tuple[list[Update], dict[str, str]] | None = None
 
@@ -118,9 +107,14 @@ class ServerRunner:
         return self.sums.threshold if self.sums else 0
 
     @property
+    def records(self) -> list[dict[str, Any]]:
+        """What has been written down of all rounds so far."""
+        return self.journal.records
+
+    @property
     def last_record(self) -> dict[str, Any]:
         """The record of the last aggregation."""
-        return next(record for record in reversed(self.records) if record["kind"] == "aggregation")
+        return self.journal.last_aggregation
 
     # ---- enrolment
 
@@ -131,28 +125,15 @@ class ServerRunner:
             FederationError: The method needs more sites or rounds, sends what the job's noise does not cover, trains at
                 a server that has no good data, or needs more than the job's secure sums.
         """
-        if self.job.noise and (refusal := uncovered(self.method)):
-            raise FederationError(refusal)
-        if self.job.secure_sums:
-            try:
-                check_method(self.job, self.method)
-                check_asked(self.job, len(self._drawn()))
-            except ValueError as error:
-                raise FederationError(str(error)) from error
-        if self.job.rounds < self.method.least_rounds:
-            raise FederationError(
-                f"{self.job.method} needs at least {self.method.least_rounds} rounds with these arguments, and the job "
-                f"has {self.job.rounds}: what they name would never come; change 'rounds' or the arguments"
-            )
-        if len(self.sites) < self.method.min_sites:
-            raise FederationError(
-                f"{self.job.method} needs at least {self.method.min_sites} sites with these arguments, "
-                f"and there are {len(self.sites)}; add sites or choose another method"
-            )
+        asked_each_round = len(self._drawn()) if self.job.secure_sums else len(self.sites)
+        check_possible(self.job, self.method, self.sites, asked=asked_each_round)
         if self.method.server_update is not None:
             from shared_components.federation.server_work import open_own  # late: few servers train
 
             self.own = open_own(self, self._find_data)
+        every = bool(self.profiles) or self.method.pooled  # a resume needs all of its sites
+        least = len(self.sites) if every else self.needed(self.sites)
+        self._entrance = Entrance(self.job, self.method, self.sites, least=least, sums=self.sums)
         asked = self.sites if self.method.multi_task else self.sites[:1]
         return self._enrol_messages(self.sites, asked if not self.profiles else ())
 
@@ -174,61 +155,35 @@ class ServerRunner:
         Raises:
             FederationError: Too few sites are left, or they differ in what they must have in common.
         """
-        for site, reply in replies.items():
-            try:
-                asked = site in self._gives
-                found = enrolment_of(site, reply, self.job, self.method, asked=asked)
-                if self.sums:
-                    self.sums.enrol(site, reply)
-                self._enrolments[site] = found
-            except FederationError as error:
-                self._leave_out(site, str(error))
-        reasons = {site: f"{site}: {reason}" for site, reason in (failures or {}).items()}
-        for site in [site for site in self.sites if site not in self._enrolments]:
-            self._leave_out(site, reasons.get(site, f"{site} did not enrol"))
-        profiles = {site: self._enrolments[site].profile for site in self.sites if site in self._enrolments}
-        for site, sentence in outlying_counts(profiles).items():
-            self._leave_out(site, sentence)
-        self._refuse_if_too_few()
-        self.sites = [site for site in self.sites if site not in self.left_out]
+        assert self._entrance is not None
+        self.left_out = self._entrance.left_out
+        self._entrance.take(replies, failures or {}, givers=self._gives)
+        self.sites = self._entrance.sites
         if not self.profiles and self.sites[0] not in self._gives:
             return self._enrol_messages(self.sites[:1], self.sites[:1])
-        self._begin({site: profiles[site] for site in self.sites})
+        self._begin(self._entrance)
+        self._entrance = None
         return {}
 
-    def _leave_out(self, site: str, sentence: str) -> None:
-        self._enrolments.pop(site, None)
-        self.left_out.setdefault(site, one_line(sentence))
-
-    def _refuse_if_too_few(self) -> None:
-        """Refuse to begin without the sites that the job and its method need; a resume needs all of its sites."""
-        asked = self.sites
-        every = bool(self.profiles) or self.method.pooled
-        least = len(asked) if every else self.needed(asked)
-        if len(asked) - len(self.left_out.keys() & set(asked)) < least:
-            raise FederationError(f"{'; '.join(self.left_out.values())}; no round was started")
-        for sentence in (self.left_out[site] for site in asked if site in self.left_out):
-            logger.warning("%s; the run begins without it", sentence)
-
-    def _begin(self, profiles: dict[str, Profile]) -> None:
+    def _begin(self, entered: Entrance) -> None:
         """Compare the profiles, with one another and with those of the run's beginning, and note what they say."""
-        found = {site: self._enrolments[site] for site in self.sites}
-        check_together(self.method, profiles, {site: one.partition.to_json() for site, one in found.items()})
+        profiles = entered.profiles
+        partitions = {site: entered.found[site].partition for site in self.sites}
+        check_together(self.method, profiles, {site: one.to_json() for site, one in partitions.items()})
         if self.own is not None:
             self.own.check_beside(profiles, before=self.own_before)
         if self.profiles:
             check_as_before(self.profiles, profiles)
         else:
             self.profiles = profiles
-            self.partition = found[self.sites[0]].partition
-            given = {site: one.pieces for site, one in found.items()}
+            self.partition = partitions[self.sites[0]]
+            given = {site: entered.found[site].pieces for site in self.sites}
             self.models = initial_models(self.method, self.partition, self.sites, given)
             self.state = self.method.aggregator.init(self.partition, self.models, list(profiles.values()))
             facts = self._tasks() | {"start": profiles[self.sites[0]].start}
-            facts |= {"left_out": self.left_out} if self.left_out else {}
+            facts |= {"left_out": entered.left_out} if entered.left_out else {}
             facts |= {"privacy": {**asdict(self.job.noise), "unit": UNIT}} if self.job.noise else {}
             write_json(self.folder / "run.json", describe(self.job, self.method, self.sites, facts))
-        self._enrolments.clear()
         point_latest_to(self.folder)
 
     def first_metric(self, site: str) -> Metric:
@@ -310,9 +265,8 @@ class ServerRunner:
 
     def note_reply(self, site: str, reply: Message) -> dict[str, Any]:
         """Record a reply as soon as it is there, once; return the record."""
-        if site not in self._noted:
-            self._noted[site] = self._record_site(site, reply)
-        return self._noted[site]
+        sent = Message({}, self.models.of(site), dict(self.models.broadcast))
+        return self.journal.note(site, reply, sent, self.partition, round=self.round)
 
     def check_update(self, site: str, reply: Message) -> Update:
         """Turn a reply into an update.
@@ -347,7 +301,7 @@ class ServerRunner:
         self._taken = None
         started = time.perf_counter()
         tell("aggregating")
-        counted = [self._opened(updates)] if self.sums else updates
+        counted = [self.sums.mean(updates, self.models.shared)] if self.sums else updates
         result = self.method.aggregator.apply(self.state, self.partition, self.models, counted)
         seconds = time.perf_counter() - started
         result, trained = self._train(result)
@@ -361,37 +315,14 @@ class ServerRunner:
             **({"drawn": self._asked} if len(self._asked) < len(self.sites) else {}),
             **({"secure_sum": [update.site for update in updates]} if self.sums else {}),
             **trained,
-            **self._spent(),
+            **self.journal.spent(),
             **result.report,
         }
-        self.records += [self._noted[site] for site in site_order(self._noted)] + [record]
-        self._noted = {}
+        self.journal.close(record)
         self.answered |= {update.site: self.round for update in updates}
         self.round += 1
         self._save()
         return record
-
-    def _spent(self) -> dict[str, Any]:
-        """Return what the site has spent that has answered most often; what never arrived only its ledger knows."""
-        if not self.job.noise:
-            return {}
-        noisy = Counter(r["site"] for r in (*self.records, *self._noted.values()) if r.get("noisy"))
-        most = max(noisy.values(), default=0)
-        return {"epsilon": epsilon({self.job.noise.noise_multiplier: most}, self.job.noise.delta)}
-
-    def _opened(self, updates: Sequence[Update]) -> Update:
-        """Return the mean of masked updates as one, checked as a single site's would be."""
-        assert self.sums is not None
-        mean = self.sums.mean(updates, self.models.shared)
-        try:
-            checks.check_pieces(mean.pieces, self.models.shared, largest_change=self.job.largest_change)
-        except RejectedUpdate as error:
-            sites = ", ".join(update.site for update in updates)
-            raise FederationError(
-                f"the secure sum of round {self.round + 1} is of no use, and nobody can tell whose fault it is: "
-                f"{error}; ask {sites}"
-            ) from error
-        return mean
 
     def _enough(
         self, replies: Mapping[str, Message], failures: Mapping[str, str], wall: float
@@ -445,25 +376,25 @@ class ServerRunner:
 
     def finished(self, replies: Mapping[str, Message], failures: Mapping[str, str] | None = None) -> None:
         """Record the final models' metrics, and write the outsider's model and those that sites give to the result."""
-        given: dict[str, Pieces] = {}
-        single: dict[str, Pieces] = {}
+        finals = []
         for site in site_order(replies):
-            reply = replies[site]
-            self.records.append(self._record_site(site, reply))
-            if final := reply.header.get("final"):
-                self.records.append({**final, "kind": "final", "site": site})
-            self._take_model(site, reply, outsider.GROUP, given)
-            self._take_model(site, reply, outsider.RESULT, single)
+            self.note_reply(site, replies[site])
+            if final := replies[site].header.get("final"):
+                finals.append({**final, "kind": "final", "site": site})
         for site, reason in (failures or {}).items():
             logger.warning("%s has not finished: %s", site, reason)
-        profiles = [self.profiles[site] for site in self.sites]
-        found = outsider.outsiders(self.method, self.partition, self._delivered(), profiles, given)
-        files = outsider.write_outsiders(self.folder / "server", found, self._notes)
-        self.records.append({"kind": "outsider", "files": files, "sites": site_order(given)})
+        folder, profiles = self.folder / "server", {site: self.profiles[site] for site in self.sites}
+        given = outsider.given_models(replies, profiles, outsider.GROUP)
+        found = outsider.outsiders(
+            self.method, self.partition, self._delivered(), list(profiles.values()), given
+        )
+        files = outsider.write_outsiders(folder, found, self._notes)
+        single = outsider.given_models(replies, profiles, outsider.RESULT)
         for site, model in single.items():
-            notes = {**self._notes(self.profiles[site].card), "site": site}
-            save_weights(self.folder / "server" / SINGLE / f"{site}.safetensors", model, notes)
-        self._write_records()
+            notes = {**self._notes(profiles[site].card), "site": site}
+            save_weights(folder / SINGLE / f"{site}.safetensors", model, notes)
+        self.journal.close(*finals, {"kind": "outsider", "files": files, "sites": site_order(given)})
+        self.journal.write()
 
     def _notes(self, card: Card) -> dict[str, str]:
         """Return what the header of an outsider's model says."""
@@ -474,16 +405,6 @@ class ServerRunner:
         notes = checkpoint_notes(bundle.name, self.method.name, task, numbers, size=size, network=chosen)
         untold = notes_of_untold(self.method, self.job.arguments, len(self.sites))
         return notes | untold | {"round": str(self.round)}
-
-    def _take_model(self, site: str, reply: Message, group: str, given: dict[str, Pieces]) -> None:
-        if group not in reply.groups:
-            return
-        card = self.profiles[site].card
-        alike = next((model for name, model in given.items() if self.profiles[name].card == card), None)
-        try:
-            given[site] = checks.check_model(reply, group, alike)
-        except RejectedUpdate as error:
-            logger.warning("the model that %s gives ('%s') is not used: %s", site, group, error)
 
     def note_failure(self, reason: str) -> bool:
         """Write why the run ended early into its run.json; return whether there is one."""
@@ -497,65 +418,14 @@ class ServerRunner:
         if found is None:
             return False
         last, tensors, values = found
-        if "answered" not in values:
-            raise FederationError(
-                f"{self.folder} was begun by an older version of surgfl; finish it with that one, or start a new run"
-            )
-        self.profiles = {site: profile_of(site, header) for site, header in values["profiles"].items()}
-        self.sites = site_order(self.profiles)
-        self.partition = Partition.from_json(values["partition"])
-        self.records, self.answered = values["records"], values["answered"]
-        self.numbers = values.get("numbers") or {site: n for n, site in enumerate(self.sites)}
-        self.own_before = values.get("own")  # older states have none
+        unpack(self, tensors, values)
         self.round = last + 1
-        groups = groups_of(tensors)
-        mixed = {site: groups.get(f"mixed:{site}", {}) for site in self.sites}
-        sent = {g.removeprefix("broadcast:"): p for g, p in groups.items() if g.startswith("broadcast:")}
-        self.models = Models(groups.get("shared", {}), mixed, sent)
-        self.state, self.kept = groups.get("state", {}), groups.get("kept", {})
         change_description(self.folder, rounds=self.job.rounds, error=None)
         return True
 
     def _save(self) -> None:
-        groups = {"shared": self.models.shared, "state": self.state, "kept": self.kept}
-        groups |= {f"mixed:{site}": pieces for site, pieces in self.models.mixed.items()}
-        groups |= {f"broadcast:{group}": pieces for group, pieces in self.models.broadcast.items()}
-        values = {
-            "profiles": {site: profile_header(profile) for site, profile in self.profiles.items()},
-            "partition": self.partition.to_json(),
-            "records": self.records,
-            "answered": self.answered,
-            "numbers": self.numbers,
-            "own": profile_header(self.own.profile) if self.own else None,
-        }
-        self._files.save(self.round - 1, named_groups(groups), values)
-        self._write_records()
-
-    def _write_records(self) -> None:
-        write_text(self.folder / "server" / RECORDS, "".join(json.dumps(r) + "\n" for r in self.records))
-
-    def _record_site(self, site: str, reply: Message) -> dict[str, Any]:
-        sent = Message({}, self.models.of(site), dict(self.models.broadcast))
-        private = {"noisy": bool(reply.pieces)} if self.job.noise else {}
-        noted = {} if self.job.noise else checks.noted(reply.header)
-        return {
-            "kind": "site",
-            "round": self.round,
-            "site": site,
-            **noted,
-            **private,
-            "bytes": {"up": self._bytes(reply), "down": self._bytes(sent)},
-        }
-
-    def _bytes(self, message: Message) -> dict[str, int]:
-        sizes = {group: total_bytes(pieces) for group, pieces in message.groups.items()}
-        for role in (Role.GLOBAL, Role.MIXED):
-            if pieces := self._of_role(message.pieces, role):
-                sizes[role.value] = total_bytes(pieces)
-        return sizes
-
-    def _of_role(self, pieces: Pieces, role: Role) -> Pieces:
-        return {name: pieces[name] for name in self.partition.with_roles(role) if name in pieces}
+        self._files.save(self.round - 1, *packed(self))
+        self.journal.write()
 
     def _header(self, site: str) -> dict[str, Any]:
         return {

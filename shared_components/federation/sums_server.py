@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from shared_components.federation import sums
-from shared_components.federation.checks import RejectedUpdate
+from shared_components.federation.checks import RejectedUpdate, check_pieces
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.method import Update
 from shared_components.partition import Pieces
@@ -128,10 +128,10 @@ class ServerSums:
             }
 
     def mean(self, updates: Collection[Update], shared: Pieces) -> Update:
-        """Return the mean of the round's updates, weighted by samples, as one update.
+        """Return the mean of the round's updates, weighted by samples, as one that is checked as a single site's.
 
         Raises:
-            FederationError: Too few sites have opened their shares, or some do not fit.
+            FederationError: Too few sites have opened their shares, some do not fit, or the mean must not be used.
         """
         round, samples = self._current.round, sum(update.samples for update in updates)
         try:
@@ -140,7 +140,16 @@ class ServerSums:
             reasons = "".join(f"; {site}: {reason}" for site, reason in self._failures.items())
             raise FederationError(f"round {round + 1} has no secure sum: {error}{reasons}") from error
         point = FixedPoint(self._total, sums.fraction_bits_of(self._job))
-        return Update(SUM, round, point.decode(total, samples, shared), samples=samples)
+        pieces = point.decode(total, samples, shared)
+        try:
+            check_pieces(pieces, shared, largest_change=self._job.largest_change)
+        except RejectedUpdate as error:
+            sites = ", ".join(update.site for update in updates)
+            raise FederationError(
+                f"the secure sum of round {round + 1} is of no use, and nobody can tell whose fault it is: "
+                f"{error}; ask {sites}"
+            ) from error
+        return Update(SUM, round, pieces, samples=samples)
 
     @property
     def _current(self) -> Attempt:

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from shared_components.federation import replies as place
 from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.enrolment import enrolment_of
+from shared_components.federation.journal import Journal
 from shared_components.federation.messages import FederationError, Message
 from shared_components.federation.progress import flatten, progress_line
 from shared_components.federation.protocol import Answers, understood
+from shared_components.federation.store import RECORDS
 
 from .conftest import Federation, make_job
 
@@ -153,7 +155,7 @@ quick = settings(
 
 @quick
 @given(
-    task=st.sampled_from(["enrol", "round", "finish"]),
+    task=st.sampled_from(["enrol", "round", "unmask", "finish"]),
     changes=plain | st.dictionaries(keys, plain, max_size=3),
     given_pieces=plain | pieces,
     groups=plain
@@ -175,7 +177,7 @@ def test_nothing_that_a_site_can_send_raises_past_the_place(
 
 
 @quick
-@given(key=keys, value=plain, task=st.sampled_from(["enrol", "round", "finish"]))
+@given(key=keys, value=plain, task=st.sampled_from(["enrol", "round", "unmask", "finish"]))
 def test_one_changed_value_never_raises_past_the_place(honest, key, value, task):
     server, known = honest
     reply = known.get(task, Message({"round": 1, "metrics": {}, "final": {}}))
@@ -186,7 +188,8 @@ def test_one_changed_value_never_raises_past_the_place(honest, key, value, task)
 
 def _use(server, task, read):
     """Do with a reply that was read what the server does with it."""
-    record = {"kind": "site", "round": server.round, "site": "site-2", **server._record_site("site-2", read)}
+    journal = Journal(server.folder / RECORDS, server.job.noise)
+    record = journal.note("site-2", read, Message({}, {}), server.partition, round=server.round)
     line = progress_line(record, rounds=2, seconds_left=None, metric=server.first_metric("site-2"))
     assert line.isprintable() and all(map(math.isfinite, flatten(record).values()))
     json.dumps({**record, "final": read.header.get("final")}).encode()

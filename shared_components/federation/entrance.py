@@ -1,0 +1,116 @@
+"""Who takes part in a run: what must be so before anybody is asked, and who is left out of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+from shared_components.federation.enrolment import Enrolment, enrolment_of, outlying_counts
+from shared_components.federation.messages import FederationError, Job, Message
+from shared_components.federation.private import uncovered
+from shared_components.federation.sums import check_asked, check_method
+from shared_components.federation.sums_server import ServerSums
+from shared_components.method import Method, Profile
+from shared_components.plain_text import one_line
+
+logger = logging.getLogger(__name__)
+
+
+def check_possible(job: Job, method: Method, sites: Sequence[str], *, asked: int) -> None:
+    """Refuse a job that could not end well, whatever its sites enrol with.
+
+    Args:
+        job: What to run.
+        method: The job's.
+        sites: All that are there.
+        asked: How many of them a round asks.
+
+    Raises:
+        FederationError: The method needs more sites or rounds, sends what the job's noise does not cover, or needs
+            more than the job's secure sums.
+    """
+    if job.noise and (refusal := uncovered(method)):
+        raise FederationError(refusal)
+    if job.secure_sums:
+        try:
+            check_method(job, method)
+            check_asked(job, asked)
+        except ValueError as error:
+            raise FederationError(str(error)) from error
+    if job.rounds < method.least_rounds:
+        raise FederationError(
+            f"{job.method} needs at least {method.least_rounds} rounds with these arguments, and the job "
+            f"has {job.rounds}: what they name would never come; change 'rounds' or the arguments"
+        )
+    if len(sites) < method.min_sites:
+        raise FederationError(
+            f"{job.method} needs at least {method.min_sites} sites with these arguments, "
+            f"and there are {len(sites)}; add sites or choose another method"
+        )
+
+
+class Entrance:
+    """Takes the sites' answers to `enrol`, each checked by itself, until those are together that begin the run.
+
+    Args:
+        job: What to run.
+        method: The job's.
+        sites: Who is asked, in order.
+        least: Without how many of them no round is started.
+        sums: Where the job has secure sums: takes the sites' keys.
+
+    Attributes:
+        sites: Who takes part, of those heard so far.
+        left_out: Who does not, and why.
+        found: What each has enrolled with.
+    """
+
+    def __init__(
+        self, job: Job, method: Method, sites: Sequence[str], *, least: int, sums: ServerSums | None = None
+    ) -> None:
+        self.sites = list(sites)
+        self.left_out: dict[str, str] = {}
+        self.found: dict[str, Enrolment] = {}
+        self._job, self._method, self._least, self._sums = job, method, least, sums
+
+    @property
+    def profiles(self) -> dict[str, Profile]:
+        """The profiles of those that take part, in order."""
+        return {site: self.found[site].profile for site in self.sites if site in self.found}
+
+    def take(
+        self, replies: Mapping[str, Message], failures: Mapping[str, str], *, givers: Collection[str]
+    ) -> None:
+        """Take answers, or why there is none, and leave out who has not enrolled well.
+
+        Args:
+            replies: As `replies.read` returned them.
+            failures: By site.
+            givers: Who was asked for its weights.
+
+        Raises:
+            FederationError: Too few sites are left; it has the sentence of each that is not there.
+        """
+        for site, reply in replies.items():
+            try:
+                found = enrolment_of(site, reply, self._job, self._method, asked=site in givers)
+                if self._sums:
+                    self._sums.enrol(site, reply)
+                self.found[site] = found
+            except FederationError as error:
+                self._leave_out(site, str(error))
+        for site in [site for site in self.sites if site not in self.found]:
+            reason = f"{site}: {failures[site]}" if site in failures else f"{site} did not enrol"
+            self._leave_out(site, reason)
+        for site, sentence in outlying_counts(self.profiles).items():
+            self._leave_out(site, sentence)
+        stay = [site for site in self.sites if site not in self.left_out]
+        if len(stay) < self._least:
+            raise FederationError(f"{'; '.join(self.left_out.values())}; no round was started")
+        for sentence in (self.left_out[site] for site in self.sites if site in self.left_out):
+            logger.warning("%s; the run begins without it", sentence)
+        self.sites = stay
+
+    def _leave_out(self, site: str, sentence: str) -> None:
+        self.found.pop(site, None)
+        self.left_out.setdefault(site, one_line(sentence))

@@ -1,0 +1,82 @@
+"""What a run's server writes down: a record of every reply, of every aggregation and of the end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared_components.atomic import write_text
+from shared_components.federation import checks
+from shared_components.federation.messages import Message, total_bytes
+from shared_components.method import site_order
+from shared_components.partition import Partition, Role
+from shared_components.privacy import Privacy, epsilon
+
+Record = dict[str, Any]
+
+
+class Journal:
+    """The records of a run in their order, as ``rounds.jsonl`` holds them.
+
+    Where sites add noise, nothing that they measured is written down, and how often each has answered instead.
+
+    Args:
+        path: The file.
+        noise: The job's ``privacy``.
+    """
+
+    def __init__(self, path: Path, noise: Privacy | None) -> None:
+        self._path = path
+        self._noise = noise
+        self.records: list[Record] = []
+        self._noted: dict[str, Record] = {}  # of the round under way
+
+    @property
+    def last_aggregation(self) -> Record:
+        """The record of the last aggregation."""
+        return next(record for record in reversed(self.records) if record["kind"] == "aggregation")
+
+    def note(self, site: str, reply: Message, sent: Message, partition: Partition, *, round: int) -> Record:
+        """Record a reply of the round under way as soon as it is there, once; return the record.
+
+        Args:
+            site: Whose.
+            reply: It.
+            sent: What it answers.
+            partition: Divides the pieces of both by role.
+            round: From 0 on.
+        """
+        if site not in self._noted:
+            noted = {"noisy": bool(reply.pieces)} if self._noise else checks.noted(reply.header)
+            bytes_ = {"up": _bytes(reply, partition), "down": _bytes(sent, partition)}
+            self._noted[site] = {"kind": "site", "round": round, "site": site, **noted, "bytes": bytes_}
+        return self._noted[site]
+
+    def close(self, *records: Mapping[str, Any]) -> None:
+        """Put what has been noted of replies behind the earlier records, site by site, and these behind it."""
+        self.records += [self._noted[site] for site in site_order(self._noted)] + [dict(r) for r in records]
+        self._noted = {}
+
+    def spent(self) -> Record:
+        """Return what the site has spent that has answered most often; what never arrived only its ledger knows."""
+        if not self._noise:
+            return {}
+        noisy = Counter(r["site"] for r in (*self.records, *self._noted.values()) if r.get("noisy"))
+        most = max(noisy.values(), default=0)
+        return {"epsilon": epsilon({self._noise.noise_multiplier: most}, self._noise.delta)}
+
+    def write(self) -> None:
+        """Write the file anew."""
+        write_text(self._path, "".join(json.dumps(record) + "\n" for record in self.records))
+
+
+def _bytes(message: Message, partition: Partition) -> dict[str, int]:
+    sizes = {group: total_bytes(pieces) for group, pieces in message.groups.items()}
+    for role in (Role.GLOBAL, Role.MIXED):
+        names = partition.with_roles(role)
+        if pieces := {name: message.pieces[name] for name in names if name in message.pieces}:
+            sizes[role.value] = total_bytes(pieces)
+    return sizes
