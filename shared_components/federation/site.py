@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,35 +29,20 @@ from shared_components.federation.leaving import what_leaves
 from shared_components.federation.messages import Job, Message, SiteRefusal, folder_name
 from shared_components.federation.private import Release, bare, variances
 from shared_components.federation.progress import write_scalars
+from shared_components.federation.site_state import Kept, keep_best, restore, save
 from shared_components.federation.store import RoundFiles
 from shared_components.federation.sums import KEY, check_method
 from shared_components.federation.sums_site import SiteSums
-from shared_components.federation.work import OPTIMIZER, LocalRound, memory_of
-from shared_components.method import State
-from shared_components.partition import Pieces, Role, below, cut, fixed_hash, paste, prefixed
+from shared_components.federation.work import LocalRound
+from shared_components.partition import Pieces, Role, cut, fixed_hash, paste
 from shared_components.privacy import Randomness
 from shared_components.progress import tell
 from shared_components.secure_sums.identity import Identity
 from shared_components.start import said, unused
-from shared_components.task import Scores
 
 logger = logging.getLogger(__name__)
 
 ASIDE = "quarantine.json"
-OWN = "local/"  # LOCAL pieces among the tensors that a site keeps
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What the site kept after its last round: its best so far, optimizers' tensors, the method's memory.
-
-    ``something`` is False before its first round.
-    """
-
-    something: bool = False
-    best: dict[str, Any] = field(default_factory=dict)
-    optimizers: State = field(default_factory=dict)
-    memory: State = field(default_factory=dict)
 
 
 class SiteRunner:
@@ -208,7 +192,7 @@ class SiteRunner:
             sums.begin(message)
         bench = self._bench(job, site)
         files = self._files(job, header["run"])
-        kept = self._restore(bench, files, round, header.get("answered"))
+        kept = restore(bench, files, round, header.get("answered"), name=self.name)
         paste(message.pieces, bench.partition, bench.network.state_dict())
         self._prepare(bench, header, again=kept.something)
         began = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED) if release else {}
@@ -219,7 +203,7 @@ class SiteRunner:
         with bench.deployed(kept.memory):
             metrics = evaluation.quick(bench.network, bench.task, validation)
             clock.mark("validating")
-            best = self._keep_best(bench, files, round, metrics, kept.best)
+            best = keep_best(bench, files, round, metrics, kept.best, name=self.name)
         work = self._local_round(bench, job, message, kept)
         loss = work.run()
         clock.mark("training")
@@ -227,8 +211,7 @@ class SiteRunner:
         clock.mark("measuring")
         tell("saving")
         state = bench.network.state_dict()
-        own = prefixed(OWN, cut(state, bench.partition, Role.LOCAL))
-        files.save(round, own | work.tensors(), {"best": best})
+        save(bench, files, round, work.tensors(), best)
         clock.mark("saving")
         samples = len(self._samples(bench, job, header["run"], "train"))
         reply = {"samples": samples, "loss": loss, "metrics": metrics, "seconds": clock.seconds}
@@ -288,7 +271,7 @@ class SiteRunner:
         header = message.header
         bench = self._bench(job, site)
         files = self._files(job, header["run"])
-        kept = self._restore(bench, files, header["round"], header.get("answered"))
+        kept = restore(bench, files, header["round"], header.get("answered"), name=self.name)
         paste(message.pieces, bench.partition, bench.network.state_dict())
         self._prepare(bench, header, again=kept.something)
         clock = _Clock(self._began)
@@ -297,7 +280,7 @@ class SiteRunner:
         given: dict[str, Pieces] = {}
         with bench.deployed(kept.memory):
             metrics = evaluation.quick(bench.network, bench.task, bench.dataset(chosen))
-            self._keep_best(bench, files, header["round"], metrics, kept.best)
+            keep_best(bench, files, header["round"], metrics, kept.best, name=self.name)
             path = files.folder / "model.safetensors"
             bench.save_model(path, name=self.name, round=header["round"], scores=metrics)
             if groups := [group for group in outsider.AT_FINISH if group in site.publish]:
@@ -348,43 +331,6 @@ class SiteRunner:
         site = folder_name("site", name) if name else self.name
         # a server whose newest state is damaged asks a round again that was two rounds ago for a site
         return RoundFiles(site_folder(self._folder, job.name, run, site), keep=3)
-
-    def _restore(self, bench: Workbench, files: RoundFiles, round: int, answered: int | None) -> Kept:
-        """Paste the LOCAL pieces of the site's last round before this one; return what else it kept.
-
-        Raises:
-            SiteRefusal: An update of this site has counted, and what the site kept then is gone or damaged: to go on
-                from its first weights would lose what is its own without a word.
-        """
-        found = files.load(before=round)
-        if answered is not None and (found is None or found[0] < answered):
-            path = files.path(answered)
-            how = (
-                f"damaged, {path}, and holds"
-                if path.exists()
-                else f"gone from {files.folder}, where it keeps"
-            )
-            raise SiteRefusal(
-                f"site {self.name}: its state of round {answered + 1} is {how} its own weights, optimizer and memory; "
-                f"put {path.name} back, or start a new run"
-            )
-        if found is None:
-            return Kept()
-        _, tensors, values = found
-        paste(below(OWN, tensors), bench.partition, bench.network.state_dict())
-        optimizers = {name: value for name, value in tensors.items() if name.startswith(OPTIMIZER)}
-        return Kept(True, values["best"], optimizers, memory_of(tensors))
-
-    def _keep_best(
-        self, bench: Workbench, files: RoundFiles, round: int, scores: Scores, best: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Save exactly the weights that were validated when they are the best so far."""
-        value = evaluation.first_value(bench.task, scores)
-        if not bench.task.metrics[0].better(value, best.get("value", math.nan)):
-            return best
-        path = files.folder / "best.safetensors"
-        bench.save_model(path, name=self.name, round=round, scores=scores)
-        return {"metric": bench.task.metrics[0].name, "value": value, "round": round}
 
     def _refuse_if_stopped(self) -> None:
         if self._stop():

@@ -12,7 +12,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from shared_components.federation.site import OWN
+from shared_components.federation.site_state import OWN
 from shared_components.federation.store import load_tensors
 from shared_components.federation.work import OPTIMIZER
 from shared_components.partition import below

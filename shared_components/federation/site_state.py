@@ -1,0 +1,72 @@
+"""What a site keeps after every round, and goes on with: LOCAL pieces, optimizers, memory, its best so far."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared_components import evaluation
+from shared_components.federation.bench import Workbench
+from shared_components.federation.messages import SiteRefusal
+from shared_components.federation.store import RoundFiles
+from shared_components.federation.work import OPTIMIZER, memory_of
+from shared_components.method import State
+from shared_components.partition import Role, below, cut, paste, prefixed
+from shared_components.task import Scores
+
+OWN = "local/"  # LOCAL pieces among the tensors
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the site kept after its last round: its best so far, optimizers' tensors, the method's memory.
+
+    ``something`` is False before its first round.
+    """
+
+    something: bool = False
+    best: dict[str, Any] = field(default_factory=dict)
+    optimizers: State = field(default_factory=dict)
+    memory: State = field(default_factory=dict)
+
+
+def save(bench: Workbench, files: RoundFiles, round: int, work: State, best: dict[str, Any]) -> None:
+    """Keep a round: the LOCAL pieces, the tensors of the local work, and what has been best so far."""
+    own = prefixed(OWN, cut(bench.network.state_dict(), bench.partition, Role.LOCAL))
+    files.save(round, own | work, {"best": best})
+
+
+def restore(bench: Workbench, files: RoundFiles, round: int, answered: int | None, *, name: str) -> Kept:
+    """Paste the LOCAL pieces of the site's last round before this one; return what else it kept.
+
+    Raises:
+        SiteRefusal: An update of this site has counted, and what the site kept then is gone or damaged: to go on
+            from its first weights would lose what is its own without a word.
+    """
+    found = files.load(before=round)
+    if answered is not None and (found is None or found[0] < answered):
+        path = files.path(answered)
+        how = f"damaged, {path}, and holds" if path.exists() else f"gone from {files.folder}, where it keeps"
+        raise SiteRefusal(
+            f"site {name}: its state of round {answered + 1} is {how} its own weights, optimizer and memory; "
+            f"put {path.name} back, or start a new run"
+        )
+    if found is None:
+        return Kept()
+    _, tensors, values = found
+    paste(below(OWN, tensors), bench.partition, bench.network.state_dict())
+    optimizers = {key: value for key, value in tensors.items() if key.startswith(OPTIMIZER)}
+    return Kept(True, values["best"], optimizers, memory_of(tensors))
+
+
+def keep_best(
+    bench: Workbench, files: RoundFiles, round: int, scores: Scores, best: dict[str, Any], *, name: str
+) -> dict[str, Any]:
+    """Save exactly the weights that were validated when they are the best so far."""
+    value = evaluation.first_value(bench.task, scores)
+    if not bench.task.metrics[0].better(value, best.get("value", math.nan)):
+        return best
+    path = files.folder / "best.safetensors"
+    bench.save_model(path, name=name, round=round, scores=scores)
+    return {"metric": bench.task.metrics[0].name, "value": value, "round": round}
