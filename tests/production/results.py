@@ -61,13 +61,18 @@ def equal_tensors(deployment: Deployment, name: str, other: str) -> str:
     return f"{count} of {count} tensors bit-equal"
 
 
-def failure(deployment: Deployment, name: str) -> str:
+def failure(deployment: Deployment, name: str, *, number: int = 1) -> str:
     """Return the one sentence with which the server's process of a job has ended it.
 
+    Args:
+        deployment: The federation.
+        name: Of the job.
+        number: How often jobs of this name have failed so far; the sentence is the last one's.
+
     Raises:
-        AssertionError: There is none, or more than one.
+        AssertionError: There are fewer, or more.
     """
     begin = f"surgfl: job {name} FAILED: "
     found = [line for line in deployment.server.log.splitlines() if begin in line]
-    assert len(found) == 1, found or deployment.server.log[-2000:]
-    return found[0].partition(begin)[2]
+    assert len(found) == number, found or deployment.server.log[-2000:]
+    return found[-1].partition(begin)[2]

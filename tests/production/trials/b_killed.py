@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from tests.production.deployment import Deployment, until
-from tests.production.holds import AT_SERVER, EARLY, held
+from tests.production.deployment import Deployment
+from tests.production.holds import AT_SERVER, AT_SITE, EARLY, go_on, held
 from tests.production.results import LONGER, equal_tensors, failure, records, rejected, wait_for_round
 from tests.production.trials import Deploy, trial
+
+METHOD = "pfedsis"  # with pieces of every role, optimizers, and a state of the server's own
 
 
 @trial("one site's job process is killed -9 in training, min_sites 2 of 3", quick=True)
@@ -25,61 +24,67 @@ def worker_killed(deploy: Deploy) -> str:
     return f"4 of 4 rounds; hospital-b alone is named, in {sum(map(bool, found))} of them"
 
 
-def server_killed_at(phase: str) -> Callable[[Deploy], str]:
-    """Return a trial that kills the server in a phase."""
-
-    def run(deploy: Deploy) -> str:
-        """A submission takes up what was trained; before the end of round 1 there is nothing, and it says so."""
-        deployment = deploy()
-        deployment.start()
-        finish(deployment, "whole")
-        place = AT_SERVER[phase]
-        with held(deployment.server, place) as reached:
-            deployment.submit(deployment.job("fedavg", name="broken", rounds=3))
-            reached()
-            deployment.server.kill()
-        deployment.server.start()
-        deployment.wait_for_sites(*deployment.sites, seconds=120)
-        if phase == EARLY:
-            refused = deployment.submit(deployment.job("fedavg", name="broken", rounds=3, resume="latest"))
-            assert deployment.wait(refused) != "FINISHED:COMPLETED"
-            assert "submit the job without resume" in failure(deployment, "broken")
-        finish(deployment, "broken", resume=False if phase == EARLY else "latest")
-        found = [one["round"] for one in records(deployment, "broken") if one["kind"] == "aggregation"]
-        assert found == [0, 1, 2], found
-        again = "anew" if phase == EARLY else "resumed at round 2"
-        return f"{again}: {equal_tensors(deployment, 'whole', 'broken')}"
-
-    run.__name__ = f"server_killed_{phase.replace(' ', '_')}"
-    return run
-
-
-for _phase in ("in aggregation",):
-    trial(f"the server is killed -9 {_phase}, and started again")(server_killed_at(_phase))
-
-
-def finish(deployment: Deployment, name: str, **changes: Any) -> None:
-    """Run a job to its good end: all sites in all of its three rounds."""
-    job = deployment.submit(deployment.job("fedavg", name=name, rounds=3, **changes))
-    assert deployment.wait(job) == "FINISHED:COMPLETED", f"{name}: {deployment.server.log[-2000:]}"
-    assert rejected(deployment, name) == [{}] * 3, name
-
-
-@trial("the server is killed -9 after round 1, started again, and the job submitted to resume")
-def server_killed(deploy: Deploy) -> str:
-    """What was trained before is taken up, to the bit."""
+@trial("a site of which none can be spared is killed -9 in each of its phases, and the job resumed each time")
+def needed_site_killed(deploy: Deploy) -> str:
+    """Every kill ends the job with one sentence about that site alone; in the end the weights are what they were."""
     deployment = deploy()
     deployment.start()
-    whole = deployment.submit(deployment.job("pfedsis", name="whole", rounds=3))
-    assert deployment.wait(whole) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
-    deployment.submit(deployment.job("pfedsis", name="broken", rounds=3))
-    wait_for_round(deployment, "broken", 1)
-    deployment.server.kill()
-    deployment.server.start()
-    deployment.wait_for_sites(*deployment.sites, seconds=120)
-    until(
-        lambda: not any(site.job_pids() for site in deployment.sites.values()), 180, "the sites' old jobs end"
-    )
-    again = deployment.submit(deployment.job("pfedsis", name="broken", rounds=3, resume="latest"))
-    assert deployment.wait(again) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
-    return equal_tensors(deployment, "whole", "broken")
+    finish(deployment, "whole", rounds=4)
+    lost = deployment.sites["hospital-b"]
+    for done, (phase, place) in enumerate(AT_SITE.items()):
+        with held(lost, place) as reached:
+            job = begin(deployment, "broken", rounds=4, resume="latest" if done > 1 else False)
+            reached()
+            lost.kill_job()
+        assert deployment.wait(job) != "FINISHED:COMPLETED", phase
+        said = failure(deployment, "broken", number=done + 1)
+        assert f"{lost.name}: its process of the job died" in said, said
+        assert not any(other in said for other in deployment.sites if other != lost.name), said
+    finish(deployment, "broken", rounds=4, resume="latest")
+    return f"{len(AT_SITE)} phases, {len(AT_SITE)} sentences; {equal_tensors(deployment, 'whole', 'broken')}"
+
+
+@trial("the server is killed -9 in each of its phases and while a site trains, and the job resumed each time")
+def server_killed(deploy: Deploy) -> str:
+    """What was trained is taken up, to the bit; before the end of round 1 there is nothing, and it says so.
+
+    Nor does a site's process of the old job, which may outlive its server, hinder the run's resume or spoil it.
+    """
+    deployment = deploy()
+    deployment.start()
+    rounds, stale = len(AT_SERVER) + 1, 0
+    finish(deployment, "whole", rounds=rounds)
+    training = deployment.sites["hospital-b"]
+    phases = {**dict.fromkeys(AT_SERVER, deployment.server), "while a site trains": training}
+    for done, (phase, party) in enumerate(phases.items()):
+        place = AT_SERVER.get(phase, AT_SITE["in training"])
+        with held(party, place) as reached:
+            begin(deployment, "broken", rounds=rounds, resume="latest" if done > 1 else False)
+            process = reached()
+            deployment.server.kill()
+        deployment.server.start()
+        if party is training:
+            go_on(process)
+        deployment.wait_for_sites(*deployment.sites, seconds=180)
+        if phase == EARLY:
+            refused = begin(deployment, "broken", rounds=rounds, resume="latest")
+            assert deployment.wait(refused) != "FINISHED:COMPLETED"
+            assert "submit the job without resume" in failure(deployment, "broken")
+        stale += sum(len(site.job_pids()) for site in deployment.sites.values())
+    finish(deployment, "broken", rounds=rounds, resume="latest")
+    found = [one["round"] for one in records(deployment, "broken") if one["kind"] == "aggregation"]
+    assert found == list(range(rounds)), found
+    equal = equal_tensors(deployment, "whole", "broken")
+    return f"{len(phases)} phases; {stale} old processes at sites lived when it was submitted again; {equal}"
+
+
+def begin(deployment: Deployment, name: str, **changes: object) -> str:
+    """Submit a job; return its id."""
+    return deployment.submit(deployment.job(METHOD, name=name, **changes))
+
+
+def finish(deployment: Deployment, name: str, *, rounds: int, **changes: object) -> None:
+    """Run a job to its good end: all sites in all of its rounds."""
+    job = begin(deployment, name, rounds=rounds, **changes)
+    assert deployment.wait(job) == "FINISHED:COMPLETED", f"{name}: {deployment.server.log[-2000:]}"
+    assert rejected(deployment, name) == [{}] * rounds, name
