@@ -33,7 +33,7 @@ from shared_components.federation.protocol import Answers, Ask, drive
 from shared_components.federation.runs import leave_models, note_submission, open_run, working_on
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.store import RESUME_VARIABLE
-from shared_components.flare import console, last_words, processes, wire, worker_names
+from shared_components.flare import console, last_words, processes, unread, wire, worker_names
 from shared_components.flare.desk import Desk
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.places import (
@@ -70,6 +70,7 @@ class FederationController(Controller):
     def __init__(self, *, resume: bool | str = False, **job: Any) -> None:
         super().__init__(task_check_period=0.05)
         wire.register()
+        unread.stay_alive()
         worker_names.keep_apart()  # here, since a simulator starts its workers beside the controller
         self.resume = resume
         self.settings = job  # read in control_flow, where what is wrong with them can be told

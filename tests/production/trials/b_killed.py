@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import ExitStack
+
 from tests.production.deployment import Deployment
 from tests.production.holds import AT_SERVER, AT_SITE, EARLY, go_on, held
 from tests.production.results import LONGER, equal_tensors, failure, records, rejected, wait_for_round
 from tests.production.trials import Deploy, trial
 
 METHOD = "pfedsis"  # with pieces of every role, optimizers, and a state of the server's own
+LEFT = ("hospital-a", "hospital-f")
+KILLED = dict(zip(("hospital-b", "hospital-c", "hospital-d", "hospital-e"), AT_SITE, strict=True))
 
 
 @trial("one site's job process is killed -9 in training, min_sites 2 of 3", quick=True)
@@ -22,6 +27,31 @@ def worker_killed(deploy: Deploy) -> str:
     found = rejected(deployment, "fedavg")
     assert len(found) == 4 and not found[0] and set(found[-1]) == {"hospital-b"}, found
     return f"4 of 4 rounds; hospital-b alone is named, in {sum(map(bool, found))} of them"
+
+
+@trial("four of six sites are killed -9: before round 1, in download, training and upload; min_sites 2")
+def sites_killed(deploy: Deploy) -> str:
+    """The job goes on with the two others and names whom it has lost; the first never takes part."""
+    deployment = deploy(*sorted({*LEFT, *KILLED}))
+    deployment.start()
+    settings = {"name": "enough", "rounds": 3, "min_sites": 2, "grace_seconds": 15, "training": LONGER}
+    with ExitStack() as stack:
+        holds = {
+            site: stack.enter_context(held(deployment.sites[site], AT_SITE[phase]))
+            for site, phase in KILLED.items()
+        }
+        job = deployment.submit(deployment.job(METHOD, **settings))
+        for site, wait in holds.items():
+            wait()
+            deployment.sites[site].kill()
+    assert deployment.wait(job, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+    first, *others = KILLED
+    description = json.loads((deployment.server.runs("enough") / "run.json").read_text())
+    assert set(description["left_out"]) == {first}, description["left_out"]
+    found = [set(one) for one in rejected(deployment, "enough")]
+    assert found == [set(), set(others), set(others)], found
+    counts = [len(deployment.sites) - 1 - len(one) for one in found]
+    return f"{len(KILLED)} phases; {len(found)} of 3 rounds, with {', '.join(map(str, counts))} sites"
 
 
 @trial("a site of which none can be spared is killed -9 in each of its phases, and the job resumed each time")
@@ -86,5 +116,5 @@ def begin(deployment: Deployment, name: str, **changes: object) -> str:
 def finish(deployment: Deployment, name: str, *, rounds: int, **changes: object) -> None:
     """Run a job to its good end: all sites in all of its rounds."""
     job = begin(deployment, name, rounds=rounds, **changes)
-    assert deployment.wait(job) == "FINISHED:COMPLETED", f"{name}: {deployment.server.log[-2000:]}"
+    assert deployment.wait(job, seconds=600) == "FINISHED:COMPLETED", f"{name}: {deployment.server.log[-2000:]}"
     assert rejected(deployment, name) == [{}] * rounds, name
