@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 
+class NotWritten(OSError):
+    """A file could not be written, such as on a full disk; the message is a sentence that names it and says why."""
+
+
 @contextmanager
 def atomically(path: Path) -> Iterator[Path]:
     """Give a path beside ``path`` to write to; when the block ends well, flush it to the disk and rename it.
@@ -17,7 +21,7 @@ def atomically(path: Path) -> Iterator[Path]:
     The folder is made. Whatever happens, nothing stays beside.
 
     Raises:
-        OSError: It could not be written, such as on a full disk; the sentence names the file.
+        NotWritten: It could not be.
     """
     path = Path(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -30,10 +34,15 @@ def atomically(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.filename not in (None, str(beside), str(path.parent)):
             raise  # of another file
-        reason = f"could not be written ({error.strerror or error}); check the disk's space and the folder's rights"
-        raise OSError(f"{path}: {reason}") from error
+        raise not_written(path, error) from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+def not_written(path: Path, error: OSError) -> NotWritten:
+    """Return the sentence of a file, or of what is written into a folder, that the system has refused."""
+    why = f"could not be written ({error.strerror or error}); check the disk's space and the folder's rights"
+    return NotWritten(f"{path}: {why}")
 
 
 def flush(path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import pickle  # nosec B403 # for the name of its error alone
+import re
 import struct
 import zipfile
 import zlib
@@ -53,9 +55,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     with atomically(path) as beside:
         try:
             save_file(dict(tensors), beside, metadata=dict(header))
-        except SafetensorError as error:  # its way to say what the disk says
-            raise OSError(str(error)) from error
+        except SafetensorError as error:
+            raise _said_by_the_system(error) from error
         _sort_header(beside)
+
+
+def _said_by_the_system(error: SafetensorError) -> OSError:
+    """Return the system's own error, whose number safetensors tells as text: ``... (os error 28)``."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))
 
 
 def _sort_header(path: Path) -> None:

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 
-from shared_components.atomic import atomically, write_json, write_text
+from shared_components import checkpoints
+from shared_components.atomic import NotWritten, atomically, write_json, write_text
 from shared_components.checkpoints import save_weights
 from shared_components.data.synthetic.layouts import write_png
 from shared_components.evaluation import write_picture
+from shared_components.federation.progress import write_scalars
 
 NOISE = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
 
@@ -36,6 +39,8 @@ WRITERS = {
     "a.bin": lambda path: write_text(path, "y" * 5000),
     "a.safetensors": lambda path: save_weights(path, {"w": torch.zeros(5000)}),
 }
+SENTENCE = r"could not be written \(File too large\); check the disk's space and the folder's rights$"
+"""What the kernel says at that limit, and nothing of the library that was told so."""
 
 
 @pytest.mark.parametrize("room", [0, 1000])
@@ -43,7 +48,7 @@ WRITERS = {
 def test_a_full_disk_is_an_error_and_leaves_the_old_file_alone(tmp_path, name, room):
     path = tmp_path / name
     path.write_bytes(b"old")
-    with full_disk(room), pytest.raises(OSError, match="could not be written"):
+    with full_disk(room), pytest.raises(NotWritten, match=SENTENCE):
         WRITERS[name](path)
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
@@ -52,6 +57,24 @@ def test_a_full_disk_is_said_with_the_file_and_what_to_do(tmp_path):
     with full_disk(0), pytest.raises(OSError, match="could not be written") as caught:
         write_picture(tmp_path / "masks" / "a.png", NOISE)
     assert str(tmp_path / "masks" / "a.png") in str(caught.value) and "disk's space" in str(caught.value)
+
+
+def test_where_safetensors_tells_no_number_its_own_words_are_the_reason(tmp_path, monkeypatch):
+    def refuses(*_, **__):
+        raise SafetensorError("the header is too large")
+
+    monkeypatch.setattr(checkpoints, "save_file", refuses)
+    with pytest.raises(NotWritten, match=r"could not be written \(the header is too large\)"):
+        save_weights(tmp_path / "a.safetensors", {"w": torch.zeros(1)})
+
+
+def test_a_full_disk_for_the_numbers_of_tensorboard_is_said_with_their_folder(tmp_path, monkeypatch):
+    def full(folder):
+        raise OSError(28, "No space left on device")  # without a name, as its thread does
+
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", full)
+    with pytest.raises(NotWritten, match=r"/tensorboard: could not be written \(No space left on device\)"):
+        write_scalars(tmp_path / "tensorboard", {"round": 0, "loss": 1.0})
 
 
 def test_a_file_is_flushed_before_it_gets_its_name_and_its_folder_after(tmp_path, monkeypatch):
@@ -79,7 +102,7 @@ def test_an_error_of_the_disk_at_the_flush_leaves_the_old_file(tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fails)
-    with pytest.raises(OSError, match=r"No space left on device.*disk's space"):
+    with pytest.raises(NotWritten, match=r"No space left on device.*disk's space"):
         write_text(tmp_path / "a", "new")
     assert (tmp_path / "a").read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 

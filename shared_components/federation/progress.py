@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shared_components.atomic import not_written
 from shared_components.card import Metric
 from shared_components.reporting.costs import site_seconds
 from shared_components.reporting.records import round_number, score
@@ -54,12 +55,18 @@ def write_scalars(folder: Path, record: Mapping[str, Any]) -> None:
     """Add a record's numbers to the TensorBoard log in ``folder``, one series per site.
 
     TensorBoard is for people: its steps are the rounds counted from 1.
+
+    Raises:
+        NotWritten: The disk is full, for instance.
     """
     from torch.utils.tensorboard import SummaryWriter  # late: it is not needed to start training
 
-    with SummaryWriter(str(folder)) as writer:
-        for name, value in flatten(record).items():
-            writer.add_scalar(name, value, round_number(record["round"]))
+    try:
+        with SummaryWriter(str(folder)) as writer:
+            for name, value in flatten(record).items():
+                writer.add_scalar(name, value, round_number(record["round"]))
+    except OSError as error:
+        raise not_written(folder, error) from error
 
 
 def flatten(record: Mapping[str, Any]) -> dict[str, float]:

@@ -22,6 +22,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from shared_components import machine
+from shared_components.atomic import NotWritten
 from shared_components.bundle_config import weightless
 from shared_components.data.sites import Site
 from shared_components.federation import replies, steps
@@ -98,7 +99,7 @@ class FederationController(Controller):
         with self._console:
             try:
                 self._run(abort_signal, fl_ctx)
-            except FederationError as error:
+            except (FederationError, NotWritten) as error:
                 self._give_up(str(error), fl_ctx)
                 if isinstance(error, Unusable):
                     leave()

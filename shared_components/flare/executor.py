@@ -15,6 +15,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
+from shared_components.atomic import NotWritten
 from shared_components.board import StepLog
 from shared_components.federation import steps
 from shared_components.flare import processes, wire
@@ -45,14 +46,18 @@ class SiteExecutor(Executor):
         """Run one task; a refusal travels back as a sentence."""
         from shared_components.federation.messages import FederationError
 
+        site = f"site {fl_ctx.get_identity_name()}"
         try:
             return wire.to_shareable(self._answer(task_name, shareable, fl_ctx, abort_signal))
         except FederationError as error:
-            logger.error("%s", error)
-            return _refusal(str(error), fl_ctx)
+            reason = str(error)
+        except NotWritten as error:
+            reason = f"{site}: {error}"
         except Exception as error:
             logger.exception("task %s failed", task_name)
-            return _refusal(f"site {fl_ctx.get_identity_name()}: {type(error).__name__}: {error}", fl_ctx)
+            return _refusal(f"{site}: {type(error).__name__}: {error}", fl_ctx)
+        logger.error("%s", reason)
+        return _refusal(reason, fl_ctx)
 
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
         import torch

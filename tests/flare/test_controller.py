@@ -18,6 +18,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from safetensors.torch import load_file
 
+from shared_components.atomic import NotWritten
 from shared_components.federation import bench as bench_side
 from shared_components.federation import server as server_side
 from shared_components.federation import server_work
@@ -92,13 +93,14 @@ def test_a_full_disk_ends_the_run_with_one_sentence(by_hand, monkeypatch, said, 
     """The reason cannot be written into run.json then, which must not hide it."""
 
     def full(*_):
-        raise OSError("run.json: could not be written (No space left on device)")
+        raise NotWritten("run.json: could not be written (No space left on device)")
 
     monkeypatch.setattr(server_side.ServerRunner, "_save", full)
     monkeypatch.setattr(server_side.ServerRunner, "note_failure", full)
     controller = by_hand().start()
     (panic,) = controller.panics
-    assert "could not be written (No space left on device)" in panic
+    assert panic == "run.json: could not be written (No space left on device)"
+    assert "Traceback" not in caplog.text
     assert said == [f"surgfl: job test-fedavg FAILED: {panic}"]
     assert "the run's folder does not say why it ended: run.json: could not be written" in caplog.text
 

@@ -9,6 +9,8 @@ import pytest
 import yaml
 from nvflare.apis.signal import Signal
 
+from shared_components.atomic import not_written
+from shared_components.federation.bench import Workbench
 from shared_components.federation.messages import FederationError, Message
 from shared_components.federation.protocol import Answers, conduct
 from shared_components.federation.runs import open_run
@@ -135,6 +137,26 @@ def test_a_real_deployment_keeps_file_names_at_the_site(tmp_path, data, caplog):
     reason = enrol(tmp_path, simulator=False)
     assert reason == "site site-1 refused; its own log says why"
     assert str(data) in caplog.text and "datset" in caplog.text
+
+
+@pytest.mark.parametrize("simulator", [True, False])
+def test_a_full_disk_is_one_sentence_in_the_sites_own_log(tmp_path, data, caplog, monkeypatch, simulator):
+    """Of the file and of what to do, without the libraries that were told so."""
+
+    def full(self, path, **_):
+        raise not_written(path, OSError(28, "No space left on device"))
+
+    conversation, ask = begin(tmp_path, "site-1")[1:]
+    ask = conversation.send(Answers({"site-1": answer(tmp_path, ask, "site-1", simulator=simulator)}))
+    monkeypatch.setattr(Workbench, "save_model", full)
+    reason = answer(tmp_path, ask, "site-1", simulator=simulator)
+    (line,) = (record for record in caplog.records if record.levelname == "ERROR")
+    assert line.exc_info is None and line.getMessage().startswith(f"site site-1: {tmp_path}")
+    assert (
+        "best.safetensors: could not be written (No space left on device); check the disk"
+        in line.getMessage()
+    )
+    assert reason == (line.getMessage() if simulator else "site site-1 refused; its own log says why")
 
 
 def test_a_site_of_another_class_map_is_named_with_the_first(tmp_path, data, scenes):
