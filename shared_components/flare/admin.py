@@ -21,8 +21,8 @@ from typing import Any
 from nvflare.fuel.flare_api import api_spec
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from shared_components.deployment.certificates import why_outside
-from shared_components.deployment.kits import find_kit
+from shared_components.deployment.certificates import why_outside, why_refused
+from shared_components.deployment.kits import Kit, KitError, find_kit
 from shared_components.flare import console
 from shared_components.flare.console import FAILED
 
@@ -225,9 +225,7 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
     try:
         with told(f"the server at {where} does not let {name} in", where=where):
             with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
-                session = new_secure_session(
-                    name, str(found.folder), timeout=patience, auto_login_max_tries=1
-                )
+                session = _log_in(found, described, patience)
         try:
             yield Administrator(session, name)
         finally:
@@ -235,6 +233,18 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
                 session.close()
     finally:
         logging.disable(level)
+
+
+def _log_in(kit: Kit, described: Mapping[str, Any], patience: float) -> Session:
+    """Open a session; where the server cannot be reached since certificates do not hold, say which."""
+    try:
+        return new_secure_session(
+            described["username"], str(kit.folder), timeout=patience, auto_login_max_tries=1
+        )
+    except ConnectionError as error:
+        if why := why_refused(kit, described["host"], described["port"]):
+            raise AdminError(f"{kit.folder}: {why}") from error
+        raise
 
 
 @contextlib.contextmanager
@@ -249,7 +259,7 @@ def told(refused: str, job: str = "", *, where: str = "") -> Iterator[None]:
     at = f" at {where}" if where else ""
     try:
         yield
-    except AdminError:
+    except (AdminError, KitError):
         raise
     except Exception as error:
         sentences = {kind: text for kind, text in SENTENCES.items() if isinstance(error, kind)}

@@ -95,21 +95,50 @@ def test_a_kit_of_another_kind_is_refused_before_anything_is_connected(tmp_path)
         pass
 
 
-def test_the_session_is_closed_whatever_happens(tmp_path, monkeypatch):
+@pytest.fixture
+def kit(tmp_path, monkeypatch):
+    """Return an administrator's kit without a certificate, which counts as good."""
     from shared_components.flare import admin
 
-    (tmp_path / "startup").mkdir()
-    (tmp_path / "local").mkdir()
+    folder = tmp_path / "kit"
+    for part in ("startup", "local"):
+        (folder / part).mkdir(parents=True)
     described = {"admin": {"username": "anna@example.org", "host": "h", "port": 1}}
-    (tmp_path / "startup" / "fed_admin.json").write_text(json.dumps(described))
+    (folder / "startup" / "fed_admin.json").write_text(json.dumps(described))
+    monkeypatch.setattr(admin, "why_outside", lambda kit: "")
+    return folder
+
+
+def test_the_session_is_closed_whatever_happens(kit, monkeypatch):
+    from shared_components.flare import admin
+
     closed = []
     session = SimpleNamespace(close=lambda: closed.append(True))
     monkeypatch.setattr(admin, "new_secure_session", lambda *_, **__: session)
-    monkeypatch.setattr(admin, "why_outside", lambda kit: "")
-    with pytest.raises(KeyError), connect(tmp_path) as administrator:
+    with pytest.raises(KeyError), connect(kit) as administrator:
         assert administrator.name == "anna@example.org"
         raise KeyError("anything")
     assert closed == [True]
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ("the server shows another", "kit: the server shows another"),
+        ("", "the server at h:1 cannot be reached"),
+    ],
+)
+def test_a_server_that_is_not_reached_is_asked_for_its_certificate(kit, monkeypatch, found, words):
+    from shared_components.flare import admin
+
+    def nobody(*_, **__):
+        raise api_spec.NoConnection("x")
+
+    monkeypatch.setattr(admin, "new_secure_session", nobody)
+    monkeypatch.setattr(admin, "why_refused", lambda kit, host, port: found)
+    with pytest.raises(AdminError, match=words) as error, connect(kit):
+        pass
+    assert "\n" not in str(error.value)
 
 
 def test_a_job_is_watched_by_its_log_and_no_line_comes_twice():

@@ -69,18 +69,19 @@ def give_data(kit: Path, site_yaml: Path) -> None:
 
 
 def sign_again(kits: Path, name: str, *, begins: datetime, ends: datetime, by: Path | None = None) -> None:
-    """Give a site another certificate for its key.
+    """Give a party another certificate for its key.
 
     Args:
         kits: Of the deployment.
-        name: The site's.
+        name: The party's.
         begins, ends: When the certificate holds.
         by: Kits whose authority signs; default: the site's own.
     """
     startup = kits / name / "startup"
+    (own,) = (startup / name for name in ("server.crt", "client.crt") if (startup / name).exists())
     (state,) = (by or kits).glob("ca/*/state/cert.json")
     authority = json.loads(state.read_text())
-    old = x509.load_pem_x509_certificate((startup / "client.crt").read_bytes())
+    old = x509.load_pem_x509_certificate(own.read_bytes())
     root = x509.load_pem_x509_certificate(authority["root_cert"].encode())
     key = serialization.load_pem_private_key(authority["root_pri_key"].encode(), password=None)
     builder = (
@@ -96,4 +97,4 @@ def sign_again(kits: Path, name: str, *, begins: datetime, ends: datetime, by: P
         if not isinstance(extension.value, x509.AuthorityKeyIdentifier):
             builder = builder.add_extension(extension.value, extension.critical)
     made = builder.sign(key, hashes.SHA256())
-    (startup / "client.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    own.write_bytes(made.public_bytes(serialization.Encoding.PEM))
