@@ -10,8 +10,10 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
+from cryptography.x509.oid import NameOID
 
 from shared_components.deployment.kits import Kit, KitError
+from shared_components.plain_text import printable
 
 SOON = timedelta(days=30)
 ANSWER = 3.0  # seconds in which a server says that it does not take a certificate, else it takes it
@@ -92,6 +94,21 @@ def _disagreement(context: ssl.SSLContext, sock: socket.socket, server: str) -> 
                 return f"{said}, which has ended by its clock; compare it with this machine's"
             return f"{said}, which is not of its authority; see that it is the right server, or ask for the kit again"
     return ""
+
+
+def why_anothers(kit: Kit, name: str) -> str:
+    """Return why a kit's certificate is not its party's, or nothing where it says this name.
+
+    Raises:
+        KitError: It cannot be read.
+    """
+    said = [
+        str(one.value) for one in own_certificate(kit).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    ]
+    if said == [name]:
+        return ""
+    found = printable(", ".join(said)) or "nobody"
+    return f"its certificate is that of {found}, and the kit is that of {name}; ask for the kit again"
 
 
 def own_certificate(kit: Kit) -> x509.Certificate:

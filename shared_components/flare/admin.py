@@ -21,7 +21,7 @@ from typing import Any
 from nvflare.fuel.flare_api import api_spec
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from shared_components.deployment.certificates import why_outside, why_refused
+from shared_components.deployment.certificates import why_anothers, why_outside, why_refused
 from shared_components.deployment.kits import Kit, KitError, find_kit
 from shared_components.flare import console
 from shared_components.flare.console import FAILED
@@ -220,6 +220,8 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
         raise AdminError(f"{kit}: {why}")
     described = json.loads((found.folder / "startup" / "fed_admin.json").read_text(encoding="utf-8"))["admin"]
     name, where = described["username"], f"{described['host']}:{described['port']}"
+    if why := why_anothers(found, name):
+        raise AdminError(f"{kit}: {why}")
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # FLARE's own words on every attempt to connect
     try:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared_components.cli import main
-from shared_components.deployment.certificates import ends, why_outside, why_refused
+from shared_components.deployment.certificates import ends, why_anothers, why_outside, why_refused
 from shared_components.deployment.federation_file import parse_federation
 from shared_components.deployment.kits import KitError, find_kit
 from shared_components.flare.provision import provision
@@ -67,6 +67,17 @@ def test_an_administrators_certificate_that_has_ended_is_told_before_anything_is
         and said.endswith("ask for a renewed kit\n")
         and said.count("\n") == 1
     )
+
+
+def test_another_partys_certificate_in_a_kit_is_told_before_anything_is_connected(kits, capsys):
+    kit = kits / "anna@example.org"
+    assert why_anothers(find_kit(kit), "anna@example.org") == ""
+    for file in ("client.crt", "client.key"):
+        (kit / "startup" / file).write_bytes((kits / "hospital-a" / "startup" / file).read_bytes())
+    assert main(["job", "list", "--admin", str(kit)]) == 2
+    said = capsys.readouterr().err
+    assert "its certificate is that of hospital-a, and the kit is that of anna@example.org; ask" in said
+    assert said.count("\n") == 1
 
 
 @contextlib.contextmanager

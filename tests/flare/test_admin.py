@@ -106,6 +106,7 @@ def kit(tmp_path, monkeypatch):
     described = {"admin": {"username": "anna@example.org", "host": "h", "port": 1}}
     (folder / "startup" / "fed_admin.json").write_text(json.dumps(described))
     monkeypatch.setattr(admin, "why_outside", lambda kit: "")
+    monkeypatch.setattr(admin, "why_anothers", lambda kit, name: "")
     return folder
 
 
