@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
-import sys
 import time
 from pathlib import Path
 
@@ -60,10 +58,3 @@ def process_start() -> float:
         return time.perf_counter() - (time.time() - psutil.Process().create_time())
     except (ImportError, OSError):
         return time.perf_counter()
-
-
-def return_memory() -> None:
-    """Give free memory back to the system, where the C library can (glibc); it keeps pieces between tasks otherwise."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)

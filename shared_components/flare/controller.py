@@ -21,7 +21,6 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from shared_components import machine
 from shared_components.atomic import NotWritten
 from shared_components.bundle_config import weightless
 from shared_components.data.sites import Site
@@ -34,7 +33,7 @@ from shared_components.federation.protocol import Answers, Ask, drive
 from shared_components.federation.runs import leave_models, note_submission, open_run, working_on
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.store import RESUME_VARIABLE
-from shared_components.flare import console, last_words, processes, unread, wire, worker_names
+from shared_components.flare import console, last_words, memory, processes, unread, wire, worker_names
 from shared_components.flare.desk import Desk
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.places import (
@@ -120,6 +119,8 @@ class FederationController(Controller):
         import torch
 
         torch.set_num_threads(1)  # one order of additions, whatever the machine
+        memory.spare_what_is_there()
+        memory.keep_no_large_pieces()
         with ExitStack() as stack:
             if is_simulator(fl_ctx):
                 self._workspace = stack.enter_context(held(workspace_root(fl_ctx).parent, sys.argv))
@@ -167,7 +168,7 @@ class FederationController(Controller):
 
     def _after_round(self, record: dict[str, Any]) -> None:
         assert self.server is not None
-        machine.return_memory()
+        memory.let_go()
         self._round_seconds.append(record["seconds_wall"] + record.get("seconds_training", 0.0))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
 

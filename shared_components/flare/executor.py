@@ -18,7 +18,7 @@ from nvflare.apis.signal import Signal
 from shared_components.atomic import NotWritten
 from shared_components.board import StepLog
 from shared_components.federation import steps
-from shared_components.flare import processes, wire
+from shared_components.flare import memory, processes, wire
 from shared_components.flare.places import is_simulator, local_folder, runs_folder
 from shared_components.progress import Listener, heard
 
@@ -62,7 +62,6 @@ class SiteExecutor(Executor):
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
         import torch
 
-        from shared_components import machine
         from shared_components.federation import instructions
         from shared_components.federation.enrolled import site_folder
         from shared_components.federation.locate import find_site
@@ -108,7 +107,7 @@ class SiteExecutor(Executor):
             self._run = folder
         with heard(listener):
             reply = runner.answer(task_name, message)
-        machine.return_memory()
+        memory.let_go()
         if task_name == "finish" and not is_simulator(fl_ctx):
             point_latest_to(folder)
             logger.info("site %s: models in %s", name, folder.with_name("latest") / name)
@@ -124,6 +123,8 @@ def _import_ahead() -> None:
     import torch._dynamo  # noqa: F401
 
     import shared_components.federation.site  # noqa: F401
+
+    memory.spare_what_is_there()
 
 
 def _triggered(signal: Signal) -> bool:

@@ -116,5 +116,7 @@ def begin(deployment: Deployment, name: str, **changes: object) -> str:
 def finish(deployment: Deployment, name: str, *, rounds: int, **changes: object) -> None:
     """Run a job to its good end: all sites in all of its rounds."""
     job = begin(deployment, name, rounds=rounds, **changes)
-    assert deployment.wait(job, seconds=600) == "FINISHED:COMPLETED", f"{name}: {deployment.server.log[-2000:]}"
+    assert deployment.wait(job, seconds=600) == "FINISHED:COMPLETED", (
+        f"{name}: {deployment.server.log[-2000:]}"
+    )
     assert rejected(deployment, name) == [{}] * rounds, name

@@ -1,0 +1,106 @@
+"""Nothing of a round outlives it, not even what only refers to itself, as FLARE's streams do."""
+
+import gc
+import logging
+import subprocess
+import sys
+import weakref
+
+import pytest
+
+from shared_components.flare import memory, wire
+
+
+class Stream:
+    """Refers to itself, with what it has sent."""
+
+    def __init__(self):
+        self.task, self.sent = self, bytearray(1_000_000)
+
+
+@pytest.fixture(autouse=True)
+def no_search_by_python_itself(monkeypatch):
+    monkeypatch.setattr(memory, "spare_what_is_there", lambda: None)  # it would spare the streams, too
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_the_server_lets_go_of_a_round_s_streams_when_it_ends(by_hand):
+    streams, left = [], []
+
+    def answer(controller, site, task):
+        reply = controller.ask(site, task)  # first: a site lets go, too
+        if task.name == "finish":
+            left.append([name for name, stream in streams if stream() is not None])
+        else:
+            streams.append((f"{task.name} at {site}", weakref.ref(Stream())))
+        return reply
+
+    controller = by_hand(rounds=2, answer=answer).start()
+    assert controller.panics == [] and len(streams) == 9
+    assert left == [[], [], []]
+
+
+def test_a_site_lets_go_of_what_it_has_sent_before(by_hand):
+    left = []
+
+    def answer(controller, site, task):
+        stream = weakref.ref(Stream())
+        reply = controller.ask(site, task)
+        left.append(stream() is not None)
+        return reply
+
+    assert by_hand(answer=answer).start().panics == []
+    assert left == [False] * 9
+
+
+def test_what_is_there_is_spared_once_and_a_circle_made_later_is_found(monkeypatch):
+    monkeypatch.undo()
+    gc.unfreeze()
+    memory.spare_what_is_there()
+    spared = gc.get_freeze_count()
+    stream = weakref.ref(Stream())
+    assert stream() is not None
+    memory.spare_what_is_there()
+    assert gc.get_freeze_count() == spared > 0
+    memory.let_go()
+    assert stream() is None
+    gc.unfreeze()
+
+
+def test_letting_go_says_nothing_in_the_log(caplog):
+    wire.register()
+    Stream()
+    with caplog.at_level(logging.INFO):
+        memory.let_go()
+    assert caplog.records == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
+def test_a_large_piece_goes_back_to_the_system_as_soon_as_it_is_free():
+    """In a process of its own: the limit holds for the whole of one."""
+    code = """
+import sys, psutil, torch
+from shared_components.flare import memory
+if sys.argv[1] == "limit":
+    assert memory.keep_no_large_pieces()
+held = []
+before = psutil.Process().memory_info().rss
+for _ in range(3):
+    x = []
+    for _ in range(60):
+        x.append(torch.ones(250_000))
+        held.append(bytes(100_000))
+    del x
+print(psutil.Process().memory_info().rss - before)
+"""
+    grown = {
+        how: int(
+            subprocess.run(
+                [sys.executable, "-c", code, how], capture_output=True, text=True, check=True
+            ).stdout
+        )
+        for how in ("limit", "none")
+    }
+    assert grown["limit"] < 30e6 < grown["none"], grown
