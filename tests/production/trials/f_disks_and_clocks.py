@@ -1,4 +1,4 @@
-"""A disk is full. This needs root: the disks are small file systems in memory."""
+"""A disk is full, or a clock is an hour off. All of it needs root: the disks are file systems in memory."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tests.production.results import (
 )
 from tests.production.trials import Deploy, trial
 
+HOUR = 3600
 NO_SPACE = "could not be written (No space left on device); check the disk's space"
 SETTINGS = {"rounds": 4, "training": LONGER}
 
@@ -76,7 +77,7 @@ def alike(deployment: Deployment, name: str) -> str:
 def run_whole(deployment: Deployment, name: str, **changes: object) -> None:
     """Run a job to its good end: all sites in all rounds."""
     job = deployment.submit(deployment.job("fedavg", name=name, **{**SETTINGS, **changes}))
-    assert deployment.wait(job) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+    assert deployment.wait(job, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
     assert rejected(deployment, name) == [{}] * 4
 
 
@@ -93,7 +94,7 @@ def full_disk_at_a_site(deploy: Deploy) -> str:
         wait_for_round(deployment, "fedavg", 3)
         kept = whole_files(disk)
         filler.unlink()
-        assert deployment.wait(job) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+        assert deployment.wait(job, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
         found = rejected(deployment, "fedavg")
         assert len(found) == 6 and all(set(one) <= {site.name} for one in found), found
         assert not found[0] and found[2] and not found[5], found
@@ -117,10 +118,58 @@ def full_disk_at_the_server(deploy: Deploy) -> str:
         job = deployment.submit(deployment.job("fedavg", name="broken", **SETTINGS))
         wait_for_round(deployment, "broken", 1)
         filler = fill(disk)
-        assert deployment.wait(job) != "FINISHED:COMPLETED"
+        assert deployment.wait(job, seconds=600) != "FINISHED:COMPLETED"
         said = failure(deployment, "broken")
         assert NO_SPACE in said and "broken" in said, said
         kept = whole_files(deployment.server.runs("broken"))
         filler.unlink()
         run_whole(deployment, "broken", resume="latest")
         return f"{kept} files whole; {equal_tensors(deployment, 'whole', 'broken')}"
+
+
+NAMESPACE = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
+OFF = 'mount -t tmpfs tmpfs /dev/shm && exec env LD_PRELOAD="$0" FAKETIME_DONT_FAKE_MONOTONIC=1 "$@"'
+"""libfaketime keeps files in the shared memory, and leaves those of a process that is killed."""
+
+
+def off(party: Party, seconds: int) -> None:
+    """Let a party's clock differ by that from its next start on; how long something takes stays as it is."""
+    import libfaketime
+
+    library = Path(libfaketime.__file__).parent / "vendor" / "libfaketime" / "src" / "libfaketime.so.1"
+    assert library.is_file()
+    party.prefix = (*NAMESPACE, OFF, str(library), f"FAKETIME={seconds:+d}s")
+
+
+@trial("clocks an hour off: a site's behind the others, the server's set back between kill and resume")
+def clocks(deploy: Deploy) -> str:
+    """Nothing is decided by a clock: equal weights, and `latest` is the run that began last.
+
+    All but one site are an hour ahead, since a certificate of this minute does not hold an hour ago.
+    """
+    deployment = deploy()
+    deployment.start()
+    run_whole(deployment, "whole")
+    deployment.kill()
+    for party in deployment.parties:
+        off(party, 0 if party.name == "hospital-b" else HOUR)
+    deployment.start()
+    run_whole(deployment, "ahead")
+    earlier = deployment.server.runs("ahead").name
+    assert earlier > deployment.server.runs("whole").name, "the clocks are not off"
+    equal = [equal_tensors(deployment, "whole", "ahead")]
+    deployment.submit(deployment.job("fedavg", name="broken", **SETTINGS))
+    wait_for_round(deployment, "broken", 1)
+    deployment.server.kill()
+    begun = deployment.server.runs("broken")
+    off(deployment.server, 0)
+    deployment.server.start()
+    deployment.wait_for_sites(*deployment.sites, seconds=120)
+    run_whole(deployment, "broken", resume="latest")
+    assert deployment.server.runs("broken") == begun, "another run was resumed"
+    equal.append(equal_tensors(deployment, "whole", "broken"))
+    run_whole(deployment, "ahead")
+    assert deployment.server.runs("ahead").name > earlier, "latest names the run before"
+    equal.append(equal_tensors(deployment, "whole", "ahead"))
+    assert len(set(equal)) == 1
+    return f"{len(equal)} runs, each {equal[0]}; the newest run found in 2 of 2 cases"
