@@ -1,4 +1,4 @@
-"""A disk is full, or a clock is an hour off. All of it needs root: the disks are file systems in memory."""
+"""A disk is full or little, or a clock is an hour off. All of it needs root: the disks are file systems in memory."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from tests.production.trials import Deploy, trial
 HOUR = 3600
 NO_SPACE = "could not be written (No space left on device); check the disk's space"
 SETTINGS = {"rounds": 4, "training": LONGER}
+STEP = {"height": 32, "width": 64, "batch_size": 1, "iterations": 1, "learning_rate": 1e-4}
 
 
 @contextmanager
@@ -128,6 +129,38 @@ def full_disk_at_the_server(deploy: Deploy) -> str:
 
 
 NAMESPACE = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
+CONTAINER = """mount -t tmpfs -o size=64m tmpfs /dev/shm && mount -t tmpfs tmpfs /var/tmp &&
+mount --bind "$0" "$0" && mount -o remount,bind,ro / && exec "$@"
+"""
+
+
+def in_container(party: Party) -> None:
+    """Let a party meet the file systems of a container from its next start on: it may write to its kit alone."""
+    party.prefix = (*NAMESPACE, CONTAINER, str(party.kit))
+
+
+@trial("64 MB of shared memory and a disk that is read-only outside the kit, as in a container")
+def little_room(deploy: Deploy) -> str:
+    """A network of 27 MB with LOCAL pieces goes its rounds all the same, and leaves nothing in the memory."""
+    deployment = deploy()
+    for party in deployment.parties:
+        in_container(party)
+    deployment.start()
+    job = deployment.submit(deployment.job("fedper", bundle="pfedsis", training=STEP))
+    assert deployment.wait(job, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+    assert rejected(deployment, "fedper") == [{}, {}]
+    seen = [Path(f"/proc/{party.pid}/root") for party in deployment.parties]
+    disks = [shutil.disk_usage(root / "dev/shm") for root in seen]
+    assert all(disk.total == 64 << 20 for disk in disks), disks
+    assert all(os.statvfs(root / "etc").f_flag & os.ST_RDONLY for root in seen)
+    sizes = [personal_model(deployment, "fedper", site).stat().st_size for site in deployment.sites]
+    left, all_of_it = (sum(getattr(disk, what) for disk in disks) for what in ("used", "total"))
+    return (
+        f"{len(sizes)} models of {min(sizes) / 1e6:.0f} MB after 2 rounds; {left} bytes left behind in "
+        f"{all_of_it >> 20} MB of shared memory"
+    )
+
+
 OFF = 'mount -t tmpfs tmpfs /dev/shm && exec env LD_PRELOAD="$0" FAKETIME_DONT_FAKE_MONOTONIC=1 "$@"'
 """libfaketime keeps files in the shared memory, and leaves those of a process that is killed."""
 
