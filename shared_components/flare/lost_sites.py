@@ -1,7 +1,8 @@
 """At the server: a site that is lost is the running job's to judge, and does not end it for all.
 
 FLARE 2.9 stops a job as soon as one site reports that its own process of the job has ended badly, whatever the job
-can do without; and it tells the job nothing of a site that was started again, which it never gives that job back.
+can do without; it tells the job nothing of a site that was started again, which it never gives that job back; and it
+fails a job that has ended well at the server if a site falls silent before it has said how the job ended there.
 This component stands in the server's `local/resources.json`. It takes the reports in FLARE's place and passes them on
 to the job's controller, which counts the site as absent and goes on if `min_sites` are left.
 """
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from nvflare.apis.client import Client
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import RunProcessKey
@@ -46,6 +49,7 @@ class LostSites(FLComponent):
                 topic=CellChannelTopic.REPORT_JOB_FAILURE,
                 cb=lambda request: take_report(engine, request),
             )
+            engine.server._resolve_missing_client_outcome = partial(wait_no_longer, engine)
         elif event_type == EventType.CLIENT_REGISTER_PROCESSED:
             for job, site in started_again(engine.run_processes, engine.get_clients()):
                 tell_job(engine, job, site, AGAIN)
@@ -68,6 +72,13 @@ def take_report(engine: Any, request: Message) -> Message:
     if due and code != JobReturnCode.SUCCESS and job in engine.run_processes:
         tell_job(engine, job, client.name, REASONS.get(code, DIED))
     return reply
+
+
+def wait_no_longer(engine: Any, client: Client, job: str, reason: str) -> None:
+    """Keep the end that a job has had at the server, where a site will not say any more how it ended there."""
+    if job not in engine.run_processes and engine.job_runner.is_client_outcome_pending(job, client.name):
+        logger.warning("job %s has ended, and %s has not said how there: %s", job, client.name, reason)
+    engine.job_runner.resolve_client_outcome(job, client.name)
 
 
 def started_again(jobs: Mapping[str, Mapping[str, Any]], clients: list[Any]) -> Iterator[tuple[str, str]]:

@@ -37,6 +37,7 @@ class Server:
         self.job_runner.stop_run = lambda job, fl_ctx: self.failed.append("stopped")
         participants = {site.token: site for site in self.sites}
         self.run_processes = {JOB: {RunProcessKey.PARTICIPANTS: participants}} if running else {}
+        self.exception_run_processes: dict[str, object] = {}
         self.server = self.engine = self.cell = self
         self.logger = SimpleNamespace(warning=print, error=print, info=print)
 
@@ -60,6 +61,12 @@ class Server:
 
     def process_job_failure(self, request):
         return FederatedServer.process_job_failure(self, request)
+
+    def _resolve_missing_client_outcome(self, client, job, reason):
+        FederatedServer._resolve_missing_client_outcome(self, client, job, reason)
+
+    def _notify_dead_job(self, client, job, reason):
+        self.told.append((job, reason, {"site": client.name}))
 
     def send_app_command(self, job, topic, data, timeout):
         self.told.append((job, topic, data))
@@ -135,6 +142,25 @@ def test_a_code_that_is_no_number_counts_as_a_failure_of_that_site():
     reply = take_report(server, report(["101"]))
     assert server.told[0][2] == {"site": "hospital-b", "reason": DIED}
     assert reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK
+
+
+def test_a_job_that_has_ended_keeps_its_end_when_a_site_falls_silent_before_it_has_reported():
+    server = Server(running=False)
+    FederatedServer.notify_dead_client(server, server.sites[1])
+    assert len(server.failed) == 1, "FLARE itself fails the job"
+
+    server = Server(running=False)
+    LostSites().handle_event(EventType.SYSTEM_START, server)
+    FederatedServer.notify_dead_client(server, server.sites[1])
+    assert not server.failed and server.pending() == {"hospital-a"}
+
+
+def test_a_job_that_runs_is_told_of_a_site_that_falls_silent():
+    server = Server()
+    LostSites().handle_event(EventType.SYSTEM_START, server)
+    FederatedServer.notify_dead_client(server, server.sites[1])
+    assert not server.failed and server.pending() == {"hospital-a"}
+    assert server.told == [(JOB, "client dead", {"site": "hospital-b"})]
 
 
 def test_a_site_whose_token_is_new_was_started_again():
