@@ -7,7 +7,7 @@ import time
 from tests.production.deployment import Deployment
 from tests.production.network import Network
 from tests.production.prepared import free_ports
-from tests.production.results import LONGER, equal_tensors, rejected, wait_for_round
+from tests.production.results import LONGER, equal_tensors, failure, rejected, wait_for_round
 from tests.production.trials import Deploy, trial
 
 SITES = ("hospital-a", "hospital-b", "hospital-c")
@@ -45,5 +45,38 @@ def slow_and_cut_for_a_while(deploy: Deploy) -> str:
             assert rejected(deployment, "slow") == [{}] * 3
             equal = equal_tensors(deployment, "whole", "slow")
             return f"{link.dropped} frames lost, {link.carried} carried; {equal}"
+        finally:
+            deployment.kill()
+
+
+@trial("one site's network is cut for good in a round")
+def cut_for_good(deploy: Deploy) -> str:
+    """With min_sites 2 of 3 the others go on; else the job ends with one sentence, and resumes when it is mended."""
+    with Network(SITES) as network:
+        deployment = begin(deploy, network)
+        try:
+            settings = {"rounds": 3, "training": LONGER, "longest_wait_seconds": 60}
+            whole = deployment.submit(deployment.job("fedavg", name="whole", **settings))
+            assert deployment.wait(whole) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+            link = network.links["hospital-b"]
+            all_needed = deployment.submit(deployment.job("fedavg", name="all", **settings))
+            wait_for_round(deployment, "all", 1)
+            link.cut = True
+            assert deployment.wait(all_needed) != "FINISHED:COMPLETED"
+            said = failure(deployment, "all")
+            assert "hospital-b" in said and "hospital-a" not in said and "hospital-c" not in said, said
+            link.cut = False
+            deployment.wait_for_sites(*SITES, seconds=180)
+            again = deployment.submit(deployment.job("fedavg", name="all", resume="latest", **settings))
+            assert deployment.wait(again) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+            assert rejected(deployment, "all") == [{}] * 3
+            equal = equal_tensors(deployment, "whole", "all")
+            job = deployment.submit(deployment.job("fedavg", name="enough", min_sites=2, **settings))
+            wait_for_round(deployment, "enough", 1)
+            link.cut = True
+            assert deployment.wait(job) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+            found = rejected(deployment, "enough")
+            assert len(found) == 3 and not found[0] and set(found[-1]) == {"hospital-b"}, found
+            return f"{sum(not one for one in found)} of 3 rounds with it, 3 of 3 with the others; mended: {equal}"
         finally:
             deployment.kill()
