@@ -1,7 +1,10 @@
-"""Hold a process of a job at a named function; copied as `sitecustomize` into what a deployment has installed.
+"""Hold a process of a job at a named function, or note how much it holds after each round.
 
-Python imports `sitecustomize` by itself as it begins. ``SURGFL_TEST_HOLD`` names a file, see `holds.hold`; a process
-that reaches the place says so in a file beside it, and stops by SIGSTOP until it is continued or killed.
+Copied as `sitecustomize` into what a deployment has installed, which Python imports by itself as it begins.
+``SURGFL_TEST_HOLD`` names a file, see `holds.held`; a process that reaches the place says so in a file beside it, and
+stops by SIGSTOP until it is continued or killed.
+``SURGFL_TEST_HELD`` names a file, to which a process adds a line each time that it has let go of a round: its resident
+memory and what of it nobody shares, bytes.
 """
 
 import functools
@@ -13,11 +16,13 @@ import signal
 import sys
 
 VARIABLE = "SURGFL_TEST_HOLD"
+HELD = "SURGFL_TEST_HELD"
+LET_GO = "shared_components.flare.memory:let_go"
 JOBS = ("runner_process", "worker_process")  # of FLARE's modules that run a job
 
 
-def place(words, call):
-    """Call a function before a function of a module, ``module:Class.function``, each time that one is called."""
+def place(words, call, *, after=False):
+    """Call a function before (or after) a function of a module, ``module:Class.function``, each time that is called."""
     module, _, path = words.partition(":")
     *owners, name = path.split(".")
 
@@ -27,8 +32,12 @@ def place(words, call):
 
         @functools.wraps(inner)
         def outer(*values, **named):
-            call()
-            return inner(*values, **named)
+            if not after:
+                call()
+            result = inner(*values, **named)
+            if after:
+                call()
+            return result
 
         setattr(owner, name, outer)
 
@@ -77,7 +86,21 @@ def hold(file):
     place(said["where"], stop)
 
 
-if os.path.exists(os.environ.get(VARIABLE, "")) and any(
-    job in word for word in sys.orig_argv for job in JOBS
-):
-    hold(os.environ[VARIABLE])
+def note_held(file):
+    """Let this process add what it holds to the file, after each round."""
+
+    def note():
+        import psutil  # nvflare depends on it; late, for every start of Python comes by here
+
+        memory = psutil.Process().memory_full_info()
+        with open(file, "a") as text:
+            text.write(f"{memory.rss} {memory.uss}\n")
+
+    place(LET_GO, note, after=True)
+
+
+if any(job in word for word in sys.orig_argv for job in JOBS):
+    if os.path.exists(os.environ.get(VARIABLE, "")):
+        hold(os.environ[VARIABLE])
+    if HELD in os.environ:
+        note_held(os.environ[HELD])

@@ -35,10 +35,12 @@ from shared_components.flare.provision import provision
 
 from ..federation.conftest import SMALL, TINY
 from ..flare.simulator import JOBS, SERVER, edit
+from .at_start import HELD
 from .at_start import VARIABLE as HOLD
 from .prepared import CHIEF, describe, give_data, install
 
 MARK = "SURGFL_TEST_DEPLOYMENT"  # by which a deployment knows its own processes
+OF_START = {"MALLOC_ARENA_MAX": "4"}  # what a kit's start.sh sets
 MODULES = {
     "server": "nvflare.private.fed.app.server.server_train",
     "client": "nvflare.private.fed.app.client.client_train",
@@ -189,7 +191,7 @@ class Deployment:
             give_data(self.kits / name, path)
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
         self.variables = {
-            **kept, "PYTHONPATH": str(self.root), "OMP_NUM_THREADS": "1", **(variables or {}),
+            **kept, **OF_START, "PYTHONPATH": str(self.root), "OMP_NUM_THREADS": "1", **(variables or {}),
         }  # fmt: skip
         self.prefixes = dict(prefixes or {})
         host = self.federation.server
@@ -200,7 +202,8 @@ class Deployment:
 
     def _party(self, name: str, side: str, organisation: str) -> Party:
         kit = self.kits / name
-        own = {**self.variables, MARK: f"{self.mark}/{name}", HOLD: str(kit / "hold.json")}
+        files = {HOLD: str(kit / "hold.json"), HELD: str(kit / "held.txt")}
+        own = {**self.variables, MARK: f"{self.mark}/{name}", **files}
         return Party(kit, side, organisation, own, self.prefixes.get(name, ()))
 
     def __enter__(self) -> Deployment:

@@ -1,19 +1,21 @@
 """What the processes of a federation hold from round to round: memory, threads, open files, and the disk below them.
 
-Within a round a process holds several copies of the model and lets them go, so that what counts is the least that it
-held in each round: whatever is never let go of raises that, too.
+Within a round a process holds several copies of the model and lets them go. So a job's process is asked how much it
+holds when it has just let go of a round; of what is looked at from outside, the least of each round counts. Whatever
+is never let go of raises both.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
+from .at_start import HELD
 from .deployment import Deployment, Party, until
 
 APART = 0.4  # seconds between two looks
@@ -44,7 +46,7 @@ class Footprint:
 
     Attributes:
         held: By process, ``server job`` or ``hospital-a parent``, and by round, counted from 1.
-    x
+        disk: By party and by round, bytes.
         seconds: From the end of the first round to the end of the last.
     """
 
@@ -59,9 +61,25 @@ class Footprint:
             for name, rounds in self.held.items()
         }
 
-    def counts(self, what: str, round: int) -> dict[str, int]:
-        """Return, by process, the ``threads`` or ``files`` of a round."""
-        return {name: getattr(rounds[round], what) for name, rounds in self.held.items()}
+    def with_jobs(self, told: Mapping[str, Sequence[tuple[int, int]]]) -> Footprint:
+        """Return it with the memory that the jobs' processes have told after each of their rounds.
+
+        Args:
+            told: ``rss`` and ``uss`` by process; of a site, which tells after its enrolment, too, round 1 comes second.
+        """
+        held = dict(self.held)
+        for name, lines in told.items():
+            first = 0 if name.startswith("server") else 1
+            held[name] = {
+                round: replace(one, rss=lines[round - 1 + first][0], uss=lines[round - 1 + first][1])
+                for round, one in self.held[name].items()
+            }
+        return replace(self, held=held)
+
+    def least(self, what: str, rounds: Iterable[int]) -> dict[str, int]:
+        """Return, by process, how many ``threads`` or ``files`` there were at least in some rounds."""
+        chosen = list(rounds)
+        return {name: min(getattr(held[round], what) for round in chosen) for name, held in self.held.items()}
 
     def disk_slopes(self, *, since: int) -> dict[str, float]:
         """Return, by party, how many bytes of disk a round adds from a round on."""
@@ -88,10 +106,16 @@ def watch(deployment: Deployment, name: str, *, rounds: int, job: str, seconds: 
         seconds: How long it may take.
 
     Raises:
-        AssertionError: The job did not come to the end of a round in time, or a process has died.
+        AssertionError: The job failed, or did not come to the end of a round in time.
+        psutil.NoSuchProcess: A process has died.
     """
     done = counter(deployment, name)
-    until(done, seconds, f"round 1 of {name}")
+
+    def first() -> int:
+        assert f"job {name} FAILED" not in (said := deployment.server.log), said[-2000:]
+        return done()
+
+    until(first, seconds, f"round 1 of {name}")
     processes = {key: psutil.Process(pid) for key, pid in pids(deployment, job).items()}
     held: dict[str, dict[int, Held]] = {key: {} for key in processes}
     disk: dict[str, dict[int, int]] = defaultdict(dict)
@@ -108,6 +132,15 @@ def watch(deployment: Deployment, name: str, *, rounds: int, job: str, seconds: 
                 disk[party.name][round] = size(party.kit)
         time.sleep(APART)
     return Footprint(held, dict(disk), time.monotonic() - begun)
+
+
+def told_by_jobs(deployment: Deployment) -> dict[str, list[tuple[int, int]]]:
+    """Return, by the job's process of each party, what `at_start.note_held` has written: ``rss`` and ``uss``, bytes."""
+    told = {}
+    for party in deployment.parties:
+        lines = Path(party.variables[HELD]).read_text().splitlines()
+        told[f"{short(party)} job"] = [(int(rss), int(uss)) for rss, uss in map(str.split, lines)]
+    return told
 
 
 def counter(deployment: Deployment, name: str) -> Callable[[], int]:
