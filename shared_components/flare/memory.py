@@ -1,8 +1,8 @@
 """What a process of a job holds between its rounds: nothing of the last one.
 
 FLARE's streams refer to themselves: each keeps its buffer of 1 MB, and what it has sent, until Python searches for such
-circles. Python does so once there are a quarter more objects than before, which is dozens of rounds; with three sites a
-server's process held 12 to 18 MB more after every round.
+circles. Python does so once there are a quarter more objects than before, which is dozens of rounds: with three sites a
+search found 18 of these buffers in a server's process after the first round and 12 after the second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MMAP_THRESHOLD = -3  # of mallopt, <malloc.h>
 
 
 def spare_what_is_there() -> None:
-    """Leave what there is at the first call, modules above all, out of every search, so that one takes milliseconds."""
+    """Leave what there is at the first call, modules above all, out of every search."""
     if not gc.get_freeze_count():
         gc.freeze()
 
@@ -26,9 +26,9 @@ def spare_what_is_there() -> None:
 def keep_no_large_pieces() -> bool:
     """Let the C library (glibc) take every large piece from the system, and give it back as soon as it is free.
 
-    It would raise the limit by itself with the first pieces that are freed, and keep a model's tensors where those of
-    other threads' streams lie between them: 250 to 310 MB that were free were scattered so after ten rounds of 27 MB,
-    and 20 MB with the limit. For a server alone: where a network trains, the pages that are new each time cost time.
+    It would raise the limit by itself with the first pieces that are freed, and then keep what was a model's tensors
+    scattered between those of other threads' streams. For a server alone: where a network trains, pages that are new at
+    every step would cost time.
 
     Returns:
         Whether it is so.

@@ -24,10 +24,11 @@ EVEN = {
 }
 """For 65 s FLARE keeps a thread for every stream that it has received, should the sender ask again. How many there are
 then says how fast the rounds are; with 6 s they are few when a round is at its least. With 1.5 s streams broke off on a
-busy machine, and FLARE keeps what has come of those.
+busy machine.
 
-The C library's limit for large pieces, which our server sets itself, lets the sites' memory say what they hold, and not
-how what is free lies scattered: without it five sites' slopes lay between -0.2 and +0.5 MB a round."""
+The C library's limit for large pieces, which our server sets itself and a site does not, lets the sites' memory say
+what they hold, and not how what is free lies scattered: without it the slopes of five sites' processes lay between -0.2
+and +0.9 MB a round."""
 
 
 @trial("30 rounds of PFedSIS's network, 27 MB, at five sites")
