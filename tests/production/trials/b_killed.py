@@ -26,6 +26,7 @@ def worker_killed(deploy: Deploy) -> str:
     assert deployment.wait(job) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
     found = rejected(deployment, "fedavg")
     assert len(found) == 4 and not found[0] and set(found[-1]) == {"hospital-b"}, found
+    assert found[-1]["hospital-b"].startswith("its process of the job died"), found
     return f"4 of 4 rounds; hospital-b alone is named, in {sum(map(bool, found))} of them"
 
 
