@@ -1,5 +1,6 @@
 """One site's answer that cannot be read raises where it is read; FLARE by itself would end the process."""
 
+import importlib.util
 import os
 from types import SimpleNamespace
 
@@ -38,7 +39,15 @@ def end_of_process(monkeypatch):
         raise Ended(code)
 
     monkeypatch.setattr(os, "_exit", ended)
-    monkeypatch.setattr(cell, "_is_server_job_cell", cell._is_server_job_cell)  # put back after the test
+    monkeypatch.setattr(cell, "_is_server_job_cell", as_installed()._is_server_job_cell)
+
+
+def as_installed():
+    """Return FLARE's module read anew: other tests of this process may have made controllers, which change it."""
+    spec = importlib.util.spec_from_file_location("cell_as_installed", cell.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_flare_by_itself_ends_the_process():
