@@ -1,10 +1,11 @@
-"""Hold a process of a job at a named function, or note how much it holds after each round.
+"""Hold a process of a job at a named function, note how much it holds after each round, or let FLARE forget sooner.
 
 Copied as `sitecustomize` into what a deployment has installed, which Python imports by itself as it begins.
 ``SURGFL_TEST_HOLD`` names a file, see `holds.held`; a process that reaches the place says so in a file beside it, and
 stops by SIGSTOP until it is continued or killed.
 ``SURGFL_TEST_HELD`` names a file, to which a process adds a line each time that it has let go of a round: its resident
 memory and what of it nobody shares, bytes.
+``SURGFL_TEST_FORGET`` says after how many seconds FLARE forgets where a stream went that has ended; 300 without.
 """
 
 import functools
@@ -17,6 +18,8 @@ import sys
 
 VARIABLE = "SURGFL_TEST_HOLD"
 HELD = "SURGFL_TEST_HELD"
+FORGET = "SURGFL_TEST_FORGET"
+STREAMER = "nvflare.fuel.f3.streaming.byte_streamer"
 LET_GO = "shared_components.flare.memory:let_go"
 JOBS = ("runner_process", "worker_process")  # of FLARE's modules that run a job
 
@@ -99,8 +102,20 @@ def note_held(file):
     place(LET_GO, note, after=True)
 
 
+def forget(seconds):
+    """Let FLARE keep what a late word of an error would be compared with for these seconds, and not for 300."""
+
+    def shorten(loaded):
+        assert loaded.STREAM_ERROR_CONTEXT_TTL == 300, "FLARE has changed it"
+        loaded.STREAM_ERROR_CONTEXT_TTL = seconds
+
+    sys.meta_path.insert(0, Finder(STREAMER, shorten))
+
+
 if any(job in word for word in sys.orig_argv for job in JOBS):
     if os.path.exists(os.environ.get(VARIABLE, "")):
         hold(os.environ[VARIABLE])
     if HELD in os.environ:
         note_held(os.environ[HELD])
+    if FORGET in os.environ:
+        forget(float(os.environ[FORGET]))
