@@ -24,6 +24,8 @@ class Brought(Executor):
     def execute(self, task_name, shareable, fl_ctx, abort_signal):
         return shareable
 """
+UNLISTED = "nvflare.app_common.executors.model_learner_executor.ModelLearnerExecutor"
+WORKFLOW = "nvflare.app_common.workflows.cyclic_ctl.CyclicController"
 APART = "sites"  # the sites' own folder of a job
 SIGNATURES = ".__nvfl_sig.json"
 

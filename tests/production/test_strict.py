@@ -1,31 +1,13 @@
 """What kits refuse: code that a job brings, and classes that are not on their list; and what they run all the same."""
 
-import json
-import shutil
-from pathlib import Path
-
 import pytest
 
 from shared_components.deployment.kits import find_kit, secure
 
-from ..flare.simulator import CLIENT, JOBS, SERVER, edit
+from ..flare.simulator import CLIENT, SERVER, edit
+from .hostile_jobs import UNLISTED, WORKFLOW, deployed, naming, with_code
 
 pytestmark = pytest.mark.slow
-
-CODE = """\
-from pathlib import Path
-
-from nvflare.apis.executor import Executor
-
-Path({marker!r}).joinpath(Path.cwd().name).touch()
-
-
-class Brought(Executor):
-    def execute(self, task_name, shareable, fl_ctx, abort_signal):
-        return shareable
-"""
-UNLISTED = "nvflare.app_common.executors.model_learner_executor.ModelLearnerExecutor"
-WORKFLOW = "nvflare.app_common.workflows.cyclic_ctl.CyclicController"
 
 
 @pytest.fixture
@@ -35,26 +17,6 @@ def marker(tmp_path):
     return tmp_path / "marker"
 
 
-def with_code(deployment, marker: Path) -> Path:
-    """Write a job that brings an executor of its own."""
-    job = Path(shutil.copytree(JOBS / "fedavg", deployment.folder / "brings-code"))
-    (job / "app" / "custom" / "brought.py").write_text(CODE.format(marker=str(marker)))
-    edit(job / CLIENT, lambda config: config["executors"][0]["executor"].update(path="brought.Brought"))
-    return job
-
-
-def naming(job: Path, side: str, path: str) -> Path:
-    """Let a side of a job build another class besides ours."""
-    edit(job / side, lambda config: config["components"].append({"id": "other", "path": path, "args": {}}))
-    return job
-
-
-def deployed(deployment, job: str) -> str:
-    """Return what each party said when it was given a job."""
-    with deployment.session() as session:
-        return json.dumps(session.get_job_meta(job).get("job_deploy_detail"))
-
-
 def test_a_strict_site_runs_our_jobs_and_refuses_code_and_classes_that_are_not_listed(deploy, marker):
     """The server would take the code: the sites decide for themselves."""
     deployment = deploy("hospital-a", "hospital-b")
@@ -62,7 +24,7 @@ def test_a_strict_site_runs_our_jobs_and_refuses_code_and_classes_that_are_not_l
     deployment.start()
     brings = deployment.submit(with_code(deployment, marker))
     assert deployment.wait(brings) == "FINISHED:FAILED_TO_RUN"
-    said = deployed(deployment, brings)
+    said = "\n".join(deployed(deployment, brings))
     assert all(f"{name}: NVFLARE_ERROR: BYOC not permitted" in said for name in deployment.sites)
     other = deployment.submit(naming(deployment.job("fedavg", name="other"), CLIENT, UNLISTED))
     assert deployment.wait(other) != "FINISHED:COMPLETED"
@@ -79,7 +41,7 @@ def test_a_strict_server_refuses_code_and_workflows_that_are_not_listed(deploy, 
     deployment.start()
     brings = deployment.submit(with_code(deployment, marker))
     assert deployment.wait(brings) == "FINISHED:FAILED_TO_RUN"
-    assert "server: BYOC not permitted" in deployed(deployment, brings)
+    assert "server: BYOC not permitted" in "\n".join(deployed(deployment, brings))
     other = deployment.submit(naming(deployment.job("fedavg", name="other"), SERVER, WORKFLOW))
     assert deployment.wait(other) != "FINISHED:COMPLETED"
     log = deployment.server.log

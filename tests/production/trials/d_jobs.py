@@ -6,12 +6,20 @@ from pathlib import Path
 
 from tests.flare.simulator import CLIENT, SERVER
 from tests.production.deployment import Deployment
-from tests.production.hostile_jobs import APART, SIGNATURES, altered, apart, deployed, naming, with_code
+from tests.production.hostile_jobs import (
+    APART,
+    SIGNATURES,
+    UNLISTED,
+    WORKFLOW,
+    altered,
+    apart,
+    deployed,
+    naming,
+    with_code,
+)
 from tests.production.results import failure, rejected
 from tests.production.trials import Deploy, trial
 
-UNLISTED = "nvflare.app_common.executors.model_learner_executor.ModelLearnerExecutor"
-WORKFLOW = "nvflare.app_common.workflows.cyclic_ctl.CyclicController"
 PROGRAM = "subprocess.Popen"
 
 
