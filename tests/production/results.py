@@ -14,6 +14,9 @@ from .deployment import Deployment, until
 LONGER = {"height": 32, "width": 64, "batch_size": 2, "iterations": 10, "learning_rate": 1e-3}
 """Training that leaves time to break something in."""
 
+SHORTEST = {"height": 32, "width": 64, "batch_size": 1, "iterations": 1, "learning_rate": 1e-4}
+"""Training of a whole network where only what is sent counts."""
+
 
 def records(deployment: Deployment, name: str) -> list[dict[str, Any]]:
     """Return the server's records of the newest run of a job."""
@@ -28,6 +31,16 @@ def rejected(deployment: Deployment, name: str) -> list[dict[str, str]]:
         for record in records(deployment, name)
         if record["kind"] == "aggregation"
     ]
+
+
+def run_to_end(
+    deployment: Deployment, method: str, *, name: str, rounds: int, seconds: float = 600, **changes: Any
+) -> None:
+    """Run a job to its good end: all sites in all of its rounds; the settings are those of `Deployment.job`."""
+    job = deployment.submit(deployment.job(method, name=name, rounds=rounds, **changes))
+    ended = deployment.wait(job, seconds=seconds)
+    assert ended == "FINISHED:COMPLETED", f"{name}: {deployment.server.log[-2000:]}"
+    assert rejected(deployment, name) == [{}] * rounds, name
 
 
 def wait_for_round(deployment: Deployment, name: str, number: int, *, seconds: float = 180) -> None:

@@ -7,7 +7,15 @@ from contextlib import ExitStack
 
 from tests.production.deployment import Deployment
 from tests.production.holds import AT_SERVER, AT_SITE, EARLY, go_on, held
-from tests.production.results import LONGER, equal_tensors, failure, records, rejected, wait_for_round
+from tests.production.results import (
+    LONGER,
+    equal_tensors,
+    failure,
+    records,
+    rejected,
+    run_to_end,
+    wait_for_round,
+)
 from tests.production.trials import Deploy, trial
 
 METHOD = "pfedsis"  # with pieces of every role, optimizers, and a state of the server's own
@@ -60,7 +68,7 @@ def needed_site_killed(deploy: Deploy) -> str:
     """Every kill ends the job with one sentence about that site alone; in the end the weights are what they were."""
     deployment = deploy()
     deployment.start()
-    finish(deployment, "whole", rounds=4)
+    run_to_end(deployment, METHOD, name="whole", rounds=4)
     lost = deployment.sites["hospital-b"]
     for done, (phase, place) in enumerate(AT_SITE.items()):
         with held(lost, place) as reached:
@@ -71,7 +79,7 @@ def needed_site_killed(deploy: Deploy) -> str:
         said = failure(deployment, "broken", number=done + 1)
         assert f"{lost.name}: its process of the job died" in said, said
         assert not any(other in said for other in deployment.sites if other != lost.name), said
-    finish(deployment, "broken", rounds=4, resume="latest")
+    run_to_end(deployment, METHOD, name="broken", rounds=4, resume="latest")
     return f"{len(AT_SITE)} phases, {len(AT_SITE)} sentences; {equal_tensors(deployment, 'whole', 'broken')}"
 
 
@@ -84,7 +92,7 @@ def server_killed(deploy: Deploy) -> str:
     deployment = deploy()
     deployment.start()
     rounds, stale = len(AT_SERVER) + 1, 0
-    finish(deployment, "whole", rounds=rounds)
+    run_to_end(deployment, METHOD, name="whole", rounds=rounds)
     training = deployment.sites["hospital-b"]
     phases = {**dict.fromkeys(AT_SERVER, deployment.server), "while a site trains": training}
     for done, (phase, party) in enumerate(phases.items()):
@@ -102,7 +110,7 @@ def server_killed(deploy: Deploy) -> str:
             assert deployment.wait(refused) != "FINISHED:COMPLETED"
             assert "submit the job without resume" in failure(deployment, "broken")
         stale += sum(len(site.job_pids()) for site in deployment.sites.values())
-    finish(deployment, "broken", rounds=rounds, resume="latest")
+    run_to_end(deployment, METHOD, name="broken", rounds=rounds, resume="latest")
     found = [one["round"] for one in records(deployment, "broken") if one["kind"] == "aggregation"]
     assert found == list(range(rounds)), found
     equal = equal_tensors(deployment, "whole", "broken")
@@ -112,12 +120,3 @@ def server_killed(deploy: Deploy) -> str:
 def begin(deployment: Deployment, name: str, **changes: object) -> str:
     """Submit a job; return its id."""
     return deployment.submit(deployment.job(METHOD, name=name, **changes))
-
-
-def finish(deployment: Deployment, name: str, *, rounds: int, **changes: object) -> None:
-    """Run a job to its good end: all sites in all of its rounds."""
-    job = begin(deployment, name, rounds=rounds, **changes)
-    assert deployment.wait(job, seconds=600) == "FINISHED:COMPLETED", (
-        f"{name}: {deployment.server.log[-2000:]}"
-    )
-    assert rejected(deployment, name) == [{}] * rounds, name

@@ -7,7 +7,7 @@ import time
 from tests.production.deployment import Deployment
 from tests.production.network import Network
 from tests.production.prepared import free_ports
-from tests.production.results import LONGER, equal_tensors, failure, rejected, wait_for_round
+from tests.production.results import LONGER, equal_tensors, failure, rejected, run_to_end, wait_for_round
 from tests.production.trials import Deploy, trial
 
 SITES = ("hospital-a", "hospital-b", "hospital-c")
@@ -30,8 +30,7 @@ def slow_and_cut_for_a_while(deploy: Deploy) -> str:
         deployment = begin(deploy, network)
         try:
             settings = {"rounds": 3, "training": LONGER}
-            whole = deployment.submit(deployment.job("fedavg", name="whole", **settings))
-            assert deployment.wait(whole) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+            run_to_end(deployment, "fedavg", name="whole", seconds=240, **settings)
             link = network.links["hospital-b"]
             link.rate, link.loss = SLOW, LOSS
             job = deployment.submit(deployment.job("fedavg", name="slow", **settings))
@@ -56,8 +55,7 @@ def cut_for_good(deploy: Deploy) -> str:
         deployment = begin(deploy, network)
         try:
             settings = {"rounds": 3, "training": LONGER, "longest_wait_seconds": 60}
-            whole = deployment.submit(deployment.job("fedavg", name="whole", **settings))
-            assert deployment.wait(whole) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+            run_to_end(deployment, "fedavg", name="whole", seconds=240, **settings)
             link = network.links["hospital-b"]
             all_needed = deployment.submit(deployment.job("fedavg", name="all", **settings))
             wait_for_round(deployment, "all", 1)
@@ -67,9 +65,7 @@ def cut_for_good(deploy: Deploy) -> str:
             assert "hospital-b" in said and "hospital-a" not in said and "hospital-c" not in said, said
             link.cut = False
             deployment.wait_for_sites(*SITES, seconds=180)
-            again = deployment.submit(deployment.job("fedavg", name="all", resume="latest", **settings))
-            assert deployment.wait(again) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
-            assert rejected(deployment, "all") == [{}] * 3
+            run_to_end(deployment, "fedavg", name="all", seconds=240, resume="latest", **settings)
             equal = equal_tensors(deployment, "whole", "all")
             job = deployment.submit(deployment.job("fedavg", name="enough", min_sites=2, **settings))
             wait_for_round(deployment, "enough", 1)

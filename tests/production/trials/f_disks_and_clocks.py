@@ -15,10 +15,12 @@ from safetensors.torch import load_file
 from tests.production.deployment import Deployment, Party
 from tests.production.results import (
     LONGER,
+    SHORTEST,
     equal_tensors,
     failure,
     personal_model,
     rejected,
+    run_to_end,
     wait_for_round,
 )
 from tests.production.trials import Deploy, trial
@@ -26,7 +28,6 @@ from tests.production.trials import Deploy, trial
 HOUR = 3600
 NO_SPACE = "could not be written (No space left on device); check the disk's space"
 SETTINGS = {"rounds": 4, "training": LONGER}
-STEP = {"height": 32, "width": 64, "batch_size": 1, "iterations": 1, "learning_rate": 1e-4}
 
 
 @contextmanager
@@ -75,13 +76,6 @@ def alike(deployment: Deployment, name: str) -> str:
     return f"{len(first)} tensors bit-equal at all {len(deployment.sites)} sites"
 
 
-def run_whole(deployment: Deployment, name: str, **changes: object) -> None:
-    """Run a job to its good end: all sites in all rounds."""
-    job = deployment.submit(deployment.job("fedavg", name=name, **{**SETTINGS, **changes}))
-    assert deployment.wait(job, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
-    assert rejected(deployment, name) == [{}] * 4
-
-
 @trial("a site's disk is full after round 1, min_sites 2 of 3; two rounds later there is room again")
 def full_disk_at_a_site(deploy: Deploy) -> str:
     """It is named alone, its own log says why, what it has stays whole, the others go on, and it returns."""
@@ -115,7 +109,7 @@ def full_disk_at_the_server(deploy: Deploy) -> str:
     deployment = deploy()
     with small_disk(deployment.server) as disk:
         deployment.start()
-        run_whole(deployment, "whole")
+        run_to_end(deployment, "fedavg", name="whole", **SETTINGS)
         job = deployment.submit(deployment.job("fedavg", name="broken", **SETTINGS))
         wait_for_round(deployment, "broken", 1)
         filler = fill(disk)
@@ -124,7 +118,7 @@ def full_disk_at_the_server(deploy: Deploy) -> str:
         assert NO_SPACE in said and "broken" in said, said
         kept = whole_files(deployment.server.runs("broken"))
         filler.unlink()
-        run_whole(deployment, "broken", resume="latest")
+        run_to_end(deployment, "fedavg", name="broken", resume="latest", **SETTINGS)
         return f"{kept} files whole; {equal_tensors(deployment, 'whole', 'broken')}"
 
 
@@ -146,7 +140,7 @@ def little_room(deploy: Deploy) -> str:
     for party in deployment.parties:
         in_container(party)
     deployment.start()
-    job = deployment.submit(deployment.job("fedper", bundle="pfedsis", training=STEP))
+    job = deployment.submit(deployment.job("fedper", bundle="pfedsis", training=SHORTEST))
     assert deployment.wait(job, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
     assert rejected(deployment, "fedper") == [{}, {}]
     seen = [Path(f"/proc/{party.pid}/root") for party in deployment.parties]
@@ -182,12 +176,12 @@ def clocks(deploy: Deploy) -> str:
     """
     deployment = deploy()
     deployment.start()
-    run_whole(deployment, "whole")
+    run_to_end(deployment, "fedavg", name="whole", **SETTINGS)
     deployment.kill()
     for party in deployment.parties:
         off(party, 0 if party.name == "hospital-b" else HOUR)
     deployment.start()
-    run_whole(deployment, "ahead")
+    run_to_end(deployment, "fedavg", name="ahead", **SETTINGS)
     earlier = deployment.server.runs("ahead").name
     assert earlier > deployment.server.runs("whole").name, "the clocks are not off"
     equal = [equal_tensors(deployment, "whole", "ahead")]
@@ -198,10 +192,10 @@ def clocks(deploy: Deploy) -> str:
     off(deployment.server, 0)
     deployment.server.start()
     deployment.wait_for_sites(*deployment.sites, seconds=120)
-    run_whole(deployment, "broken", resume="latest")
+    run_to_end(deployment, "fedavg", name="broken", resume="latest", **SETTINGS)
     assert deployment.server.runs("broken") == begun, "another run was resumed"
     equal.append(equal_tensors(deployment, "whole", "broken"))
-    run_whole(deployment, "ahead")
+    run_to_end(deployment, "fedavg", name="ahead", **SETTINGS)
     assert deployment.server.runs("ahead").name > earlier, "latest names the run before"
     equal.append(equal_tensors(deployment, "whole", "ahead"))
     assert len(set(equal)) == 1

@@ -10,11 +10,10 @@ from shared_components.flare.memory import LARGE
 from tests.production.at_start import FORGET
 from tests.production.deployment import Deployment
 from tests.production.footprint import Footprint, told_by_jobs, watch
-from tests.production.results import personal_model, rejected
+from tests.production.results import SHORTEST, personal_model, rejected
 from tests.production.trials import Deploy, trial
 
 FIVE = tuple(f"hospital-{letter}" for letter in "abcde")
-STEP = {"height": 32, "width": 64, "batch_size": 1, "iterations": 1, "learning_rate": 1e-4}
 AMONG = 5  # rounds, among which the least threads and files count
 SPARE = 2  # threads or files that a round may just be using whenever it is looked at
 THREADS = 0.5  # a round; FLARE's timers, below, are more while the rounds are faster
@@ -58,7 +57,7 @@ def soaked(deployment: Deployment, *, rounds: int, since: int, share: float) -> 
     deployment.start()
     job = deployment.submit(
         deployment.job(
-            "fedavg", name="soak", rounds=rounds, bundle="pfedsis", training=STEP, grace_seconds=60
+            "fedavg", name="soak", rounds=rounds, bundle="pfedsis", training=SHORTEST, grace_seconds=60
         )
     )
     seen = watch(deployment, "soak", rounds=rounds, job=job, seconds=60 * rounds)
