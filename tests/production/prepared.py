@@ -68,6 +68,16 @@ def give_data(kit: Path, site_yaml: Path) -> None:
     (kit / "local" / "site.yaml").write_text(yaml.safe_dump(described))
 
 
+def data_of(kit: Path) -> dict[str, Any]:
+    """Return the description of a site's data, as its kit has it."""
+    return yaml.safe_load((kit / "local" / "site.yaml").read_text())
+
+
+def change_data(kit: Path, **changes: Any) -> None:
+    """Change keys of the description of a site's data."""
+    (kit / "local" / "site.yaml").write_text(yaml.safe_dump(data_of(kit) | changes))
+
+
 def sign_again(kits: Path, name: str, *, begins: datetime, ends: datetime, by: Path | None = None) -> None:
     """Give a party another certificate for its key.
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import cv2
 import torch
-import yaml
 from torch import Tensor
 
 from shared_components.federation.site_state import OWN
@@ -20,6 +19,7 @@ from tests.federation.conftest import TINY
 from tests.flare.simulator import CLIENT, edit
 from tests.production import noted
 from tests.production.deployment import Deployment, Party
+from tests.production.prepared import change_data, data_of
 from tests.production.recorder import WIRE
 from tests.production.search import Patterns, file_windows, patterns, search, windows
 from tests.production.trials import Deploy, trial
@@ -134,8 +134,7 @@ def recorded(deployment: Deployment) -> Deployment:
     """Let a deployment record what it sends; its sites give away no whole model."""
     noted.record_frames(deployment.root)
     for party in deployment.sites.values():
-        described = yaml.safe_load((party.kit / "local" / "site.yaml").read_text())
-        (party.kit / "local" / "site.yaml").write_text(yaml.safe_dump(described | {"publish": ["style"]}))
+        change_data(party.kit, publish=["style"])
     return deployment
 
 
@@ -187,14 +186,13 @@ def answered(folder: Path) -> dict[str, Tensor]:
 
 def name_after_patients(party: Party, folder: Path) -> None:
     """Copy a site's data to where folders, and every video, are called after a patient."""
-    path = party.kit / "local" / "site.yaml"
-    described = yaml.safe_load(path.read_text())
+    described = data_of(party.kit)
     shutil.copytree(described["root"], folder)
     for videos in described["split"].values():
         for place, name in enumerate(videos):
             videos[place] = f"{name}-{SECRET}"
             os.rename(folder / name, folder / videos[place])
-    path.write_text(yaml.safe_dump(described | {"root": str(folder), "text": f"filmed of {SECRET}"}))
+    change_data(party.kit, split=described["split"], root=str(folder), text=f"filmed of {SECRET}")
 
 
 def pictures(folder: Path) -> Iterator[Path]:

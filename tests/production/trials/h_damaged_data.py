@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
 from tests.production.deployment import Deployment, Party, until
+from tests.production.prepared import change_data, data_of
 from tests.production.results import rejected, wait_for_round
 from tests.production.trials import Deploy, trial
 
@@ -49,10 +48,8 @@ def damaged(deploy: Deploy) -> str:
 
 def own_data(party: Party, folder: Path) -> Path:
     """Copy a site's data, since other trials read the same; return the folder."""
-    path = party.kit / "local" / "site.yaml"
-    described = yaml.safe_load(path.read_text())
-    shutil.copytree(described["root"], folder)
-    path.write_text(yaml.safe_dump(described | {"root": str(folder)}))
+    shutil.copytree(data_of(party.kit)["root"], folder)
+    change_data(party.kit, root=str(folder))
     return folder
 
 
