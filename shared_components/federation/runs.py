@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from torch import Tensor
 
@@ -20,9 +22,12 @@ from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.store import DamagedState, RoundFiles, has_ended_a_round
 from shared_components.method import Method
 
+logger = logging.getLogger(__name__)
+
 DESCRIPTION, LATEST, LOCK = "run.json", "latest", "run.lock"
 SUBMISSIONS = "submissions.json"  # FLARE's ids of the jobs that worked on a run, oldest first
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
+OUTLIVES = 120.0  # seconds, at most, that a site's process of a job lives on after its server has died
 MAY_CHANGE = frozenset({"rounds", "min_sites", "grace_seconds", "longest_wait_seconds"})
 """What a resumed job may say otherwise than when it began."""
 
@@ -178,18 +183,38 @@ def point_latest_to(folder: Path) -> None:
 
 
 @contextmanager
-def working_on(folder: Path) -> Iterator[None]:
+def working_on(
+    folder: Path, *, wait: float = 0.0, stop: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
     """Let no other process go on with a run or remove it meanwhile.
+
+    Args:
+        folder: The run's.
+        wait: Seconds that another process may take to end. A job's process outlives a server that was killed, and may
+            still be about to end when the job is submitted again.
+        stop: Asked while it waits; true ends the waiting.
 
     Raises:
         FederationError: Another one works on it.
     """
     with (folder / LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FederationError(f"{folder}: another process works on this run; wait for its end") from None
+        end, waits = time.monotonic() + wait, False
+        while not _lock(file):
+            if time.monotonic() >= end or stop():
+                raise FederationError(f"{folder}: another process works on this run; wait for its end")
+            if not waits:
+                logger.info("%s: another process works on this run; waiting for its end", folder)
+            waits = True
+            time.sleep(0.1)
         yield
+
+
+def _lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_worked_on(folder: Path) -> bool:

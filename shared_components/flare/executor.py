@@ -66,7 +66,7 @@ class SiteExecutor(Executor):
         from shared_components.federation.enrolled import site_folder
         from shared_components.federation.locate import find_site
         from shared_components.federation.messages import SiteRefusal
-        from shared_components.federation.runs import point_latest_to, working_on
+        from shared_components.federation.runs import OUTLIVES, point_latest_to, working_on
         from shared_components.federation.site import SiteRunner
         from shared_components.secure_sums.identity import kit_identity
         from shared_components.start import start_weights
@@ -82,6 +82,7 @@ class SiteExecutor(Executor):
                 f"site {name}: the job pools the frames of all sites, which only a simulation on one machine can; "
                 "choose a federated method"
             )
+        stop = partial(_triggered, abort_signal)
         runner = SiteRunner(
             name,
             find_site=lambda job, index: find_site(
@@ -89,7 +90,7 @@ class SiteExecutor(Executor):
             ),
             folder=runs,
             start_weights=start_weights(),
-            stop=partial(_triggered, abort_signal),
+            stop=stop,
             identity=kit_identity(local.parent / "startup") if not is_simulator(fl_ctx) else None,
         )
         job, run = message.header["job"], message.header["run"]
@@ -103,7 +104,7 @@ class SiteExecutor(Executor):
         elif folder != self._run:
             folder.mkdir(parents=True, exist_ok=True)
             self._held.close()
-            self._held.enter_context(working_on(folder))
+            self._held.enter_context(working_on(folder, wait=OUTLIVES, stop=stop))
             self._run = folder
         with heard(listener):
             reply = runner.answer(task_name, message)

@@ -4,6 +4,8 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
+from threading import Timer
 
 import pytest
 import yaml
@@ -13,7 +15,7 @@ from shared_components.atomic import not_written
 from shared_components.federation.bench import Workbench
 from shared_components.federation.messages import FederationError, Message
 from shared_components.federation.protocol import Answers, conduct
-from shared_components.federation.runs import open_run
+from shared_components.federation.runs import open_run, working_on
 from shared_components.federation.server import ServerRunner
 from shared_components.flare import wire
 from shared_components.flare.controller import read_reply
@@ -191,6 +193,33 @@ def test_training_stops_when_the_task_is_ended(tmp_path, data):
     assert reason == "site site-1: the server ended the task during training"
     assert not list((tmp_path / "ws-state").rglob("round-*"))
     assert json.loads((server.folder / "run.json").read_text())["sites"] == ["site-1"]
+
+
+@pytest.fixture
+def held_run(tmp_path, data):
+    """Return what a server asks to enrol, and what releases the run that another process of this site works on."""
+    server, _, ask = begin(tmp_path, "site-1")
+    folder = tmp_path / "ws" / "site-1" / "surgfl" / "test-fedavg" / server.folder.name
+    folder.mkdir(parents=True)
+    with ExitStack() as other:
+        other.enter_context(working_on(folder))
+        yield ask, other.close
+
+
+def test_a_site_waits_until_its_old_process_of_a_resumed_run_has_ended(tmp_path, held_run, caplog):
+    ask, release = held_run
+    Timer(0.5, release).start()
+    with caplog.at_level("INFO"):
+        assert isinstance(answer(tmp_path, ask, "site-1", simulator=False), Message)
+    assert caplog.text.count("another process works on this run; waiting for its end") == 1
+
+
+def test_a_site_waits_for_its_old_process_no_longer_than_the_task_lasts(tmp_path, held_run, caplog):
+    ended = Signal()
+    Timer(0.5, ended.trigger, [True]).start()
+    reason = answer(tmp_path, held_run[0], "site-1", simulator=False, signal=ended)
+    assert reason == "site site-1 refused; its own log says why"
+    assert "another process works on this run; wait for its end" in caplog.text
 
 
 def test_the_executor_imports_ahead_what_an_optimizer_will_import():
