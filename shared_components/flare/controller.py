@@ -134,13 +134,17 @@ class FederationController(Controller):
         folder = open_run(job, runs_folder(fl_ctx), resume=self._what_to_resume(fl_ctx))
         if not is_simulator(fl_ctx):
             note_submission(folder, fl_ctx.get_job_id())
-        present = present_sites(fl_ctx)
+        lost = dict(self._desk.lost)
+        present = [site for site in present_sites(fl_ctx) if site not in lost]
         find_data = partial(self._find_data, fl_ctx)
-        server = ServerRunner(job, present, folder, find_data=find_data, start_weights=start_weights())
+        server = ServerRunner(
+            job, [*present, *lost], folder, find_data=find_data, start_weights=start_weights()
+        )
         if server.resume():
             if missing := [site for site in server.sites if site not in present]:
+                why = "".join(f"; {site}: {lost[site]}" for site in missing if site in lost)
                 raise FederationError(
-                    f"{folder} was begun with {', '.join(missing)}, not here now; start all of its sites, "
+                    f"{folder} was begun with {', '.join(missing)}, not here now{why}; start all of its sites, "
                     "or begin anew, without resume"
                 )
             done = server.round == job.rounds

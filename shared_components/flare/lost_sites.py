@@ -1,14 +1,16 @@
 """At the server: a site that is lost is the running job's to judge, and does not end it for all.
 
 FLARE 2.9 stops a job as soon as one site reports that its own process of the job has ended badly, whatever the job
-can do without; it tells the job nothing of a site that was started again, which it never gives that job back; and it
-fails a job that has ended well at the server if a site falls silent before it has said how the job ended there.
+can do without; it tells the job nothing of a site that did not take it at its beginning, nor of one that was started
+again, which it never gives that job back; and it fails a job that has ended well at the server if a site falls silent
+before it has said how the job ended there.
 This component stands in the server's `local/resources.json`. It takes the reports in FLARE's place and passes them on
 to the job's controller, which counts the site as absent and goes on if `min_sites` are left.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -17,14 +19,22 @@ from typing import Any
 from nvflare.apis.client import Client
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
-from nvflare.apis.fl_constant import RunProcessKey
+from nvflare.apis.fl_constant import FLContextKey, RunProcessKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.fuel.f3.message import Message
 from nvflare.private.defs import CellChannel, CellChannelTopic, CellMessageHeaderKeys, JobFailureMsgKey
 
+from shared_components.atomic import write_json
+from shared_components.flare.places import workspace_root
+from shared_components.plain_text import one_line
+
 logger = logging.getLogger(__name__)
 
+NOT_GIVEN = (
+    "not-given.json"  # in FLARE's folder of a job: who did not take it, and why; its controller begins later
+)
+SENTENCE = 300  # characters of a site's reason for that
 TOPIC = "surgfl.lost"  # of the command that tells a job's controller which site is lost, and why
 SECONDS = 5.0  # that the controller has for its answer
 AGAIN = "it was started again, and FLARE gives no site a running job a second time"
@@ -53,6 +63,27 @@ class LostSites(FLComponent):
         elif event_type == EventType.CLIENT_REGISTER_PROCESSED:
             for job, site in started_again(engine.run_processes, engine.get_clients()):
                 tell_job(engine, job, site, AGAIN)
+        elif event_type == EventType.JOB_DEPLOYED:
+            note_not_given(fl_ctx)
+
+
+def note_not_given(fl_ctx: FLContext) -> None:
+    """Leave for a job's controller who did not take the job."""
+    found = {}
+    for line in fl_ctx.get_prop(FLContextKey.JOB_DEPLOY_DETAIL) or []:
+        site, _, said = str(line).partition(": ")
+        if said != "OK":
+            found[site] = f"it did not take the job: {one_line(said, SENTENCE)}"
+    if found:
+        job = str(fl_ctx.get_prop(FLContextKey.JOB_RUN_NUMBER))
+        logger.warning("job %s: %s", job, "; ".join(f"{site}: {why}" for site, why in found.items()))
+        write_json(workspace_root(fl_ctx) / job / NOT_GIVEN, found)
+
+
+def not_given(fl_ctx: FLContext) -> dict[str, str]:
+    """Return who did not take this process's job, and why."""
+    path = workspace_root(fl_ctx) / str(fl_ctx.get_job_id()) / NOT_GIVEN
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def take_report(engine: Any, request: Message) -> Message:

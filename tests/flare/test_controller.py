@@ -400,6 +400,36 @@ def test_a_site_that_is_lost_is_named_and_the_round_goes_on_without_it(by_hand):
     assert controller.given.count(("round", "site-2")) == 1, "a lost site is asked again"
 
 
+NOT_GIVEN = "it did not take the job: no space left"
+
+
+def give_out(controller, *, without):
+    """Let a controller find that FLARE, which hides such sites from it, could not give them the job."""
+    controller._desk.lost |= dict.fromkeys(without, NOT_GIVEN)
+    return controller.start(sites=[site for site in SITES if site not in without])
+
+
+@pytest.mark.parametrize("site", ["site-1", "site-2"], ids=["who would give the first weights", "another"])
+def test_a_site_that_did_not_take_the_job_is_left_out_by_name(by_hand, site):
+    controller = give_out(by_hand(min_sites=2), without=[site])
+    assert not controller.panics and not any(asked == site for _, asked in controller.given)
+    described = json.loads((controller.server.folder / "run.json").read_text())
+    assert described["left_out"] == {site: f"{site}: {NOT_GIVEN}"}
+    assert described["sites"] == [one for one in SITES if one != site]
+
+
+def test_a_job_that_needs_all_its_sites_ends_where_one_did_not_take_it(by_hand):
+    controller = give_out(by_hand(), without=["site-2"])
+    assert controller.panics == [f"site-2: {NOT_GIVEN}; no round was started"]
+
+
+def test_a_run_is_not_resumed_without_a_site_that_did_not_take_the_job(by_hand, monkeypatch):
+    assert not by_hand(min_sites=2).start().panics
+    monkeypatch.setenv("SURGFL_RESUME", "1")
+    (panic,) = give_out(by_hand(rounds=2, min_sites=2), without=["site-2"]).panics
+    assert f"was begun with site-2, not here now; site-2: {NOT_GIVEN}; start all of its sites" in panic
+
+
 def test_outside_a_simulator_the_end_by_flare_blames_nobody_who_was_at_work(by_hand, workspace, monkeypatch):
     monkeypatch.setenv("SURGFL_STATE", str(workspace / "state"))
     signal = Signal()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from nvflare.apis.client import Client
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import RunProcessKey
+from nvflare.apis.fl_constant import FLContextKey, RunProcessKey
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.message import Message
@@ -15,6 +15,8 @@ from nvflare.private.fed.server.job_runner import JobRunner
 
 from shared_components.flare.desk import Desk
 from shared_components.flare.lost_sites import AGAIN, DIED, TOPIC, LostSites, started_again, take_report
+
+from .conftest import Place
 
 JOB = "0f1e"
 
@@ -184,11 +186,49 @@ def test_the_component_takes_reports_when_the_server_has_begun_and_looks_at_ever
     assert not server.pending()
 
 
-def test_the_desk_keeps_the_first_reason_of_a_lost_site():
-    commands = {}
+def given_out(workspace, *detail):
+    """Return a server's context when it has given a job out, with what FLARE notes of it."""
+    place = Place(workspace, "server", simulator=False)
+    job = place.get_job_id()
+    (workspace / "server" / job).mkdir(parents=True)
+    known = {FLContextKey.JOB_DEPLOY_DETAIL: list(detail), FLContextKey.JOB_RUN_NUMBER: job}
+    place.get_prop = lambda key, default=None: known.get(key, default)
+    place.register_app_command = lambda topic, command: None
+    return place
+
+
+def test_the_desk_knows_which_sites_did_not_take_the_job(tmp_path):
+    said = "ERROR: [Errno 28] No space left on device: '/kit/job'"
+    place = given_out(
+        tmp_path,
+        "server: OK",
+        "hospital-a: OK",
+        f"hospital-b: {said}",
+        "hospital-c: a\x1b[2J\nb" + 1000 * "b",
+    )
+    LostSites().handle_event(EventType.JOB_DEPLOYED, place)
     desk = Desk()
-    engine = SimpleNamespace(register_app_command=lambda topic, command: commands.update({topic: command}))
-    desk.open(SimpleNamespace(get_engine=lambda: engine))
+    desk.open(place)
+    assert desk.lost["hospital-b"] == f"it did not take the job: {said}"
+    assert desk.lost["hospital-c"].startswith("it did not take the job: a bb") and set(desk.lost) == {
+        "hospital-b", "hospital-c",
+    }  # fmt: skip
+    assert all(reason.isprintable() and len(reason) < 400 for reason in desk.lost.values())
+
+
+def test_a_job_that_all_have_taken_has_lost_nobody(tmp_path):
+    place = given_out(tmp_path, "server: OK", "hospital-a: OK")
+    LostSites().handle_event(EventType.JOB_DEPLOYED, place)
+    desk = Desk()
+    desk.open(place)
+    assert desk.lost == {} and not list(tmp_path.rglob("*.json"))
+
+
+def test_the_desk_keeps_the_first_reason_of_a_lost_site(tmp_path):
+    commands = {}
+    desk, place = Desk(), given_out(tmp_path)
+    place.register_app_command = lambda topic, command: commands.update({topic: command})
+    desk.open(place)
     for reason in ("died", "came back"):
         commands[TOPIC](TOPIC, {"site": "hospital-b", "reason": reason}, None)
     assert desk.lost == {"hospital-b": "died"}
