@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from tests.production.deployment import Deployment, Party
+from tests.production.deployment import Deployment, Party, until
 from tests.production.results import (
     LONGER,
     SHORTEST,
@@ -26,18 +27,21 @@ from tests.production.results import (
 from tests.production.trials import Deploy, trial
 
 HOUR = 3600
+RUNS = "surgfl"  # in a kit
 NO_SPACE = "could not be written (No space left on device); check the disk's space"
 SETTINGS = {"rounds": 4, "training": LONGER}
 
 
 @contextmanager
-def small_disk(party: Party, *, megabytes: int = 64) -> Iterator[Path]:
-    """Give a party a disk of its own for its runs, and yield its folder; it is taken away whatever happens."""
+def small_disk(party: Party, folder: Path, *, megabytes: int = 64) -> Iterator[Path]:
+    """Give a party a disk of its own for its kit or a folder in it, and yield that; whatever happens, it ends."""
     if os.geteuid() != 0:
         raise PermissionError("needs root, to mount a small disk")
-    folder = party.kit / "surgfl"
     folder.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder], check=True)
+    with tempfile.TemporaryDirectory() as aside:
+        shutil.copytree(folder, aside, dirs_exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder], check=True)
+        shutil.copytree(aside, folder, dirs_exist_ok=True)
     try:
         yield folder
     finally:
@@ -81,7 +85,7 @@ def full_disk_at_a_site(deploy: Deploy) -> str:
     """It is named alone, its own log says why, what it has stays whole, the others go on, and it returns."""
     deployment = deploy()
     site = deployment.sites["hospital-b"]
-    with small_disk(site) as disk:
+    with small_disk(site, site.kit / RUNS) as disk:
         deployment.start()
         job = deployment.submit(deployment.job("fedavg", rounds=6, min_sites=2, training=LONGER))
         wait_for_round(deployment, "fedavg", 1)
@@ -107,7 +111,7 @@ def full_disk_at_a_site(deploy: Deploy) -> str:
 def full_disk_at_the_server(deploy: Deploy) -> str:
     """The job ends with one sentence that names the file, and resumes as if nothing had been."""
     deployment = deploy()
-    with small_disk(deployment.server) as disk:
+    with small_disk(deployment.server, deployment.server.kit / RUNS) as disk:
         deployment.start()
         run_to_end(deployment, "fedavg", name="whole", **SETTINGS)
         job = deployment.submit(deployment.job("fedavg", name="broken", **SETTINGS))
@@ -120,6 +124,65 @@ def full_disk_at_the_server(deploy: Deploy) -> str:
         filler.unlink()
         run_to_end(deployment, "fedavg", name="broken", resume="latest", **SETTINGS)
         return f"{kept} files whole; {equal_tensors(deployment, 'whole', 'broken')}"
+
+
+@trial(
+    "the disk of a site's whole kit is full, FLARE's own files included, and a job comes that needs all three"
+)
+def full_disk_of_a_site(deploy: Deploy) -> str:
+    """Without it go the rounds that can, and no job begins that cannot, by its name; with room again it is back."""
+    deployment = deploy()
+    party = deployment.sites["hospital-b"]
+    with small_disk(party, party.kit, megabytes=96) as disk:
+        deployment.start()
+        settings = {"name": "two", "min_sites": 2, "training": LONGER}
+        job = deployment.submit(deployment.job("fedavg", rounds=6, **settings))
+        wait_for_round(deployment, "two", 1)
+        filler = fill(disk)
+        assert deployment.wait(job, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+        missed = rejected(deployment, "two")
+        assert not missed[0] and set(missed[-1]) == {party.name}, missed
+        assert {name for one in missed for name in one} == {party.name}, missed
+        filler.unlink()
+        filler = fill(disk)
+        needs_all = deployment.submit(deployment.job("fedavg", name="all", **SETTINGS))
+        assert deployment.wait(needs_all, seconds=600) != "FINISHED:COMPLETED"
+        said = failure(deployment, "all")
+        assert (
+            said.startswith(f"{party.name}: it did not take the job: ") and "no round was started" in said
+        ), said
+        assert not any(name in said for name in deployment.sites if name != party.name), said
+        filler.unlink()
+        again = deployment.submit(deployment.job("fedavg", rounds=8, resume="latest", **settings))
+        assert deployment.wait(again, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+        assert rejected(deployment, "two") == [*missed, {}, {}]
+        count = sum(map(bool, missed))
+        return (
+            f"{count} of 6 rounds without it, 1 of 1 job refused by its name; resumed, 2 of 2 rounds with all"
+        )
+
+
+@trial(
+    "the disk of the server's whole kit is full after round 1, FLARE's own files included; then there is room again"
+)
+def full_disk_of_the_server(deploy: Deploy) -> str:
+    """The job ends, the server lives, and when there is room the job is resumed, without a start of anything."""
+    deployment = deploy()
+    server = deployment.server
+    with small_disk(server, server.kit, megabytes=96) as disk:
+        deployment.start()
+        run_to_end(deployment, "fedavg", name="whole", **SETTINGS)
+        process = server.pid
+        job = deployment.submit(deployment.job("fedavg", name="broken", **SETTINGS))
+        wait_for_round(deployment, "broken", 1)
+        filler = fill(disk)
+        until(lambda: not server.job_pids(job), 120, "the job has ended")
+        kept = whole_files(server.runs("broken"))
+        filler.unlink()
+        deployment.wait_for_sites(*deployment.sites, seconds=120)
+        run_to_end(deployment, "fedavg", name="broken", resume="latest", **SETTINGS)
+        assert server.pid == process, "the server was started again"
+        return f"{kept} of its files whole, the same process; {equal_tensors(deployment, 'whole', 'broken')}"
 
 
 NAMESPACE = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
