@@ -247,6 +247,7 @@ class FederationController(Controller):
                 if self._workspace is not None:
                     self._workspace.refuse_if_emptied()
                 self._console.look()
+                self._desk.look()
             for site in [site for site in waiting if site in self._desk.lost]:
                 exchange.fail(site, self._desk.lost[site])
             exchange.expire(now)

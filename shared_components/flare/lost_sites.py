@@ -1,9 +1,9 @@
 """At the server: a site that is lost is the running job's to judge, and does not end it for all.
 
-FLARE 2.9 stops a job as soon as one site reports that its own process of the job has ended badly, whatever the job
-can do without; it tells the job nothing of a site that did not take it at its beginning, nor of one that was started
-again, which it never gives that job back; and it fails a job that has ended well at the server if a site falls silent
-before it has said how the job ended there.
+FLARE 2.9 ends a job for all where one site cannot begin it, and as soon as one reports that its own process of the
+job has ended badly, whatever the job can do without; it tells the job nothing of a site that did not take it, nor of
+one that was started again, which it never gives that job back; and it fails a job that has ended well at the server if
+a site falls silent before it has said how the job ended there.
 This component stands in the server's `local/resources.json`. It takes the reports in FLARE's place and passes them on
 to the job's controller, which counts the site as absent and goes on if `min_sites` are left.
 """
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nvflare.apis.client import Client
@@ -23,7 +24,15 @@ from nvflare.apis.fl_constant import FLContextKey, RunProcessKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.fuel.f3.message import Message
-from nvflare.private.defs import CellChannel, CellChannelTopic, CellMessageHeaderKeys, JobFailureMsgKey
+from nvflare.private.admin_defs import Message as AdminMessage
+from nvflare.private.defs import (
+    ERROR_MSG_PREFIX,
+    CellChannel,
+    CellChannelTopic,
+    CellMessageHeaderKeys,
+    JobFailureMsgKey,
+)
+from nvflare.private.fed.server.message_send import ClientReply
 
 from shared_components.atomic import write_json
 from shared_components.flare.places import workspace_root
@@ -31,10 +40,9 @@ from shared_components.plain_text import one_line
 
 logger = logging.getLogger(__name__)
 
-NOT_GIVEN = (
-    "not-given.json"  # in FLARE's folder of a job: who did not take it, and why; its controller begins later
-)
-SENTENCE = 300  # characters of a site's reason for that
+OUTSIDE = "outside.json"  # in FLARE's folder of a job: who has not begun it, and why
+SENTENCE = 300  # characters of a site's own reason
+BEGUN = "OK"  # a site's good answer
 TOPIC = "surgfl.lost"  # of the command that tells a job's controller which site is lost, and why
 SECONDS = 5.0  # that the controller has for its answer
 AGAIN = "it was started again, and FLARE gives no site a running job a second time"
@@ -60,6 +68,7 @@ class LostSites(FLComponent):
                 cb=lambda request: take_report(engine, request),
             )
             engine.server._resolve_missing_client_outcome = partial(wait_no_longer, engine)
+            engine.start_client_job = partial(begin_at_sites, engine.start_client_job)
         elif event_type == EventType.CLIENT_REGISTER_PROCESSED:
             for job, site in started_again(engine.run_processes, engine.get_clients()):
                 tell_job(engine, job, site, AGAIN)
@@ -68,22 +77,55 @@ class LostSites(FLComponent):
 
 
 def note_not_given(fl_ctx: FLContext) -> None:
-    """Leave for a job's controller who did not take the job."""
+    """Leave for a job's controller which sites FLARE could not give the job."""
     found = {}
     for line in fl_ctx.get_prop(FLContextKey.JOB_DEPLOY_DETAIL) or []:
         site, _, said = str(line).partition(": ")
-        if said != "OK":
-            found[site] = f"it did not take the job: {one_line(said, SENTENCE)}"
-    if found:
-        job = str(fl_ctx.get_prop(FLContextKey.JOB_RUN_NUMBER))
-        logger.warning("job %s: %s", job, "; ".join(f"{site}: {why}" for site, why in found.items()))
-        write_json(workspace_root(fl_ctx) / job / NOT_GIVEN, found)
+        if said != BEGUN:
+            found[site] = f"it did not take the job: {_reason(said)}"
+    _note_outside(fl_ctx, str(fl_ctx.get_prop(FLContextKey.JOB_RUN_NUMBER)), found)
 
 
-def not_given(fl_ctx: FLContext) -> dict[str, str]:
-    """Return who did not take this process's job, and why."""
-    path = workspace_root(fl_ctx) / str(fl_ctx.get_job_id()) / NOT_GIVEN
+def begin_at_sites(begin: Callable[..., list[ClientReply]], job: Any, sites: Any, fl_ctx: FLContext) -> Any:
+    """Let FLARE begin a job at its sites, by its own function, and hide from it who cannot begin.
+
+    Returns:
+        A good answer of every site; the job's controller is left who gave none.
+    """
+    replies, found = list(begin(job, sites, fl_ctx)), {}
+    for one in replies:
+        said = one.reply.body if one.reply else ""
+        if isinstance(said, str) and said.startswith(ERROR_MSG_PREFIX):
+            found[one.client_name] = f"it could not begin the job: {_reason(said)}"
+            one.reply.body = BEGUN
+    for site in sorted(set(sites) - {one.client_name for one in replies}):
+        found[site] = "it was gone when the job began"
+        replies.append(ClientReply("", site, None, AdminMessage("", BEGUN)))
+    _note_outside(fl_ctx, job.job_id, found)
+    for site in found:
+        fl_ctx.get_engine().job_runner.resolve_client_outcome(job.job_id, site)
+    return replies
+
+
+def outside_file(fl_ctx: FLContext) -> Path:
+    """Return the file of this process's job in which `read_outside` finds who has not begun it."""
+    return workspace_root(fl_ctx) / str(fl_ctx.get_job_id()) / OUTSIDE
+
+
+def read_outside(path: Path) -> dict[str, str]:
+    """Return which sites have not begun a job, and why."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _note_outside(fl_ctx: FLContext, job: str, found: Mapping[str, str]) -> None:
+    if found:
+        path = workspace_root(fl_ctx) / job / OUTSIDE
+        logger.warning("job %s: %s", job, "; ".join(f"{site}: {why}" for site, why in found.items()))
+        write_json(path, {**found, **read_outside(path)})
+
+
+def _reason(said: str) -> str:
+    return one_line(said.removeprefix(f"{ERROR_MSG_PREFIX}: "), SENTENCE)
 
 
 def take_report(engine: Any, request: Message) -> Message:

@@ -18,7 +18,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from safetensors.torch import load_file
 
-from shared_components.atomic import NotWritten
+from shared_components.atomic import NotWritten, write_json
 from shared_components.federation import bench as bench_side
 from shared_components.federation import server as server_side
 from shared_components.federation import server_work
@@ -28,6 +28,7 @@ from shared_components.flare import processes, wire
 from shared_components.flare.controller import read_job, read_reply
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.executor import SiteExecutor
+from shared_components.flare.lost_sites import outside_file
 from shared_components.method import load_method
 from shared_components.partition import Role, cut
 
@@ -416,6 +417,25 @@ def test_a_site_that_did_not_take_the_job_is_left_out_by_name(by_hand, site):
     described = json.loads((controller.server.folder / "run.json").read_text())
     assert described["left_out"] == {site: f"{site}: {NOT_GIVEN}"}
     assert described["sites"] == [one for one in SITES if one != site]
+
+
+def test_a_site_of_which_flare_learns_late_that_it_cannot_begin_is_left_out(by_hand, workspace, monkeypatch):
+    monkeypatch.setenv("SURGFL_STATE", str(workspace / "state"))
+    place = Place(workspace, "server", simulator=False)
+    place.register_app_command = lambda topic, command: None
+
+    def answer(controller, site, task):
+        if task.name == "enrol" and site == "site-2":
+            write_json(outside_file(place), {"site-2": NOT_GIVEN})
+            return None
+        return controller.ask(site, task)
+
+    outside_file(place).parent.mkdir(parents=True)
+    controller = by_hand(answer=answer, min_sites=2, longest_wait_seconds=60.0)
+    controller.start_controller(place)
+    controller.control_flow(Signal(), place)
+    assert not controller.panics
+    assert controller.server.left_out == {"site-2": f"site-2: {NOT_GIVEN}"}
 
 
 def test_a_job_that_needs_all_its_sites_ends_where_one_did_not_take_it(by_hand):

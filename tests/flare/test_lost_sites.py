@@ -9,9 +9,12 @@ from nvflare.apis.fl_constant import FLContextKey, RunProcessKey
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.message import Message
-from nvflare.private.defs import CellMessageHeaderKeys
+from nvflare.private.admin_defs import Message as AdminMessage
+from nvflare.private.defs import ERROR_MSG_PREFIX, CellMessageHeaderKeys
+from nvflare.private.fed.server.admin import check_client_replies
 from nvflare.private.fed.server.fed_server import FederatedServer
 from nvflare.private.fed.server.job_runner import JobRunner
+from nvflare.private.fed.server.message_send import ClientReply
 
 from shared_components.flare.desk import Desk
 from shared_components.flare.lost_sites import AGAIN, DIED, TOPIC, LostSites, started_again, take_report
@@ -57,6 +60,9 @@ class Server:
 
     def get_clients(self):
         return self.sites
+
+    def start_client_job(self, job, client_sites, fl_ctx):
+        raise AssertionError("no job begins here")
 
     def register_request_cb(self, channel, topic, cb):
         self.callbacks[topic] = cb
@@ -198,7 +204,7 @@ def given_out(workspace, *detail):
 
 
 def test_the_desk_knows_which_sites_did_not_take_the_job(tmp_path):
-    said = "ERROR: [Errno 28] No space left on device: '/kit/job'"
+    said = f"{ERROR_MSG_PREFIX}: [Errno 28] No space left on device: '/kit/job'"
     place = given_out(
         tmp_path,
         "server: OK",
@@ -209,11 +215,56 @@ def test_the_desk_knows_which_sites_did_not_take_the_job(tmp_path):
     LostSites().handle_event(EventType.JOB_DEPLOYED, place)
     desk = Desk()
     desk.open(place)
-    assert desk.lost["hospital-b"] == f"it did not take the job: {said}"
+    assert (
+        desk.lost["hospital-b"] == "it did not take the job: [Errno 28] No space left on device: '/kit/job'"
+    )
     assert desk.lost["hospital-c"].startswith("it did not take the job: a bb") and set(desk.lost) == {
         "hospital-b", "hospital-c",
     }  # fmt: skip
     assert all(reason.isprintable() and len(reason) < 400 for reason in desk.lost.values())
+
+
+class Beginning(Server):
+    """A server that begins a job: one site can, one cannot, one has gone meanwhile; a fourth has not answered yet."""
+
+    sites_of_job = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
+
+    def __init__(self, place):
+        super().__init__()
+        self.place = place
+        self.job_runner._pending_client_outcomes[JOB] = set(self.sites_of_job)
+
+    def get_workspace(self):
+        return self.place
+
+    def start_client_job(self, job, client_sites, fl_ctx):
+        said = {
+            "hospital-a": "Start the client app...",
+            "hospital-b": f"{ERROR_MSG_PREFIX}: Start job: OSError",
+        }
+        replies = [ClientReply("", site, None, AdminMessage("", text)) for site, text in said.items()]
+        return [*replies, ClientReply("", "hospital-d", None, None)]
+
+
+def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_ours_tells_the_job(tmp_path):
+    place = given_out(tmp_path)
+    desk, server = Desk(), Beginning(place)
+    desk.open(place)  # the job's process has begun meanwhile
+    job, sites = SimpleNamespace(job_id=place.get_job_id()), dict.fromkeys(server.sites_of_job)
+    server.job_runner._pending_client_outcomes[job.job_id] = set(sites)
+    for named in (sites, {name: None for name in sites if name != "hospital-c"}):
+        with pytest.raises(RuntimeError, match=r"not enough replies|Start job: OSError"):
+            check_client_replies(server.start_client_job(job, named, server), list(named), "start job")
+    LostSites().handle_event(EventType.SYSTEM_START, server)
+    replies = server.start_client_job(job, sites, server)
+    assert check_client_replies(replies, list(sites), "start job") == []
+    assert sorted(one.client_name for one in replies) == list(sites)
+    desk.look()
+    assert desk.lost == {
+        "hospital-b": "it could not begin the job: Start job: OSError",
+        "hospital-c": "it was gone when the job began",
+    }
+    assert server.job_runner._pending_client_outcomes[job.job_id] == {"hospital-a", "hospital-d"}
 
 
 def test_a_job_that_all_have_taken_has_lost_nobody(tmp_path):
