@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from nvflare.apis.fl_context import FLContext
 
-from shared_components.flare import lost_sites
+from shared_components.flare.lost_sites import read_lost
 
 
 class Desk:
-    """Takes FLARE's application commands for a controller; FLARE's threads write, the controller reads."""
+    """Finds what the server's own process has left for a job's controller, see `lost_sites`."""
 
     def __init__(self) -> None:
         self.lost: dict[str, str] = {}  # sites that do not work on this job, or no longer, and why
-        self._outside: Path | None = None
+        self._folder: Path | None = None
 
     def open(self, fl_ctx: FLContext) -> None:
-        """Take commands from now on; a process of FLARE's runs one job."""
-        self._outside = lost_sites.outside_file(fl_ctx)
-        fl_ctx.get_engine().register_app_command(lost_sites.TOPIC, self._note_lost)
+        """Look from now on; a process of FLARE's runs one job."""
+        self._folder = Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id()))
         self.look()
 
     def look(self) -> None:
-        """Look which sites have not even begun the job; FLARE may learn it when this process already works."""
-        if self._outside is not None:
-            for site, reason in lost_sites.read_outside(self._outside).items():
-                self.lost.setdefault(site, reason)
-
-    def _note_lost(self, topic: str, data: Any, fl_ctx: FLContext) -> dict[str, Any]:
-        self.lost.setdefault(str(data["site"]), str(data["reason"]))
-        return {}
+        """Look who is lost by now."""
+        if self._folder is not None:
+            self.lost |= read_lost(self._folder)

@@ -4,8 +4,9 @@ FLARE 2.9 ends a job for all where one site cannot begin it, and as soon as one 
 job has ended badly, whatever the job can do without; it tells the job nothing of a site that did not take it, nor of
 one that was started again, which it never gives that job back; and it fails a job that has ended well at the server if
 a site falls silent before it has said how the job ended there.
-This component stands in the server's `local/resources.json`. It takes the reports in FLARE's place and passes them on
-to the job's controller, which counts the site as absent and goes on if `min_sites` are left.
+This component stands in the server's `local/resources.json`. It takes the reports in FLARE's place and leaves them for
+the job's controller, which counts the site as absent and goes on if `min_sites` are left. It leaves them in a file, and
+sends no command of FLARE's to the job's process: any site could send the same, and name another as lost.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from nvflare.apis.client import Client
@@ -34,17 +36,14 @@ from nvflare.private.defs import (
 )
 from nvflare.private.fed.server.message_send import ClientReply
 
-from shared_components.atomic import write_json
-from shared_components.flare.places import workspace_root
+from shared_components.atomic import NotWritten, write_json
 from shared_components.plain_text import one_line
 
 logger = logging.getLogger(__name__)
 
-OUTSIDE = "outside.json"  # in FLARE's folder of a job: who has not begun it, and why
+LOST = "lost-sites.json"  # in FLARE's folder of a job at the server: which sites do not work on it, and why
 SENTENCE = 300  # characters of a site's own reason
 BEGUN = "OK"  # a site's good answer
-TOPIC = "surgfl.lost"  # of the command that tells a job's controller which site is lost, and why
-SECONDS = 5.0  # that the controller has for its answer
 AGAIN = "it was started again, and FLARE gives no site a running job a second time"
 REASONS = {
     JobReturnCode.UNSAFE_COMPONENT: "it refuses a class of the job, which is not on its class_allow_list",
@@ -53,6 +52,7 @@ REASONS = {
     JobReturnCode.ABORTED: "its process of the job was stopped there",
 }
 DIED = "its process of the job died; its own log says why"
+_WRITING = Lock()
 
 
 class LostSites(FLComponent):
@@ -71,19 +71,19 @@ class LostSites(FLComponent):
             engine.start_client_job = partial(begin_at_sites, engine.start_client_job)
         elif event_type == EventType.CLIENT_REGISTER_PROCESSED:
             for job, site in started_again(engine.run_processes, engine.get_clients()):
-                tell_job(engine, job, site, AGAIN)
+                lose(engine, job, {site: AGAIN})
         elif event_type == EventType.JOB_DEPLOYED:
             note_not_given(fl_ctx)
 
 
 def note_not_given(fl_ctx: FLContext) -> None:
     """Leave for a job's controller which sites FLARE could not give the job."""
-    found = {}
+    found: dict[str, str] = {}
     for line in fl_ctx.get_prop(FLContextKey.JOB_DEPLOY_DETAIL) or []:
         site, _, said = str(line).partition(": ")
         if said != BEGUN:
             found[site] = f"it did not take the job: {_reason(said)}"
-    _note_outside(fl_ctx, str(fl_ctx.get_prop(FLContextKey.JOB_RUN_NUMBER)), found)
+    lose(fl_ctx.get_engine(), str(fl_ctx.get_prop(FLContextKey.JOB_RUN_NUMBER)), found)
 
 
 def begin_at_sites(begin: Callable[..., list[ClientReply]], job: Any, sites: Any, fl_ctx: FLContext) -> Any:
@@ -101,27 +101,8 @@ def begin_at_sites(begin: Callable[..., list[ClientReply]], job: Any, sites: Any
     for site in sorted(set(sites) - {one.client_name for one in replies}):
         found[site] = "it was gone when the job began"
         replies.append(ClientReply("", site, None, AdminMessage("", BEGUN)))
-    _note_outside(fl_ctx, job.job_id, found)
-    for site in found:
-        fl_ctx.get_engine().job_runner.resolve_client_outcome(job.job_id, site)
+    lose(fl_ctx.get_engine(), job.job_id, found)
     return replies
-
-
-def outside_file(fl_ctx: FLContext) -> Path:
-    """Return the file of this process's job in which `read_outside` finds who has not begun it."""
-    return workspace_root(fl_ctx) / str(fl_ctx.get_job_id()) / OUTSIDE
-
-
-def read_outside(path: Path) -> dict[str, str]:
-    """Return which sites have not begun a job, and why."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def _note_outside(fl_ctx: FLContext, job: str, found: Mapping[str, str]) -> None:
-    if found:
-        path = workspace_root(fl_ctx) / job / OUTSIDE
-        logger.warning("job %s: %s", job, "; ".join(f"{site}: {why}" for site, why in found.items()))
-        write_json(path, {**found, **read_outside(path)})
 
 
 def _reason(said: str) -> str:
@@ -143,7 +124,7 @@ def take_report(engine: Any, request: Message) -> Message:
     due = client is not None and engine.job_runner.is_client_outcome_pending(job, client.name)
     reply = engine.server.process_job_failure(request)
     if due and code != JobReturnCode.SUCCESS and job in engine.run_processes:
-        tell_job(engine, job, client.name, REASONS.get(code, DIED))
+        lose(engine, job, {client.name: REASONS.get(code, DIED)})
     return reply
 
 
@@ -163,8 +144,26 @@ def started_again(jobs: Mapping[str, Mapping[str, Any]], clients: list[Any]) -> 
                 yield job, client.name
 
 
-def tell_job(engine: Any, job: str, site: str, reason: str) -> None:
-    """Tell a job's controller that a site is lost; the job's end does not wait for that site's outcome any more."""
-    logger.warning("job %s has lost %s: %s", job, site, reason)
-    engine.send_app_command(job, TOPIC, {"site": site, "reason": reason}, SECONDS)
-    engine.job_runner.resolve_client_outcome(job, site)
+def lose(engine: Any, job: str, found: Mapping[str, str]) -> None:
+    """Leave for a job's controller which sites are lost, and why; nor does the job's end wait for their outcomes."""
+    for site, reason in found.items():
+        logger.warning("job %s has lost %s: %s", job, site, reason)
+        engine.job_runner.resolve_client_outcome(job, site)
+    folder = Path(engine.get_workspace().get_run_dir(job))
+    if not found or not folder.is_dir():
+        return
+    try:
+        with _WRITING:
+            write_json(folder / LOST, {**found, **read_lost(folder)})
+    except NotWritten as error:
+        logger.error("job %s is not told: %s", job, error)
+
+
+def read_lost(folder: Path) -> dict[str, str]:
+    """Return which sites are lost to a job, and why: the first reason of each.
+
+    Args:
+        folder: FLARE's of the job, at the server.
+    """
+    path = folder / LOST
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

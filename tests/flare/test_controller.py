@@ -28,7 +28,7 @@ from shared_components.flare import processes, wire
 from shared_components.flare.controller import read_job, read_reply
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.executor import SiteExecutor
-from shared_components.flare.lost_sites import outside_file
+from shared_components.flare.lost_sites import LOST
 from shared_components.method import load_method
 from shared_components.partition import Role, cut
 
@@ -422,15 +422,15 @@ def test_a_site_that_did_not_take_the_job_is_left_out_by_name(by_hand, site):
 def test_a_site_of_which_flare_learns_late_that_it_cannot_begin_is_left_out(by_hand, workspace, monkeypatch):
     monkeypatch.setenv("SURGFL_STATE", str(workspace / "state"))
     place = Place(workspace, "server", simulator=False)
-    place.register_app_command = lambda topic, command: None
+    folder = workspace / "server" / place.get_job_id()
 
     def answer(controller, site, task):
         if task.name == "enrol" and site == "site-2":
-            write_json(outside_file(place), {"site-2": NOT_GIVEN})
+            write_json(folder / LOST, {"site-2": NOT_GIVEN})
             return None
         return controller.ask(site, task)
 
-    outside_file(place).parent.mkdir(parents=True)
+    folder.mkdir(parents=True)
     controller = by_hand(answer=answer, min_sites=2, longest_wait_seconds=60.0)
     controller.start_controller(place)
     controller.control_flow(Signal(), place)
@@ -479,7 +479,6 @@ class Hospital(ByHand):
     def start(self, resume=False):
         self.resume = resume
         place = Place(self.workspace, "server", simulator=False)
-        place.register_app_command = lambda topic, command: None
         self.control_flow(Signal(), place)
         return self
 

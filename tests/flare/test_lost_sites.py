@@ -1,5 +1,6 @@
 """A site's report of its own end goes through FLARE's own code, and to the job instead of ending it."""
 
+import errno
 from types import SimpleNamespace
 
 import pytest
@@ -16,10 +17,9 @@ from nvflare.private.fed.server.fed_server import FederatedServer
 from nvflare.private.fed.server.job_runner import JobRunner
 from nvflare.private.fed.server.message_send import ClientReply
 
+from shared_components.atomic import not_written
 from shared_components.flare.desk import Desk
-from shared_components.flare.lost_sites import AGAIN, DIED, TOPIC, LostSites, started_again, take_report
-
-from .conftest import Place
+from shared_components.flare.lost_sites import AGAIN, DIED, LostSites, lose, started_again, take_report
 
 JOB = "0f1e"
 
@@ -27,9 +27,12 @@ JOB = "0f1e"
 class Server:
     """What of FLARE's server a report reaches: FLARE's own handler and runner, and notes instead of a network."""
 
-    def __init__(self, *, running=True):
+    def __init__(self, folder, *, running=True):
+        self.folder = folder / JOB
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.sites = [Client(name, f"token of {name}") for name in ("hospital-a", "hospital-b")]
         self.told: list[tuple[str, str, dict]] = []
+        self.detail: list[str] = []  # of the giving out of the job
         self.failed: list[int] = []
         self.callbacks: dict[str, object] = {}
         self.client_manager = SimpleNamespace(
@@ -76,8 +79,25 @@ class Server:
     def _notify_dead_job(self, client, job, reason):
         self.told.append((job, reason, {"site": client.name}))
 
-    def send_app_command(self, job, topic, data, timeout):
-        self.told.append((job, topic, data))
+    def get_workspace(self):
+        return self
+
+    def get_run_dir(self, job):
+        return str(self.folder.with_name(job))
+
+    def get_job_id(self):
+        return JOB
+
+    def get_prop(self, key, default=None):
+        known = {FLContextKey.JOB_DEPLOY_DETAIL: self.detail, FLContextKey.JOB_RUN_NUMBER: JOB}
+        return known.get(key, default)
+
+    @property
+    def lost(self):
+        """What the job's controller finds."""
+        desk = Desk()
+        desk.open(self)
+        return desk.lost
 
     def pending(self):
         return self.job_runner._pending_client_outcomes[JOB]
@@ -98,35 +118,34 @@ CODES = (
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_flare_itself_would_end_the_job_and_ours_tells_the_job_which_site_is_lost(code):
-    server = Server()
+def test_flare_itself_would_end_the_job_and_ours_tells_the_job_which_site_is_lost(code, tmp_path):
+    server = Server(tmp_path)
     server.process_job_failure(report(code))
     assert len(server.failed) == 1
 
-    server = Server()
+    server = Server(tmp_path)
     take_report(server, report(code))
-    (job, topic, data), *more = server.told
-    assert not server.failed and not more
-    assert (job, topic, data["site"]) == (JOB, TOPIC, "hospital-b")
+    assert not server.failed and not server.told
+    assert list(server.lost) == ["hospital-b"]
     assert server.pending() == {"hospital-a"}
 
 
-def test_the_reason_of_a_killed_process_sends_people_to_the_sites_log():
-    server = Server()
+def test_the_reason_of_a_killed_process_sends_people_to_the_sites_log(tmp_path):
+    server = Server(tmp_path)
     take_report(server, report(JobReturnCode.EXCEPTION))
-    assert server.told[0][2]["reason"] == DIED
+    assert server.lost == {"hospital-b": DIED}
 
 
-def test_a_process_that_ended_well_is_no_lost_site():
-    server = Server()
+def test_a_process_that_ended_well_is_no_lost_site(tmp_path):
+    server = Server(tmp_path)
     take_report(server, report(JobReturnCode.SUCCESS))
-    assert not server.told and server.pending() == {"hospital-a"}
+    assert not server.lost and server.pending() == {"hospital-a"}
 
 
-def test_a_failure_after_the_jobs_end_changes_nothing():
-    server = Server(running=False)
+def test_a_failure_after_the_jobs_end_changes_nothing(tmp_path):
+    server = Server(tmp_path, running=False)
     take_report(server, report(JobReturnCode.EXCEPTION))
-    assert not server.told and not server.failed
+    assert not server.lost and not server.failed
 
 
 @pytest.mark.parametrize(
@@ -139,147 +158,133 @@ def test_a_failure_after_the_jobs_end_changes_nothing():
         Message({}, {}),
     ],
 )
-def test_reports_of_strangers_and_of_odd_forms_lose_nobody(request_):
-    server = Server()
+def test_reports_of_strangers_and_of_odd_forms_lose_nobody(request_, tmp_path):
+    server = Server(tmp_path)
     take_report(server, request_)
-    assert not server.told and not server.failed and len(server.pending()) == 2
+    assert not server.lost and not server.failed and len(server.pending()) == 2
 
 
-def test_a_code_that_is_no_number_counts_as_a_failure_of_that_site():
-    server = Server()
+def test_a_code_that_is_no_number_counts_as_a_failure_of_that_site(tmp_path):
+    server = Server(tmp_path)
     reply = take_report(server, report(["101"]))
-    assert server.told[0][2] == {"site": "hospital-b", "reason": DIED}
+    assert server.lost == {"hospital-b": DIED}
     assert reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK
 
 
-def test_a_job_that_has_ended_keeps_its_end_when_a_site_falls_silent_before_it_has_reported():
-    server = Server(running=False)
+def test_a_job_that_has_ended_keeps_its_end_when_a_site_falls_silent_before_it_has_reported(tmp_path):
+    server = Server(tmp_path, running=False)
     FederatedServer.notify_dead_client(server, server.sites[1])
     assert len(server.failed) == 1, "FLARE itself fails the job"
 
-    server = Server(running=False)
+    server = Server(tmp_path, running=False)
     LostSites().handle_event(EventType.SYSTEM_START, server)
     FederatedServer.notify_dead_client(server, server.sites[1])
     assert not server.failed and server.pending() == {"hospital-a"}
 
 
-def test_a_job_that_runs_is_told_of_a_site_that_falls_silent():
-    server = Server()
+def test_a_job_that_runs_is_told_of_a_site_that_falls_silent(tmp_path):
+    server = Server(tmp_path)
     LostSites().handle_event(EventType.SYSTEM_START, server)
     FederatedServer.notify_dead_client(server, server.sites[1])
     assert not server.failed and server.pending() == {"hospital-a"}
     assert server.told == [(JOB, "client dead", {"site": "hospital-b"})]
 
 
-def test_a_site_whose_token_is_new_was_started_again():
-    server = Server()
+def test_a_site_whose_token_is_new_was_started_again(tmp_path):
+    server = Server(tmp_path)
     assert not list(started_again(server.run_processes, server.sites))
     server.sites = [server.sites[0], Client("hospital-b", "another token"), Client("hospital-c", "t")]
     assert list(started_again(server.run_processes, server.sites)) == [(JOB, "hospital-b")]
 
 
-def test_the_component_takes_reports_when_the_server_has_begun_and_looks_at_every_registration():
-    server, component = Server(), LostSites()
+def test_the_component_takes_reports_when_the_server_has_begun_and_looks_at_every_registration(tmp_path):
+    server, component = Server(tmp_path), LostSites()
     component.handle_event(EventType.SYSTEM_START, server)
     (callback,) = server.callbacks.values()
     callback(report(JobReturnCode.EXCEPTION, site="hospital-a"))
     server.sites = [server.sites[0], Client("hospital-b", "another token")]
     component.handle_event(EventType.CLIENT_REGISTER_PROCESSED, server)
-    assert [data for _, _, data in server.told] == [
-        {"site": "hospital-a", "reason": DIED},
-        {"site": "hospital-b", "reason": AGAIN},
-    ]
+    assert server.lost == {"hospital-a": DIED, "hospital-b": AGAIN}
     assert not server.pending()
 
 
-def given_out(workspace, *detail):
-    """Return a server's context when it has given a job out, with what FLARE notes of it."""
-    place = Place(workspace, "server", simulator=False)
-    job = place.get_job_id()
-    (workspace / "server" / job).mkdir(parents=True)
-    known = {FLContextKey.JOB_DEPLOY_DETAIL: list(detail), FLContextKey.JOB_RUN_NUMBER: job}
-    place.get_prop = lambda key, default=None: known.get(key, default)
-    place.register_app_command = lambda topic, command: None
-    return place
+def given_out(folder, *detail):
+    """Return a server that has given a job out, with what FLARE notes of it; the component has looked at it."""
+    server = Server(folder)
+    server.detail = list(detail)
+    LostSites().handle_event(EventType.JOB_DEPLOYED, server)
+    return server
 
 
-def test_the_desk_knows_which_sites_did_not_take_the_job(tmp_path):
-    said = f"{ERROR_MSG_PREFIX}: [Errno 28] No space left on device: '/kit/job'"
-    place = given_out(
+def test_the_job_is_told_which_sites_did_not_take_it(tmp_path):
+    said = "[Errno 28] No space left on device: '/kit/job'"
+    odd = "a\x1b[2J\nb" + 1000 * "b"
+    server = given_out(
         tmp_path,
         "server: OK",
         "hospital-a: OK",
-        f"hospital-b: {said}",
-        "hospital-c: a\x1b[2J\nb" + 1000 * "b",
+        f"hospital-b: {ERROR_MSG_PREFIX}: {said}",
+        f"hospital-c: {odd}",
     )
-    LostSites().handle_event(EventType.JOB_DEPLOYED, place)
-    desk = Desk()
-    desk.open(place)
-    assert (
-        desk.lost["hospital-b"] == "it did not take the job: [Errno 28] No space left on device: '/kit/job'"
-    )
-    assert desk.lost["hospital-c"].startswith("it did not take the job: a bb") and set(desk.lost) == {
-        "hospital-b", "hospital-c",
-    }  # fmt: skip
-    assert all(reason.isprintable() and len(reason) < 400 for reason in desk.lost.values())
+    lost = server.lost
+    assert list(lost) == ["hospital-b", "hospital-c"]
+    assert lost["hospital-b"] == f"it did not take the job: {said}"
+    assert lost["hospital-c"].startswith("it did not take the job: a bb")
+    assert all(reason.isprintable() and len(reason) < 400 for reason in lost.values())
 
 
 class Beginning(Server):
-    """A server that begins a job: one site can, one cannot, one has gone meanwhile; a fourth has not answered yet."""
+    """A server that begins a job: one site can, one cannot, one has gone meanwhile, one has not answered yet."""
 
+    job = SimpleNamespace(job_id=JOB)
     sites_of_job = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 
-    def __init__(self, place):
-        super().__init__()
-        self.place = place
+    def __init__(self, folder):
+        super().__init__(folder)
         self.job_runner._pending_client_outcomes[JOB] = set(self.sites_of_job)
 
-    def get_workspace(self):
-        return self.place
-
     def start_client_job(self, job, client_sites, fl_ctx):
-        said = {
-            "hospital-a": "Start the client app...",
-            "hospital-b": f"{ERROR_MSG_PREFIX}: Start job: OSError",
-        }
+        cannot = f"{ERROR_MSG_PREFIX}: Start job: OSError"
+        said = {"hospital-a": "Start the client app...", "hospital-b": cannot}
         replies = [ClientReply("", site, None, AdminMessage("", text)) for site, text in said.items()]
         return [*replies, ClientReply("", "hospital-d", None, None)]
 
 
-def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_ours_tells_the_job(tmp_path):
-    place = given_out(tmp_path)
-    desk, server = Desk(), Beginning(place)
-    desk.open(place)  # the job's process has begun meanwhile
-    job, sites = SimpleNamespace(job_id=place.get_job_id()), dict.fromkeys(server.sites_of_job)
-    server.job_runner._pending_client_outcomes[job.job_id] = set(sites)
-    for named in (sites, {name: None for name in sites if name != "hospital-c"}):
-        with pytest.raises(RuntimeError, match=r"not enough replies|Start job: OSError"):
-            check_client_replies(server.start_client_job(job, named, server), list(named), "start job")
+@pytest.mark.parametrize("gone", [(), ("hospital-c",)], ids=["one cannot begin", "one has gone, too"])
+def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_ours_tells_the_job(tmp_path, gone):
+    server = Beginning(tmp_path)
+    sites = dict.fromkeys(site for site in server.sites_of_job if site != "hospital-c" or gone)
+    with pytest.raises(RuntimeError, match=r"not enough replies" if gone else r"Start job: OSError"):
+        check_client_replies(server.start_client_job(server.job, sites, server), list(sites), "start job")
     LostSites().handle_event(EventType.SYSTEM_START, server)
-    replies = server.start_client_job(job, sites, server)
+    replies = server.start_client_job(server.job, sites, server)
     assert check_client_replies(replies, list(sites), "start job") == []
     assert sorted(one.client_name for one in replies) == list(sites)
-    desk.look()
-    assert desk.lost == {
-        "hospital-b": "it could not begin the job: Start job: OSError",
-        "hospital-c": "it was gone when the job began",
-    }
-    assert server.job_runner._pending_client_outcomes[job.job_id] == {"hospital-a", "hospital-d"}
+    cannot = {"hospital-b": "it could not begin the job: Start job: OSError"}
+    assert server.lost == cannot | dict.fromkeys(gone, "it was gone when the job began")
+    assert server.pending() == set(server.sites_of_job) - server.lost.keys()
 
 
 def test_a_job_that_all_have_taken_has_lost_nobody(tmp_path):
-    place = given_out(tmp_path, "server: OK", "hospital-a: OK")
-    LostSites().handle_event(EventType.JOB_DEPLOYED, place)
-    desk = Desk()
-    desk.open(place)
-    assert desk.lost == {} and not list(tmp_path.rglob("*.json"))
+    assert given_out(tmp_path, "server: OK", "hospital-a: OK").lost == {}
+    assert not list(tmp_path.rglob("*.json"))
 
 
-def test_the_desk_keeps_the_first_reason_of_a_lost_site(tmp_path):
-    commands = {}
-    desk, place = Desk(), given_out(tmp_path)
-    place.register_app_command = lambda topic, command: commands.update({topic: command})
-    desk.open(place)
-    for reason in ("died", "came back"):
-        commands[TOPIC](TOPIC, {"site": "hospital-b", "reason": reason}, None)
-    assert desk.lost == {"hospital-b": "died"}
+def test_the_first_reason_of_a_lost_site_is_kept_and_one_who_looks_again_sees_the_next(tmp_path):
+    server, desk = Server(tmp_path), Desk()
+    desk.open(server)
+    assert desk.lost == {}
+    for site, reason in (("hospital-b", "died"), ("hospital-b", "came back"), ("hospital-a", "died")):
+        lose(server, JOB, {site: reason})
+    desk.look()
+    assert desk.lost == {"hospital-b": "died", "hospital-a": "died"}
+
+
+def test_a_full_disk_at_the_server_costs_no_other_report(tmp_path, monkeypatch, caplog):
+    def full(path, values):
+        raise not_written(path, OSError(errno.ENOSPC, "No space left on device"))
+
+    monkeypatch.setattr("shared_components.flare.lost_sites.write_json", full)
+    server = Server(tmp_path)
+    take_report(server, report(JobReturnCode.EXCEPTION))
+    assert "is not told" in caplog.text and server.pending() == {"hospital-a"}
