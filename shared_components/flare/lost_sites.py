@@ -5,8 +5,9 @@ job has ended badly, whatever the job can do without; it tells the job nothing o
 one that was started again, which it never gives that job back; and it fails a job that has ended well at the server if
 a site falls silent before it has said how the job ended there.
 This component stands in the server's `local/resources.json`. It takes the reports in FLARE's place and leaves them for
-the job's controller, which counts the site as absent and goes on if `min_sites` are left. It leaves them in a file, and
-sends no command of FLARE's to the job's process: any site could send the same, and name another as lost.
+the job's controller, which counts the site as absent and goes on if `min_sites` are left. It leaves them in a file, so
+that no message to the job's process can name a site as lost. And it sets up the `boundary`, at which no site can end
+another's part.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from nvflare.private.defs import (
 from nvflare.private.fed.server.message_send import ClientReply
 
 from shared_components.atomic import NotWritten, write_json
+from shared_components.flare.boundary import Boundary
 from shared_components.plain_text import one_line
 
 logger = logging.getLogger(__name__)
@@ -67,6 +69,7 @@ class LostSites(FLComponent):
                 topic=CellChannelTopic.REPORT_JOB_FAILURE,
                 cb=lambda request: take_report(engine, request),
             )
+            Boundary().stand(engine.server.cell.core_cell)
             engine.server._resolve_missing_client_outcome = partial(wait_no_longer, engine)
             engine.start_client_job = partial(begin_at_sites, engine.start_client_job)
         elif event_type == EventType.CLIENT_REGISTER_PROCESSED:

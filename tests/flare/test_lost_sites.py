@@ -11,7 +11,7 @@ from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.message import Message
 from nvflare.private.admin_defs import Message as AdminMessage
-from nvflare.private.defs import ERROR_MSG_PREFIX, CellMessageHeaderKeys
+from nvflare.private.defs import ERROR_MSG_PREFIX, CellChannelTopic, CellMessageHeaderKeys
 from nvflare.private.fed.server.admin import check_client_replies
 from nvflare.private.fed.server.fed_server import FederatedServer
 from nvflare.private.fed.server.job_runner import JobRunner
@@ -46,7 +46,7 @@ class Server:
         participants = {site.token: site for site in self.sites}
         self.run_processes = {JOB: {RunProcessKey.PARTICIPANTS: participants}} if running else {}
         self.exception_run_processes: dict[str, object] = {}
-        self.server = self.engine = self.cell = self
+        self.server = self.engine = self.cell = self.core_cell = self
         self.logger = SimpleNamespace(warning=print, error=print, info=print)
 
     def __enter__(self):
@@ -66,6 +66,9 @@ class Server:
 
     def start_client_job(self, job, client_sites, fl_ctx):
         raise AssertionError("no job begins here")
+
+    def add_incoming_filter(self, channel, topic, cb):
+        self.callbacks["looks at all"] = cb
 
     def register_request_cb(self, channel, topic, cb):
         self.callbacks[topic] = cb
@@ -200,7 +203,7 @@ def test_a_site_whose_token_is_new_was_started_again(tmp_path):
 def test_the_component_takes_reports_when_the_server_has_begun_and_looks_at_every_registration(tmp_path):
     server, component = Server(tmp_path), LostSites()
     component.handle_event(EventType.SYSTEM_START, server)
-    (callback,) = server.callbacks.values()
+    callback = server.callbacks[CellChannelTopic.REPORT_JOB_FAILURE]
     callback(report(JobReturnCode.EXCEPTION, site="hospital-a"))
     server.sites = [server.sites[0], Client("hospital-b", "another token")]
     component.handle_event(EventType.CLIENT_REGISTER_PROCESSED, server)

@@ -52,6 +52,36 @@ def _leaking(round_of):
 
 SiteRunner._round = _leaking(SiteRunner._round)
 '''
+COMMANDS = '''
+
+def _commanding(round_of):
+    """Send FLARE's commands to other parties' processes after the first round, and note what comes back."""
+    from nvflare.apis.shareable import Shareable
+    from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+    from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+    from nvflare.fuel.f3.cellnet.utils import new_cell_message
+
+    from shared_components.atomic import write_json
+
+    def commanding(self, job, site, message):
+        reply = round_of(self, job, site, message)
+        if self.name == {name!r} and message.header["round"] == 0:
+            (cell,) = (cell for name, cell in CoreCell.ALL_CELLS.items() if name.startswith(self.name + "."))
+            run = cell.get_fqcn().partition(".")[2]
+            answers = []
+            for channel, topic, to in {commands!r}:
+                request = new_cell_message({{}}, Shareable())
+                answer = cell.send_request(channel, topic, to.replace("JOB", run), request, timeout=2)
+                answers.append(answer.get_header(MessageHeaderKey.RETURN_CODE))
+            write_json(self._files(job, message.header["run"]).folder / {answers!r}, answers)
+        return reply
+
+    return commanding
+
+
+SiteRunner._round = _commanding(SiteRunner._round)
+'''
+ANSWERS = "answers.json"
 
 
 def record_frames(installed: Path) -> None:
@@ -67,6 +97,14 @@ def note(installed: Path) -> None:
 def leak(installed: Path, *names: str) -> None:
     """Let these sites send their LOCAL pieces, too."""
     _append(installed, LEAK.format(names=names))
+
+
+def command(installed: Path, name: str, commands: list[tuple[str, str, str]]) -> None:
+    """Let a site send FLARE's commands: channel, topic, and to whom, with ``JOB`` for the job's id.
+
+    The answers' return codes are left in `ANSWERS` in its folder of the run.
+    """
+    _append(installed, COMMANDS.format(name=name, commands=commands, answers=ANSWERS))
 
 
 def _append(installed: Path, code: str) -> None:

@@ -14,11 +14,16 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from nvflare.apis.fl_constant import AdminCommandNames, ServerCommandNames
+from nvflare.fuel.f3.cellnet.defs import CellChannel, ReturnCode
+from nvflare.private.defs import TrainingTopic
+
 from shared_components.deployment.federation_file import parse_federation
 from shared_components.flare.provision import provision
+from tests.production import noted
 from tests.production.deployment import MARK, Deployment, Party, until
 from tests.production.prepared import describe, sign_again
-from tests.production.results import LONGER, records, rejected
+from tests.production.results import LONGER, records, rejected, run_to_end
 from tests.production.trials import Deploy, trial
 
 WATCHED = 20.0  # seconds for which an intruder is kept out, at least
@@ -89,6 +94,34 @@ def garbage(deploy: Deploy) -> str:
     assert deployment.server.pid == process and not marker.exists()
     assert deployment.connected() == sorted(deployment.sites)
     return f"{count} attempts, {sent / 1e6:.0f} MB taken; 6 of 6 rounds, 2 of 2 sites, 0 marker files"
+
+
+COMMANDS = [
+    (CellChannel.CLIENT_COMMAND, AdminCommandNames.ABORT, "hospital-a.JOB"),
+    (CellChannel.CLIENT_MAIN, TrainingTopic.ABORT, "hospital-a"),
+    (CellChannel.SERVER_COMMAND, AdminCommandNames.ABORT, "server.JOB"),
+    (CellChannel.SERVER_COMMAND, ServerCommandNames.HANDLE_DEAD_JOB, "server.JOB"),
+    (CellChannel.SERVER_COMMAND, ServerCommandNames.APP_COMMAND, "server.JOB"),
+    (CellChannel.SERVER_PARENT_LISTENER, ServerCommandNames.UPDATE_RUN_STATUS, "server"),
+]
+
+
+@trial(
+    "a site's changed program sends FLARE's own commands to another site and to the server's processes",
+    quick=True,
+)
+def commands(deploy: Deploy) -> str:
+    """Every one is refused, and said in the server's log; the job has all sites in all rounds."""
+    deployment = deploy()
+    hostile = deployment.sites["hospital-b"]
+    noted.command(deployment.root, hostile.name, COMMANDS)
+    deployment.start()
+    run_to_end(deployment, "fedavg", name="fedavg", rounds=4)
+    answers = json.loads((hostile.runs("fedavg") / hostile.name / noted.ANSWERS).read_text())
+    assert answers == [ReturnCode.TIMEOUT] * len(COMMANDS), f"somebody has answered: {answers}"
+    said = deployment.server.log.count(f"a message of {hostile.name} is refused: ")
+    assert said == len(COMMANDS), said
+    return f"{len(answers)} of {len(COMMANDS)} refused and logged; 4 of 4 rounds with all 3 sites"
 
 
 def impostors(deployment: Deployment, good: Party, away: Party) -> list[Party]:

@@ -1,0 +1,101 @@
+"""What sites send in a good run passes the server's boundary; commands, and what is for another site, do not."""
+
+import pytest
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
+from nvflare.fuel.f3.endpoint import Endpoint
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
+
+from shared_components.flare.boundary import MOST_SENTENCES, Boundary
+
+JOB = "4d5c3f80"
+SITE, AT_JOB, SERVER, OF_JOB = "hospital-b", f"hospital-b.{JOB}", "server", f"server.{JOB}"
+GOOD = [  # seen in runs of PFedSIS, of FedAvg with secure sums, and of a job that an administrator stopped
+    (SITE, "task", "register", SERVER),
+    (SITE, "task", "heart_beat", SERVER),
+    (SITE, "task", "report_job_failure", SERVER),
+    (SITE, "task", "quit", SERVER),
+    (SITE, "cellnet.channel", "bye", SERVER),
+    (AT_JOB, "cellnet.channel", "bye", SERVER),
+    ("chief--17", "task", "register", SERVER),
+    ("chief--17", "stream of hci_channel", "command", SERVER),
+    ("chief--17", "stream of download_service__", "download_service__download", SERVER),
+    (AT_JOB, "stream of aux_communication", "__sync_runner__", OF_JOB),
+    (AT_JOB, "stream of server_command", "get_task", OF_JOB),
+    (AT_JOB, "stream of server_command", "submit_update", OF_JOB),
+    (AT_JOB, "stream of download_service__", "download_service__download", OF_JOB),
+    (AT_JOB, "stream of return_only", "download_service__:download_service__download", OF_JOB),
+    (AT_JOB, STREAM_CHANNEL, "sm__ACK", OF_JOB),
+    (SITE, STREAM_CHANNEL, "sm__ERROR", OF_JOB),
+    (OF_JOB, "server_parent_listener", "update_run_status", SERVER),
+    (OF_JOB, "stream of aux_communication", "__end_run__", AT_JOB),
+]
+HOSTILE = [
+    (AT_JOB, "client_command", "abort", f"hospital-a.{JOB}"),
+    (AT_JOB, "stream of client_command", "abort", f"hospital-a.{JOB}"),
+    (AT_JOB, "stream of aux_communication", "__end_run__", f"hospital-a.{JOB}"),
+    (AT_JOB, "cellnet.channel", "bye", "hospital-a"),
+    (AT_JOB, STREAM_CHANNEL, "sm__ERROR", "hospital-a"),
+    (SITE, "admin", "admin", "hospital-a"),
+    (AT_JOB, "server_command", "abort", OF_JOB),
+    (AT_JOB, "stream of server_command", "abort", OF_JOB),
+    (AT_JOB, "stream of server_command", "app_command", OF_JOB),
+    (AT_JOB, "stream of server_command", "handle_dead_job", OF_JOB),
+    (SITE, "server_parent_listener", "update_run_status", SERVER),
+    (SITE, "cellnet.channel", "stop", SERVER),
+    (SITE, "a channel of tomorrow", "topic", SERVER),
+    (SITE, None, None, SERVER),
+    (SITE, "task", ["heart_beat"], SERVER),
+    ("chief--17", "stream of server_command", "abort", OF_JOB),
+    ("", "client_command", "abort", f"hospital-a.{JOB}"),
+]
+
+
+def message(sender, channel, topic, to, *, kind=MessageType.REQ, origin=None):
+    headers = {
+        MessageHeaderKey.ORIGIN: origin or sender,
+        MessageHeaderKey.DESTINATION: to,
+        MessageHeaderKey.MSG_TYPE: kind,
+    }
+    if isinstance(channel, str) and channel.startswith("stream of "):
+        headers |= {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: "sm__DATA"}
+        headers |= {StreamHeaderKey.CHANNEL: channel.removeprefix("stream of "), StreamHeaderKey.TOPIC: topic}
+    else:
+        headers |= {MessageHeaderKey.CHANNEL: channel, MessageHeaderKey.TOPIC: topic}
+    made = Message(headers, None)
+    if sender:
+        made.set_prop(MessagePropKey.ENDPOINT, Endpoint(sender))
+    return made
+
+
+@pytest.mark.parametrize("good", GOOD, ids=str)
+def test_what_a_good_run_sends_passes(good):
+    assert Boundary().look(message(*good)) is None
+
+
+@pytest.mark.parametrize("kind", [MessageType.REPLY, MessageType.RETURN])
+def test_answers_to_the_server_pass_and_to_a_site_do_not(kind):
+    assert Boundary().look(message(SITE, "admin", "admin", SERVER, kind=kind)) is None
+    assert Boundary().look(message(SITE, "admin", "admin", "hospital-a", kind=kind)) is not None
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=str)
+@pytest.mark.parametrize("origin", [None, "server"], ids=["as itself", "in the server's name"])
+def test_a_command_and_what_is_for_another_site_are_refused_in_whosever_name(hostile, origin, caplog):
+    refusal = Boundary().look(message(*hostile, origin=origin))
+    assert refusal is not None and refusal.get_header(MessageHeaderKey.RETURN_CODE) == "unauthenticated"
+    assert "is refused: it is for" in caplog.text or "is for the server's own processes" in caplog.text
+
+
+def test_a_flood_of_refused_messages_does_not_flood_the_log(caplog):
+    boundary = Boundary()
+    for number in range(3 * MOST_SENTENCES):
+        for _ in range(2):
+            assert boundary.look(message(SITE, f"channel\n{number}", "topic", SERVER)) is not None
+    assert len(caplog.records) == MOST_SENTENCES and all(r.getMessage().isprintable() for r in caplog.records)
+
+
+def test_flare_has_what_the_boundary_uses():
+    """Its names may change with an upgrade."""
+    assert callable(CoreCell.add_incoming_filter)
