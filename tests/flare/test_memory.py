@@ -63,7 +63,9 @@ def test_what_is_there_is_spared_once_and_a_circle_made_later_is_found(monkeypat
     stream = weakref.ref(Stream())
     assert stream() is not None
     memory.spare_what_is_there()
-    assert gc.get_freeze_count() == spared > 0
+    assert 0 < gc.get_freeze_count() <= spared, (
+        "what came later is spared, too"
+    )  # what was spared may go meanwhile
     memory.let_go()
     assert stream() is None
     gc.unfreeze()
