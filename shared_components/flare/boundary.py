@@ -40,6 +40,7 @@ REQUESTS = {
     OBJ_DOWNLOADER_CHANNEL: ANY,  # of tensors
 }
 """What sites and administrators ask for, by channel and topic; nothing else passes."""
+NOBODY = (None, "", "N/A")  # what FLARE says of a connection without a certificate
 MOST_SENTENCES = 100  # about messages that were refused, in one life of the server
 
 
@@ -60,12 +61,15 @@ class Boundary:
     def look(self, message: Message) -> Message | None:
         """Return why a message is refused, as FLARE's answer; None where it may pass.
 
-        The sender is whom the server has authenticated at the other end of the connection, whatever the message says.
+        The sender is whose certificate the connection has, whatever the message says; the server's own processes are on
+        its own machine, without one. A name alone says nothing: FLARE lets a site call itself ``server.hospital-b``.
         """
         endpoint = message.get_prop(MessagePropKey.ENDPOINT)
-        sender = FQCN.get_root(endpoint.name) if endpoint is not None else ""
-        if sender == FQCN.ROOT_SERVER:
+        name = endpoint.name if endpoint is not None else ""
+        owner = message.get_prop(MessagePropKey.COMMON_NAME)
+        if FQCN.get_root(name) == FQCN.ROOT_SERVER and owner in NOBODY:
             return None
+        sender = name if owner in NOBODY else owner
         why = _why_not(message)
         if why is None:
             return None

@@ -3,6 +3,7 @@
 import pytest
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
+from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
@@ -52,7 +53,7 @@ HOSTILE = [
 ]
 
 
-def message(sender, channel, topic, to, *, kind=MessageType.REQ, origin=None):
+def message(sender, channel, topic, to, *, kind=MessageType.REQ, origin=None, owner=""):
     headers = {
         MessageHeaderKey.ORIGIN: origin or sender,
         MessageHeaderKey.DESTINATION: to,
@@ -66,6 +67,8 @@ def message(sender, channel, topic, to, *, kind=MessageType.REQ, origin=None):
     made = Message(headers, None)
     if sender:
         made.set_prop(MessagePropKey.ENDPOINT, Endpoint(sender))
+    own = "N/A" if sender == OF_JOB else sender.split(".")[0]
+    made.set_prop(MessagePropKey.COMMON_NAME, owner or own)
     return made
 
 
@@ -86,6 +89,15 @@ def test_a_command_and_what_is_for_another_site_are_refused_in_whosever_name(hos
     refusal = Boundary().look(message(*hostile, origin=origin))
     assert refusal is not None and refusal.get_header(MessageHeaderKey.RETURN_CODE) == "unauthenticated"
     assert "is refused: it is for" in caplog.text or "is for the server's own processes" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["server.hospital-b", OF_JOB, "server"])
+def test_a_site_that_calls_itself_a_process_of_the_servers_is_known_by_its_certificate(name, caplog):
+    """FLARE takes the first of these names of a site whose certificate is hospital-b's."""
+    CellIdentityResolver("server").require_match("server.hospital-b", "hospital-b", "peer")
+    hostile = message(name, "client_command", "abort", f"hospital-a.{JOB}", owner="hospital-b")
+    assert Boundary().look(hostile) is not None
+    assert "a message of hospital-b is refused" in caplog.text
 
 
 def test_a_flood_of_refused_messages_does_not_flood_the_log(caplog):
