@@ -1,4 +1,4 @@
-"""Hold a process of a job at a named function, note how much it holds after each round, or let FLARE forget sooner.
+"""Hold a process of a job at a named function, note how much it holds after each round, let FLARE forget, or rest.
 
 Copied as `sitecustomize` into what a deployment has installed, which Python imports by itself as it begins.
 ``SURGFL_TEST_HOLD`` names a file, see `holds.held`; a process that reaches the place says so in a file beside it, and
@@ -6,6 +6,7 @@ stops by SIGSTOP until it is continued or killed.
 ``SURGFL_TEST_HELD`` names a file, to which a process adds a line each time that it has let go of a round: its resident
 memory and what of it nobody shares, bytes.
 ``SURGFL_TEST_FORGET`` says after how many seconds FLARE forgets where a stream went that has ended; 300 without.
+``SURGFL_TEST_REST`` says for how many seconds a site rests before each training step.
 """
 
 import functools
@@ -15,11 +16,14 @@ import json
 import os
 import signal
 import sys
+import time
 
 VARIABLE = "SURGFL_TEST_HOLD"
 HELD = "SURGFL_TEST_HELD"
 FORGET = "SURGFL_TEST_FORGET"
+REST = "SURGFL_TEST_REST"
 STREAMER = "nvflare.fuel.f3.streaming.byte_streamer"
+STEP = "shared_components.training:train_step"
 LET_GO = "shared_components.flare.memory:let_go"
 JOBS = ("runner_process", "worker_process")  # of FLARE's modules that run a job
 
@@ -119,3 +123,5 @@ if any(job in word for word in sys.orig_argv for job in JOBS):
         note_held(os.environ[HELD])
     if FORGET in os.environ:
         forget(float(os.environ[FORGET]))
+    if REST in os.environ:
+        place(STEP, functools.partial(time.sleep, float(os.environ[REST])))

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from .at_start import VARIABLE
+from .at_start import STEP, VARIABLE
 from .deployment import Party, until
 
 SITE = "shared_components.federation.site:SiteRunner"
 SERVER = "shared_components.federation.server:ServerRunner"
 SEND = "nvflare.app_opt.pt.tensor_downloader:TensorDownloadable.produce_item"  # called for every tensor
 RECEIVE = "nvflare.app_opt.pt.tensor_downloader:TensorConsumer.consume_items"  # for every part that has come
-STEP = "shared_components.training:train_step"
 
 
 @dataclass(frozen=True)

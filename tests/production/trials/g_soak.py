@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from safetensors.torch import load_file
 
 from shared_components.flare.memory import LARGE
-from tests.production.at_start import FORGET
+from tests.production.at_start import FORGET, REST
 from tests.production.deployment import Deployment
 from tests.production.footprint import Footprint, told_by_jobs, watch
 from tests.production.results import SHORTEST, personal_model, rejected
@@ -16,17 +16,17 @@ from tests.production.trials import Deploy, trial
 FIVE = tuple(f"hospital-{letter}" for letter in "abcde")
 AMONG = 5  # rounds, among which the least threads and files count
 SPARE = 2  # threads or files that a round may just be using whenever it is looked at
-THREADS = 0.5  # a round; FLARE's timers, below, are more while the rounds are faster
 EVEN = {
     "NVFLARE_STREAMING_RETRY_TIMEOUT": "5",
     "NVFLARE_STREAMING_RETRY_WAIT": "1",
     "MALLOC_MMAP_THRESHOLD_": str(LARGE),
     FORGET: "5",
+    REST: "7",
 }
 """For 65 s FLARE keeps a thread for every stream that it has received, should the sender ask again. How many there are
-then says how fast the rounds are; with 6 s they are few when a round is at its least. With 1.5 s streams broke off on a
-busy machine. For 300 s it keeps where each stream went that has ended: by tracemalloc more than 0.1 MB a round at the
-server of five sites, of which rounds of seconds would not see the end, as rounds of minutes do.
+then says how fast the rounds are; with 6 s, and a step that takes 7, all have ended once in every round. With 1.5 s
+streams broke off on a busy machine. For 300 s it keeps where each stream went that has ended: by tracemalloc more than
+0.1 MB a round at the server of five sites, of which rounds of seconds would not see the end, as rounds of minutes do.
 
 The C library's limit for large pieces, which our server sets itself and a site does not, lets the sites' memory say
 what they hold, and not how what is free lies scattered: without it the slopes of five sites' processes lay between -0.2
@@ -74,10 +74,10 @@ def soaked(deployment: Deployment, *, rounds: int, since: int, share: float) -> 
         assert not grown, f"{what} grows by more than {limit / 1e6:.2f} MB a round: {megabytes(grown)}"
     grown = {name: value for name, value in seen.disk_slopes(since=since).items() if value >= limit}
     assert not grown, f"the disk grows by more than {limit / 1e6:.2f} MB a round: {megabytes(grown)}"
-    begin, end, apart = windows(rounds, since)
-    for what, spare in (("threads", SPARE + THREADS * apart), ("files", SPARE)):
+    begin, end = windows(rounds, since)
+    for what in ("threads", "files"):
         first, last = seen.least(what, begin), seen.least(what, end)
-        more = {name: f"{first[name]} -> {last[name]}" for name in last if last[name] > first[name] + spare}
+        more = {name: f"{first[name]} -> {last[name]}" for name in last if last[name] > first[name] + SPARE}
         assert not more, f"{what} grow from round {since} to {rounds}: {more}"
     return figure(seen, rounds, since, model)
 
@@ -86,7 +86,7 @@ def figure(seen: Footprint, rounds: int, since: int, model: int) -> str:
     """Return the worst of each kind, in one line."""
     slopes = seen.slopes("uss", since=since)
     server, site = (worst(slopes, kind) for kind in ("server job", "hospital"))
-    begin, end, _ = windows(rounds, since)
+    begin, end = windows(rounds, since)
     threads, files = (
         f"{sum(seen.least(what, begin).values())} -> {sum(seen.least(what, end).values())}"
         for what in ("threads", "files")
@@ -99,11 +99,10 @@ def figure(seen: Footprint, rounds: int, since: int, model: int) -> str:
     )
 
 
-def windows(rounds: int, since: int) -> tuple[range, range, int]:
-    """Return the first few rounds that count, the last few, and how many rounds those are apart."""
+def windows(rounds: int, since: int) -> tuple[range, range]:
+    """Return the first few rounds that count, and the last few."""
     among = min(AMONG, (rounds - since + 1) // 2)
-    last = rounds + 1 - among
-    return range(since, since + among), range(last, rounds + 1), last - since
+    return range(since, since + among), range(rounds + 1 - among, rounds + 1)
 
 
 def worst(slopes: Mapping[str, float], kind: str) -> float:
