@@ -1,13 +1,14 @@
-"""Files that a crash leaves old or new, never half-written."""
+"""Files that a crash leaves old or new, never half-written, and that two processes do not take at once."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 class NotWritten(OSError):
@@ -43,6 +44,15 @@ def not_written(path: Path, error: OSError) -> NotWritten:
     """Return the sentence of a file, or of what is written into a folder, that the system has refused."""
     why = f"could not be written ({error.strerror or error}); check the disk's space and the folder's rights"
     return NotWritten(f"{path}: {why}")
+
+
+def try_lock(file: IO[str]) -> bool:
+    """Try to lock a file until it is closed; return whether nobody else has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def flush(path: Path) -> None:

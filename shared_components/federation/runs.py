@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -13,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from torch import Tensor
 
-from shared_components.atomic import atomically, write_json
+from shared_components.atomic import atomically, try_lock, write_json
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.store import DamagedState, RoundFiles, has_ended_a_round
 from shared_components.method import Method
@@ -199,7 +198,7 @@ def working_on(
     """
     with (folder / LOCK).open("a") as file:
         end, waits = time.monotonic() + wait, False
-        while not _lock(file):
+        while not try_lock(file):
             if time.monotonic() >= end or stop():
                 raise FederationError(f"{folder}: another process works on this run; wait for its end")
             if not waits:
@@ -207,14 +206,6 @@ def working_on(
             waits = True
             time.sleep(0.1)
         yield
-
-
-def _lock(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def is_worked_on(folder: Path) -> bool:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
+from shared_components.atomic import try_lock
 from shared_components.federation.messages import FederationError
 from shared_components.plain_text import is_one_word
 
@@ -70,7 +69,7 @@ def held(folder: Path, command: Sequence[str] = (), *, patience: float = 15.0) -
     refuse_no_sites(command)
     with lock_file(folder).open("a") as file:
         end = time.monotonic() + patience
-        while not _lock(file):
+        while not try_lock(file):
             if time.monotonic() > end:
                 raise Unusable(
                     f"another launch works in {folder}, which FLARE has emptied for this one; give each launch a "
@@ -85,16 +84,7 @@ def is_held(folder: Path) -> bool:
     if not lock_file(folder).is_file():
         return False
     with lock_file(folder).open("a") as file:
-        return not _lock(file)
-
-
-def _lock(file: IO[str]) -> bool:
-    """Try to lock a file until it is closed; return whether nobody else has."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return not try_lock(file)
 
 
 def lock_file(folder: Path) -> Path:

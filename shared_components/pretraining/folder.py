@@ -8,7 +8,6 @@ RUN/state.safetensors     what a resume needs
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shared_components.atomic import write_json, write_text
+from shared_components.atomic import try_lock, write_json, write_text
 from shared_components.checkpoints import save_weights
 from shared_components.federation.store import DamagedState, load_tensors, save_tensors
 from shared_components.pretraining.plan import Settings
@@ -47,10 +46,8 @@ class RunFolder:
         self._refuse_other_files()
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / LOCK).open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(f"{self.path}: another process pre-trains there; wait for its end") from None
+            if not try_lock(file):
+                raise ValueError(f"{self.path}: another process pre-trains there; wait for its end")
             for half in self.path.glob(".*.safetensors.*"):  # of an attempt that was killed
                 half.unlink()
             yield
