@@ -1,8 +1,10 @@
 """At the server: what the processes of a site may send through it, and to whom.
 
-FLARE 2.9 asks of a message that passes the server whose it is, not what it says: by the commands that the server gives
-to jobs' processes, a site whose program was changed could abort another site's part of a job. Nobody but the server's
-own processes has to send any of them; a site speaks to the server alone, and so does an administrator.
+FLARE 2.9 asks of a message that passes the server whether its sender was ever let in, not what it says, and takes the
+sender's word for who that is: by the commands that the server gives to jobs' processes a site whose program was changed
+could abort another site's part of a job, by an event it could end the job for all, and in another site's name it could
+break what that site sends. Nobody but the server's own processes has to send any of them; a site speaks to the server
+alone and for itself, and so does an administrator.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from nvflare.apis.fl_constant import ServerCommandNames
+from nvflare.apis.fl_constant import ReservedTopic, ServerCommandNames
 from nvflare.fuel.f3.cellnet.defs import (
     CellChannel,
     CellChannelTopic,
@@ -24,35 +26,53 @@ from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.download_service import OBJ_DOWNLOADER_CHANNEL
 from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
+from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
+from nvflare.private.defs import CellChannelTopic as ServerTopic
+from nvflare.private.stream_runner import TOPIC_STREAM_ABORT, TOPIC_STREAM_REQUEST
 
+from shared_components.flare.refusals import Refusals
 from shared_components.plain_text import one_line
 
 logger = logging.getLogger(__name__)
 
 ANY: frozenset[str] = frozenset()  # of the topics
 REQUESTS = {
-    CellChannel.SERVER_MAIN: ANY,  # registration, heartbeats, how a job has ended
+    CellChannel.SERVER_MAIN: frozenset(
+        {
+            ServerTopic.Challenge,
+            ServerTopic.Register,
+            ServerTopic.HEART_BEAT,
+            ServerTopic.REPORT_JOB_FAILURE,
+            ServerTopic.Quit,
+        }
+    ),
     CellChannel.HCI: ANY,  # an administrator's console, which has roles of its own
     CellChannel.CELLNET: frozenset({CellChannelTopic.Bye}),
     CellChannel.SERVER_COMMAND: frozenset({ServerCommandNames.GET_TASK, ServerCommandNames.SUBMIT_UPDATE}),
-    CellChannel.AUX_COMMUNICATION: ANY,
+    CellChannel.AUX_COMMUNICATION: frozenset(
+        {ReservedTopic.SYNC_RUNNER, ReservedTopic.JOB_HEART_BEAT, ReservedTopic.TASK_CHECK}
+    ),
     CellChannel.RETURN_ONLY: ANY,
     OBJ_DOWNLOADER_CHANNEL: ANY,  # of tensors
 }
 """What sites and administrators ask for, by channel and topic; nothing else passes."""
+SUBMISSIONS = frozenset({TOPIC_STREAM_REQUEST, TOPIC_STREAM_ABORT})  # of administrators: the files of a job
+IN_WHOSE_NAME = (MessageHeaderKey.ORIGIN, MessageHeaderKey.FROM_CELL, StreamHeaderKey.FAILED_DESTINATION)
+NOT_TAKEN = {
+    MessageHeaderKey.CONN_URL: "it names an address to connect to",
+    MessageHeaderKey.SECURE: "it asks for encryption beside TLS",
+    MessageHeaderKey.ENCRYPTED: "it is encrypted beside TLS",
+}
+"""Headers of messages, and why none is taken that has one. FLARE would ask the sender for its certificate before it
+goes on, and wait for ever; no run of ours encrypts beside TLS."""
 NOBODY = (None, "", "N/A")  # what FLARE says of a connection without a certificate
-MOST_SENTENCES = 100  # about messages that were refused, in one life of the server
 
 
 class Boundary:
-    """Refuses what neither a site nor an administrator has to send.
-
-    Attributes:
-        refused: Who has sent what, so that it is said once.
-    """
+    """Refuses what neither a site nor an administrator has to send."""
 
     def __init__(self) -> None:
-        self.refused: set[tuple[str, str]] = set()
+        self._refusals = Refusals(logger)
 
     def stand(self, cell: Any) -> None:
         """Look at every message that comes to the server's cell, before it takes it or hands it on."""
@@ -70,19 +90,25 @@ class Boundary:
         if FQCN.get_root(name) == FQCN.ROOT_SERVER and owner in NOBODY:
             return None
         sender = name if owner in NOBODY else owner
-        why = _why_not(message)
+        own = FQCN.get_root(name)
+        why = _why_not(message, own if own != FQCN.ROOT_SERVER else sender)
         if why is None:
             return None
-        if (sender, why) not in self.refused and len(self.refused) < MOST_SENTENCES:
-            self.refused.add((sender, why))
-            logger.error("a message of %s is refused: %s", one_line(sender), why)
+        self._refusals.say(f"a message of {one_line(sender)} is refused: {why}")
         return make_reply(ReturnCode.UNAUTHENTICATED, error=why)
 
 
-def _why_not(message: Message) -> str | None:
+def _why_not(message: Message, own: str) -> str | None:
     to = str(message.get_header(MessageHeaderKey.DESTINATION))
     if FQCN.get_root(to) != FQCN.ROOT_SERVER:
         return f"it is for {one_line(to)}, and sites speak to the server alone"
+    for key in IN_WHOSE_NAME:
+        said = str(message.get_header(key, own))
+        if FQCN.get_root(said) != own:
+            return f"it is in the name of {one_line(said)}"
+    for key, why in NOT_TAKEN.items():
+        if message.get_header(key):
+            return why
     if message.get_header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
         return None
     channel, topic = message.get_header(MessageHeaderKey.CHANNEL), message.get_header(MessageHeaderKey.TOPIC)
@@ -93,7 +119,12 @@ def _why_not(message: Message) -> str | None:
         )
         if channel is None:  # a stream's own words, such as how much of it has come
             return None
-    if isinstance(channel, str) and isinstance(topic, str) and channel in REQUESTS:
-        if not REQUESTS[channel] or topic in REQUESTS[channel]:
-            return None
+    if isinstance(channel, str) and isinstance(topic, str) and _may_ask(own, channel, topic):
+        return None
     return f"{one_line(channel)} {one_line(topic)} is for the server's own processes"
+
+
+def _may_ask(own: str, channel: str, topic: str) -> bool:
+    if channel == CellChannel.AUX_COMMUNICATION and topic in SUBMISSIONS:
+        return is_valid_admin_client_name(own)
+    return channel in REQUESTS and (not REQUESTS[channel] or topic in REQUESTS[channel])

@@ -7,22 +7,30 @@ from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
+from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 
-from shared_components.flare.boundary import MOST_SENTENCES, Boundary
+from shared_components.flare.boundary import Boundary
+from shared_components.flare.refusals import MOST_SENTENCES
 
 JOB = "4d5c3f80"
 SITE, AT_JOB, SERVER, OF_JOB = "hospital-b", f"hospital-b.{JOB}", "server", f"server.{JOB}"
+CHIEF = "_admin_5d1f9e0a-3c52-4b8e-9a51-0c6f0e7f2b11"
 GOOD = [  # seen in runs of PFedSIS, of FedAvg with secure sums, and of a job that an administrator stopped
+    (SITE, "task", "challenge", SERVER),
     (SITE, "task", "register", SERVER),
     (SITE, "task", "heart_beat", SERVER),
     (SITE, "task", "report_job_failure", SERVER),
     (SITE, "task", "quit", SERVER),
     (SITE, "cellnet.channel", "bye", SERVER),
     (AT_JOB, "cellnet.channel", "bye", SERVER),
-    ("chief--17", "task", "register", SERVER),
-    ("chief--17", "stream of hci_channel", "command", SERVER),
-    ("chief--17", "stream of download_service__", "download_service__download", SERVER),
+    (CHIEF, "task", "register", SERVER),
+    (CHIEF, "stream of hci_channel", "command", SERVER),
+    (CHIEF, "stream of aux_communication", "ObjectStreamer.Request", SERVER),
+    (CHIEF, "stream of aux_communication", "ObjectStreamer.Abort", SERVER),
+    (CHIEF, "stream of download_service__", "download_service__download", SERVER),
     (AT_JOB, "stream of aux_communication", "__sync_runner__", OF_JOB),
+    (AT_JOB, "stream of aux_communication", "__job_heartbeat__", OF_JOB),
+    (AT_JOB, "stream of aux_communication", "__task_check__", OF_JOB),
     (AT_JOB, "stream of server_command", "get_task", OF_JOB),
     (AT_JOB, "stream of server_command", "submit_update", OF_JOB),
     (AT_JOB, "stream of download_service__", "download_service__download", OF_JOB),
@@ -45,10 +53,15 @@ HOSTILE = [
     (AT_JOB, "stream of server_command", "handle_dead_job", OF_JOB),
     (SITE, "server_parent_listener", "update_run_status", SERVER),
     (SITE, "cellnet.channel", "stop", SERVER),
+    (AT_JOB, "stream of aux_communication", "fed.event", OF_JOB),
+    (AT_JOB, "aux_communication", "fed.event", OF_JOB),
+    (SITE, "stream of aux_communication", "ObjectStreamer.Request", SERVER),
+    (SITE, "task", "a topic of tomorrow", SERVER),
     (SITE, "a channel of tomorrow", "topic", SERVER),
     (SITE, None, None, SERVER),
     (SITE, "task", ["heart_beat"], SERVER),
-    ("chief--17", "stream of server_command", "abort", OF_JOB),
+    (CHIEF, "stream of server_command", "abort", OF_JOB),
+    (CHIEF, "stream of aux_communication", "fed.event", SERVER),
     ("", "client_command", "abort", f"hospital-a.{JOB}"),
 ]
 
@@ -72,6 +85,10 @@ def message(sender, channel, topic, to, *, kind=MessageType.REQ, origin=None, ow
     return made
 
 
+def test_an_administrators_name_is_one_of_flares():
+    assert is_valid_admin_client_name(CHIEF)
+
+
 @pytest.mark.parametrize("good", GOOD, ids=str)
 def test_what_a_good_run_sends_passes(good):
     assert Boundary().look(message(*good)) is None
@@ -88,7 +105,49 @@ def test_answers_to_the_server_pass_and_to_a_site_do_not(kind):
 def test_a_command_and_what_is_for_another_site_are_refused_in_whosever_name(hostile, origin, caplog):
     refusal = Boundary().look(message(*hostile, origin=origin))
     assert refusal is not None and refusal.get_header(MessageHeaderKey.RETURN_CODE) == "unauthenticated"
-    assert "is refused: it is for" in caplog.text or "is for the server's own processes" in caplog.text
+    words = ("is refused: it is for", "is for the server's own processes", "is refused: it is in the name of")
+    assert any(one in caplog.text for one in words)
+
+
+NAMES = [MessageHeaderKey.ORIGIN, MessageHeaderKey.FROM_CELL, StreamHeaderKey.FAILED_DESTINATION]
+
+
+@pytest.mark.parametrize("key", NAMES)
+@pytest.mark.parametrize("name", ["hospital-a", f"hospital-a.{JOB}", "server", OF_JOB, "", 7, ["hospital-b"]])
+@pytest.mark.parametrize("kind", [MessageType.REQ, MessageType.REPLY, MessageType.RETURN])
+def test_nobody_speaks_in_anothers_name(key, name, kind, caplog):
+    for good in (one for one in GOOD if one[0] in (SITE, AT_JOB)):
+        forged = message(*good, kind=kind)
+        assert Boundary().look(forged) is None
+        forged.set_header(key, name)
+        assert Boundary().look(forged) is not None, good
+    assert "a message of hospital-b is refused: it is in the name of" in caplog.text
+
+
+@pytest.mark.parametrize("key", NAMES)
+def test_a_sites_job_process_may_name_its_site(key):
+    own = message(AT_JOB, "stream of server_command", "get_task", OF_JOB)
+    own.set_header(key, SITE)
+    assert Boundary().look(own) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        (MessageHeaderKey.CONN_URL, "tcp://10.0.0.5:22", "it names an address to connect to"),
+        (MessageHeaderKey.SECURE, True, "it asks for encryption beside TLS"),
+        (MessageHeaderKey.ENCRYPTED, -1, "it is encrypted beside TLS"),
+    ],
+)
+@pytest.mark.parametrize("kind", [MessageType.REQ, MessageType.REPLY, MessageType.RETURN])
+def test_what_would_make_the_server_connect_or_wait_is_not_taken(key, value, words, kind, caplog):
+    for good in (one for one in GOOD if one[0] != OF_JOB):
+        forged = message(*good, kind=kind)
+        forged.set_header(key, value)
+        assert Boundary().look(forged) is not None, good
+        forged.set_header(key, False)  # as FLARE writes it in every answer
+        assert Boundary().look(forged) is None, good
+    assert words in caplog.text
 
 
 @pytest.mark.parametrize("name", ["server.hospital-b", OF_JOB, "server"])
