@@ -21,6 +21,7 @@ from shared_components.plain_text import is_one_word
 PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
 """What a kit is for, by the file that its `startup` folder holds."""
 FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
+PEERS = "shared_components.flare.peers.KeepToTheServer"  # everywhere: nobody connects to what a message names
 LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # at the server: one site ends nobody's job
 ALLOW_LIST = Path(__file__).with_name("allow_list.json")
 """All classes that a job may name, at the `server` and at a `client`: FLARE builds nothing else of a configuration."""
@@ -202,6 +203,7 @@ def _resources(kit: Kit, values: dict[str, Any]) -> Made:
     values["class_allow_list"] = allowed["client" if kit.part == "site" else "server"]["class_allow_list"]
     names = " and ".join(name.rpartition(".")[2] for name in values["class_allow_list"])
     words = f"a job may name {names}, and no other class"
+    _stand(values, PEERS)
     if kit.part == "site":
         values["allow_log_streaming"] = False
         return values, f"{words}; no log leaves the site"
@@ -209,10 +211,15 @@ def _resources(kit: Kit, values: dict[str, Any]) -> Made:
         if server.get("heart_beat_timeout") == FLARES_HEART_BEAT:
             server["heart_beat_timeout"] = HEART_BEAT_SECONDS
     _own_storage(values)
-    components = values.setdefault("components", [])
-    if not any(one.get("path") == LOST_SITES for one in components):
-        components.append({"id": "lost_sites", "path": LOST_SITES, "args": {}})
+    _stand(values, LOST_SITES)
     return values, f"{words}; jobs and results are kept in {STORAGE}/"
+
+
+def _stand(values: dict[str, Any], component: str) -> None:
+    """Let the party's own process build one of our components as it starts."""
+    components = values.setdefault("components", [])
+    if not any(one.get("path") == component for one in components):
+        components.append({"id": component.split(".")[-2], "path": component, "args": {}})
 
 
 def _own_storage(values: dict[str, Any]) -> None:

@@ -67,7 +67,8 @@ class LogConsole:
         pass
 
     def say(self, text: str) -> None:
-        logger.info("%s", printable(text))
+        for line in printable(text).splitlines():
+            logger.info("%s", line)
 
     def show(self, title: str, steps: Callable[[], Mapping[str, Step]]) -> None:
         """Nothing: the sites' own logs say it."""

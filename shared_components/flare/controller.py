@@ -33,9 +33,20 @@ from shared_components.federation.protocol import Answers, Ask, drive
 from shared_components.federation.runs import leave_models, note_submission, open_run, working_on
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.store import RESUME_VARIABLE
-from shared_components.flare import console, last_words, memory, processes, unread, wire, worker_names
+from shared_components.flare import (
+    console,
+    last_words,
+    memory,
+    processes,
+    submissions,
+    unread,
+    wire,
+    worker_names,
+)
 from shared_components.flare.desk import Desk
 from shared_components.flare.exchange import Exchange
+from shared_components.flare.log_lines import mark_lines
+from shared_components.flare.peers import keep_to_the_server
 from shared_components.flare.places import (
     is_simulator,
     last_error,
@@ -71,6 +82,8 @@ class FederationController(Controller):
         super().__init__(task_check_period=0.05)
         wire.register()
         unread.stay_alive()
+        keep_to_the_server()
+        submissions.end_nothing()
         worker_names.keep_apart()  # here, since a simulator starts its workers beside the controller
         self.resume = resume
         self.settings = job  # read in control_flow, where what is wrong with them can be told
@@ -84,6 +97,7 @@ class FederationController(Controller):
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Take a simulator's console, or open the desk; the run begins in control_flow, where errors can be told."""
         if not is_simulator(fl_ctx):
+            mark_lines()
             self._desk.open(fl_ctx)
         elif console.wanted(fl_ctx):
             workspace = workspace_root(fl_ctx).parent

@@ -19,6 +19,8 @@ from shared_components.atomic import NotWritten
 from shared_components.board import StepLog
 from shared_components.federation import steps
 from shared_components.flare import memory, processes, wire
+from shared_components.flare.log_lines import mark_lines
+from shared_components.flare.peers import keep_to_the_server
 from shared_components.flare.places import is_simulator, local_folder, runs_folder
 from shared_components.progress import Listener, heard
 
@@ -36,6 +38,7 @@ class SiteExecutor(Executor):
     def __init__(self) -> None:
         super().__init__()
         wire.register()
+        keep_to_the_server()
         self._held = ExitStack()  # a deployment's run, which nobody may remove while this process lives
         self._run: Path | None = None
         threading.Thread(target=_import_ahead, name="imports", daemon=True).start()
@@ -102,6 +105,7 @@ class SiteExecutor(Executor):
             processes.announce(own, os.getpid())
             listener = steps.StepFile(own)
         elif folder != self._run:
+            mark_lines()
             folder.mkdir(parents=True, exist_ok=True)
             self._held.close()
             self._held.enter_context(working_on(folder, wait=OUTLIVES, stop=stop))

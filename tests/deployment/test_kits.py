@@ -200,6 +200,16 @@ def test_a_server_outlives_a_lost_site_by_one_component_of_ours(kits):
     assert "LostSites" not in (kits / "hospital-a" / "local" / "resources.json").read_text()
 
 
+@pytest.mark.parametrize("party", ["localhost", "hospital-a"])
+def test_nobody_connects_to_what_a_message_names_by_one_component_of_ours(kits, party):
+    kit = bare(kits, party)
+    for _ in range(2):
+        secure(kit)
+    components = read(kits, party, "resources.json")["components"]
+    paths, ids = ([one[key] for one in components] for key in ("path", "id"))
+    assert paths.count("shared_components.flare.peers.KeepToTheServer") == 1 and len(ids) == len(set(ids))
+
+
 def test_who_may_look_at_jobs_may_read_the_servers_log_of_them(kits):
     secure(bare(kits, "localhost"))
     permissions = read(kits, "localhost", "authorization.json")["permissions"]

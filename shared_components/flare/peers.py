@@ -1,0 +1,56 @@
+"""In every process: no message makes it connect to somebody else, and nobody but its receiver ends a stream.
+
+FLARE 2.9 connects to an address that a message names, without TLS and without a certificate: a site could have the
+server speak to it under another site's name, and a server could reach into a hospital's network. It takes the word of
+any site for what another has received: a site could end whatever the server sends to others, their weights included.
+No run of ours needs either.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+from nvflare.apis.fl_component import FLComponent
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming.byte_streamer import TxTask
+
+from shared_components.flare.log_lines import mark_lines
+from shared_components.flare.refusals import Refusals
+from shared_components.plain_text import one_line
+
+_REFUSALS = Refusals(logging.getLogger(__name__))
+
+
+class KeepToTheServer(FLComponent):
+    """Stands in the `local/resources.json` of the server and of every site, which build it as they start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        keep_to_the_server()
+        mark_lines()
+
+
+def keep_to_the_server() -> None:
+    """Connect to nothing that a message names, and let the receiver of a stream alone say what has come of it."""
+    CoreCell._add_adhoc_connector = _connect_to_nobody
+    handle = TxTask.handle_ack
+    if hasattr(handle, "__wrapped__"):
+        return
+
+    @functools.wraps(handle)
+    def from_its_receiver(task: TxTask, message: Message) -> None:
+        origin = message.get_header(MessageHeaderKey.ORIGIN)
+        if origin == task.target:
+            handle(task, message)
+        else:
+            _REFUSALS.say(f"{one_line(origin)} says what has come of a stream to {task.target}: refused")
+
+    TxTask.handle_ack = from_its_receiver
+
+
+def _connect_to_nobody(cell: Any, to_cell: str, url: str) -> None:
+    _REFUSALS.say(f"{one_line(to_cell)} asks to be connected to at {one_line(url)}: refused")

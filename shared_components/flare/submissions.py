@@ -1,0 +1,56 @@
+"""At the server: what a site's answer carries beside our message ends no job and writes no line of a log.
+
+FLARE 2.9 ends a job for all where one site's answer has one of three return codes, whatever `min_sites` says, and
+writes the task's name and ids, as the site gives them, into its log and into `audit.txt`, line breaks included.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable
+
+from shared_components.plain_text import one_line
+
+WORDS = (FLContextKey.TASK_NAME, ReservedKey.AUDIT_EVENT_ID)  # headers that FLARE writes down
+LONGEST_WORD = 100  # characters
+
+
+def end_nothing() -> None:
+    """Let every submission of a site begin by `tame`, in this process."""
+    from nvflare.private.fed.server.server_commands import SubmitUpdateCommand
+
+    process = SubmitUpdateCommand.process
+    if hasattr(process, "__wrapped__"):
+        return
+
+    @functools.wraps(process)
+    def tamed(command: Any, data: Any, fl_ctx: FLContext) -> Any:
+        if isinstance(data, Shareable):
+            tame(data)
+        return process(command, data, fl_ctx)
+
+    SubmitUpdateCommand.process = tamed
+
+
+def tame(submission: Shareable) -> None:
+    """Leave a submission as it is, but for a return code that ends jobs and for names and ids that are no short line.
+
+    The job's controller judges any code that is not ``OK``: the site is left out, and the others go on.
+    """
+    from nvflare.private.fed.server.server_runner import ServerRunner
+
+    code = submission.get_return_code()
+    if not isinstance(code, str) or code in ServerRunner.ABORT_RETURN_CODES:
+        submission.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
+    for key in WORDS:
+        if (said := submission.get_header(key)) is not None:
+            submission.set_header(key, one_line(said, LONGEST_WORD))
+    cookies = submission.get_cookie_jar()
+    if cookies is not None:
+        told = cookies if isinstance(cookies, dict) else {}
+        kept = {one_line(key, LONGEST_WORD): one_line(said, LONGEST_WORD) for key, said in told.items()}
+        submission.set_header(ReservedHeaderKey.COOKIE_JAR, kept)
