@@ -56,6 +56,10 @@ COMMANDS = '''
 
 def _commanding(round_of):
     """Send FLARE's commands to other parties' processes after the first round, and note what comes back."""
+    import time
+
+    from nvflare.apis.event_type import EventType
+    from nvflare.apis.fl_constant import FedEventHeader, ReservedKey
     from nvflare.apis.shareable import Shareable
     from nvflare.fuel.f3.cellnet.core_cell import CoreCell
     from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
@@ -70,7 +74,11 @@ def _commanding(round_of):
             run = cell.get_fqcn().partition(".")[2]
             answers = []
             for channel, topic, to in {commands!r}:
-                request = new_cell_message({{}}, Shareable())
+                body = Shareable()
+                body.set_header(FedEventHeader.EVENT_TYPE, EventType.FATAL_SYSTEM_ERROR)
+                body.set_header(FedEventHeader.TIMESTAMP, time.time())
+                body.set_peer_props({{ReservedKey.IDENTITY_NAME: self.name}})
+                request = new_cell_message({{}}, body)
                 answer = cell.send_request(channel, topic, to.replace("JOB", run), request, timeout=2)
                 answers.append(answer.get_header(MessageHeaderKey.RETURN_CODE))
             write_json(self._files(job, message.header["run"]).folder / {answers!r}, answers)
@@ -80,6 +88,59 @@ def _commanding(round_of):
 
 
 SiteRunner._round = _commanding(SiteRunner._round)
+'''
+STREAMS = '''
+
+def _breaking():
+    """Say of every stream that the server's process of the job sends to anybody that it has failed."""
+    import threading
+    import time
+
+    from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+    from nvflare.fuel.f3.message import Message
+    from nvflare.fuel.f3.streaming.byte_receiver import RxTask
+    from nvflare.fuel.f3.streaming.stream_const import STREAM_ACK_TOPIC, STREAM_CHANNEL, StreamHeaderKey
+
+    newest, made = [0], RxTask.__init__
+
+    def noting(task, sid, origin, *arguments, **options):
+        if origin.startswith("server."):
+            newest[0] = max(newest[0], sid)
+        made(task, sid, origin, *arguments, **options)
+
+    def breaking():
+        while True:
+            time.sleep(0.01)
+            for name, cell in list(CoreCell.ALL_CELLS.items()):
+                site, _, run = name.partition(".")
+                if site != {name!r} or not run or not newest[0]:
+                    continue
+                for sid in range(newest[0], newest[0] + 8):
+                    said = {{StreamHeaderKey.STREAM_ID: sid, StreamHeaderKey.ERROR_MSG: "it was never here"}}
+                    cell.fire_and_forget(STREAM_CHANNEL, STREAM_ACK_TOPIC, "server." + run, Message(said, None))
+
+    RxTask.__init__ = noting
+    threading.Thread(target=breaking, daemon=True).start()
+
+
+_breaking()
+'''
+CODE = '''
+
+def _ending():
+    """Answer rounds by a return code by which FLARE ends the job for all."""
+    execute = SiteExecutor.execute
+
+    def ending(self, task_name, shareable, fl_ctx, abort_signal):
+        reply = execute(self, task_name, shareable, fl_ctx, abort_signal)
+        if fl_ctx.get_identity_name() == {name!r} and task_name == "round":
+            reply.set_return_code({code!r})
+        return reply
+
+    SiteExecutor.execute = ending
+
+
+_ending()
 '''
 ANSWERS = "answers.json"
 
@@ -107,6 +168,16 @@ def command(installed: Path, name: str, commands: list[tuple[str, str, str]]) ->
     _append(installed, COMMANDS.format(name=name, commands=commands, answers=ANSWERS))
 
 
-def _append(installed: Path, code: str) -> None:
-    path = installed / "shared_components" / "federation" / "site.py"
+def break_streams(installed: Path, name: str) -> None:
+    """Let a site say, as long as its job runs, that what the server sends to anybody has failed."""
+    _append(installed, STREAMS.format(name=name))
+
+
+def end_by_code(installed: Path, name: str, code: str) -> None:
+    """Let a site answer each round by this return code."""
+    _append(installed, CODE.format(name=name, code=code), "flare/executor.py")
+
+
+def _append(installed: Path, code: str, room: str = "federation/site.py") -> None:
+    path = installed / "shared_components" / room
     path.write_text(path.read_text() + code)

@@ -1,4 +1,4 @@
-"""A hospital stops its site while a job runs, as the guide says, and starts it again."""
+"""A site, then the server, is stopped while a job runs, as the guide says, and started again."""
 
 from __future__ import annotations
 
@@ -49,6 +49,32 @@ def stopped_and_started(deploy: Deploy) -> str:
     return (
         f"none of its processes is left after {seconds:.0f} s; {sum(map(bool, missed))} of 6 rounds without it; "
         "resumed, 2 of 2 rounds with it"
+    )
+
+
+@trial("the server is stopped by its stop_fl.sh in a round and started again by its start.sh; then resumed")
+def server_stopped(deploy: Deploy) -> str:
+    """Nothing of it runs on, the sites find it again by themselves, and no round is lost."""
+    deployment = deploy()
+    for party in deployment.sites.values():
+        party.start()
+    script(deployment.server, "start.sh")
+    deployment.wait_for_sites(*deployment.sites, seconds=120)
+    deployment.submit(deployment.job(METHOD, rounds=4, name="stopped", training=LONGER))
+    wait_for_round(deployment, "stopped", 1)
+    begun = time.monotonic()
+    script(deployment.server, "stop_fl.sh", answer="y")
+    until(lambda: not marked(deployment.server.variables[MARK]), SECONDS, "the server has ended")
+    seconds, done = time.monotonic() - begun, len(rejected(deployment, "stopped"))
+    script(deployment.server, "start.sh")
+    deployment.wait_for_sites(*deployment.sites, seconds=180)
+    again = deployment.submit(
+        deployment.job(METHOD, rounds=4, name="stopped", training=LONGER, resume="latest")
+    )
+    assert deployment.wait(again, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+    assert 1 <= done < 4 and rejected(deployment, "stopped") == [{}] * 4, rejected(deployment, "stopped")
+    return (
+        f"none of its processes is left after {seconds:.0f} s; {done} of 4 rounds before it, {4 - done} after"
     )
 
 

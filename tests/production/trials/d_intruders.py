@@ -17,6 +17,7 @@ from pathlib import Path
 from nvflare.apis.fl_constant import AdminCommandNames, ServerCommandNames
 from nvflare.fuel.f3.cellnet.defs import CellChannel, ReturnCode
 from nvflare.private.defs import TrainingTopic
+from nvflare.widgets.fed_event import FED_EVENT_TOPIC
 
 from shared_components.deployment.federation_file import parse_federation
 from shared_components.flare.provision import provision
@@ -103,11 +104,12 @@ COMMANDS = [
     (CellChannel.SERVER_COMMAND, ServerCommandNames.HANDLE_DEAD_JOB, "server.JOB"),
     (CellChannel.SERVER_COMMAND, ServerCommandNames.APP_COMMAND, "server.JOB"),
     (CellChannel.SERVER_PARENT_LISTENER, ServerCommandNames.UPDATE_RUN_STATUS, "server"),
+    (CellChannel.AUX_COMMUNICATION, FED_EVENT_TOPIC, "server.JOB"),
 ]
 
 
 @trial(
-    "a site's changed program sends FLARE's own commands to another site and to the server's processes",
+    "a site's changed program sends FLARE's own commands and events to another site and the server's processes",
     quick=True,
 )
 def commands(deploy: Deploy) -> str:
