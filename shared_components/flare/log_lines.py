@@ -24,13 +24,14 @@ class MarkedRecord(logging.LogRecord):
     @property
     def exc_text(self) -> str | None:
         """The traceback, marked; a formatter takes it for one that it has made before."""
-        if not self.exc_info or self.exc_info[1] is None:
-            return None
-        return _marked("\n" + "".join(traceback.format_exception(*self.exc_info)).rstrip()).lstrip("\n")
+        text = vars(self).get("exc_text")  # of a record that another process has made
+        if self.exc_info and self.exc_info[1] is not None:
+            text = "".join(traceback.format_exception(*self.exc_info))
+        return _marked("\n" + text.rstrip()).lstrip("\n") if text else None
 
     @exc_text.setter
     def exc_text(self, text: str | None) -> None:
-        """Nobody else makes it."""
+        """A formatter makes none of its own."""
 
 
 def mark_lines() -> None:

@@ -51,5 +51,8 @@ def test_what_is_one_line_stays_as_it_is(log):
 
 
 def test_a_record_that_another_process_has_made_is_marked_too(log):
-    made = logging.makeLogRecord({"msg": "a\nb", "exc_text": "c\nd"})
-    assert isinstance(made, MarkedRecord) and made.getMessage() == f"a{MARK}b" and made.exc_text is None
+    made = logging.makeLogRecord({"msg": "a\nb", "exc_text": "c\nd", "levelno": 20, "levelname": "INFO"})
+    assert isinstance(made, MarkedRecord) and made.getMessage() == f"a{MARK}b"
+    logger, written = log
+    logger.handle(made)
+    assert written.getvalue() == "LEVEL INFO a\n    | b\n    | c\n    | d\n"
