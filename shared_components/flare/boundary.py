@@ -25,7 +25,12 @@ from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.download_service import OBJ_DOWNLOADER_CHANNEL
-from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
+from nvflare.fuel.f3.streaming.stream_const import (
+    STREAM_ACK_TOPIC,
+    STREAM_CHANNEL,
+    STREAM_ERROR_TOPIC,
+    StreamHeaderKey,
+)
 from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 from nvflare.private.defs import CellChannelTopic as ServerTopic
 from nvflare.private.stream_runner import TOPIC_STREAM_ABORT, TOPIC_STREAM_REQUEST
@@ -56,6 +61,7 @@ REQUESTS = {
     OBJ_DOWNLOADER_CHANNEL: ANY,  # of tensors
 }
 """What sites and administrators ask for, by channel and topic; nothing else passes."""
+ABOUT_STREAMS = (STREAM_ACK_TOPIC, STREAM_ERROR_TOPIC)  # what has come of a stream of the server's own
 SUBMISSIONS = frozenset({TOPIC_STREAM_REQUEST, TOPIC_STREAM_ABORT})  # of administrators: the files of a job
 IN_WHOSE_NAME = (MessageHeaderKey.ORIGIN, MessageHeaderKey.FROM_CELL, StreamHeaderKey.FAILED_DESTINATION)
 NOT_TAKEN = {
@@ -112,13 +118,13 @@ def _why_not(message: Message, own: str) -> str | None:
     if message.get_header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
         return None
     channel, topic = message.get_header(MessageHeaderKey.CHANNEL), message.get_header(MessageHeaderKey.TOPIC)
+    if channel == STREAM_CHANNEL and topic in ABOUT_STREAMS:
+        return None
     if channel == STREAM_CHANNEL:
         channel, topic = (
             message.get_header(StreamHeaderKey.CHANNEL),
             message.get_header(StreamHeaderKey.TOPIC),
         )
-        if channel is None:  # a stream's own words, such as how much of it has come
-            return None
     if isinstance(channel, str) and isinstance(topic, str) and _may_ask(own, channel, topic):
         return None
     return f"{one_line(channel)} {one_line(topic)} is for the server's own processes"

@@ -55,6 +55,7 @@ from shared_components.flare.places import (
     workspace_root,
 )
 from shared_components.flare.results import leave_result, result_folder
+from shared_components.flare.stream_ids import count_streams
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 from shared_components.method import load_method
 from shared_components.plain_text import one_line
@@ -83,6 +84,7 @@ class FederationController(Controller):
         wire.register()
         unread.stay_alive()
         keep_to_the_server()
+        count_streams()
         submissions.end_nothing()
         worker_names.keep_apart()  # here, since a simulator starts its workers beside the controller
         self.resume = resume

@@ -22,6 +22,7 @@ from shared_components.flare import memory, processes, wire
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.peers import keep_to_the_server
 from shared_components.flare.places import is_simulator, local_folder, runs_folder
+from shared_components.flare.stream_ids import count_streams
 from shared_components.progress import Listener, heard
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class SiteExecutor(Executor):
         super().__init__()
         wire.register()
         keep_to_the_server()
+        count_streams()
         self._held = ExitStack()  # a deployment's run, which nobody may remove while this process lives
         self._run: Path | None = None
         threading.Thread(target=_import_ahead, name="imports", daemon=True).start()

@@ -20,6 +20,7 @@ from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.refusals import Refusals
+from shared_components.flare.stream_ids import count_streams
 from shared_components.plain_text import one_line
 
 _REFUSALS = Refusals(logging.getLogger(__name__))
@@ -31,6 +32,7 @@ class KeepToTheServer(FLComponent):
     def __init__(self) -> None:
         super().__init__()
         keep_to_the_server()
+        count_streams()
         mark_lines()
 
 

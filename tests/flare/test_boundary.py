@@ -41,6 +41,8 @@ GOOD = [  # seen in runs of PFedSIS, of FedAvg with secure sums, and of a job th
     (OF_JOB, "stream of aux_communication", "__end_run__", AT_JOB),
 ]
 HOSTILE = [
+    (AT_JOB, STREAM_CHANNEL, "sm__DATA", OF_JOB),
+    (AT_JOB, STREAM_CHANNEL, "sm__CERT", OF_JOB),
     (AT_JOB, "client_command", "abort", f"hospital-a.{JOB}"),
     (AT_JOB, "stream of client_command", "abort", f"hospital-a.{JOB}"),
     (AT_JOB, "stream of aux_communication", "__end_run__", f"hospital-a.{JOB}"),
@@ -148,6 +150,16 @@ def test_what_would_make_the_server_connect_or_wait_is_not_taken(key, value, wor
         forged.set_header(key, False)  # as FLARE writes it in every answer
         assert Boundary().look(forged) is None, good
     assert words in caplog.text
+
+
+def test_a_site_may_say_what_has_come_of_a_stream_whatever_the_server_sent_by_it():
+    """Such as the end of a run, which no site sends itself."""
+    said = message(AT_JOB, STREAM_CHANNEL, "sm__ERROR", OF_JOB)
+    said.set_header(StreamHeaderKey.CHANNEL, "aux_communication")
+    said.set_header(StreamHeaderKey.TOPIC, "__end_run__")
+    assert Boundary().look(said) is None
+    said.set_header(MessageHeaderKey.TOPIC, "sm__DATA")
+    assert Boundary().look(said) is not None
 
 
 @pytest.mark.parametrize("name", ["server.hospital-b", OF_JOB, "server"])

@@ -1,0 +1,20 @@
+"""In every process: no two streams have one number.
+
+FLARE 2.9 counts its streams under a lock and reads the count again after it: two threads that begin streams at once may
+get the same number. The pieces of both then come to one place at the other end, which waits for a piece that
+was taken for another's, and a site's answer hangs until somebody's patience ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from nvflare.fuel.f3.streaming import byte_streamer, stream_utils
+
+ROOM = 1_000_000  # of numbers that the process may have given already
+
+
+def count_streams() -> None:
+    """Give each stream of this process a number of its own from now on."""
+    if getattr(byte_streamer.gen_stream_id, "__name__", "") == "gen_stream_id":
+        byte_streamer.gen_stream_id = itertools.count(stream_utils.sid_base + ROOM).__next__
