@@ -144,15 +144,6 @@ def _frames(site: str, job: str, url: str, token: dict[str, Any]) -> Iterator[by
         yield _frame(Types.DATA, packed, header=len(packed))
         for kind in (Types.PING, Types.PONG, Types.FRAG, Types.ACK):
             yield _frame(kind, packed)
-    for name in (
-        *ODD,
-        "server.hospital-b",
-        f"server.{job}",
-        "hospital-a.x",
-        f"hospital-b{FORGED}",
-        "x" * 1_000_000,
-    ):
-        yield _hello(name)
     for to in ("server", f"server.{job}", f"hospital-a.{job}"):
         good = {**_good(site, to), **token}
         invited = {**good, MessageHeaderKey.FROM_CELL: f"{site}.y", MessageHeaderKey.CONN_URL: url}
