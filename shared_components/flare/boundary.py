@@ -118,9 +118,9 @@ def _why_not(message: Message, own: str) -> str | None:
     if message.get_header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
         return None
     channel, topic = message.get_header(MessageHeaderKey.CHANNEL), message.get_header(MessageHeaderKey.TOPIC)
-    if channel == STREAM_CHANNEL and topic in ABOUT_STREAMS:
-        return None
     if channel == STREAM_CHANNEL:
+        if topic in ABOUT_STREAMS:
+            return None
         channel, topic = (
             message.get_header(StreamHeaderKey.CHANNEL),
             message.get_header(StreamHeaderKey.TOPIC),
