@@ -10,7 +10,7 @@ alone and for itself, and so does an administrator.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Mapping
 
 from nvflare.apis.fl_constant import ReservedTopic, ServerCommandNames
 from nvflare.fuel.f3.cellnet.defs import (
@@ -80,10 +80,6 @@ class Boundary:
     def __init__(self) -> None:
         self._refusals = Refusals(logger)
 
-    def stand(self, cell: Any) -> None:
-        """Look at every message that comes to the server's cell, before it takes it or hands it on."""
-        cell.add_incoming_filter(channel="*", topic="*", cb=self.look)
-
     def look(self, message: Message) -> Message | None:
         """Return why a message is refused, as FLARE's answer; None where it may pass.
 
@@ -115,22 +111,36 @@ def _why_not(message: Message, own: str) -> str | None:
     for key, why in NOT_TAKEN.items():
         if message.get_header(key):
             return why
+    asked = asked_for(message)
+    if asked is None or _may_ask(own, *asked):
+        return None
+    return f"{asked[0]} {asked[1]} is for the server's own processes"
+
+
+def asked_for(message: Message) -> tuple[str, str] | None:
+    """Return the channel and the topic of a request, of a stream's data those that the stream is for.
+
+    Returns:
+        None: Nothing is asked for, it is an answer, or it says what has come of a stream. Whatever is no text is
+        shown as one, which is no channel's name.
+    """
     if message.get_header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
         return None
-    channel, topic = message.get_header(MessageHeaderKey.CHANNEL), message.get_header(MessageHeaderKey.TOPIC)
-    if channel == STREAM_CHANNEL:
-        if topic in ABOUT_STREAMS:
+    asked = message.get_header(MessageHeaderKey.CHANNEL), message.get_header(MessageHeaderKey.TOPIC)
+    if asked[0] == STREAM_CHANNEL:
+        if asked[1] in ABOUT_STREAMS:
             return None
-        channel, topic = (
-            message.get_header(StreamHeaderKey.CHANNEL),
-            message.get_header(StreamHeaderKey.TOPIC),
-        )
-    if isinstance(channel, str) and isinstance(topic, str) and _may_ask(own, channel, topic):
-        return None
-    return f"{one_line(channel)} {one_line(topic)} is for the server's own processes"
+        asked = message.get_header(StreamHeaderKey.CHANNEL), message.get_header(StreamHeaderKey.TOPIC)
+    channel, topic = (value if isinstance(value, str) else repr(value) for value in asked)
+    return one_line(channel), one_line(topic)
+
+
+def may_ask(requests: Mapping[str, frozenset[str]], channel: str, topic: str) -> bool:
+    """Say whether a channel's topic is among requests that pass."""
+    return channel in requests and (not requests[channel] or topic in requests[channel])
 
 
 def _may_ask(own: str, channel: str, topic: str) -> bool:
     if channel == CellChannel.AUX_COMMUNICATION and topic in SUBMISSIONS:
         return is_valid_admin_client_name(own)
-    return channel in REQUESTS and (not REQUESTS[channel] or topic in REQUESTS[channel])
+    return may_ask(REQUESTS, channel, topic)

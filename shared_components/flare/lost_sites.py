@@ -6,16 +6,15 @@ one that was started again, which it never gives that job back; and it fails a j
 a site falls silent before it has said how the job ended there.
 This component stands in the server's `local/resources.json`. It takes the reports in FLARE's place and leaves them for
 the job's controller, which counts the site as absent and goes on if `min_sites` are left. It leaves them in a file, so
-that no message to the job's process can name a site as lost. And it sets up the `boundary`, at which no site can end
-another's part.
+that no message to the job's process can name a site as lost.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -35,10 +34,13 @@ from nvflare.private.defs import (
     CellMessageHeaderKeys,
     JobFailureMsgKey,
 )
+from nvflare.private.fed.server.fed_server import FederatedServer
 from nvflare.private.fed.server.message_send import ClientReply
+from nvflare.private.fed.server.server_engine import ServerEngine
 
 from shared_components.atomic import NotWritten, write_json
-from shared_components.flare.boundary import Boundary
+from shared_components.flare.patches.incoming import stand_guard
+from shared_components.flare.patches.replace import or_end, replace
 from shared_components.plain_text import one_line
 
 logger = logging.getLogger(__name__)
@@ -60,23 +62,41 @@ _WRITING = Lock()
 class LostSites(FLComponent):
     """Tell running jobs which of their sites are lost."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        stand_guard()  # a server's kit may be older than `peers.KeepToTheServer`
+
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Take the reports once the server has begun, and look whose process is new when a site registers."""
         engine: Any = fl_ctx.get_engine()
         if event_type == EventType.SYSTEM_START:
-            engine.server.cell.register_request_cb(
-                channel=CellChannel.SERVER_MAIN,
-                topic=CellChannelTopic.REPORT_JOB_FAILURE,
-                cb=lambda request: take_report(engine, request),
-            )
-            Boundary().stand(engine.server.cell.core_cell)
-            engine.server._resolve_missing_client_outcome = partial(wait_no_longer, engine)
-            engine.start_client_job = partial(begin_at_sites, engine.start_client_job)
+            with or_end("what judges the loss of a site"):
+                _judge_in_flares_place(engine)
         elif event_type == EventType.CLIENT_REGISTER_PROCESSED:
             for job, site in started_again(engine.run_processes, engine.get_clients()):
                 lose(engine, job, {site: AGAIN})
         elif event_type == EventType.JOB_DEPLOYED:
             note_not_given(fl_ctx)
+
+
+def _judge_in_flares_place(engine: Any) -> None:
+    engine.server.cell.register_request_cb(
+        channel=CellChannel.SERVER_MAIN,
+        topic=CellChannelTopic.REPORT_JOB_FAILURE,
+        cb=lambda request: take_report(engine, request),
+    )
+    replace(
+        FederatedServer,
+        "_resolve_missing_client_outcome",
+        lambda _: wait_no_longer,
+        sha256="5432b3e7ada6a4df4d896c25c069e51e636df9042a23360ee0310fb4298e8ae8",
+    )
+    replace(
+        ServerEngine,
+        "start_client_job",
+        beginning_at_sites,
+        sha256="d7e1faa61233aed26ec9f102258e1abd4d8273d82555a03b8c3543ba733a461d",
+    )
 
 
 def note_not_given(fl_ctx: FLContext) -> None:
@@ -89,13 +109,26 @@ def note_not_given(fl_ctx: FLContext) -> None:
     lose(fl_ctx.get_engine(), str(fl_ctx.get_prop(FLContextKey.JOB_RUN_NUMBER)), found)
 
 
-def begin_at_sites(begin: Callable[..., list[ClientReply]], job: Any, sites: Any, fl_ctx: FLContext) -> Any:
+def beginning_at_sites(begin: Callable[..., list[ClientReply]]) -> Callable[..., list[ClientReply]]:
     """Let FLARE begin a job at its sites, by its own function, and hide from it who cannot begin.
 
     Returns:
-        A good answer of every site; the job's controller is left who gave none.
+        A function that gives a good answer of every site; the job's controller is left who gave none.
     """
-    replies, found = list(begin(job, sites, fl_ctx)), {}
+
+    @functools.wraps(begin)
+    def begin_at_sites(engine: Any, job: Any, sites: Any, fl_ctx: FLContext) -> list[ClientReply]:
+        replies = list(begin(engine, job, sites, fl_ctx))
+        found = _hide_who_cannot(replies, sites)
+        lose(fl_ctx.get_engine(), job.job_id, found)
+        return replies
+
+    return begin_at_sites
+
+
+def _hide_who_cannot(replies: list[ClientReply], sites: Any) -> dict[str, str]:
+    """Let every site's answer be a good one; return who had none, and why."""
+    found = {}
     for one in replies:
         said = one.reply.body if one.reply else ""
         if isinstance(said, str) and said.startswith(ERROR_MSG_PREFIX):
@@ -104,8 +137,7 @@ def begin_at_sites(begin: Callable[..., list[ClientReply]], job: Any, sites: Any
     for site in sorted(set(sites) - {one.client_name for one in replies}):
         found[site] = "it was gone when the job began"
         replies.append(ClientReply("", site, None, AdminMessage("", BEGUN)))
-    lose(fl_ctx.get_engine(), job.job_id, found)
-    return replies
+    return found
 
 
 def _reason(said: str) -> str:
@@ -131,8 +163,9 @@ def take_report(engine: Any, request: Message) -> Message:
     return reply
 
 
-def wait_no_longer(engine: Any, client: Client, job: str, reason: str) -> None:
+def wait_no_longer(server: Any, client: Client, job: str, reason: str) -> None:
     """Keep the end that a job has had at the server, where a site will not say any more how it ended there."""
+    engine = server.engine
     if job not in engine.run_processes and engine.job_runner.is_client_outcome_pending(job, client.name):
         logger.warning("job %s has ended, and %s has not said how there: %s", job, client.name, reason)
     engine.job_runner.resolve_client_outcome(job, client.name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from nvflare.apis.fl_component import FLComponent
@@ -19,6 +20,8 @@ from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 
 from shared_components.flare.log_lines import mark_lines
+from shared_components.flare.patches.incoming import stand_guard
+from shared_components.flare.patches.replace import replace
 from shared_components.flare.refusals import Refusals
 from shared_components.flare.stream_ids import count_streams
 from shared_components.plain_text import one_line
@@ -31,6 +34,7 @@ class KeepToTheServer(FLComponent):
 
     def __init__(self) -> None:
         super().__init__()
+        stand_guard()
         keep_to_the_server()
         count_streams()
         mark_lines()
@@ -38,11 +42,21 @@ class KeepToTheServer(FLComponent):
 
 def keep_to_the_server() -> None:
     """Connect to nothing that a message names, and let the receiver of a stream alone say what has come of it."""
-    CoreCell._add_adhoc_connector = _connect_to_nobody
-    handle = TxTask.handle_ack
-    if hasattr(handle, "__wrapped__"):
-        return
+    replace(
+        CoreCell,
+        "_add_adhoc_connector",
+        lambda _: _connect_to_nobody,
+        sha256="9656257007fcf677d0a445bcc7b9c8f8a81dc715e7d0d3630e4551126e00ffae",
+    )
+    replace(
+        TxTask,
+        "handle_ack",
+        _from_its_receiver,
+        sha256="5d6dbe9c0357e1cceb98d4e90025e20a7fafc3fc18737e6f965c35e1191ba77e",
+    )
 
+
+def _from_its_receiver(handle: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(handle)
     def from_its_receiver(task: TxTask, message: Message) -> None:
         origin = message.get_header(MessageHeaderKey.ORIGIN)
@@ -51,7 +65,7 @@ def keep_to_the_server() -> None:
         else:
             _REFUSALS.say(f"{one_line(origin)} says what has come of a stream to {task.target}: refused")
 
-    TxTask.handle_ack = from_its_receiver
+    return from_its_receiver
 
 
 def _connect_to_nobody(cell: Any, to_cell: str, url: str) -> None:

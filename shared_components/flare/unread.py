@@ -13,10 +13,17 @@ from typing import Any
 
 from nvflare.fuel.f3.cellnet import cell
 
+from shared_components.flare.patches.replace import replace
+
 
 def stay_alive() -> None:
     """Let no message that fails end this process."""
-    cell._is_server_job_cell = _ends_with_a_message
+    replace(
+        cell,
+        "_is_server_job_cell",
+        lambda _: _ends_with_a_message,
+        sha256="7c83ed82f0c43a8dc9e8a92c5979d02711a571683a7c412a884fc5ae958277ec",
+    )
 
 
 def _ends_with_a_message(my_info: Any) -> bool:

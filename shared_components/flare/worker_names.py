@@ -10,7 +10,10 @@ from __future__ import annotations
 import copy
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any
+
+from shared_components.flare.patches.replace import replace
 
 RUNNER = "nvflare.private.fed.app.simulator.simulator_runner"
 
@@ -19,11 +22,15 @@ def keep_apart() -> None:
     """Give every task of FLARE's simulator a dictionary of its own, if this is the process that starts them."""
     if RUNNER not in sys.modules:
         return
-    kind = sys.modules[RUNNER].SimulatorClientRunner
-    shared = kind.do_one_task
-    if hasattr(shared, "__wrapped__"):
-        return
+    replace(
+        sys.modules[RUNNER].SimulatorClientRunner,
+        "do_one_task",
+        _with_its_own,
+        sha256="698a6dd1a4c18c2e0442a2cea36cbc00b6901778616f72969feec2e6a3c8fc9e",
+    )
 
+
+def _with_its_own(shared: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(shared)
     def do_one_task(runner: Any, *arguments: Any, **options: Any) -> Any:
         own = copy.copy(runner)
@@ -31,4 +38,4 @@ def keep_apart() -> None:
         own.get_next_run_client = runner.get_next_run_client  # whose turn it is stays common to all threads
         return shared(own, *arguments, **options)
 
-    kind.do_one_task = do_one_task
+    return do_one_task

@@ -1,7 +1,6 @@
 """What sites send in a good run passes the server's boundary; commands, and what is for another site, do not."""
 
 import pytest
-from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
 from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.endpoint import Endpoint
@@ -177,8 +176,3 @@ def test_a_flood_of_refused_messages_does_not_flood_the_log(caplog):
         for _ in range(2):
             assert boundary.look(message(SITE, f"channel\n{number}", "topic", SERVER)) is not None
     assert len(caplog.records) == MOST_SENTENCES and all(r.getMessage().isprintable() for r in caplog.records)
-
-
-def test_flare_has_what_the_boundary_uses():
-    """Its names may change with an upgrade."""
-    assert callable(CoreCell.add_incoming_filter)

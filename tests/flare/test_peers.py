@@ -11,7 +11,7 @@ from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 
-from shared_components.flare.peers import KeepToTheServer
+from shared_components.flare.peers import keep_to_the_server
 
 TARGET = "hospital-a.4d5c3f80"
 CONNECT = """
@@ -23,8 +23,8 @@ from nvflare.fuel.f3.message import Message
 from tests.flare.test_peers import invitation
 
 if sys.argv[1] == "mended":
-    from shared_components.flare.peers import KeepToTheServer
-    KeepToTheServer()
+    from shared_components.flare.peers import keep_to_the_server
+    keep_to_the_server()
 listener = socket.create_server(("127.0.0.1", 0))
 listener.settimeout(10 if sys.argv[1] == "bare" else 1)
 cell = CoreCell("server", f"tcp://127.0.0.1:{sys.argv[2]}", secure=False, credentials={})
@@ -93,8 +93,8 @@ def test_flare_lets_any_site_end_a_stream_to_another(task):
 
 
 def test_only_the_receiver_of_a_stream_ends_it(task, caplog):
-    KeepToTheServer()
-    KeepToTheServer()  # a second one changes nothing
+    keep_to_the_server()
+    keep_to_the_server()  # a second time changes nothing
     for origin in ("hospital-b.4d5c3f80", "hospital-a", "server", None):
         task.handle_ack(acknowledgement(origin, **ENDS))
         task.handle_ack(acknowledgement(origin, **{StreamHeaderKey.OFFSET: 10**9}))

@@ -1,10 +1,12 @@
-"""Hold a process of a job at a named function, note how much it holds after each round, let FLARE forget, or rest.
+"""Hold a process of a job at a named function, note how much it holds after each round or how it is guarded, and more.
 
 Copied as `sitecustomize` into what a deployment has installed, which Python imports by itself as it begins.
 ``SURGFL_TEST_HOLD`` names a file, see `holds.held`; a process that reaches the place says so in a file beside it, and
 stops by SIGSTOP until it is continued or killed.
 ``SURGFL_TEST_HELD`` names a file, to which a process adds a line each time that it has let go of a round: its resident
 memory and what of it nobody shares, bytes.
+``SURGFL_TEST_GUARDED`` names a file, to which every process adds a line as it is about to connect: its module, and
+which functions of FLARE's have been replaced by then.
 ``SURGFL_TEST_FORGET`` says after how many seconds FLARE forgets where a stream went that has ended; 300 without.
 ``SURGFL_TEST_REST`` says for how many seconds a site rests before each training step.
 """
@@ -20,6 +22,7 @@ import time
 
 VARIABLE = "SURGFL_TEST_HOLD"
 HELD = "SURGFL_TEST_HELD"
+GUARDED = "SURGFL_TEST_GUARDED"
 FORGET = "SURGFL_TEST_FORGET"
 REST = "SURGFL_TEST_REST"
 STREAMER = "nvflare.fuel.f3.streaming.byte_streamer"
@@ -106,6 +109,26 @@ def note_held(file):
     place(LET_GO, note, after=True)
 
 
+def note_guarded(file):
+    """Let this process add what it has replaced to the file, before it connects to anybody."""
+
+    def note():
+        found = set()
+        for module in [module for name, module in sys.modules.items() if name.startswith("nvflare.")]:
+            for owner in (module, *(value for value in vars(module).values() if isinstance(value, type))):
+                found |= {
+                    f"{owner.__name__.rpartition('.')[2]}.{name}"
+                    for name in vars(owner)
+                    if hasattr(getattr(owner, name, None), "surgfl_replaces")
+                }
+        with open(file, "a") as text:
+            text.write(
+                json.dumps([next(word for word in sys.orig_argv if "nvflare." in word), sorted(found)]) + "\n"
+            )
+
+    place("nvflare.fuel.f3.cellnet.core_cell:CoreCell.start", note)
+
+
 def forget(seconds):
     """Let FLARE keep what a late word of an error would be compared with for these seconds, and not for 300."""
 
@@ -116,6 +139,8 @@ def forget(seconds):
     sys.meta_path.insert(0, Finder(STREAMER, shorten))
 
 
+if GUARDED in os.environ and any(word.startswith("nvflare.") for word in sys.orig_argv):
+    note_guarded(os.environ[GUARDED])
 if any(job in word for word in sys.orig_argv for job in JOBS):
     if os.path.exists(os.environ.get(VARIABLE, "")):
         hold(os.environ[VARIABLE])

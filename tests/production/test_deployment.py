@@ -1,15 +1,28 @@
 """The harness itself: it finds each party's processes, ends them and no others, and starts them again."""
 
+import json
+
 import psutil
 import pytest
 
+from .at_start import GUARDED
 from .deployment import marked, until
 
 pytestmark = pytest.mark.slow
 
+REPLACED = {
+    "CoreCell._add_adhoc_connector",
+    "CoreCell._process_received_msg",
+    "TxTask.handle_ack",
+    "byte_streamer.gen_stream_id",
+}
+PROCESSES = {"server_train", "runner_process", "client_train", "worker_process"}
 
-def test_a_party_is_killed_alone_and_comes_back_and_nothing_stays(deploy):
-    deployment = deploy("hospital-a", "hospital-b")
+
+def test_a_party_is_killed_alone_and_comes_back_and_nothing_stays(deploy, tmp_path):
+    """And each of the four kinds of processes is guarded before it connects to anybody."""
+    guarded = tmp_path / "guarded.txt"
+    deployment = deploy("hospital-a", "hospital-b", variables={GUARDED: str(guarded)})
     deployment.start()
     job = deployment.submit(deployment.job("fedavg", rounds=500))
     first, second = deployment.sites.values()
@@ -29,3 +42,6 @@ def test_a_party_is_killed_alone_and_comes_back_and_nothing_stays(deploy):
     deployment.kill()
     assert marked(deployment.mark) == []
     assert "Shutting down" not in first.log and first.log
+    noted = [json.loads(line) for line in guarded.read_text().splitlines()]
+    assert {module.rpartition(".")[2] for module, _ in noted} == PROCESSES
+    assert all(set(found) >= REPLACED for _, found in noted), noted

@@ -1,0 +1,47 @@
+"""Look at every message that comes over a connection before FLARE does anything with it.
+
+It is there from the first message on: the component that asks for it is built before the process connects to anybody.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import MessagePropKey
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
+from nvflare.fuel.f3.message import Message
+
+from shared_components.flare.boundary import Boundary
+from shared_components.flare.patches.replace import replace
+
+
+def stand_guard() -> None:
+    """Let the server take only what `boundary` lets pass, if this is its process."""
+    replace(
+        CoreCell,
+        "_process_received_msg",
+        _guarded,
+        sha256="ed7a0b62ac6ea06585cb0303368c034ea188d0dd237ff2ed7c2ed9827d32671f",
+    )
+
+
+def _guarded(process: Callable[..., None]) -> Callable[..., None]:
+    at_server = Boundary()
+
+    @functools.wraps(process)
+    def guarded(cell: Any, endpoint: Any, connection: Any, message: Message) -> None:
+        message.set_prop(MessagePropKey.ENDPOINT, endpoint)
+        message.set_prop(MessagePropKey.COMMON_NAME, _common_name(connection))
+        passes = cell.my_info.fqcn != FQCN.ROOT_SERVER or at_server.look(message) is None
+        if passes:
+            process(cell, endpoint, connection, message)
+
+    return guarded
+
+
+def _common_name(connection: Any) -> str | None:
+    return connection.get_conn_properties().get(DriverParams.PEER_CN.value) if connection else None

@@ -1,0 +1,179 @@
+"""A function of FLARE's is replaced whole or the process ends, wherever it is asked for."""
+
+import ast
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import nvflare
+import pytest
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+
+from shared_components.flare.patches.replace import REPLACES, VERSION, or_end, replace, source_hash
+
+FLARE = Path(__file__).resolve().parents[3] / "shared_components" / "flare"
+
+
+class Ended(BaseException):
+    """The process would be gone; FLARE's handlers do not swallow this one."""
+
+
+@pytest.fixture(autouse=True)
+def end_of_process(monkeypatch):
+    def ended(code):
+        raise Ended(code)
+
+    monkeypatch.setattr(os, "_exit", ended)
+
+
+class Theirs:
+    """What FLARE would have."""
+
+    def double(self, number):
+        return 2 * number
+
+    @staticmethod
+    def triple(number):
+        return 3 * number
+
+    def inner(self):
+        return 1
+
+    @functools.wraps(double)
+    def wrapped(self, number):
+        return -1
+
+
+def thrice(own):
+    return lambda self, number: own(self, number) + number
+
+
+@pytest.fixture
+def theirs():
+    """A copy of the class that a test may change."""
+    return type("Theirs", (), dict(vars(Theirs)))
+
+
+DOUBLE, TRIPLE = source_hash(Theirs.double), source_hash(Theirs.triple)
+
+
+def test_a_function_is_replaced_once(theirs):
+    for _ in range(2):
+        replace(theirs, "double", thrice, sha256=DOUBLE)
+    assert theirs().double(2) == 6 and getattr(theirs.double, REPLACES)(None, 2) == 4
+
+
+def test_a_static_method_stays_one(theirs):
+    replace(theirs, "triple", lambda own: lambda number: own(number) + 1, sha256=TRIPLE)
+    assert theirs.triple(2) == theirs().triple(2) == 7
+
+
+def test_the_hash_is_of_the_source_without_indentation_and_of_what_runs(theirs):
+    text = "def double(self, number):\n    return 2 * number"
+    import hashlib
+
+    assert hashlib.sha256(text.encode()).hexdigest() == DOUBLE
+    assert source_hash(theirs.wrapped) != DOUBLE == source_hash(theirs().double)
+    assert source_hash(len) == source_hash(None) == source_hash(7) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "sha256", "version", "words"),
+    [
+        ("double", DOUBLE, "2.9.1", f"nvflare is 2.9.1, and SurgFL replaces functions of {VERSION}"),
+        ("double", DOUBLE, "2.9.0rc1", "nvflare is 2.9.0rc1"),
+        ("triple", DOUBLE, VERSION, "the source of tests.Theirs.triple is not that of nvflare 2.9.0"),
+        ("wrapped", DOUBLE, VERSION, "the source of tests.Theirs.wrapped is not that"),
+        ("renamed", DOUBLE, VERSION, "nvflare has no tests.Theirs.renamed, which SurgFL replaces"),
+        ("__doc__", "", VERSION, "is not that of nvflare"),
+    ],
+)
+def test_another_version_source_or_name_ends_the_process(
+    theirs, name, sha256, version, words, monkeypatch, capsys, caplog
+):
+    theirs.__module__ = "tests"
+    before = dict(vars(theirs))
+    monkeypatch.setattr(nvflare, "__version__", version)
+    with pytest.raises(Ended, match="1"):
+        replace(theirs, name, thrice, sha256=sha256)
+    said = capsys.readouterr().err
+    assert words in said and said.endswith("install nvflare==2.9.0\n") and said.count("\n") == 1
+    assert words in caplog.text and dict(vars(theirs)) == before
+
+
+def test_what_raises_where_it_must_not_ends_the_process(capsys):
+    cell = SimpleNamespace()
+    with pytest.raises(Ended), or_end("the boundary"):
+        cell.add_incoming_filter(channel="*", topic="*", cb=print)
+    assert "the boundary cannot be put in place (AttributeError: " in capsys.readouterr().err
+    with or_end("the boundary"):
+        cell.there = 1
+
+
+HANDLER = """
+import sys
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.utils.event import fire_event_to_components
+
+class Ours(FLComponent):
+    def handle_event(self, event_type, fl_ctx):
+        {call}
+
+fire_event_to_components(EventType.SYSTEM_START, [Ours()], FLContext())
+print("unprotected")
+"""
+RAISES = "raise AttributeError('add_incoming_filter')"
+GONE = "from shared_components.flare.patches import replace; replace.replace(sys, 'gone', None, sha256='')"
+
+
+@pytest.mark.parametrize(("call", "code", "shown"), [(RAISES, 0, "unprotected"), (GONE, 1, "")])
+def test_flares_handlers_swallow_exceptions_and_the_process_ends_all_the_same(call, code, shown):
+    ended = subprocess.run(
+        [sys.executable, "-c", HANDLER.format(call=call)], capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout.strip()) == (code, shown), ended.stderr[-2000:]
+    assert ("nvflare has no sys.gone, which SurgFL replaces; this process ends" in ended.stderr) == bool(code)
+
+
+def test_nobody_else_here_assigns_to_names_of_flares():
+    """Only `replace` looks before it does, and it alone calls setattr."""
+    found = []
+    for path in sorted(FLARE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imported = {
+            (name.asname or name.name).partition(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            and (getattr(node, "module", None) or node.names[0].name).startswith("nvflare")
+            for name in node.names
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                root = ast.unparse(node.value).partition(".")[0]
+                if root in imported | {"engine", "cell", "server", "kind", "sys"}:
+                    found.append(f"{path.name}:{node.lineno} {ast.unparse(node)}")
+            if isinstance(node, ast.Name) and node.id == "setattr" and path.name != "replace.py":
+                found.append(f"{path.name}:{node.lineno} setattr")
+    assert found == []
+
+
+def test_the_version_that_is_installed_is_the_one_that_is_pinned():
+    root = FLARE.parents[1]
+    assert nvflare.__version__ == VERSION
+    for file in ("setup.cfg", "requirements.txt", "shared_components/deployment/requirements.lock"):
+        lines = [line.strip(" \\") for line in (root / file).read_text().splitlines()]
+        assert f"nvflare=={VERSION}" in lines, file
+
+
+def test_the_guard_ends_the_process_where_flare_has_renamed_what_takes_messages(monkeypatch, capsys):
+    from shared_components.flare.patches.incoming import stand_guard
+
+    monkeypatch.delattr(CoreCell, "_process_received_msg")
+    with pytest.raises(Ended):
+        stand_guard()
+    assert "nvflare has no nvflare.fuel.f3.cellnet.core_cell.CoreCell._process_rec" in capsys.readouterr().err
