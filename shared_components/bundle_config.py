@@ -17,7 +17,7 @@ import torch
 import yaml
 from torch import nn
 
-from shared_components.arguments import between, require_list
+from shared_components.arguments import between, require_list, true_or_false
 from shared_components.network_arguments import chosen_arguments
 from shared_components.no_code import refuse_expression
 
@@ -66,6 +66,7 @@ class Training:
     start: str = "random"
     colour: float = 0.0  # strength of changed colours, see `data.colours`; 0 draws nothing
     rotation: float = 0.0  # degrees, either way, that training frames are turned by at most; 0 draws nothing
+    flips: bool = True  # training frames are mirrored, in each direction with probability 0.5
 
     def __post_init__(self) -> None:
         for name, most in MOST.items():
@@ -74,6 +75,7 @@ class Training:
         between("training", "weight_decay", self.weight_decay, 0, LARGEST_RATE)
         between("training", "colour", self.colour, 0, 1)
         between("training", "rotation", self.rotation, 0, 180)
+        true_or_false("training", "flips", self.flips)
         between("training", "seed", self.seed, 0, 2**63 - 1, whole=True)
         require_list(self.fixed, "training: fixed", "encoder", least=0)
         for part, rate in self.learning_rates.items():

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared_components.arguments import between
+from shared_components.arguments import between, one_of
 from shared_components.card import Card, Metric
+from shared_components.data.clips import PADDINGS
 from shared_components.data.sites import Asks, Item
 from shared_components.drawing.sheets import Sheet
 
@@ -154,7 +155,9 @@ def choose_task(
     return make_task(kind, tasks[kind], classes=classes)
 
 
-def asks(kind: str, targets: tuple[str, ...], *, frames: object, interval: object) -> Asks:
+def asks(
+    kind: str, targets: tuple[str, ...], *, frames: object, interval: object, padding: object = "first"
+) -> Asks:
     """Return what a kind of task asks of the data, its numbers checked.
 
     Args:
@@ -162,17 +165,19 @@ def asks(kind: str, targets: tuple[str, ...], *, frames: object, interval: objec
         targets: Names of its targets.
         frames: Frames of a sample; more than one are a clip.
         interval: Seconds between the frames of a clip.
+        padding: What stands for a frame before a video's beginning, see `clips.PADDINGS`.
 
     Raises:
         ValueError: A number is wrong, or a clip has no interval.
     """
     between(kind, "frames", frames, 1, MOST_FRAMES, whole=True)
     between(kind, "interval", interval, 0, LONGEST_INTERVAL)
+    one_of(kind, "padding", padding, PADDINGS)
     if frames != 1 and not interval:
         raise ValueError(
             f"{kind}: a clip of {frames} frames needs 'interval', the seconds between two of them"
         )
-    return Asks(targets, int(frames), float(interval))  # type: ignore[call-overload, arg-type]  # checked above
+    return Asks(targets, int(frames), float(interval), str(padding))  # type: ignore[call-overload, arg-type]  # checked above
 
 
 def last_frame(item: Item) -> Array:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from shared_components.bundle_config import Training, load_bundle, training_from
+from shared_components.comparison import presets_fedst
 from shared_components.federation.messages import Job
 from shared_components.parts import freeze
 from shared_components.training import make_optimizer, optimizer_tensors, restore_optimizer
@@ -118,6 +119,18 @@ def test_a_setting_that_is_no_such_number_is_refused_when_it_is_read(key, values
             load_bundle("pvt_fpn", {key: value})
         with pytest.raises(ValueError, match=f"^{sentence}$"):
             Job("a", "pvt_fpn", "fedavg", training={key: value}).open_bundle()
+
+
+@pytest.mark.parametrize("value", [0, 1, "false", None])
+def test_whether_frames_are_mirrored_is_a_truth_value(value):
+    with pytest.raises(ValueError, match=f"training: flips is {value!r}"):
+        load_bundle("pvt_fpn", {"flips": value})
+
+
+def test_fedst_mirrors_no_frames_alone_in_a_federation_and_in_its_tables():
+    """Its paper has rotation and scale (Section 4.1.3)."""
+    assert load_bundle("pvt_fpn").training.flips and not load_bundle("fedst").training.flips
+    assert presets_fedst.TRAINING["flips"] is False
 
 
 def test_settings_that_are_no_section_are_refused():

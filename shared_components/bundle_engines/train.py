@@ -76,6 +76,7 @@ class Rounds:
             augment=True,
             colour=self.settings.colour,
             rotation=self.settings.rotation,
+            flips=self.settings.flips,
         ):
             yield self.task.draw(batch, context.generator)
 

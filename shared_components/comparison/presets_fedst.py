@@ -12,8 +12,8 @@ from typing import Any
 
 from shared_components.comparison.plan import Preset, Variant
 
-TRAINING = {"batch_size": 2, "iterations": 100, "learning_rate": 1.0e-4, "rotation": 20.0}
-"""Of all rows, "identical training schedules" (Section 4.1.3); equal to those of bundles/fedst.yaml."""
+TRAINING = {"batch_size": 2, "iterations": 100, "learning_rate": 1.0e-4, "rotation": 20.0, "flips": False}
+"""Of all rows, "identical training schedules" and "rotation and scale" (Section 4.1.3); those of bundles/fedst.yaml."""
 ROUNDS = 300
 _LOSS = {"cross_entropy": 1.0, "log_iou": 0.0, "dice": 1.0}  # Eq. (9), as in bundles/fedst.yaml
 _NO_CLIPS: dict[str, Mapping[str, Any]] = {"segmentation": {"frames": 1, "interval": 0.0}}

@@ -1,8 +1,9 @@
 """Clips: which images show a frame and what came before it.
 
-A clip is T images at a real interval, the last of them the current frame. Before the first frame of a video, or
-of the stretch that a split has of it, that first frame is repeated, so that no clip shows another split. A site
-may refuse to show history (`history: false`): then a clip is the current frame T times.
+A clip is T images at a real interval, the last of them the current frame. A frame before the first one of a video, or
+of the stretch that a split has of it, is replaced, so that no clip shows another split: by that first frame, or by the
+current one (`PADDINGS`). A site may refuse to show history (`history: false`): then a clip is the current frame T
+times.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from pathlib import Path
 from shared_components.data.files import DataError, frame_number, spacing, whole_steps, with_number
 from shared_components.data.site_file import Site
 
+PADDINGS = ("first", "current")
+"""What stands for a frame before a video's beginning: the video's first frame, which keeps the order of time, or the
+current frame, as in FedST (Section 4.1.3)."""
 Clip = Callable[[int, Path], tuple[Path, ...]]
 """(number, image) of a frame -> the T images of its clip, oldest first."""
 
 
-def clip_maker(site: Site, video: str, *, frames: int, interval: float, begin: int | None = None) -> Clip:
+def clip_maker(
+    site: Site, video: str, *, frames: int, interval: float, padding: str = "first", begin: int | None = None
+) -> Clip:
     """Return what lists the images of a video's clips.
 
     An image that should be between those that are there is listed under the name it should have, or, where images are
@@ -25,6 +31,7 @@ def clip_maker(site: Site, video: str, *, frames: int, interval: float, begin: i
 
     Args:
         frames: T; `interval`: seconds between them.
+        padding: one of `PADDINGS`.
         begin: number of the first frame that a clip may show; None: the video's first.
 
     Raises:
@@ -38,7 +45,9 @@ def clip_maker(site: Site, video: str, *, frames: int, interval: float, begin: i
 
     def clip(number: int, image: Path) -> tuple[Path, ...]:
         first = min(start, number)
-        wanted = [max(number - back * step, first) for back in range(frames - 1, 0, -1)]
+        instead = number if padding == "current" else first
+        past = [number - back * step for back in range(frames - 1, 0, -1)]
+        wanted = [n if n >= first else instead for n in past]
         return (*(images.get(n) or _missing(image, number, n, interval / step) for n in wanted), image)
 
     return clip

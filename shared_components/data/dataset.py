@@ -128,6 +128,7 @@ def batches(
     augment: bool,
     colour: float = 0.0,
     rotation: float = 0.0,
+    flips: bool = True,
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield training batches without end of epoch: a new shuffle follows on the last one.
 
@@ -140,6 +141,7 @@ def batches(
         augment: flip and scale-crop every sample (`shared_components.data.transforms`).
         colour: with `augment`, how far colours are changed, too (`shared_components.data.colours`); 0 draws nothing.
         rotation: with `augment`, degrees that samples are turned by at most; 0 draws nothing.
+        flips: with `augment`, whether samples are flipped; all else is drawn alike.
 
     Yields:
         {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, H, W): ids
@@ -154,7 +156,7 @@ def batches(
     def draw(index: int) -> dict[str, torch.Tensor]:
         images, targets = dataset.arrays(index)
         if augment:
-            images, targets = _moved(images, targets, generator, rotation)
+            images, targets = _moved(images, targets, generator, rotation, flips)
             images = change_colours(images, sample_colours(generator, colour))
         return to_tensors(images, targets)
 
@@ -186,10 +188,14 @@ def _shuffled_forever(length: int, generator: torch.Generator) -> Iterator[int]:
 
 
 def _moved(
-    images: np.ndarray, targets: dict[str, np.ndarray], generator: torch.Generator, rotation: float
+    images: np.ndarray,
+    targets: dict[str, np.ndarray],
+    generator: torch.Generator,
+    rotation: float,
+    flips: bool,
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     images, targets = turn(images, targets, sample_turn(generator, rotation))
-    return augment(images, targets, sample_augmentation(generator, width=images.shape[2]))
+    return augment(images, targets, sample_augmentation(generator, width=images.shape[2], flips=flips))
 
 
 def collated(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

@@ -42,6 +42,7 @@ class Asks:
     Attributes:
         targets: names of its targets; none: every image is a sample, and no other file is needed.
         frames: images of a sample, T; `interval`: seconds between them.
+        padding: what stands for a frame before a video's beginning, see `clips.PADDINGS`.
 
     Raises:
         ValueError: no frame, or several with no time between them.
@@ -50,6 +51,7 @@ class Asks:
     targets: tuple[str, ...] = ("label",)
     frames: int = 1
     interval: float = 0.0
+    padding: str = "first"
 
     def __post_init__(self) -> None:
         if self.frames < 1 or (self.frames > 1 and not 0 < self.interval < math.inf):
@@ -192,7 +194,9 @@ def _samples_of(site: Site, split: str, part: VideoRange, asks: Asks) -> list[Sa
         what = f"split {split!r} asks for frames {part.start} to {part.stop} of {part.video}, which has"
         raise DataError(site.path, f"{what} {len(listing)}", "correct the range or complete the video")
     begin = listing[part.start][0] if part.start else None
-    clip = clip_maker(site, part.video, frames=asks.frames, interval=asks.interval, begin=begin)
+    clip = clip_maker(
+        site, part.video, frames=asks.frames, interval=asks.interval, padding=asks.padding, begin=begin
+    )
     return [
         Sample(site.name, part.video, number, clip(number, image), targets, site.source, site.classes)
         for number, image, targets in listing[part.start : part.stop : site.frame_interval]

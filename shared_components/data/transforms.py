@@ -55,6 +55,7 @@ def sample_augmentation(
     width: int,
     smallest: float = SMALLEST_SCALE,
     largest: float = LARGEST_SCALE,
+    flips: bool = True,
 ) -> Augmentation:
     """Draw one sample's augmentation, as the released PFedSIS does.
 
@@ -63,11 +64,12 @@ def sample_augmentation(
     Args:
         width: width of the frame in pixels, before and after.
         smallest, largest: other ends than half and twice.
+        flips: without them the rest is drawn alike.
     """
     flip_horizontal, flip_vertical, left, top = torch.rand(4, generator=generator).tolist()
     low, high = int(width * smallest), int(width * largest)
     new_width = int(torch.randint(low, high + 1, (), generator=generator))
-    return Augmentation(flip_horizontal < 0.5, flip_vertical < 0.5, new_width, left, top)
+    return Augmentation(flips and flip_horizontal < 0.5, flips and flip_vertical < 0.5, new_width, left, top)
 
 
 def sample_turn(generator: torch.Generator, most: float) -> float:

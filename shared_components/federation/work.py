@@ -131,6 +131,7 @@ class LocalRound:
             augment=True,
             colour=self.settings.colour,
             rotation=self.settings.rotation,
+            flips=self.settings.flips,
         ):
             self.stop()
             yield self.context.task.draw(batch, self.context.generator)

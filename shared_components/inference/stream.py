@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -20,11 +21,12 @@ a second, among others, give no frame exactly 0.2 s ago."""
 class Remembers(Protocol):
     """A network of clips that can be shown a stream."""
 
-    def begin_stream(self, stride: int) -> Any:
+    def begin_stream(self, stride: int, padding: str) -> Any:
         """Return what is remembered before a stream's first frame.
 
         Args:
             stride: Frames of the stream from one frame of a clip to the next.
+            padding: What stands for a frame before the beginning, see `clips.PADDINGS`.
         """
         ...
 
@@ -39,9 +41,10 @@ class Streaming(nn.Module):
     Args:
         network: Of clips.
         stride: Frames of the stream from one frame of a clip to the next.
+        padding: What stands for a frame before the beginning, see `clips.PADDINGS`.
     """
 
-    def __init__(self, network: nn.Module, stride: int) -> None:
+    def __init__(self, network: nn.Module, stride: int, padding: str = "first") -> None:
         super().__init__()
         if not isinstance(network, Remembers):
             raise InferenceError(
@@ -49,7 +52,8 @@ class Streaming(nn.Module):
                 "model of single frames"
             )
         self.network, self.stride = network, stride
-        self._memory = network.begin_stream(stride)
+        self._begin = partial(network.begin_stream, stride, padding)
+        self._memory = self._begin()
 
     def forward(self, image: Tensor) -> Tensor:
         """Predict the stream's next frame (1, 3, H, W)."""
@@ -58,7 +62,7 @@ class Streaming(nn.Module):
 
     def forget(self) -> None:
         """Begin a new stream."""
-        self._memory = self.network.begin_stream(self.stride)
+        self._memory = self._begin()
 
 
 def shown_frames(network: nn.Module, task: Task, stream: FrameStream) -> nn.Module:
@@ -70,7 +74,7 @@ def shown_frames(network: nn.Module, task: Task, stream: FrameStream) -> nn.Modu
     """
     if task.asks.frames == 1:
         return network
-    return Streaming(network, 1 if stream.total == 1 else _stride(task, stream))
+    return Streaming(network, 1 if stream.total == 1 else _stride(task, stream), task.asks.padding)
 
 
 def _stride(task: Task, stream: FrameStream) -> int:

@@ -42,10 +42,12 @@ class Memory:
     Attributes:
         stride: frames from one frame of a clip to the next; 5 for clips of frames 0.2 s apart, of a video at 25 a
             second.
+        padding: what stands for a frame before the stream's beginning: its `first` frame, or the `current` one.
         frames: oldest first; of each the maps that the temporal layer reads, (B, C, H, W).
     """
 
     stride: int = 1
+    padding: str = "first"
     frames: tuple[tuple[Tensor, ...], ...] = ()
 
     def __post_init__(self) -> None:
@@ -172,20 +174,20 @@ class PvtFpnClips(nn.Module):
         past = [[maps[p][:, t] for t in range(T - 1)] for p in self.places]
         return self.decode(self._enriched([x[:, T - 1] for x in maps], past))
 
-    def begin_stream(self, stride: int = 1) -> Memory:
+    def begin_stream(self, stride: int = 1, padding: str = "first") -> Memory:
         """Return what is remembered before a stream's first frame, see `remember`.
 
         Raises:
             ValueError: the stride is no number of frames.
         """
-        return Memory(stride)
+        return Memory(stride, padding)
 
     def remember(self, image: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Predict the next frame of a stream; every frame is encoded once.
 
-        The clip is the frame, what came `stride`, 2 * `stride`, ... frames before it, and the stream's first frame
-        where that is before the beginning: for every frame the result is that of `forward` on this clip, in
-        evaluation. No gradient reaches earlier frames.
+        The clip is the frame, what came `stride`, 2 * `stride`, ... frames before it, and, where that is before the
+        beginning, the stream's first frame or, with the padding `current`, the frame itself: for every frame the result
+        is that of `forward` on this clip, in evaluation. No gradient reaches earlier frames.
 
         Args:
             image: (B, 3, H, W) in [0, 1]; H and W multiples of 32.
@@ -207,8 +209,9 @@ class PvtFpnClips(nn.Module):
                 f"the stream's frames changed their size before {list(image.shape)}; begin a new stream"
             )
         seen = (*memory.frames, own)
-        backs = range(self.frames - 1, 0, -1)
-        clip = [seen[max(len(seen) - 1 - back * memory.stride, 0)] for back in backs]
+        instead = 0 if memory.padding == "first" else -1
+        places = [len(seen) - 1 - back * memory.stride for back in range(self.frames - 1, 0, -1)]
+        clip = [seen[place if place >= 0 else instead] for place in places]
         logits = self.decode(self._enriched(features, [[x[n] for x in clip] for n in range(len(own))]))
         kept = (self.frames - 1) * memory.stride
         return logits, replace(memory, frames=seen[-kept:] if kept else ())

@@ -57,6 +57,7 @@ def build(
     absolute: float = 0.1,
     frames: int = 1,
     interval: float = 0.0,
+    padding: str = "first",
 ) -> Depth:
     """Return the task.
 
@@ -68,6 +69,7 @@ def build(
         absolute: Weight of the mean absolute error, in units of ``scale``.
         frames: Frames of a sample.
         interval: Seconds between them.
+        padding: What stands for a frame before a video's beginning: its `first` frame, or the `current` one.
 
     Raises:
         ValueError: A number is out of its range.
@@ -76,7 +78,7 @@ def build(
     between("depth", "log_error", log_error, 0)
     between("depth", "variance", variance, 0, 1)
     between("depth", "absolute", absolute, 0)
-    asked = asks("depth", ("depth",), frames=frames, interval=interval)
+    asked = asks("depth", ("depth",), frames=frames, interval=interval, padding=padding)
     return Depth(scale, log_error, variance, absolute, asked)
 
 

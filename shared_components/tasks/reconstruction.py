@@ -42,6 +42,7 @@ def build(
     hidden: float = 0.75,
     frames: int = 1,
     interval: float = 0.0,
+    padding: str = "first",
 ) -> Reconstruction:
     """Return the task.
 
@@ -51,13 +52,16 @@ def build(
         hidden: Share of the patches that is hidden, inside (0, 1).
         frames: Frames of a sample; of a clip the last one is restored.
         interval: Seconds between them.
+        padding: What stands for a frame before a video's beginning: its `first` frame, or the `current` one.
 
     Raises:
         ValueError: A number is out of its range.
     """
     between("reconstruction", "patch", patch, 1, 16_384, whole=True)
     between("reconstruction", "hidden", hidden, 0, 1, ends="()")
-    return Reconstruction(patch, hidden, asks("reconstruction", (), frames=frames, interval=interval))
+    return Reconstruction(
+        patch, hidden, asks("reconstruction", (), frames=frames, interval=interval, padding=padding)
+    )
 
 
 @dataclass(frozen=True, eq=False)

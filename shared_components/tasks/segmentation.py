@@ -59,6 +59,7 @@ def build(
     empty_policy: str = "diagonal",
     frames: int = 1,
     interval: float = 0.0,
+    padding: str = "first",
 ) -> Segmentation:
     """Return the task.
 
@@ -71,6 +72,7 @@ def build(
         empty_policy: What a class counts that is empty in a frame, one of `metrics.POLICIES`.
         frames: Frames of a sample.
         interval: Seconds between them.
+        padding: What stands for a frame before a video's beginning: its `first` frame, or the `current` one.
 
     Raises:
         ValueError: There are no classes, or the policy is unknown.
@@ -83,7 +85,7 @@ def build(
     between("segmentation", "balance", balance, 0, 1)
     if empty_policy not in POLICIES:
         raise ValueError(f"empty_policy is {empty_policy!r}; use one of {', '.join(POLICIES)}")
-    asked = asks("segmentation", ("label",), frames=frames, interval=interval)
+    asked = asks("segmentation", ("label",), frames=frames, interval=interval, padding=padding)
     weights = {
         "cross_entropy": float(cross_entropy),
         "log_iou": float(log_iou),

@@ -61,6 +61,15 @@ def test_history_is_repeated_from_the_first_frame_where_it_is_too_short(dense):
     assert numbers(listed[1].images) == [0, 0, 30, 60]
 
 
+def test_history_is_the_current_frame_where_the_task_says_so(dense):
+    """FedST, Section 4.1.3: the current frame is duplicated in the slots that no frame fills, and in no other."""
+    listed = samples(dense(), "train", Asks((), frames=4, interval=0.1, padding="current"))
+
+    assert [numbers(sample.images) for sample in listed[:5]] == [
+        [0, 0, 0, 0], [6, 6, 0, 6], [12, 0, 6, 12], [0, 6, 12, 18], [6, 12, 18, 24],
+    ]  # fmt: skip
+
+
 def test_without_targets_every_image_ends_a_clip(dense):
     listed = samples(dense(), "train", Asks((), frames=3, interval=0.1))
 
@@ -75,14 +84,16 @@ def test_a_site_that_refuses_history_repeats_the_frame_at_any_interval(dense):
     assert [numbers(sample.images) for sample in listed] == [[0] * 3, [60] * 3, [120] * 3]
 
 
-def test_no_clip_crosses_the_start_of_a_range_into_another_split(make_site):
+@pytest.mark.parametrize(("padding", "second"), [("first", "frame004"), ("current", "frame005")])
+def test_no_clip_crosses_the_start_of_a_range_into_another_split(make_site, padding, second):
     split = {"train": [{"instrument_dataset_1": [0, 4]}], "test": [{"instrument_dataset_1": [4, 8]}]}
     site = load_site(make_site(frames=8, split=split))
 
-    seen = {name: samples(site, name, Asks(frames=3, interval=0.5)) for name in ("train", "test")}
+    asks = Asks(frames=3, interval=0.5, padding=padding)
+    seen = {name: samples(site, name, asks) for name in ("train", "test")}
 
     assert [path.stem for path in seen["test"][0].images] == ["frame004"] * 3
-    assert [path.stem for path in seen["test"][1].images] == ["frame004", "frame004", "frame005"]
+    assert [path.stem for path in seen["test"][1].images] == [second, "frame004", "frame005"]
     shown = {name: {path for sample in listed for path in sample.images} for name, listed in seen.items()}
     assert not shown["train"] & shown["test"]
 

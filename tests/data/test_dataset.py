@@ -142,6 +142,22 @@ def test_colour_changes_images_alone_and_without_it_nothing_more_is_drawn(make_s
     assert 0 <= strong["image"].min() and strong["image"].max() <= 1
 
 
+def test_flips_that_are_off_leave_every_frame_the_right_way_round(make_site):
+    """A frame that is bright at the left is never bright at the right, whatever the scale and the crop."""
+    dataset = dataset_of(make_site())
+    picture = np.zeros_like(dataset.arrays(0)[0])
+    picture[:, :, : picture.shape[2] // 2] = 255
+    dataset.arrays = lambda index: (picture, {})
+
+    def sides(flips):
+        options = {"batch_size": 8, "iterations": 4, "augment": True, "flips": flips}
+        found = batches(dataset, generator=torch.Generator().manual_seed(1), **options)
+        images = torch.cat([batch["image"] for batch in found])
+        return images[..., 0].mean((1, 2)) - images[..., -1].mean((1, 2))
+
+    assert sides(False).min() >= 0 and sides(True).min() < 0
+
+
 def test_a_full_cache_changes_no_pixel(make_site):
     path = make_site()
     cached, uncached = dataset_of(path), dataset_of(path, cache_bytes=64 * 80 * 4 * 2)

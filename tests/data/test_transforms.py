@@ -90,6 +90,16 @@ def test_what_is_sampled_stays_in_its_range_and_uses_it():
     assert all(0 <= d.left < 1 and 0 <= d.top < 1 for d in drawn)
 
 
+def test_without_flips_nothing_is_mirrored_and_the_rest_is_drawn_alike():
+    first, second = (torch.Generator().manual_seed(3) for _ in range(2))
+
+    drawn = [sample_augmentation(first, width=100, flips=False) for _ in range(100)]
+    usual = [sample_augmentation(second, width=100) for _ in range(100)]
+
+    assert not any(d.flip_horizontal or d.flip_vertical for d in drawn)
+    assert [(d.width, d.left, d.top) for d in drawn] == [(d.width, d.left, d.top) for d in usual]
+
+
 def test_other_ends_of_the_scale_are_used_and_the_rest_is_drawn_alike():
     first, second = (torch.Generator().manual_seed(3) for _ in range(2))
 

@@ -23,13 +23,17 @@ SINGLE = make_task("segmentation", classes=PARTS)
 class Counting(torch.nn.Module):
     """Answers which images it remembers: frames are numbers."""
 
-    def begin_stream(self, stride):
-        return stride, ()
+    def begin_stream(self, stride, padding):
+        return stride, padding, ()
 
     def remember(self, image, memory):
-        stride, seen = memory
-        seen = (*seen, float(image))
-        return [seen[max(len(seen) - 1 - back * stride, 0)] for back in (3, 2, 1, 0)], (stride, seen)
+        stride, padding, seen = memory
+        seen, instead = (*seen, float(image)), {"first": 0, "current": -1}[padding]
+        places = [len(seen) - 1 - back * stride for back in (3, 2, 1, 0)]
+        return [seen[n if n >= 0 else instead] for n in places], (stride, padding, seen)
+
+
+PADDED = make_task("segmentation", {"frames": 4, "interval": 0.2, "padding": "current"}, classes=PARTS)
 
 
 def stream(rate, total=9, every=1):
@@ -52,6 +56,15 @@ def test_what_it_shows_is_as_old_as_the_clips_it_has_learnt_from():
     streaming = shown_frames(Counting(), CLIPS, stream(10))  # 0.2 s are two frames
     shown = [streaming(torch.tensor(float(number))) for number in range(9)]
     assert shown[0] == [0, 0, 0, 0] and shown[5] == [0, 1, 3, 5] and shown[8] == [2, 4, 6, 8]
+    streaming.forget()
+    assert streaming(torch.tensor(9.0)) == [9, 9, 9, 9]
+
+
+def test_what_it_shows_before_the_beginning_is_what_the_clips_had_that_it_has_learnt_from():
+    """FedST, Section 4.1.3: the current frame fills the slots of missing history."""
+    streaming = shown_frames(Counting(), PADDED, stream(5))
+    shown = [streaming(torch.tensor(float(number))) for number in range(5)]
+    assert shown == [[0, 0, 0, 0], [1, 1, 0, 1], [2, 0, 1, 2], [0, 1, 2, 3], [1, 2, 3, 4]]
     streaming.forget()
     assert streaming(torch.tensor(9.0)) == [9, 9, 9, 9]
 
@@ -89,14 +102,16 @@ def test_a_network_that_remembers_nothing_is_refused():
         shown_frames(torch.nn.Identity(), CLIPS, stream(25))
 
 
-def test_a_videos_predictions_are_those_of_its_clips(network, tmp_path):
+@pytest.mark.parametrize(("task", "instead"), [(CLIPS, 0), (PADDED, -1)])
+def test_a_videos_predictions_are_those_of_its_clips(network, tmp_path, task, instead):
     path = write_video(tmp_path / "surgery.mp4", noise(9), rate=10)
     frames = FrameStream(path, height=32, width=64)
-    predict = Predictor(shown_frames(network, CLIPS, frames), CLIPS)
+    predict = Predictor(shown_frames(network, task, frames), task)
     images = [item["image"] for item in frames]
     streamed = [predict(image, (32, 64))[0] for image in images]
     for number, outputs in enumerate(streamed):
-        clip = [images[max(number - back, 0)] for back in (6, 4, 2, 0)]
+        seen = images[: number + 1]
+        clip = [seen[number - back if number >= back else instead] for back in (6, 4, 2, 0)]
         with torch.no_grad():
             torch.testing.assert_close(outputs, network(torch.stack(clip, 1)), rtol=1e-4, atol=1e-5)
     with torch.no_grad():
