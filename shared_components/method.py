@@ -185,7 +185,7 @@ class LocalWork(Protocol):
             iterations: Instead of the round's.
             key: Which of the site's optimizers goes on; the state of each is kept from round to round.
             partition: Of the network, instead of the site's; where they differ in parameters or in roles.
-            rate: Of the job's learning rates, what the key's optimizer has.
+            rate: Of the job's learning rates, what the key's optimizer has in this call.
         """
         ...
 
@@ -195,6 +195,10 @@ class LocalWork(Protocol):
 
     def frames(self, count: int | None = None) -> Iterator[Batch]:
         """Yield training frames in batches, unaugmented, each frame once; all of them by default."""
+        ...
+
+    def validate(self, network: nn.Module) -> float | None:
+        """Return the task's first metric on the validation frames; NaN: nothing to score, None: there are none."""
         ...
 
 

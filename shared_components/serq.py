@@ -7,19 +7,23 @@ round (Section 4.1) is ours.
 
 A frame's representation F (C, h, w) is the encoder's last map, ours. That of the pre-trained model is the instruments'
 and the synthetic domain's together, F_pre = F_ins + D; D (C, h, w) is the learnable descriptor of the domain. Frames
-pass encoder and decoder alone: temporal layer and a site's text ("the RSC module") are ignored.
+pass encoder and decoder alone: temporal layer and a site's text ("the RSC module") are ignored. All frames are the
+server's own synthetic ones.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+import logging
+import math
+import time
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from shared_components.arguments import between
+from shared_components.early_stopping import train_to_best
 from shared_components.method import Aggregation, Batch, Context, LocalWork, Losses, Objective, State, Term
 from shared_components.partition import (
     Partition,
@@ -31,12 +35,23 @@ from shared_components.partition import (
     paste,
     prefixed,
 )
-from shared_components.two_paths import encodes
+from shared_components.serq_equations import (
+    Explicit,
+    FramesAlone,
+    Representation,
+    Segmentation,
+    compared,
+    mean_features,
+    moved,
+    moving_average,
+)
 
-PRETRAINED, AVERAGE = "pretrained/", "average"  # in the server's memory
-DESCRIPTOR = "descriptor"  # D, a parameter of the pre-trained network, so that one optimizer has both
+PRETRAINED, AVERAGE, DESCRIPTOR = "pretrained/", "average", "descriptor"  # in the server's memory
 RATE = 0.1  # of the job's learning rate: at all of it synthetic frames undo what real ones have taught; ours
-SPREAD = 0.02  # standard deviation of D before the first round, "initialized randomly"; ours
+COMPARED = 64  # frames at most, of which the report's distances are means
+STILL = 0.002  # a descriptor that moves by less of its length in a round is said to stand still
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,22 +60,26 @@ class Quantification:
 
     In a round the global model has been averaged already; then come Eq. 10, Eq. 11 and Eq. 12, each over `batches`
     augmented batches of its own. The pre-trained model begins, at the first round, as a copy of what the network holds
-    then: the first average in its GLOBAL slices, the start's weights elsewhere. (The paper pre-trains before the
+    then: the first average in its GLOBAL slices, the start's weights elsewhere. It is trained on the synthetic frames
+    until its score on the server's validation split stops rising (`early_stopping`). (The paper pre-trains before the
     first round and lets the sites begin with it; here a job's `start` says what they begin with.) It is the
-    server's own, so that slices of every role are trained in it. Both models and D are trained by the job's AdamW, with
-    its weight decay and `rate` of its learning rate; the paper says Adam, at a rate of the server's own that is lost.
+    server's own, so that slices of every role are trained in it. Both models are trained by the job's AdamW, with
+    its weight decay; the paper says Adam, at a rate of the server's own that is lost. D begins at zero and takes a step
+    of gradient descent on Eq. 11 with each batch, at a rate of its own (`Explicit`).
 
-    The memory keeps the pre-trained network with D, and the running mean; both models' optimizers go on from round
+    The memory keeps the pre-trained network, D and the running mean; both models' optimizers go on from round
     to round.
 
     Attributes:
         batches: Of each of the three in a round; 100 as published.
-        pretraining: Batches of segmentation alone that the copy is trained on before its first round.
+        pretraining: Batches of segmentation alone that the copy is trained on, at most, before its first round; all of
+            them where the server's site.yaml has no validation split.
         average: alpha, the share of earlier rounds in the running mean.
-        descriptor_weight: lambda_1; 0 leaves the term out. Distances are means over elements, about 0.001 of a trained
-            encoder: 300 lets them weigh about as much as segmentation.
-        representation_weight: lambda_2; likewise.
-        rate: The server's learning rate, as a multiple of the job's.
+        descriptor_weight: lambda_1; 0 leaves the term out, and D at zero.
+        representation_weight: lambda_2; 0 leaves the term out. Distances are means over elements.
+        rate: The server's learning rate in a round, as a multiple of the job's.
+        pretraining_rate: That of the pre-training.
+        descriptor_rate: Share of its distance from the optimum that D takes with each batch; 0 keeps it at zero.
         who: Begins the sentence of a refusal.
 
     Raises:
@@ -68,11 +87,13 @@ class Quantification:
     """
 
     batches: int = 100
-    pretraining: int = 100
+    pretraining: int = 1000
     average: float = 0.9
     descriptor_weight: float = 300.0
     representation_weight: float = 300.0
     rate: float = RATE
+    pretraining_rate: float = 1.0
+    descriptor_rate: float = 0.2
     who: str = "serq"
 
     def __post_init__(self) -> None:
@@ -82,6 +103,8 @@ class Quantification:
         between(self.who, "descriptor_weight", self.descriptor_weight, 0)
         between(self.who, "representation_weight", self.representation_weight, 0)
         between(self.who, "rate", self.rate, 0, ends="(]")
+        between(self.who, "pretraining_rate", self.pretraining_rate, 0, ends="(]")
+        between(self.who, "descriptor_rate", self.descriptor_rate, 0, 1)
 
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
         """Train both models.
@@ -94,34 +117,56 @@ class Quantification:
             ValueError: The network has no `encoder` and `decode`, or the memory is of frames of another size.
         """
         memory = work.context.memory
-        seen = mean_features(work.network, work.batches(self.batches))
-        pretrained, partition = _pretrained(work, seen.shape)
-        losses: Losses = {}
-        if AVERAGE not in memory and self.pretraining:
-            losses |= work.train(
-                Segmentation("pretraining segmentation"),
-                network=pretrained, partition=partition, iterations=self.pretraining, key=PRETRAINED[:-1],
-                rate=self.rate,
-            )  # fmt: skip
+        pretrained, partition = _pretrained(work)
+        losses, report = ({}, {}) if AVERAGE in memory else self._pretrain(work, pretrained, partition)
+        seen, mean = mean_features([work.network, pretrained], work.batches(self.batches))
+        _refuse_other_size(memory, seen.shape)
         average = moving_average(memory.get(AVERAGE), seen, share=self.average)
+        before = memory[DESCRIPTOR].to(seen) if DESCRIPTOR in memory else torch.zeros_like(seen)
+        explicit = Explicit(average, self.descriptor_weight, self.descriptor_rate, mean, before.clone())
         losses |= work.train(
-            Descriptor(average, self.descriptor_weight),
+            explicit,
             network=pretrained, partition=partition, iterations=self.batches, key=PRETRAINED[:-1],
             rate=self.rate,
         )  # fmt: skip
-        losses |= train_shared(
-            work, Representation(pretrained, self.representation_weight), self.batches, rate=self.rate
-        )
-        memory |= prefixed(PRETRAINED, pretrained.state_dict()) | {AVERAGE: average}
-        return _returned(work, aggregation, {"serq": self._report(pretrained, average, losses)}), losses
+        descriptor = explicit.descriptor
+        synchronised = Representation(pretrained, descriptor, self.representation_weight)
+        losses |= train_shared(work, synchronised, self.batches, rate=self.rate)
+        memory |= prefixed(PRETRAINED, pretrained.state_dict()) | {AVERAGE: average, DESCRIPTOR: descriptor}
+        report |= compared(work.network, pretrained, descriptor, work.frames(COMPARED))
+        report |= {
+            "average_square": float(average.square().mean()),
+            "descriptor_moved": moved(before, descriptor),
+        }
+        if self.descriptor_weight and self.descriptor_rate and report["difference_square"]:
+            _warn(report, round=work.context.round)
+        return _returned(work, aggregation, {"serq": report}), losses
 
-    def _report(self, pretrained: nn.Module, average: Tensor, losses: Losses) -> dict[str, float]:
-        """Return the norms of D and of the running mean, and the mean distances, unweighted."""
-        norm, of_average = float(pretrained.get_parameter(DESCRIPTOR).detach().norm()), float(average.norm())
-        weights = {"descriptor": self.descriptor_weight, "representation": self.representation_weight}
-        distances = {f"{name}_distance": losses[name] / value for name, value in weights.items() if value}
-        relative = {"descriptor_to_average": norm / of_average} if of_average else {}
-        return {"descriptor_norm": norm, "average_norm": of_average} | relative | distances
+    def _pretrain(
+        self, work: LocalWork, network: nn.Module, partition: Partition
+    ) -> tuple[Losses, dict[str, float]]:
+        """Train a network on the server's frames by segmentation alone; return the losses and what is reported."""
+        began, shown = time.perf_counter(), FramesAlone(network)
+        objective, better = Segmentation("pretraining segmentation"), work.context.task.metrics[0].better
+
+        def train(steps: int) -> Losses:
+            return work.train(
+                objective, network=network, partition=partition, iterations=steps, key=PRETRAINED[:-1],
+                rate=self.pretraining_rate,
+            )  # fmt: skip
+
+        done = train_to_best(
+            network, train, lambda: work.validate(shown), better=better, budget=self.pretraining
+        )
+        if done.best is None and done.steps:
+            _LOG.warning(
+                "%s: the server's site.yaml has no validation split, so that pre-training took all of its %d batches "
+                "and nobody knows how good it is; list videos under 'validation'", self.who, done.steps,
+            )  # fmt: skip
+        scores = {"pretraining_before": done.before, "pretraining_best": done.best}
+        known = {name: value for name, value in scores.items() if value is not None and math.isfinite(value)}
+        seconds = time.perf_counter() - began
+        return done.losses, {"pretraining_batches": done.steps, "pretraining_seconds": seconds} | known
 
 
 @dataclass(frozen=True)
@@ -151,128 +196,7 @@ class FineTuning:
         return _returned(work, aggregation, {}), losses
 
 
-# ---- the equations
-
-
-def moving_average(average: Tensor | None, current: Tensor, *, share: float) -> Tensor:
-    """Return the running mean map, Eq. 10: alpha Fbar_(r-1) + (1 - alpha) F_r.
-
-    What is averaged is, ours, the mean over the round's frames, so that frames are compared with frames.
-
-    Args:
-        average: Fbar_(r-1), (C, h, w); None in the first round, whose mean is the current one.
-        current: Mean over the round's frames of the global model's representations, (C, h, w).
-        share: alpha.
-    """
-    return current if average is None else share * average.to(current) + (1 - share) * current
-
-
-def descriptor_distance(pretrained: Tensor, descriptor: Tensor, average: Tensor) -> Tensor:
-    """Return the distance in Eq. 11, ||mean_b F_pre(x_b) - D - Fbar||^2 / N.
-
-    Args:
-        pretrained: F_pre of a batch, (B, C, h, w).
-        descriptor: D, (C, h, w), of N elements.
-        average: Fbar, (C, h, w).
-    """
-    return (pretrained.mean(0) - descriptor - average).square().mean()
-
-
-def representation_distance(features: Tensor, pretrained: Tensor, descriptor: Tensor) -> Tensor:
-    """Return the distance in Eq. 12, the mean over frames of ||F_g(x_b) - (F_pre(x_b) - D)||^2 / N.
-
-    Args:
-        features: F_g of a batch, (B, C, h, w).
-        pretrained: F_pre of the same frames, (B, C, h, w).
-        descriptor: D, (C, h, w), of N elements.
-    """
-    return (features - (pretrained - descriptor)).square().mean()
-
-
-# ---- the objectives
-
-
-@dataclass(frozen=True)
-class Segmentation:
-    """L_seg: the task's loss of what a frame alone gives.
-
-    Attributes:
-        name: Of the term.
-    """
-
-    name: str
-
-    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
-        return self.with_features(network, batch, context)[0]
-
-    def with_features(self, network: nn.Module, batch: Batch, context: Context) -> tuple[list[Term], Tensor]:
-        """Return the term, and the representations (B, C, h, w) in float32."""
-        maps = encodes(network, "serq").encoder(last_frame(batch))
-        loss = context.task.loss(encodes(network, "serq").decode(maps), batch)
-        if not loss.requires_grad:
-            raise ValueError(
-                "serq: training.fixed names all that predicts from a frame alone, so that the server has nothing to "
-                "train; name fewer parts"
-            )
-        return [Term(self.name, loss)], maps[-1].float()
-
-
-@dataclass(frozen=True)
-class Descriptor:
-    """Eq. 11, of the pre-trained network and D; what the global model says is fixed."""
-
-    average: Tensor
-    weight: float
-
-    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
-        terms, features = Segmentation("pretrained segmentation").with_features(network, batch, context)
-        if self.weight == 0:
-            return terms
-        distance = descriptor_distance(features, network.get_parameter(DESCRIPTOR), self.average)
-        return [*terms, Term("descriptor", self.weight * distance)]
-
-
-@dataclass(frozen=True)
-class Representation:
-    """Eq. 12, of the global network; the pre-trained one and D are fixed, dropout off."""
-
-    pretrained: nn.Module
-    weight: float
-
-    def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
-        terms, features = Segmentation("global segmentation").with_features(network, batch, context)
-        if self.weight == 0:
-            return terms
-        target = representations(self.pretrained, batch)
-        descriptor = self.pretrained.get_parameter(DESCRIPTOR).detach()
-        return [
-            *terms,
-            Term("representation", self.weight * representation_distance(features, target, descriptor)),
-        ]
-
-
-# ---- the networks
-
-
-def last_frame(batch: Batch) -> Tensor:
-    """Return the frames that the labels belong to: (B, 3, H, W) of those, or of clips (B, T, 3, H, W)."""
-    image = batch["image"]
-    return image if image.dim() == 4 else image[:, -1]
-
-
-@torch.no_grad()
-def representations(network: nn.Module, batch: Batch) -> Tensor:
-    """Return F of a batch, (B, C, h, w) in float32; dropout is off and nothing is differentiated."""
-    return encodes(network.eval(), "serq").encoder(last_frame(batch))[-1].float()
-
-
-def mean_features(network: nn.Module, batches: Iterable[Batch]) -> Tensor:
-    """Return the mean of F over all frames of some batches, (C, h, w) in float32, summed in float64."""
-    total, frames = torch.zeros((), dtype=torch.float64), 0
-    for batch in batches:
-        features = representations(network, batch)
-        total, frames = total.to(features.device) + features.double().sum(0), frames + len(features)
-    return (total / frames).float()
+# ---- parts of an update
 
 
 def check_beforehand(network: nn.Module, batch: Batch, context: Context) -> None:
@@ -283,7 +207,7 @@ def check_beforehand(network: nn.Module, batch: Batch, context: Context) -> None
             fixed, or the memory is of frames of another size.
     """
     _, features = Segmentation("segmentation").with_features(network.eval(), batch, context)
-    _refuse_other_size(below(PRETRAINED, context.memory), features.shape[1:])
+    _refuse_other_size(context.memory, features.shape[1:])
 
 
 def train_shared(work: LocalWork, objective: Objective, iterations: int, *, rate: float = 1.0) -> Losses:
@@ -305,22 +229,39 @@ def train_shared(work: LocalWork, objective: Objective, iterations: int, *, rate
     return losses
 
 
-def _pretrained(work: LocalWork, shape: torch.Size) -> tuple[nn.Module, Partition]:
-    """Return the pre-trained network with D as the memory has it, or a new one, and a partition that trains both."""
-    kept = below(PRETRAINED, work.context.memory)
-    _refuse_other_size(kept, shape)
+def _pretrained(work: LocalWork) -> tuple[nn.Module, Partition]:
+    """Return the pre-trained network of the memory, or a copy of the shared one, and a partition that trains it."""
     network = copy.deepcopy(work.network)
-    drawn = SPREAD * torch.randn(shape, generator=work.context.generator) if not kept else kept[DESCRIPTOR]
-    network.register_parameter(DESCRIPTOR, nn.Parameter(drawn.to(next(network.parameters()).device)))
-    if kept:
+    if kept := below(PRETRAINED, work.context.memory):
         network.load_state_dict(kept)
     return network, partition_network(network, everything(Role.GLOBAL))
 
 
-def _refuse_other_size(kept: State, shape: torch.Size) -> None:
-    if kept and kept[DESCRIPTOR].shape != shape:
+def _warn(report: dict[str, float], *, round: int) -> None:
+    """Say where the descriptor has learnt nothing, or adds to the distance that it is to explain."""
+    if report["descriptor_moved"] < STILL:
+        _LOG.warning(
+            "serq: in round %d the domain descriptor stood still (it moved by %.2g of its length); raise "
+            "descriptor_rate", round, report["descriptor_moved"],
+        )  # fmt: skip
+    if report["distance_square"] >= report["difference_square"]:
+        _LOG.warning(
+            "serq: in round %d the domain descriptor explains nothing: with it the two models' features are %.3g apart "
+            "(mean square), without it %.3g; lower descriptor_rate or average",
+            round, report["distance_square"], report["difference_square"],
+        )  # fmt: skip
+
+
+def _refuse_other_size(memory: State, shape: torch.Size) -> None:
+    if not below(PRETRAINED, memory):
+        return
+    if DESCRIPTOR not in memory:
         raise ValueError(
-            f"serq: the descriptor in the server's memory is {tuple(kept[DESCRIPTOR].shape)}, and the frames now "
+            "serq: the server's memory has no descriptor, as an earlier version of SurgFL kept it; start a new run"
+        )
+    if memory[DESCRIPTOR].shape != shape:
+        raise ValueError(
+            f"serq: the descriptor in the server's memory is {tuple(memory[DESCRIPTOR].shape)}, and the frames now "
             f"give maps of {tuple(shape)}; give training the height and width of the earlier rounds, or start a new run"
         )
 

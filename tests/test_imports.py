@@ -83,7 +83,9 @@ ALLOWED: dict[str, set[str]] = {
     "trained": {"bundle_config", "checkpoints", "data", "parts", "task", "untold"},
     "rules": {"arguments", "parts", "partition"},
     "sharpness": {"method"},
-    "serq": {"arguments", "method", "partition", "two_paths"},
+    "early_stopping": {"method"},
+    "serq_equations": {"method", "two_paths"},
+    "serq": {"arguments", "early_stopping", "method", "partition", "serq_equations"},
     "objectives": {"method", "partition", "parts", "losses"},
     "aggregators": {"card", "losses", "method", "partition", "parts"},
     "methods": {

@@ -140,10 +140,13 @@ FEDST = {
     ),
     "fedst-figure5": _of(
         "Figure 5: three ways of using synthetic frames",
+        _row("Without synthetic frames", synthetic="none"),
         _row("Fine-tuning at the server", synthetic="fine_tuning"),
-        replace(_row("Mixed into each site", synthetic="none"), mixes=True, times=2),
+        _row("SERQ, D = 0", descriptor_rate=0.0),
         replace(_FEDST, label="SERQ"),
-        remark="where frames are mixed in, twice the iterations (ours; the paper says so of Figure 7)",
+        replace(_row("Mixed into each site", synthetic="none"), mixes=True, times=2),
+        remark="where frames are mixed in, twice the iterations (ours; the paper says so of Figure 7); the first row "
+        "and that without a domain descriptor are ours",
     ),
     "fedst-figure6": _of(
         "Figure 6: how often is communicated",

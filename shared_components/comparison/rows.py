@@ -9,7 +9,7 @@ from typing import Any
 from shared_components.comparison.plan import Run, Variant
 from shared_components.method import load_method
 
-AS_LONG: dict[str, tuple[str, ...]] = {"fedst": ("batches", "pretraining")}
+AS_LONG: dict[str, tuple[str, ...]] = {"fedst": ("batches",)}
 """Arguments of methods that are as many as the comparison's iterations of a round, where a row says no other: FedST's
 server has 100 batches where its sites have 100 iterations (Section 4.1.3)."""
 _CLIP_WIDTH = 512  # of CLIP ViT-B/32's texts; all others have the bundle's width

@@ -60,10 +60,10 @@ def synthetic_sites(
 def server_site(folder: Path, scale: Scale) -> Path:
     """Render the server's own frames, unless they are there: flat computer graphics, as many as four sites train on.
 
-    They are single images, laid out as the Sisvse data set that FedST's server has.
+    One video more is to validate. They are single images, laid out as the Sisvse data set that FedST's server has.
     """
     videos = sum(train for *_, (train, *_others) in _plans(scale, clips=True))
-    plan = (SERVER, SIMULATED, "sisvse", (videos, 0, 0))
+    plan = (SERVER, SIMULATED, "sisvse", (videos, 1, 0))
     return _rendered(folder, scale, plan, seed=99, clip=(1, 0.0))
 
 

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Own:
-    """The server's own data: what its site.yaml says, its readable training samples, and their profile."""
+    """The server's own data: what its site.yaml says, its readable samples, and the profile of those to train on."""
 
     site: Site
     samples: list[Sample]
+    validation: list[Sample]
     profile: Profile
 
     def check_beside(self, sites: Mapping[str, Profile], *, before: Mapping[str, Any] | None) -> None:
@@ -73,6 +74,9 @@ def open_own(server: ServerRunner, find_data: FindSite | None) -> Own:
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteError(f"{site.path}: {refusal}")
         readable, _ = readable_samples(site, "train", asks=bench.task.asks)
+        validation: list[Sample] = []
+        if site.split.get("validation"):
+            validation, _ = readable_samples(site, "validation", asks=bench.task.asks)
         context = _context(server, bench)
         batch = bench.task.draw(collated([bench.dataset(readable)[0]]), context.generator)
         if bench.method.server_check is not None:
@@ -81,7 +85,8 @@ def open_own(server: ServerRunner, find_data: FindSite | None) -> Own:
         raise FederationError(f"the server cannot train: {error}") from error
     start = {key: bench.start[key] for key in ("start", "sha256")}
     fixed = fixed_hash(bench.network.state_dict(), bench.partition)
-    return Own(site, readable, Profile(SERVER, len(readable), bench.task.card, fixed=fixed, start=start))
+    profile = Profile(SERVER, len(readable), bench.task.card, fixed=fixed, start=start)
+    return Own(site, readable, validation, profile)
 
 
 def train_at_server(server: ServerRunner, result: Aggregation) -> tuple[Aggregation, State, Losses]:
@@ -113,6 +118,7 @@ def train_at_server(server: ServerRunner, result: Aggregation) -> tuple[Aggregat
             dataset=bench.dataset(server.own.samples),
             settings=bench.bundle.training,
             kept=server.kept,
+            validation=bench.dataset(server.own.validation) if server.own.validation else None,
         )
         outcome, losses = server.method.server_update(work, result)
     except (SiteError, ValueError, FloatingPointError) as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from shared_components import evaluation
 from shared_components import training as local
 from shared_components.bundle_config import Training
 from shared_components.data.dataset import SampleDataset, batches, once
@@ -24,6 +25,7 @@ class LocalRound:
 
     Attributes:
         kept: Optimizers' tensors of earlier rounds, as :meth:`tensors` returned them.
+        validation: Frames of the validation split, where there are any and the method trains by them.
         stop: Asked before every batch; raises once the server has ended the task.
     """
 
@@ -34,6 +36,7 @@ class LocalRound:
     dataset: SampleDataset
     settings: Training
     kept: Mapping[str, Tensor] = field(default_factory=dict)
+    validation: SampleDataset | None = None
     stop: Callable[[], None] = lambda: None
     _optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
 
@@ -78,6 +81,14 @@ class LocalRound:
             self.stop()
             yield self.context.task.draw(self._moved(batch), generator)
 
+    def validate(self, network: nn.Module) -> float | None:
+        """Score a network on the validation frames, see ``method.LocalWork``."""
+        if self.validation is None:
+            return None
+        self.stop()
+        task = self.context.task
+        return evaluation.first_value(task, evaluation.quick(network, task, self.validation))
+
     def measure(self) -> Extras:
         """Return what the method measures after the local iterations."""
         if self.method.measure is None:
@@ -99,10 +110,10 @@ class LocalRound:
     def _optimizer(self, key: str, network: nn.Module, rate: float) -> torch.optim.Optimizer:
         if key not in self._optimizers:
             optimizer = local.make_optimizer(network, self.settings)
-            for group in optimizer.param_groups:
-                group["lr"] *= rate
             local.restore_optimizer(optimizer, below(f"{OPTIMIZER}{key}/", self.kept))
             self._optimizers[key] = optimizer
+        for group in self._optimizers[key].param_groups:
+            group["lr"] = rate * group.setdefault("of_the_job", group["lr"])
         return self._optimizers[key]
 
     def _few(self, images: int) -> Iterator[Batch]:

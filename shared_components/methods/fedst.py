@@ -33,11 +33,13 @@ def build(
     text_wording: str = "sentence",
     synthetic: str = "quantification",
     batches: int = 100,
-    pretraining: int = 100,
+    pretraining: int = 1000,
     average: float = 0.9,
     descriptor_weight: float = 300.0,
     representation_weight: float = 300.0,
     rate: float = RATE,
+    pretraining_rate: float = 1.0,
+    descriptor_rate: float = 0.2,
     seed: int = 0,
 ) -> Method:
     """Return FedST, or one of its ablations; those without temporal layer or text are another `network`.
@@ -50,7 +52,8 @@ def build(
         synthetic: What the server does with its own frames: ``quantification`` is SERQ, ``fine_tuning`` trains the
             averaged model on them (Fig. 5), ``none`` needs no data at the server.
         batches: Of each of the server's steps in a round.
-        pretraining, average, descriptor_weight, representation_weight: See `serq.Quantification`.
+        pretraining, average, descriptor_weight, representation_weight, pretraining_rate, descriptor_rate: See
+            `serq.Quantification`.
         rate: The server's learning rate, as a multiple of the job's; the paper's is lost.
         seed: Of ``random`` and ``gaussian`` vectors.
     """
@@ -60,7 +63,15 @@ def build(
     one_of("fedst", "synthetic", synthetic, SYNTHETIC)
     between("fedst", "seed", seed, 0, whole=True)
     quantification = Quantification(
-        batches, pretraining, average, descriptor_weight, representation_weight, rate, who="fedst"
+        batches,
+        pretraining,
+        average,
+        descriptor_weight,
+        representation_weight,
+        rate,
+        pretraining_rate,
+        descriptor_rate,
+        who="fedst",
     )  # checks its numbers, whatever the choice
     updates: dict[str, ServerUpdate] = {
         "quantification": quantification,

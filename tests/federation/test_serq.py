@@ -99,18 +99,19 @@ def test_a_killed_run_ends_bit_equal(play, federate, options, update):
 def test_the_server_keeps_both_models_optimizers_the_descriptor_and_the_running_mean(play, federate, options):
     server = federate(play(SERQ, rounds=2), **options("a")).run().server
     kept = server.kept
-    assert kept["memory/average"].shape == kept["memory/pretrained/descriptor"].shape == (16, 8, 16)
-    steps = {
-        name: int(value) for name, value in kept.items() if name.endswith(("r:/0/step", "pretrained/1/step"))
-    }
-    assert steps == {"optimizer:/0/step": 4, "optimizer:pretrained/1/step": 6}  # pre-training counts
-    assert int(kept["optimizer:pretrained/0/step"]) == 4  # the descriptor has no part in it
+    assert kept["memory/average"].shape == kept["memory/descriptor"].shape == (16, 8, 16)
+    steps = {name: int(value) for name, value in kept.items() if name.endswith("r:/0/step")}
+    steps |= {name: int(value) for name, value in kept.items() if name.endswith("pretrained/0/step")}
+    assert steps == {"optimizer:/0/step": 4, "optimizer:pretrained/0/step": 6}  # pre-training counts
     first, second = (r for r in server.records if r["kind"] == "aggregation")
     assert set(first["loss"]) - set(second["loss"]) == {"pretraining segmentation"}
     assert set(second["loss"]) == {
         "pretrained segmentation", "descriptor", "global segmentation", "representation",
     }  # fmt: skip
-    assert 0 < second["serq"]["descriptor_to_average"] and second["serq"]["representation_distance"] > 0
+    scores = {"pretraining_batches", "pretraining_seconds", "pretraining_before", "pretraining_best"}
+    assert set(first["serq"]) - set(second["serq"]) == scores
+    assert 0 <= first["serq"]["pretraining_before"] <= first["serq"]["pretraining_best"] <= 1
+    assert second["serq"]["descriptor_square"] > 0 and second["serq"]["average_square"] > 0
 
 
 def own_of(federation, site):
@@ -163,7 +164,7 @@ def test_a_run_whose_frames_have_another_size_now_stops_with_one_sentence(
     job = play(SERQ, rounds=2)
     federate(job, **options("a")).run(until=1)
     again = federate(job, **options("a"), resume=True)
-    again.server.kept["memory/pretrained/descriptor"] = torch.zeros(16, 4, 4)
+    again.server.kept["memory/descriptor"] = torch.zeros(16, 4, 4)
     with pytest.raises(
         FederationError, match=r"the server cannot train: serq: the descriptor .* \(16, 4, 4\)"
     ):

@@ -164,8 +164,8 @@ def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(
     run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
     (file,) = (run.server.folder / "server").glob("round-*.safetensors")
     tensors, values = load_tensors(file)
-    assert tensors["kept|memory/pretrained/descriptor"].shape == (16, 8, 16)
-    save_tensors(file, tensors | {"kept|memory/pretrained/descriptor": torch.zeros(16, 4, 4)}, values)
+    assert tensors["kept|memory/descriptor"].shape == (16, 8, 16)
+    save_tensors(file, tensors | {"kept|memory/descriptor": torch.zeros(16, 4, 4)}, values)
     with pytest.raises(FederationError, match=r"cannot train: serq: the descriptor .* is \(16, 4, 4\), and "):
         federate(play(SERQ, rounds=2), **options("a"), resume=True)
 

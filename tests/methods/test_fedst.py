@@ -85,7 +85,7 @@ def test_eq_10_moves_nothing(watched):
     (of_copy, of_shared), *_ = work.seen[0]
     assert all(torch.equal(value, of_shared[name]) for name, value in start.items())
     assert all(torch.equal(value, of_copy[name]) for name, value in start.items())
-    assert set(of_copy) - set(start) == {"descriptor"}
+    assert set(of_copy) == set(start)
 
 
 def test_the_pretraining_moves_what_frames_pass_in_the_copy_alone(watched, network):
@@ -95,12 +95,12 @@ def test_the_pretraining_moves_what_frames_pass_in_the_copy_alone(watched, netwo
     assert in_copy == gradients == frames and not in_shared
 
 
-def test_eq_11_moves_the_pretrained_model_and_the_descriptor_alone(watched, network):
+def test_eq_11_moves_the_pretrained_model_alone(watched, network):
     """All roles of it: the queries too, which are the server's own."""
     work, _ = watched
     frames = of_parts(network, "encoder", "decoder", "head")
     _, in_copy, gradients, in_shared = work.seen[1]
-    assert in_copy == gradients == frames | {"descriptor"} and not in_shared
+    assert in_copy == gradients == frames and not in_shared
     assert of_parts(network, "queries") <= in_copy
 
 

@@ -117,6 +117,8 @@ RANGES = [
     ("fedst", "descriptor_weight", [0], [-1]),
     ("fedst", "representation_weight", [0], [-1]),
     ("fedst", "rate", [0.1], [0, -1]),
+    ("fedst", "pretraining_rate", [0.1], [0, -1]),
+    ("fedst", "descriptor_rate", [0, 1], [-0.1, 1.1]),
     ("fedst", "seed", [0, 2**64], [-1]),
     ("krum", "faults", [0], [-1]),
     ("mat_fl", "clusters", [1], [0, -1]),
