@@ -25,6 +25,11 @@ MERGES: dict[tuple[str, str], tuple[int, ...]] = {
 }
 
 
+SUCTION = 0
+"""The canonical id of a suction and irrigation tool among the parts, in every reader: background. It is a tube without
+wrist or clasper, and EndoVis 2018 and SAR-RARP50 label it as a thing of its own beside the instruments' parts. (GraSP's
+masks are of whole instruments, and count it as one.)"""
+
 IGNORED = 255
 """The id of a pixel that nobody labelled: it counts in no loss and in no score."""
 

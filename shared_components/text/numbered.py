@@ -14,7 +14,7 @@ _RANDOM, _GAUSSIAN = 1, 2  # streams of chance
 
 
 def random(text: str, *, site: int, sites: int, width: int, seed: int = 0) -> Vector:
-    """Draw a vector that says nothing of the site: standard normal numbers, other ones for every site.
+    """Draw a vector of length 1 in a direction that says nothing of the site, another one for every site.
 
     Args:
         text: The site's, kept and not read.
@@ -27,18 +27,18 @@ def random(text: str, *, site: int, sites: int, width: int, seed: int = 0) -> Ve
         ValueError: A number is out of its range.
     """
     _check("random", site, sites, width, least=1)
-    return Vector(_normal("random", seed, site, _RANDOM, width), "random", text=text)
+    return Vector(_of_length_1(_normal("random", seed, site, _RANDOM, width)), "random", text=text)
 
 
 def gaussian(text: str, *, site: int, sites: int, width: int, seed: int = 0) -> Vector:
-    """Draw about the site's one-hot vector with a standard deviation of 0.1 in every number.
+    """Draw about the site's one-hot vector with a standard deviation of 0.1 in every number, and bring it to length 1.
 
     The paper's sentence can also be read as a mean equal to the site's number throughout; "centered at the one-hot
     value" is followed here. Arguments and errors as of :func:`random`; ``width`` is ``sites`` or more.
     """
     _check("gaussian", site, sites, width, least=sites)
     drawn = DEVIATION * _normal("gaussian", seed, site, _GAUSSIAN, width)
-    return Vector(_one_hot(site, width) + drawn, "gaussian", text=text)
+    return Vector(_of_length_1(_one_hot(site, width) + drawn), "gaussian", text=text)
 
 
 def one_hot(text: str, *, site: int, sites: int, width: int, seed: int = 0) -> Vector:
@@ -55,6 +55,11 @@ def _check(kind: str, site: int, sites: int, width: int, *, least: int) -> None:
 
 def _one_hot(site: int, width: int) -> Tensor:
     return torch.eye(1, width)[0].roll(site)
+
+
+def _of_length_1(values: Tensor) -> Tensor:
+    """Bring a vector to the length of a text's (`sentence`), so that Table 7 compares directions alone."""
+    return values / values.norm()
 
 
 def _normal(kind: str, seed: int, site: int, stream: int, width: int) -> Tensor:

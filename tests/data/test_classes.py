@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 
@@ -9,11 +10,13 @@ from shared_components.data.classes import (
     CLASS_MAPS,
     IGNORED,
     MERGES,
+    SUCTION,
     coarser_ids,
     merge_classes,
     name_of,
     readable_as,
 )
+from shared_components.data.readers import find_reader
 
 PARTS, MANIPULATOR = CLASS_MAPS["parts"], CLASS_MAPS["shaft_manipulator"]
 
@@ -64,3 +67,14 @@ def test_classes_of_ones_own_are_read_as_themselves_alone_and_called_by_their_na
     assert readable_as(own) == [own] and name_of(own) == "grasper, suction" and name_of(PARTS) == "parts"
     with pytest.raises(ValueError, match="grasper, suction cannot be read as foreground"):
         merge_classes(np.zeros((1, 1), dtype=np.uint8), own, CLASS_MAPS["foreground"])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "suction", "shaft"),
+    [("sisvse", 19, 2), ("sar_rarp50", 6, 3), ("endovis2018", (123, 15, 175), (0, 255, 0))],
+)
+def test_a_suction_tool_is_the_same_in_every_class_map_of_parts(dataset, suction, shaft, tmp_path):
+    mask = np.array([[suction, shaft]], np.uint8)
+    cv2.imwrite(str(tmp_path / "a.png"), mask[..., ::-1] if mask.ndim == 3 else mask)  # OpenCV's order is BGR
+    found = find_reader(dataset).read_target("label", (tmp_path / "a.png",))
+    assert found.tolist() == [[SUCTION, 1]] and CLASS_MAPS["parts"][SUCTION] == "background"

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from shared_components.text.encode import encode
 from shared_components.text.numbered import gaussian, one_hot, random
 
 
@@ -12,19 +13,28 @@ def test_one_hot_is_one_at_the_sites_place():
     assert torch.equal(rows, torch.eye(4)) and rows.dtype == torch.float32
 
 
-def test_gaussian_is_one_hot_with_a_deviation_of_a_tenth():
-    """Of 40 thousand draws mean and deviation are known to about 0.1 / 200, so that five of these are never met."""
+@pytest.mark.parametrize("kind", [random, gaussian, one_hot])
+def test_every_vector_is_as_long_as_a_texts(kind):
+    """The project's own texts have length 1, so that Table 7's rows differ in direction alone."""
+    text = encode("precomputed", "This is the Local site model and the surgery type is prostatectomy").values
+    vector = kind("", site=1, sites=4, width=len(text)).values
+    assert float(vector.norm()) == pytest.approx(float(text.norm()), abs=1e-4) == pytest.approx(1, abs=1e-4)
+
+
+def test_gaussian_points_where_one_hot_with_a_deviation_of_a_tenth_does():
+    """Of 40 thousand draws mean and deviation are known to about 1 / 200 of themselves; five of these are never met."""
     width = 40_000
     vector = gaussian("", site=17, sites=20, width=width).values
+    vector = 0.1 * vector / vector[20:].std()
     rest = vector - torch.eye(1, width)[0].roll(17)
-    assert abs(rest.mean()) < 0.0025 and abs(rest.std() - 0.1) < 0.0025
-    assert abs(rest[17]) < 0.5 < vector[17]
+    assert abs(rest.mean()) < 0.0025 and abs(rest[17]) < 0.5 < vector[17]
 
 
-def test_random_numbers_are_standard_normal_and_tell_nothing_of_the_site():
-    vectors = [random("", site=site, sites=3, width=40_000).values for site in range(3)]
+def test_random_numbers_are_normal_and_tell_nothing_of_the_site():
+    width = 40_000
+    vectors = [random("", site=site, sites=3, width=width).values for site in range(3)]
     for vector in vectors:
-        assert abs(vector.mean()) < 0.025 and abs(vector.std() - 1) < 0.025
+        assert abs(vector.mean()) * width**0.5 < 0.025 and abs(vector.std() * width**0.5 - 1) < 0.025
     assert all(abs(torch.cosine_similarity(vectors[0], other, dim=0)) < 0.025 for other in vectors[1:])
 
 
@@ -40,8 +50,8 @@ def test_chance_follows_from_seed_and_site_alone(kind):
 
 
 def test_random_and_gaussian_share_no_numbers():
-    noise = gaussian("", site=0, sites=1, width=8).values[1:] / 0.1
-    assert not torch.allclose(noise, random("", site=0, sites=1, width=8).values[1:])
+    noise, other = (kind("", site=0, sites=1, width=64).values[1:] for kind in (gaussian, random))
+    assert abs(torch.cosine_similarity(noise, other, dim=0)) < 0.5
 
 
 def test_a_vector_says_what_it_is():

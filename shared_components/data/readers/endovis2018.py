@@ -15,6 +15,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from shared_components.data.classes import SUCTION
 from shared_components.data.files import DataError, by_number, read_colours, read_rgb, video_folders
 from shared_components.data.readers import Listing
 
@@ -31,7 +32,7 @@ _COLOURS: dict[tuple[int, int, int], int] = {
     (187, 155, 25): 0,  # thread
     (0, 255, 125): 0,  # clamps
     (255, 255, 125): 0,  # suturing needle
-    (123, 15, 175): 0,  # suction instrument
+    (123, 15, 175): SUCTION,
     (124, 155, 5): 0,  # small intestine
     (12, 255, 141): 0,  # ultrasound probe
 }

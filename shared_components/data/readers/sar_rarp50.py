@@ -16,6 +16,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from shared_components.data.classes import SUCTION
 from shared_components.data.files import (
     DataError,
     by_number,
@@ -31,7 +32,7 @@ from shared_components.data.readers import Listing
 TARGETS = ("label",)
 CLASS_MAP = "parts"
 RATE = 60.0
-_PARTS = {0: 0, 1: 3, 2: 2, 3: 1, **dict.fromkeys(range(4, 10), 0)}
+_PARTS = {0: 0, 1: 3, 2: 2, 3: 1, **dict.fromkeys(range(4, 10), 0), 6: SUCTION}
 _ALLOWED = "SAR-RARP50 ids are 0 to 9 (1 clasper, 2 wrist, 3 shaft)"
 _LABEL_STEP = 60  # 1 Hz at RATE
 

@@ -11,8 +11,8 @@ image. The real sets are three ways to part the same images, so that only real_t
 none; which images belong to a real set is said by its masks alone, and a mask that is missing there is not noticed.
 
 A mask's value is the place of its class in `_NAMES`, as published code reads it. Heads are claspers, bodies are
-shafts. SuctionIrrigation, one tube, is shaft (EndoVis 2018 and SAR-RARP50 have suction in the background). What is no
-instrument is background, and so is TheOther_Instruments, whose parts are not told, as EndoVis 2017's other instruments.
+shafts. What is no instrument is background, and so are SuctionIrrigation (`classes.SUCTION`) and TheOther_Instruments,
+whose parts are not told, as EndoVis 2017's other instruments.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shared_components.data.classes import SUCTION
 from shared_components.data.files import DataError, map_ids, natural_order, read_ids, read_rgb
 from shared_components.data.readers import Listing
 
@@ -39,7 +40,7 @@ _NAMES = (
     "SuctionIrrigation", "Needle", "Endotip", "Specimenbag", "DrainTube",
     "Liver", "Stomach", "Pancreas", "Spleen", "Gallbladder", "Gauze", "TheOther_Instruments", "TheOther_Tissues",
 )  # fmt: skip
-_CANONICAL = {"Body": 1, "Wrist": 2, "Head": 3, "SuctionIrrigation": 1}
+_CANONICAL = {"Body": 1, "Wrist": 2, "Head": 3, "SuctionIrrigation": SUCTION}
 _PARTS = {value: _CANONICAL.get(name.split("_")[-1], 0) for value, name in enumerate(_NAMES)}
 _ALLOWED = "Sisvse classes are 0 to 31"
 _REAL = "real"  # the one folder of all real images, which is no set itself

@@ -24,7 +24,7 @@ def test_heads_are_claspers_bodies_shafts_and_the_rest_is_background(tmp_path, l
         3, 2, 1, 3, 2, 1,  # MarylandBipolarForceps, CadiereForceps
         3, 1, 3, 1,  # CurvedAtraumaticGrasper, Stapler
         3, 2, 1, 3, 2, 1,  # clip appliers
-        1, 0, 0, 0, 0,  # suction, needle, endotip, bag, drain
+        0, 0, 0, 0, 0,  # suction, needle, endotip, bag, drain
         0, 0, 0, 0, 0,  # organs
         0, 0, 0,  # gauze, other instruments, other tissues
     ]  # fmt: skip
