@@ -17,7 +17,7 @@ from shared_components.reporting.groups import Group, grouped, output_names
 from shared_components.reporting.records import NAN, load_run, score
 from shared_components.reporting.records import Run as Records
 
-FEWEST_PAIRS = 3
+FEWEST_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,14 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Contest:
-    """Whether the best two rows differ in one metric, paired by seed and site.
+    """Whether the best two rows differ in one metric, paired by seed.
+
+    A seed's value is the mean over its sites: sites of one federation share a model, and frames of one video a scene,
+    so that neither are repetitions.
 
     Attributes:
-        difference: Mean of the best minus the second.
+        difference: Mean over seeds of the best minus the second.
+        seeds: That both rows have.
         t_test: Two-sided p; NaN where ``untested`` says why there is none.
         wilcoxon: The same.
     """
@@ -139,7 +143,7 @@ class Contest:
     best: str
     second: str
     difference: float
-    pairs: int
+    seeds: int
     t_test: float
     wilcoxon: float
     untested: str = ""
@@ -168,17 +172,16 @@ def _pairs(
 ) -> list[tuple[float, float]]:
     by_seed = [{r.run.seed: r for r in comparison.of(label)} for label in (best, second)]
     pairs = [
-        (by_seed[0][seed].value(metric, site), by_seed[1][seed].value(metric, site))
+        (by_seed[0][seed].average(group, metric), by_seed[1][seed].average(group, metric))
         for seed in sorted(set(by_seed[0]) & set(by_seed[1]))
-        for site in group.sites
     ]
     return [pair for pair in pairs if not any(map(math.isnan, pair))]
 
 
 def _untested(first: Sequence[float], second: Sequence[float]) -> str:
-    """Say why the pairs cannot be tested; nothing where they can."""
-    if len(first) < FEWEST_PAIRS:
-        return f"fewer than {FEWEST_PAIRS} pairs"
+    """Say why the seeds cannot be tested; nothing where they can."""
+    if len(first) < FEWEST_SEEDS:
+        return f"fewer than {FEWEST_SEEDS} seeds"
     differences = [a - b for a, b in zip(first, second, strict=True)]
     if not any(differences):
         return "no difference"

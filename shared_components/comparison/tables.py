@@ -213,13 +213,13 @@ def contest_grid(comparison: Comparison, group: Group) -> Grid:
     for one in found:
         p_values = [one.untested or fixed(p, 4) for p in (one.t_test, one.wilcoxon)]
         difference = one.metric.text(one.difference)
-        texts = (one.metric.heading, one.best, one.second, difference, str(one.pairs), *p_values)
+        texts = (one.metric.heading, one.best, one.second, difference, str(one.seeds), *p_values)
         rows.append(tuple(map(Cell, texts)))
-    head = ("Metric", "Best", "Second", "Difference", "Pairs", "Paired t-test p", "Wilcoxon p")
+    head = ("Metric", "Best", "Second", "Difference", "Seeds", "Paired t-test p", "Wilcoxon p")
     note = (
-        "two-sided; a pair is one seed and site, the mean over its test frames: frames of one video are not "
-        "independent. Wilcoxon's p cannot be below 2 / 2^pairs; sites share models and seeds share videos, so "
-        "that the pairs are not independent either"
+        "two-sided, paired by seed, whose value is the mean over sites: sites of one federation share models, and "
+        "frames of one video scenes, so that neither are repetitions. Wilcoxon's p cannot be below 2 / 2^seeds, which "
+        "is 0.25 of three; seeds share sites, and say nothing of other hospitals"
     )
     title = "Do the best two differ?" + (f" {group.title}" if len(comparison.groups) > 1 else "")
     return Grid(title, head, tuple(rows), 3, note)

@@ -65,7 +65,7 @@ def test_the_contest_of_a_task_is_won_by_its_own_direction(two_tasks):
         == "PFedSIS"
     )
     found = contest(two_tasks, depth, RMSE)
-    assert (found.best, found.second, found.difference, found.pairs) == ("FedAvg", "PFedSIS", -2.0, 1)
+    assert (found.best, found.second, found.difference, found.seeds) == ("FedAvg", "PFedSIS", -2.0, 1)
     titles = [grid.title for grid in all_grids(two_tasks)]
     assert f"Do the best two differ? {DEPTH}" in titles
 
