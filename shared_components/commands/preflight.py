@@ -67,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if job is not None:
         refusals += _left(job, site, args.json)
+    for words in filter(None, (policy.unguarded() for policy in policies)):
+        print(f"WARNING: {words}")
     for refusal in dict.fromkeys(refusals):
         print(f"REFUSED: {refusal}")
     print(f"{args.job}: {'would be refused' if refusals else 'nothing to refuse'}")

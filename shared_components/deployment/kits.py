@@ -21,7 +21,9 @@ from shared_components.plain_text import is_one_word
 PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
 """What a kit is for, by the file that its `startup` folder holds."""
 FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
-PEERS = "shared_components.flare.peers.KeepToTheServer"  # everywhere: nobody connects to what a message names
+GUARD = (
+    "shared_components.flare.peers.KeepToTheServer"  # everywhere: what the others may send to its processes
+)
 LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # at the server: one site ends nobody's job
 ALLOW_LIST = Path(__file__).with_name("allow_list.json")
 """All classes that a job may name, at the `server` and at a `client`: FLARE builds nothing else of a configuration."""
@@ -203,7 +205,7 @@ def _resources(kit: Kit, values: dict[str, Any]) -> Made:
     values["class_allow_list"] = allowed["client" if kit.part == "site" else "server"]["class_allow_list"]
     names = " and ".join(name.rpartition(".")[2] for name in values["class_allow_list"])
     words = f"a job may name {names}, and no other class"
-    _stand(values, PEERS)
+    _stand(values, GUARD)
     if kit.part == "site":
         values["allow_log_streaming"] = False
         return values, f"{words}; no log leaves the site"
@@ -245,15 +247,16 @@ def _authorization(kit: Kit, allow_custom_code: bool, values: dict[str, Any]) ->
         for right in CODE:
             brings = allow_custom_code and right == "byoc" and role in CODE_ROLES
             rights[right] = "any" if brings else "none"
-        if not own and rights.get("shell_commands", "none") != "none":
-            rights["shell_commands"] = "o:site"  # cat and grep in the kit: for its own organisation
+        if not own and rights.get("shell_commands", "none") != "none":  # cat and grep in the kit
+            rights["shell_commands"] = "o:site" if kit.part == "server" else "none"
         if (
             not own
         ):  # FLARE counts the server's log of a job as no part of "view", and `surgfl job watch` reads it
             rights["get_job_log"] = rights.get("view", "none")
         permissions[role] = rights
     words = "a job may bring code, which then runs here" if allow_custom_code else "no job may bring code"
-    return values, words if own else f"{words}; only people of its own organisation look at its files"
+    who = "only people of its own organisation look" if kit.part == "server" else "nobody looks from outside"
+    return values, words if own else f"{words}; {who} at its files"
 
 
 def _privacy(kit: Kit, values: dict[str, Any]) -> Made:

@@ -18,6 +18,8 @@ from nvflare.app_common.widgets.component_path_authorizer import (
     ComponentPathAuthorizer,
 )
 
+from shared_components.deployment.kits import GUARD
+
 RESOURCES = ("resources.json", "resources.json.default")  # FLARE takes the first that is there
 AUTHORIZATION = ("authorization.json", "authorization.json.default")
 CODE_RIGHT = "byoc"
@@ -32,12 +34,25 @@ class Policy:
         source: The file.
         resources: What FLARE reads of it.
         forbids_code: Whether none of the party's roles may bring code; None: it does not say.
+        is_kit: Whether it is a startup kit's, which the party runs by, and no mere list.
     """
 
     side: str
     source: Path
     resources: Mapping[str, Any]
     forbids_code: bool | None = None
+    is_kit: bool = False
+
+    def unguarded(self) -> str:
+        """Say that the kit's processes would take whatever others send; nothing where they would not."""
+        components = self.resources.get("components") or []
+        named = {one.get("path") for one in components if isinstance(one, Mapping)}
+        if not self.is_kit or GUARD in named:
+            return ""
+        return (
+            f"{self.source} has no component {GUARD}: its processes obey whatever command the other end sends; run "
+            "surgfl secure-kit with the kit's folder"
+        )
 
     def remark(self) -> str:
         """Say where the list is none; nothing where it is enforced."""
@@ -108,7 +123,7 @@ def policy_of_kit(kit: Path) -> Policy:
         raise ValueError(
             f"{kit / 'local'} holds neither {RESOURCES[0]} nor {RESOURCES[1]}; provision the kit again"
         )
-    return Policy(side, found[0], _read(found[0]), _forbids_code(kit))
+    return Policy(side, found[0], _read(found[0]), _forbids_code(kit), is_kit=True)
 
 
 def _forbids_code(kit: Path) -> bool | None:

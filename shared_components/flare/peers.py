@@ -23,6 +23,7 @@ from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.patches.incoming import stand_guard
 from shared_components.flare.patches.replace import replace
 from shared_components.flare.refusals import Refusals
+from shared_components.flare.site_commands import keep_commands
 from shared_components.flare.stream_ids import count_streams
 from shared_components.plain_text import one_line
 
@@ -35,6 +36,7 @@ class KeepToTheServer(FLComponent):
     def __init__(self) -> None:
         super().__init__()
         stand_guard()
+        keep_commands()
         keep_to_the_server()
         count_streams()
         mark_lines()

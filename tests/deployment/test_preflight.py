@@ -9,7 +9,7 @@ import yaml
 
 from shared_components.cli import main
 from shared_components.deployment.job_folder import read_job_folder
-from shared_components.deployment.kits import ALLOW_LIST
+from shared_components.deployment.kits import ALLOW_LIST, GUARD
 from shared_components.flare.allowed import policies_of_list
 
 from ..federation.conftest import scenes  # noqa: F401 (a fixture)
@@ -17,6 +17,7 @@ from ..federation.conftest import scenes  # noqa: F401 (a fixture)
 JOBS = Path(__file__).resolve().parents[2] / "nvflare_jobs"
 SERVER, CLIENT = "app/config/config_fed_server.json", "app/config/config_fed_client.json"
 FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
+EXECUTOR = "shared_components.flare.executor.SiteExecutor"
 
 
 @pytest.fixture
@@ -206,3 +207,15 @@ def test_the_sites_own_consent_and_limits_count(scenes, tmp_path, capsys):  # no
     (tmp_path / "limits.yaml").write_text("iterations: 5\n")
     code, text = preflight(capsys, JOBS / "fedavg", "--site", site)
     assert code == 1 and "training.iterations is 26, and the site allows at most 5" in text
+
+
+def test_a_kit_whose_processes_would_take_whatever_is_sent_is_noticed(job, tmp_path, capsys):
+    root = kit(tmp_path, [EXECUTOR, FILTER])
+    code, text = preflight(capsys, job, "--kit", root)
+    assert code == 0 and f"WARNING: {root / 'local' / 'resources.json'} has no component {GUARD}" in text
+    assert "surgfl secure-kit" in text
+    changed(
+        root / "local" / "resources.json", lambda v: v.update(components=[{"id": "peers", "path": GUARD}])
+    )
+    assert "WARNING" not in preflight(capsys, job, "--kit", root)[1]
+    assert "WARNING" not in preflight(capsys, "fedper")[1], "the list that ships here is no kit's"

@@ -11,16 +11,17 @@ from typing import Any
 
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessagePropKey
-from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.sfm.conn_manager import NullConnection
 
 from shared_components.flare.boundary import Boundary
 from shared_components.flare.patches.replace import replace
+from shared_components.flare.site_boundary import SiteBoundary
 
 
 def stand_guard() -> None:
-    """Let the server take only what `boundary` lets pass, if this is its process."""
+    """Let the server take only what `boundary`, and a site only what `site_boundary` lets pass, in this process."""
     replace(
         CoreCell,
         "_process_received_msg",
@@ -30,13 +31,17 @@ def stand_guard() -> None:
 
 
 def _guarded(process: Callable[..., None]) -> Callable[..., None]:
-    at_server = Boundary()
+    at_server, at_site = Boundary(), SiteBoundary()
 
     @functools.wraps(process)
     def guarded(cell: Any, endpoint: Any, connection: Any, message: Message) -> None:
-        message.set_prop(MessagePropKey.ENDPOINT, endpoint)
-        message.set_prop(MessagePropKey.COMMON_NAME, _common_name(connection))
-        passes = cell.my_info.fqcn != FQCN.ROOT_SERVER or at_server.look(message) is None
+        if cell.my_info.is_on_server:
+            message.set_prop(MessagePropKey.ENDPOINT, endpoint)
+            message.set_prop(MessagePropKey.COMMON_NAME, _common_name(connection))
+            passes = not cell.my_info.is_root or at_server.look(message) is None
+        else:
+            own_process = _is_own(cell, connection)
+            passes = at_site.passes(message, cell.my_info.fqcn, own_process=own_process)
         if passes:
             process(cell, endpoint, connection, message)
 
@@ -45,3 +50,12 @@ def _guarded(process: Callable[..., None]) -> Callable[..., None]:
 
 def _common_name(connection: Any) -> str | None:
     return connection.get_conn_properties().get(DriverParams.PEER_CN.value) if connection else None
+
+
+def _is_own(cell: Any, connection: Any) -> bool:
+    """Say whether a connection is of the site's own processes with each other, on its own machine."""
+    own = (cell.int_listener, cell.bb_int_connector)
+    handles = {one.handle for one in own if one is not None}
+    return isinstance(connection, NullConnection) or (
+        connection is not None and connection.connector.handle in handles
+    )

@@ -91,8 +91,9 @@ def or_end(what: str) -> Iterator[None]:
 def end_process(why: str) -> NoReturn:
     """Say why in the log and on the standard error stream, and end the process, whoever has called."""
     sentence = f"{why}; this process ends, for it would run unprotected: install nvflare=={VERSION}"
-    logger.critical("%s", sentence)
-    for handler in logging.getLogger().handlers:
+    if handlers := logging.getLogger().handlers:  # else it would be said twice below
+        logger.critical("%s", sentence)
+    for handler in handlers:
         handler.flush()
     print(sentence, file=sys.stderr, flush=True)
     os._exit(1)

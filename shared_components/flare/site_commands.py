@@ -1,0 +1,144 @@
+"""At a site: which commands of FLARE's administration the server may give, and whose jobs the site takes.
+
+FLARE 2.9 has a site obey any command that a message of the server's holds, and ask its own `authorization.json` only
+where the message says so; paths are checked at the server alone. By `sys.shell` with `cat` a server could read any
+text file of a hospital, its keys and the description of its data included, and by a job's name that is a path it could
+have any folder removed. What the server may ask for is listed here. The site asks its own file in each case, by the
+name and the role that the server gives for a person's command, and by the certificate that has signed a job.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nvflare.apis.fl_constant import AdminCommandNames
+from nvflare.apis.job_def import JobMetaKey
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.message import Message as CellMessage
+from nvflare.fuel.hci.server.constants import ConnProps
+from nvflare.fuel.sec.authz import AuthorizationService, AuthzContext, Person
+from nvflare.private.admin_defs import Message, error_reply
+from nvflare.private.defs import RequestHeader, TrainingTopic, new_cell_message
+from nvflare.private.fed.client.admin import FedAdminAgent
+from nvflare.private.fed.utils.app_authz import AppAuthzService
+
+from shared_components.flare.patches.replace import replace
+from shared_components.flare.refusals import Refusals
+from shared_components.plain_text import one_line
+
+logger = logging.getLogger(__name__)
+
+WITH_THE_JOB = frozenset({TrainingTopic.DEPLOY, TrainingTopic.START_JOB})  # whose message describes it
+OF_JOBS = WITH_THE_JOB | {TrainingTopic.CHECK_RESOURCE, TrainingTopic.CANCEL_RESOURCE, TrainingTopic.ABORT}
+OF_PEOPLE = {
+    TrainingTopic.CHECK_STATUS: AdminCommandNames.CHECK_STATUS,
+    TrainingTopic.RESTART: AdminCommandNames.RESTART,
+    TrainingTopic.SHUTDOWN: AdminCommandNames.SHUTDOWN,
+}
+"""What an administrator may let the server ask, and the right that the site's own `authorization.json` must give."""
+SUBMIT = AdminCommandNames.SUBMIT_JOB
+PERSON = (RequestHeader.USER_NAME, RequestHeader.USER_ORG, RequestHeader.USER_ROLE)
+ABOVE_ALL = "super"  # a role that FLARE lets do everything, whatever a site's file says
+WRITTEN_DOWN = (
+    RequestHeader.USER_NAME,
+    ConnProps.EVENT_ID,
+)  # headers that FLARE writes into a site's audit.txt
+
+LONGEST_WORD = 200  # characters
+
+_REFUSALS = Refusals(logger)
+
+
+def keep_commands() -> None:
+    """Let a site in this process obey the listed commands alone, and take jobs of those who may submit them."""
+    replace(
+        FedAdminAgent,
+        "_dispatch_request",
+        _listed_alone,
+        sha256="6ea551d34b6d72f4472af5060007ac278a61b3bbb1d7856a1a8a53ab0906abcd",
+    )
+    replace(
+        AppAuthzService,
+        "authorize_app_info",
+        _of_who_may_submit,
+        sha256="4a9e7441c408f83e9e71ddbdbcd4c45ab70a84fafa6861112996c0bfa6f356c3",
+    )
+
+
+def _listed_alone(dispatch: Callable[..., CellMessage]) -> Callable[..., CellMessage]:
+    @functools.wraps(dispatch)
+    def listed_alone(agent: Any, request: CellMessage) -> CellMessage:
+        why = why_not(request.payload, str(request.get_header(MessageHeaderKey.ORIGIN)))
+        if why is None:
+            return dispatch(agent, request)
+        _REFUSALS.say(f"a command of the server is refused: {why}")
+        return new_cell_message({}, error_reply(f"this site refuses it: {why}"))
+
+    return listed_alone
+
+
+def why_not(command: Any, origin: str) -> str | None:
+    """Return why a site refuses a command; None where it obeys, if its `authorization.json` lets it.
+
+    Args:
+        command: FLARE's message; what of it FLARE asks its own policy by, or writes down, is put right.
+        origin: Who has sent it, a name that `site_boundary` has checked.
+    """
+    if not isinstance(command, Message) or not isinstance(command.topic, str):
+        return "it is no command"
+    if command.topic == TrainingTopic.NOTIFY_JOB_STATUS and FQCN.get_root(origin) != FQCN.ROOT_SERVER:
+        return None  # of the site's own process of a job
+    if command.topic not in OF_JOBS and command.topic not in OF_PEOPLE:
+        return f"{one_line(command.topic)} is none that a server has to give"
+    for key in WRITTEN_DOWN:
+        command.set_header(key, one_line(command.get_header(key, ""), LONGEST_WORD))
+    if (right := OF_PEOPLE.get(command.topic)) is None:
+        return _why_no_job(command)
+    command.set_headers({RequestHeader.ADMIN_COMMAND: right, RequestHeader.REQUIRE_AUTHZ: "true"})
+    person = _person(*(command.get_header(key, "") for key in PERSON))
+    return f"nobody's role is {person.role!r}" if person.role == ABOVE_ALL else None
+
+
+def _why_no_job(command: Message) -> str | None:
+    job = command.get_header(RequestHeader.JOB_ID, "")
+    described = command.get_header(RequestHeader.JOB_META, {})
+    if not _is_job_id(job) and (job or command.topic in WITH_THE_JOB):
+        return f"{one_line(command.topic)} names {one_line(job)!r}, which is no job's id"
+    if command.topic not in WITH_THE_JOB:
+        return None
+    if not isinstance(described, Mapping) or described.get(JobMetaKey.JOB_ID.value) != job:
+        return f"{one_line(command.topic)} of job {job} describes another"
+    return None
+
+
+def _person(*said: Any) -> Person:
+    return Person(*(one_line(word) for word in said))
+
+
+def _is_job_id(job: Any) -> bool:
+    """Say whether it is an id as FLARE gives: FLARE makes it the name of a folder, which it removes first."""
+    try:
+        return isinstance(job, str) and str(uuid.UUID(job)) == job
+    except ValueError:
+        return False
+
+
+def _of_who_may_submit(authorize: Callable[..., tuple[bool, str]]) -> Callable[..., tuple[bool, str]]:
+    @functools.wraps(authorize)
+    def of_who_may_submit(
+        app_info: dict, submitter_name: str, submitter_org: str, submitter_role: str, job_meta: Any = None
+    ) -> tuple[bool, str]:
+        submitter = _person(submitter_name, submitter_org, submitter_role)
+        asked = AuthzContext(right=SUBMIT, user=submitter, submitter=submitter)
+        if submitter.role == ABOVE_ALL or not AuthorizationService.authorize(asked)[0]:
+            why = f"{one_line(submitter_name)} ({one_line(submitter_role)}) may not submit jobs here"
+            _REFUSALS.say(f"a job is refused: {why}")
+            return False, why
+        return authorize(app_info, submitter_name, submitter_org, submitter_role, job_meta)
+
+    return of_who_may_submit

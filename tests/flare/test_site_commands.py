@@ -1,0 +1,213 @@
+"""FLARE's own agent at a site obeys any message of the server; ours what is listed, as the site's own file allows."""
+
+import uuid
+from types import SimpleNamespace
+
+import pytest
+from nvflare.apis.fl_context import FLContext
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.message import Message as CellMessage
+from nvflare.fuel.sec.authz import AuthorizationService, Authorizer
+from nvflare.private.admin_defs import Message
+from nvflare.private.defs import RequestHeader, SysCommandTopic, TrainingTopic
+from nvflare.private.fed.client.admin import FedAdminAgent, RequestProcessor
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from nvflare.private.fed.utils.app_authz import AppAuthzService
+from nvflare.security.security import COMMAND_CATEGORIES
+
+from shared_components.flare import site_commands
+from shared_components.flare.patches.replace import REPLACES
+from shared_components.flare.refusals import Refusals
+from shared_components.flare.site_commands import OF_JOBS, OF_PEOPLE, WITH_THE_JOB, keep_commands, why_not
+
+SECRET = "-----BEGIN PRIVATE KEY----- of hospital-a"
+JOB, OTHER = str(uuid.UUID(int=7)), str(uuid.UUID(int=8))
+CHIEF = {
+    RequestHeader.USER_NAME: "chief@example.org",
+    RequestHeader.USER_ORG: "hospital_a",
+    RequestHeader.USER_ROLE: "project_admin",
+}
+HEADERS = {
+    "nothing asked": {},
+    "no authorisation": {RequestHeader.REQUIRE_AUTHZ: "false", RequestHeader.ADMIN_COMMAND: "cat"},
+    "a project_admin's": {RequestHeader.REQUIRE_AUTHZ: "true", RequestHeader.ADMIN_COMMAND: "cat", **CHIEF},
+    "as another command": {
+        RequestHeader.REQUIRE_AUTHZ: "true",
+        RequestHeader.ADMIN_COMMAND: "check_status",
+        **CHIEF,
+    },
+    "super": {RequestHeader.REQUIRE_AUTHZ: "true", **CHIEF, RequestHeader.USER_ROLE: "super"},
+}
+POLICY = {
+    "format_version": "1.0",
+    "permissions": {
+        "project_admin": "any",
+        "lead": {"submit_job": "any", "view": "any", "operate": "o:site"},
+        "member": {"view": "any"},
+    },
+}
+TOPICS = sorted({topic for one in ClientRequestProcessors.request_processors for topic in one.get_topics()})
+
+
+class Noting(RequestProcessor):
+    """Notes that a command has reached it."""
+
+    def __init__(self):
+        self.seen = []
+
+    def process(self, req, app_ctx):
+        self.seen.append(req.topic)
+
+
+@pytest.fixture
+def agent(monkeypatch):
+    """FLARE's agent of hospital-a as installed, whose file is the default one; commands but the shell's are noted."""
+    for owner, name in ((FedAdminAgent, "_dispatch_request"), (AppAuthzService, "authorize_app_info")):
+        present = getattr(owner, name)
+        own = getattr(present, REPLACES, present)
+        monkeypatch.setattr(owner, name, staticmethod(own) if owner is AppAuthzService else own)
+    monkeypatch.setattr(site_commands, "_REFUSALS", Refusals(site_commands.logger))
+    authorizer = Authorizer("hospital_a", COMMAND_CATEGORIES)
+    assert not authorizer.load_policy(POLICY)
+    monkeypatch.setattr(AuthorizationService, "the_authorizer", authorizer)
+    made = FedAdminAgent.__new__(FedAdminAgent)
+    made.audit = []
+    made.auditor = SimpleNamespace(add_event=lambda **named: made.audit.append(named))
+    made.app_ctx = SimpleNamespace(new_context=FLContext, fire_event=lambda *_: None)
+    made.noting = Noting()
+    shell = next(
+        one for one in ClientRequestProcessors.request_processors if SysCommandTopic.SHELL in one.get_topics()
+    )
+    made.processors = {**dict.fromkeys(TOPICS, made.noting), SysCommandTopic.SHELL: shell}
+    return made
+
+
+@pytest.fixture(autouse=True)
+def contexts(monkeypatch):
+    """Let FLARE's context be one that `with` takes."""
+    monkeypatch.setattr(FLContext, "__enter__", lambda self: self, raising=False)
+    monkeypatch.setattr(FLContext, "__exit__", lambda *_: None, raising=False)
+
+
+def ask(agent, topic, body="", *, origin="server", **headers):
+    """Return the text of the agent's answer."""
+    command = Message(topic, body)
+    command.set_headers(headers)
+    request = CellMessage({MessageHeaderKey.ORIGIN: origin}, command)
+    return agent._dispatch_request(request).payload.body
+
+
+@pytest.mark.parametrize("said", HEADERS.values(), ids=HEADERS)
+def test_flare_gives_a_file_to_the_server_and_ours_does_not(agent, tmp_path, said, caplog):
+    key = tmp_path / "client.key"
+    key.write_text(SECRET)
+    for command in ("cat", "head", "tail", "grep PRIVATE"):
+        if said in (HEADERS["nothing asked"], HEADERS["no authorisation"], HEADERS["super"]):
+            flares = {k: v for k, v in said.items() if k != RequestHeader.REQUIRE_AUTHZ}
+            assert SECRET in ask(agent, SysCommandTopic.SHELL, f"{command} {key}", **flares), "FLARE's own"
+    keep_commands()
+    for command in ("cat", "head", "tail", "grep PRIVATE", "ls"):
+        answer = ask(agent, SysCommandTopic.SHELL, f"{command} {key}", **said)
+        assert (
+            SECRET not in answer
+            and answer == "this site refuses it: sys.shell is none that a server has to give"
+        )
+    assert caplog.text.count("a command of the server is refused: sys.shell") == 1
+
+
+@pytest.mark.parametrize("topic", [one for one in TOPICS if one not in OF_JOBS | set(OF_PEOPLE)])
+@pytest.mark.parametrize("said", HEADERS.values(), ids=HEADERS)
+def test_every_other_command_of_flares_is_refused(agent, topic, said):
+    keep_commands()
+    assert "refuses it" in ask(agent, topic, "DEBUG", **{RequestHeader.JOB_ID: JOB, **said})
+    assert not agent.noting.seen and not agent.audit
+
+
+def test_the_list_names_commands_that_flare_has():
+    assert OF_JOBS | set(OF_PEOPLE) <= set(TOPICS)
+    assert {TrainingTopic.DELETE_RUN, SysCommandTopic.SHELL, TrainingTopic.CONFIGURE_JOB_LOG} <= set(TOPICS)
+
+
+def described(job):
+    return {RequestHeader.JOB_ID: job, RequestHeader.JOB_META: {"job_id": job}}
+
+
+@pytest.mark.parametrize("topic", sorted(OF_JOBS))
+def test_what_a_job_needs_passes_and_a_job_that_is_a_path_does_not(agent, topic):
+    keep_commands()
+    assert ask(agent, topic, **described(JOB)) == "ok" and agent.noting.seen == [topic]
+    for job in (
+        "..",
+        "local",
+        "../..",
+        "/etc",
+        f"{JOB}/..",
+        JOB.upper().replace("0", "A"),
+        f"{{{JOB}}}",
+        7,
+        ["x"],
+    ):
+        assert "which is no job's id" in ask(agent, topic, **described(job)), job
+    if topic in WITH_THE_JOB:
+        assert "which is no job's id" in ask(agent, topic, **described(""))
+        for meta in ({"job_id": OTHER}, {}, None, [JOB], "job_id"):
+            headers = {RequestHeader.JOB_ID: JOB, RequestHeader.JOB_META: meta}
+            assert "describes another" in ask(agent, topic, **headers)
+    assert agent.noting.seen == [topic]
+
+
+@pytest.mark.parametrize(("topic", "right"), OF_PEOPLE.items())
+def test_a_persons_command_is_asked_of_the_sites_own_file_whatever_the_message_says(agent, topic, right):
+    """FLARE obeys it without anybody's name where the message asks for no authorisation."""
+    assert ask(agent, topic) == "ok" and agent.noting.seen.pop() == topic
+    keep_commands()
+    for said in ({}, {RequestHeader.REQUIRE_AUTHZ: "false"}, {RequestHeader.ADMIN_COMMAND: "nothing"}):
+        assert ask(agent, topic, **said) != "ok", said
+    assert not agent.noting.seen
+    assert ask(agent, topic, **CHIEF) == "ok"
+    member = {**CHIEF, RequestHeader.USER_ROLE: "member"}
+    assert (ask(agent, topic, **member) == "ok") == (right == "check_status")
+    for role in ("super", " Super"):
+        assert "nobody's role is 'super'" in ask(agent, topic, **{**CHIEF, RequestHeader.USER_ROLE: role})
+
+
+def test_a_sites_own_process_of_a_job_tells_how_it_is_and_the_server_does_not(agent):
+    keep_commands()
+    topic = TrainingTopic.NOTIFY_JOB_STATUS
+    assert ask(agent, topic, origin=f"hospital-a.{JOB}") == "ok"
+    assert "refuses it" in ask(agent, topic) and "refuses it" in ask(agent, topic, origin=f"server.{JOB}")
+
+
+@pytest.mark.parametrize("payload", [None, b"cat", {"topic": "train.abort"}, Message(["train.abort"], "")])
+def test_what_is_no_command_is_refused(payload):
+    assert why_not(payload, "server") == "it is no command"
+
+
+def test_what_flare_writes_into_the_audit_is_one_short_line(agent):
+    keep_commands()
+    forged = "chief\n[E:forged] " + 1000 * "x"
+    ask(agent, TrainingTopic.ABORT, **{RequestHeader.JOB_ID: JOB, RequestHeader.USER_NAME: forged})
+    (event,) = agent.audit
+    assert event["user"].isprintable() and len(event["user"]) <= 200
+
+
+@pytest.mark.parametrize(
+    ("role", "may"),
+    [("project_admin", True), ("lead", True), ("member", False), ("super", False), ("", False)],
+)
+def test_a_job_is_taken_by_the_role_of_the_certificate_that_has_signed_it(agent, role, may, caplog):
+    """FLARE asks of a job without code nothing but its signature."""
+    signer = ("anna@example.org", "university", role)
+    assert AppAuthzService.authorize_app_info({}, *signer, job_meta={}) == (True, "")
+    keep_commands()
+    assert (
+        AppAuthzService.authorize_app_info(
+            app_info={}, submitter_name=signer[0], submitter_org=signer[1], submitter_role=role, job_meta={}
+        )[0]
+        == may
+    )
+    assert ("may not submit jobs here" in caplog.text) == (not may)
+    assert AppAuthzService.authorize_app_info({"byoc": True}, *signer[:2], "lead", {}) == (
+        False,
+        "BYOC not permitted",
+    )
