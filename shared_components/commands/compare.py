@@ -13,7 +13,7 @@ from shared_components.comparison import plan, presets, rows, sites
 from shared_components.comparison.output import as_markdown, refuse_foreign, set_aside, write_all
 from shared_components.comparison.results import Comparison, read_results
 from shared_components.comparison.schedule import carry_out_all, side_by_side
-from shared_components.comparison.tables import added_share, own_grids
+from shared_components.comparison.tables import own_grids
 from shared_components.plain_yaml import YamlError, read_yaml
 from shared_components.start import chosen_start
 
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         return 130
     comparison, files = _write(args, preset, runs, reasons)
     print("", "\n\n".join(map(as_markdown, own_grids(comparison))), "", *map(str, files), "", sep="\n")
-    print(_time_taken(comparison, time.monotonic() - began))
+    print(f"this call took {time.monotonic() - began:.0f} s")
     return 1 if reasons else 0
 
 
@@ -122,12 +122,6 @@ def _comparison(
     remarks = (plan.SCALES[args.scale].remark, preset.remark)
     sites, remark = tuple(runs[0].sites), "; ".join(text for text in remarks if text)
     return Comparison(preset.title, preset.layout, preset.tick_names, sites, results, remark)
-
-
-def _time_taken(comparison: Comparison, wall: float) -> str:
-    text = f"{wall:.0f} s now"
-    share = added_share(comparison)
-    return text if share is None else f"{text}; scoring added {100 * share:.0f}% to a run's training"
 
 
 def arguments(texts: Sequence[str]) -> dict[str, dict[str, Any]]:

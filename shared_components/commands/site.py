@@ -39,6 +39,7 @@ from shared_components.data.public import known_layout
 from shared_components.data.site_file import SPLITS, SiteError, load_site
 from shared_components.data.sites import Asks
 from shared_components.data.source import Source, source_names
+from shared_components.inference.volumes import FOLDER as VOLUMES
 
 HELP = "write the site.yaml of a hospital's own data: surgfl site init FOLDER"
 FILE = "site.yaml"
@@ -66,7 +67,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="VALUE=NAME",
         help="what a value of the masks is; once for each",
     )
-    init.add_argument("--name", help="of the site; default: the folder's")
+    init.add_argument(
+        "--name", help=f"of the site; default: the folder's, of a folder {VOLUMES} that of the one above"
+    )
     for split in SPLITS:
         init.add_argument(
             f"--{split}", metavar="VIDEOS", help=f"videos of split {split!r}, with commas between"
@@ -162,7 +165,7 @@ def _input(question: str) -> str:
 def _config(args: argparse.Namespace, out: Path, talk: Talk) -> dict[str, Any]:
     folder = args.folder.resolve()
     public = None if args.images or args.masks else known_layout(folder, args.dataset)
-    config: dict[str, Any] = {"name": args.name or folder.name}
+    config: dict[str, Any] = {"name": args.name or _name_of(folder)}
     if public is not None:
         print(f"{args.folder}: {public}, a layout that is known")
         _refuse_own(args, public)
@@ -175,6 +178,12 @@ def _config(args: argparse.Namespace, out: Path, talk: Talk) -> dict[str, Any]:
         config |= {"dataset": described.pop("dataset"), "root": _root(folder, out), **described}
     config["split"] = _split(args, talk, config["dataset"], videos, frames)
     return config | _rest(args, talk)
+
+
+def _name_of(folder: Path) -> str:
+    """Return a folder's name; of what `surgfl segment --nifti` wrote, that of the results it is in."""
+    above = folder.parent.name
+    return above if folder.name == VOLUMES and above else folder.name
 
 
 def _own(args: argparse.Namespace, folder: Path, talk: Talk) -> tuple[dict[str, Any], list[str], int]:

@@ -64,8 +64,8 @@ def curve_panel(comparison: Comparison, group: Group) -> Panel:
     found = {label: _over_rounds(comparison.of(label), group, metric) for label in comparison.labels}
     found = {label: pair for label, pair in found.items() if pair[0]}
     text = (
-        f"{metric.plain_heading} on the validation split, mean over seeds. Round r: the model that a site received "
-        "in round r, before it trained on; the point after the last round: its final model."
+        f"{metric.plain_heading} on the validation split, mean over seeds. After r rounds: the model that a site then "
+        "receives, before it trains on it. 0: the model that the run began from; the last point: the final model."
     )
     if not found:
         return Panel("Over the rounds", text, [])
@@ -121,7 +121,7 @@ def _together(found: Mapping[str, tuple[Curve, Curve]], metric: Metric, text: st
     for place, title in enumerate(("Mean over the sites", "Worst site")):
         series = [Series(label, pair[place], i) for i, (label, pair) in enumerate(found.items())]
         wide, narrow = (
-            line_chart(series, title=title, y_label=metric.plain_heading, size=size)
+            line_chart(series, title=title, y_label=metric.plain_heading, received=True, size=size)
             for size in (_LARGE, _SMALL)
         )
         drawings.append(Drawing(wide, narrow))
@@ -143,6 +143,7 @@ def _one_each(found: Mapping[str, tuple[Curve, Curve]], metric: Metric, text: st
                 title=label,
                 y_label=metric.plain_heading,
                 y_range=axis,
+                received=True,
                 size=_TINY,
             )
         )

@@ -131,14 +131,14 @@ def _row(metric: Metric, sample: str, by_label: Mapping[str, _Shown], labels: Se
         Picture(name, next(filter(None, (one.uri(place) for one in by_label.values())), ""))
         for place, name in enumerate(shown.names[:-1])
     ]
-    best = metric.best([one.value for one in by_label.values()])
-    return Row(sample, known, list(_answers(metric, by_label, labels, best)), shown.record["scale"])
+    return Row(sample, known, list(_answers(metric, by_label, labels)), shown.record["scale"])
 
 
-def _answers(
-    metric: Metric, by_label: Mapping[str, _Shown], labels: Sequence[str], best: float
-) -> Iterator[Picture]:
+def _answers(metric: Metric, by_label: Mapping[str, _Shown], labels: Sequence[str]) -> Iterator[Picture]:
+    values = [one.value for one in by_label.values() if not math.isnan(one.value)]
+    different = len(set(map(metric.plain_text, values))) > 1  # else there is no best to mark
+    best = metric.plain_text(metric.best(values)) if different else None
     for label in labels:
         one = by_label.get(label)
         text = metric.plain_text(one.value) if one else ""
-        yield Picture(label, one.uri(-1) if one else "", text, bool(text) and text == metric.plain_text(best))
+        yield Picture(label, one.uri(-1) if one else "", text, text == best)

@@ -20,6 +20,7 @@ def _personal(*parts: str) -> dict[str, Any]:
 
 
 _ALL_PARTS = ("decoder", "q", "k", "v")
+_NAMED = 5  # methods that a title lists; more are counted
 _FEDAVG, _PFEDSIS = Variant("FedAvg", "fedavg"), Variant("PFedSIS", "pfedsis")
 
 PRESETS = {
@@ -99,19 +100,21 @@ def preset_named(name: str) -> Preset:
         ValueError: It does not exist; the sentence lists those that do.
     """
     if name == "all":
-        return of_methods(method_names(), title="Every method")
+        return of_methods(method_names())
     if name not in PRESETS:
         raise ValueError(f"preset {name!r} does not exist; there are {', '.join([*PRESETS, 'all'])}")
     return PRESETS[name]
 
 
-def of_methods(names: Sequence[str], *, title: str = "Methods") -> Preset:
-    """Return a table of methods by file name, with their default arguments.
+def of_methods(names: Sequence[str]) -> Preset:
+    """Return a table of methods by file name, with their default arguments; its title says which, or how many.
 
     Raises:
         ValueError: A method does not exist.
     """
-    return Preset(title, tuple(Variant(load_method(name).label, name) for name in names))
+    labels = [load_method(name).label for name in names]
+    listed = ", ".join(labels) if len(labels) <= _NAMED else f"{len(labels)} methods"
+    return Preset(f"Comparison of {listed}", tuple(map(Variant, labels, names)))
 
 
 def without_server(preset: Preset) -> Preset:

@@ -237,13 +237,6 @@ def run_grid(comparison: Comparison) -> Grid:
     return Grid("Runs", head, tuple(rows), 4, _run_note(comparison))
 
 
-def added_share(comparison: Comparison) -> float | None:
-    """Return what scoring adds to the training of the runs that ran in one go; None without such a run."""
-    seconds = [r.scores["seconds"] for r in comparison.results if r.scores]
-    whole = [one for one in seconds if one["training"]]
-    return sum(one["scoring"] for one in whole) / sum(one["training"] for one in whole) if whole else None
-
-
 def facts(comparison: Comparison) -> dict[str, str]:
     """Return sizes, seeds, commits and machines of the runs; where rows differ, what each has, in their order."""
     run = comparison.results[0].run
@@ -273,10 +266,9 @@ def _distinct(infos: Sequence[dict[str, Any]], key: str) -> list[str]:
 def _run_note(comparison: Comparison) -> str:
     text = (
         "every run's folder holds run.json (job, commit, seed, hardware), server/rounds.jsonl, every site's models "
-        f"and scores.json; {DASH}: trained in several attempts"
+        f"and scores.json; training s: all rounds, {DASH}: trained in several attempts; scoring s: afterwards, every "
+        "site's best model on its test videos"
     )
-    share = added_share(comparison)
-    text += f"; scoring added {100 * share:.0f}% to the training" if share is not None else ""
     known = facts(comparison)
     if ", " in known["commit"]:
         text += "; NOT all runs are of one commit"
@@ -316,13 +308,13 @@ def _grid(title: str, comparison: Comparison, columns: Sequence[Column], note: s
 
 
 def _column(comparison: Comparison, column: Column) -> list[Cell]:
-    """Write a column's cells and mark its best two."""
+    """Write a column's cells and mark its best two; where all rows with a number have the same, none."""
     metric, digits, factor = column.metric, column.digits, column.factor
     found = [
         mean_and_deviation([column.value(r) for r in comparison.of(label)]) for label in comparison.labels
     ]
     known = {round(mean * factor, digits) for mean, _ in found if not math.isnan(mean)}
-    ranked = sorted(known, reverse=metric.higher_is_better) if metric and len(found) > 1 else []
+    ranked = sorted(known, reverse=metric.higher_is_better) if metric and len(known) > 1 else []
     marks = dict(zip(ranked, ("best", "second"), strict=False))
     cells = []
     for mean, deviation in found:

@@ -1,6 +1,7 @@
 """Line charts, stacked bars and heat maps as inline SVG, without a library and without scripts.
 
-Rounds come as recorded, from 0, and are written on axes and in tooltips as people count them, from 1.
+Rounds come as recorded, from 0, and are written on axes and in tooltips as people count them, from 1. What is of models
+as a site received them is drawn over the rounds done before: from 0, the start, to the last round, the final model.
 
 Each function gives one <svg> as text with every name escaped. Colours are CSS variables of the page
 (`--s1` to `--s8`, `--muted`, `--grid`, `--more`, `--less`), so that one drawing serves light, dark and paper.
@@ -60,6 +61,7 @@ def line_chart(
     y_range: tuple[float, float] | None = None,
     zero: bool = False,
     reference: float | None = None,
+    received: bool = False,
     size: tuple[int, int] = (540, 304),
 ) -> str:
     """Draw curves over rounds; a missing round or NaN breaks the line. An axis that leaves 0 out says so.
@@ -71,6 +73,7 @@ def line_chart(
         y_range: limits of the y axis; by default `fitting`.
         zero: let the default limits include 0.
         reference: height of a dotted horizontal line.
+        received: the values are of models as received, so that round r as recorded comes after r rounds.
         size: width and height in SVG units, pixels where there is room.
     """
     rounds = [r for s in series for r in s.points]
@@ -78,10 +81,13 @@ def line_chart(
     shown = [*values, *([0.0] if zero else []), *([] if reference is None else [reference])]
     low, high = y_range or fitting(shown)
     frame = Frame(*size, (min(rounds, default=0), max(rounds, default=1)), (low, high))
-    body = [_y_axis(frame, _ranged(y_label, low, high)), _x_axis(frame, sorted(set(rounds)))]
+    body = [
+        _y_axis(frame, _ranged(y_label, low, high)),
+        _x_axis(frame, sorted(set(rounds)), received=received),
+    ]
     if reference is not None:
         body.append(_rule(frame, reference))
-    body += [_curve(frame, s, dots=len(set(rounds)) <= 30) for s in series]
+    body += [_curve(frame, s, dots=len(set(rounds)) <= 30, received=received) for s in series]
     if not values:
         body.append(_text(size[0] / 2, size[1] / 2, "no numbers yet", anchor="middle"))
     return _svg(*size, title, body)
@@ -237,7 +243,7 @@ def short(value: float) -> str:
     return f"{value:,.{min(digits, 6)}f}"
 
 
-def _curve(frame: Frame, series: Series, *, dots: bool) -> str:
+def _curve(frame: Frame, series: Series, *, dots: bool, received: bool) -> str:
     """Draw the runs of neighbouring rounds as lines and every value as a dot with its number."""
     points = sorted((r, v) for r, v in series.points.items() if math.isfinite(v))
     step = min((b - a for (a, _), (b, _) in pairwise(sorted(series.points.items()))), default=1)
@@ -251,9 +257,13 @@ def _curve(frame: Frame, series: Series, *, dots: bool) -> str:
     fill = f'fill="{_colour(series.index)}"'
     return drawn + "".join(
         f'<circle cx="{frame.x(r):.1f}" cy="{frame.y(v):.1f}" r="3" {fill}>'
-        f"<title>{escape(series.name)}, round {round_number(r)}: {short(v)}</title></circle>"
+        f"<title>{escape(series.name)}, {_when(r, received=received)}: {short(v)}</title></circle>"
         for r, v in points
     )
+
+
+def _when(r: int, *, received: bool) -> str:
+    return f"after {r} round{'' if r == 1 else 's'}" if received else f"round {round_number(r)}"
 
 
 def _bar(frame: Frame, r: int, column: Mapping[str, float], parts: Sequence[str]) -> str:
@@ -320,16 +330,21 @@ def _y_axis(frame: Frame, label: str) -> str:
     return "".join(drawn) + _text(2, 37, label, anchor="start")
 
 
-def _x_axis(frame: Frame, rounds: Sequence[int]) -> str:
+def _x_axis(frame: Frame, rounds: Sequence[int], *, received: bool = False) -> str:
     base = frame.height - _BOTTOM
     drawn = [
         f'<line x1="{_LEFT}" x2="{frame.width - _RIGHT}" y1="{base}" y2="{base}" stroke="var(--muted)"/>'
     ]
     room = (frame.width - _LEFT - _RIGHT) // 34
     every = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if len(rounds) / n <= room)
-    named = [r for r in rounds if round_number(r) % every == 0]
-    drawn += [_text(frame.x(r), base + 18, str(round_number(r)), anchor="middle") for r in named]
-    return "".join(drawn) + _text((_LEFT + frame.width - _RIGHT) / 2, base + 38, "round", anchor="middle")
+    numbers = {r: r if received else round_number(r) for r in rounds}
+    drawn += [
+        _text(frame.x(r), base + 18, str(number), anchor="middle")
+        for r, number in numbers.items()
+        if number % every == 0
+    ]
+    label = "rounds done" if received else "round"
+    return "".join(drawn) + _text((_LEFT + frame.width - _RIGHT) / 2, base + 38, label, anchor="middle")
 
 
 def _rule(frame: Frame, value: float) -> str:

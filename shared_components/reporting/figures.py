@@ -49,8 +49,8 @@ def score_panels(run: Run, group: Group) -> list[Panel]:
     metrics = followed(run, group) or [group.first]
     large, rest = metrics[:_LARGE_CHARTS], metrics[_LARGE_CHARTS:]
     text = (
-        "Round r: the model received in round r, before it is trained on; the point after the last round: the "
-        "final model."
+        "After r rounds: the model that a site then receives, before it trains on it. 0: the model that the run began "
+        "from; the last point: the final model."
     )
     title = "Mean over the classes" if group.outputs else "Over the rounds"
     charts = [_scores(run, group, metric, ("mean",), _LARGE)[0] for metric in large]
@@ -178,7 +178,11 @@ def _scores(run: Run, group: Group, metric: Metric, names: Sequence[str], size: 
             series.insert(0, Series("worst site", worst(by_site, metric), -1))
         title = f"{metric.label}, {name}" if group.outputs else metric.label
         title += "" if metric.higher_is_better else " (lower is better)"
-        drawn.append(line_chart(series, title=title, y_label=metric.plain_heading, y_range=axis, size=size))
+        drawn.append(
+            line_chart(
+                series, title=title, y_label=metric.plain_heading, y_range=axis, received=True, size=size
+            )
+        )
     return drawn
 
 

@@ -135,6 +135,7 @@ def _links(shown: dict[str, Any]) -> list[tuple[str, str]]:
     """List the sections that the page has, by anchor: an empty one is left out."""
     mixed = shown["verdicts"] or shown["mixing_panels"] or shown["mixing_maps"]
     sections = {
+        "result": ("Result", any(part.beside for part in shown["parts"])),
         "summary": ("Summary", True),
         "pictures": ("Pictures", True),
         "test": ("Test scores", shown["tested"]),

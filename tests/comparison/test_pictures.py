@@ -143,7 +143,17 @@ def test_frames_are_matched_by_name_and_what_a_method_lacks_is_empty(tmp_path):
         [True, True, False],
     ]
     assert [one.text for one in rows[1].answers] == ["0.100", "–", ""]
-    assert [one.best for one in rows[1].answers] == [True, False, False]
+    assert not any(one.best for one in rows[1].answers)  # a lone number is no best
+
+
+def test_a_picture_is_the_best_where_the_rows_answers_differ(tmp_path):
+    comparison = illustrated(tmp_path, 3)
+    for one in comparison.results:
+        for picture, value in zip(one.scores["sites"]["a"]["pictures"], (0.0, None), strict=True):
+            picture["value"] = value
+    equal, missing = dict(gallery(comparison, comparison.groups[0]).places)["a"]
+    assert [one.text for one in equal.answers] == ["0.000"] * 3 and not any(one.best for one in equal.answers)
+    assert [one.text for one in missing.answers] == ["–"] * 3 and not any(one.best for one in missing.answers)
 
 
 def test_a_picture_whose_file_is_gone_is_none(tmp_path):

@@ -14,7 +14,7 @@ import yaml
 from shared_components.commands import compare
 from shared_components.comparison import schedule
 from shared_components.comparison.plan import SCALES, Run, Variant, fingerprint
-from shared_components.comparison.presets import PRESETS, preset_named, with_arguments
+from shared_components.comparison.presets import PRESETS, of_methods, preset_named, with_arguments
 from shared_components.comparison.sites import own_sites, synthetic_sites
 from shared_components.data.sites import load_site, samples
 from shared_components.data.synthetic.site import write_site
@@ -322,3 +322,8 @@ def test_a_sites_own_text_vectors_and_encoder_are_part_of_what_it_is(tmp_path):
         os.utime(path, ns=(number + 1, number + 1))
         seen.append(fingerprint(str(path), "pvt_fpn"))
     assert len(set(seen)) == 5
+
+
+def test_a_table_of_methods_says_in_its_title_which_or_how_many():
+    assert of_methods(["fedavg", "pfedsis"]).title == "Comparison of FedAvg, PFedSIS"
+    assert re.fullmatch(r"Comparison of \d\d methods", preset_named("all").title)

@@ -22,7 +22,7 @@ from shared_components.comparison.output import (
 from shared_components.comparison.plan import SCALES
 from shared_components.comparison.tables import all_grids, cost_grid, run_grid
 
-from .conftest import DICE, compared, result
+from .conftest import ASSD, DICE, compared, result
 
 
 def score_grid(comparison, metric):
@@ -81,9 +81,24 @@ def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
     assert texts(edges)[0][5:7] == ["8.00 ± 1.41", "7.00 ± 1.41"] and edges.rows[0][5].mark == "second"
 
 
-def test_equal_values_share_a_mark():
-    grid = score_grid(compared(result("A", 1, (0.5, 0.5)), result("B", 1, (0.5, 0.5))), DICE)
-    assert [row[1].mark for row in grid.rows] == ["best", "best"]
+@pytest.mark.parametrize(
+    ("dice", "metric", "marks"),
+    [
+        ((0.5, 0.5, 0.4), DICE, ["best", "best", "second"]),
+        ((0.0, 0.0, 0.0), DICE, [""] * 3),  # all of them the worst that there is
+        ((0.5, 0.5, 0.5), DICE, [""] * 3),
+        ((0.5, 0.500001, 0.5), DICE, [""] * 3),  # equal as written
+        ((0.0, None, None), DICE, [""] * 3),  # a lone number is better than nothing
+        ((1.0, 0.5, 0.0), ASSD, ["best", "second", ""]),  # a distance of 0.00 is the best
+        ((1.0, 1.0, 1.0), ASSD, [""] * 3),
+    ],
+)
+def test_the_best_is_marked_where_rows_differ(dice, metric, marks):
+    rows = [
+        result(label, 1, value if value is None else (value, value))
+        for label, value in zip("ABC", dice, strict=True)
+    ]
+    assert [row[1].mark for row in score_grid(compared(*rows), metric).rows] == marks
 
 
 def test_an_ablation_has_ticks_and_the_averages_of_four_metrics():
@@ -110,10 +125,12 @@ def test_costs_are_in_thousands_and_megabytes():
     ]
 
 
-def test_every_run_is_traced_and_the_added_time_is_told(comparison):
+def test_every_run_is_traced_and_its_seconds_are_said_plainly(comparison):
     grid = run_grid(comparison)
     assert texts(grid)[0] == ["FedAvg", "1", "runs/FedAvg-1/1", "abc", "100", "8"]
-    assert texts(grid)[4][2] == "too few sites" and "scoring added 8% to the training; a machine" in grid.note
+    assert texts(grid)[4][2] == "too few sites"
+    assert "scoring s: afterwards, every site's best model on its test videos; a machine" in grid.note
+    assert "scoring added" not in grid.note
 
 
 def test_runs_of_several_commits_and_attempts_are_told():

@@ -86,7 +86,7 @@ def test_numbers_on_the_page_are_those_of_the_records(make_run: MakeRun) -> None
             assert f"{run.finals[site][metric]['shaft']:.{digits}f}" in page.text
     weight = run.aggregations[7]["mixing"]["site-2"]["head_personal"]["site-3"]
     assert f"site-2 takes {weight:.4f} of site-3" in page.text
-    assert f"site-1, round 5: {run.rows['site-1'][4]['metrics']['dice']['mean']:.4f}" in page.text
+    assert f"site-1, after 4 rounds: {run.rows['site-1'][4]['metrics']['dice']['mean']:.4f}" in page.text
 
 
 def test_what_identifies_the_run_is_on_top(make_run: MakeRun) -> None:
@@ -191,6 +191,26 @@ def test_test_scores_stand_apart_from_validation(make_run: MakeRun) -> None:
     assert "0.123</td>" in test
     assert "0.123</td>" not in validation
     assert "no numbers on held-out test frames" in page_of(folder)[0]
+
+
+def test_the_result_of_models_side_by_side_is_the_first_thing_on_the_page(make_run: MakeRun) -> None:
+    folder = make_run()
+    own = {site: {"dice": {"mean": 0.5}} for site in load_run(folder).sites}
+    run = load_run(folder, evaluations=own, beside={"as received": own, "alone": own, "together": own})
+    text = build_report(run, folder / "index.html").read_text(encoding="utf-8")
+    first, second = re.findall(r'<section id="(\w+)">', text)[:2]
+    assert (first, second) == ("result", "summary")
+    before, after = text.split('<section id="summary">')
+    caption = "as received | alone | together"
+    assert caption in before.split("<main>")[1] and caption not in after
+
+
+def test_the_axis_of_scores_ends_at_the_last_round(make_run: MakeRun) -> None:
+    text, _ = page_of(make_run(rounds=4))
+    charts = re.findall(r'<svg class="chart[^>]*aria-label="(Dice|segmentation loss)[^>]*>(.*?)</svg>', text)
+    ticks = {name: re.findall(r'text-anchor="middle" class="label">(\d+)<', body) for name, body in charts}
+    assert ticks == {"Dice": ["0", "1", "2", "3", "4"], "segmentation loss": ["1", "2", "3", "4"]}
+    assert "after 4 rounds: " in text and "round 5" not in text
 
 
 def test_names_and_reasons_are_escaped(make_run: MakeRun) -> None:

@@ -157,6 +157,14 @@ def test_one_folder_is_one_video_cut_by_time(tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize(("folder", "name"), [("to-correct/nifti", "to-correct"), ("ward 3", "ward 3")])
+def test_a_site_is_named_after_its_folder(folder, name, tmp_path):
+    """`surgfl segment --nifti --out to-correct` writes to-correct/nifti."""
+    lay(tmp_path / folder, "frames/{v}/{n}.jpg", "labels/{v}.nii.gz")
+    assert init(tmp_path / folder, *NAMED) == 0
+    assert load_site(tmp_path / folder).name == name
+
+
 def test_colours_are_seen_and_written_so(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png", colours)
 
