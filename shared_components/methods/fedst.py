@@ -35,7 +35,7 @@ def build(
     batches: int = 100,
     pretraining: int = 1000,
     average: float = 0.9,
-    descriptor_weight: float = 300.0,
+    descriptor_weight: float = 30.0,
     representation_weight: float = 300.0,
     rate: float = RATE,
     pretraining_rate: float = 1.0,
