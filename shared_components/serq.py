@@ -75,8 +75,8 @@ class Quantification:
         pretraining: Batches of segmentation alone that the copy is trained on, at most, before its first round; all of
             them where the server's site.yaml has no validation split.
         average: alpha, the share of earlier rounds in the running mean.
-        descriptor_weight: lambda_1; 0 leaves the term out, and D at zero. Until D has reached its optimum the term pulls
-            all features one way, which takes of their variance: a fifth at 300, nothing at 30.
+        descriptor_weight: lambda_1; 0 leaves the term out, and D at zero. Until D has reached its optimum the term
+            pulls all features one way, which takes of their variance: a fifth at 300, nothing at 30.
         representation_weight: lambda_2; 0 leaves the term out. Distances are means over elements.
         rate: The server's learning rate in a round, as a multiple of the job's.
         pretraining_rate: That of the pre-training.
