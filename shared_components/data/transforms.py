@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 SMALLEST_SCALE, LARGEST_SCALE = 0.5, 2.0
+DEPTH = "depth"  # the target that is a distance
 
 
 @dataclass(frozen=True)
@@ -105,16 +106,20 @@ def augment(
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Flip, scale and crop all frames and targets of a sample alike, keeping their size.
 
-    A frame that becomes smaller is padded with zeros at the right and the bottom, as in the released PFedSIS.
+    A frame that becomes smaller is padded with zeros at the right and the bottom, as in the released PFedSIS. What is
+    shown s times as large stands at 1/s of its distance, so depth is divided by s (Eigen et al., NeurIPS 2014, 4.2);
+    0, unknown, stays 0. Resizing to the network's input is no zoom: it keeps the field of view, and depth as it is.
 
     Args:
         images: uint8 (T, H, W, 3).
-        targets: each (H, W).
+        targets: each (H, W), "depth" in mm.
     """
     _, H, W, _ = images.shape
     height = int(H * augmentation.width / W + 0.5)
     frames = [_place(image, augmentation, height, resize_image) for image in images]
     moved = {name: _place(target, augmentation, height, resize_target) for name, target in targets.items()}
+    if DEPTH in moved:
+        moved[DEPTH] = moved[DEPTH] / np.float32(augmentation.width / W)
     return stacked(frames), moved
 
 

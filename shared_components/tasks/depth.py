@@ -1,7 +1,8 @@
 """Depth: the distance of every pixel from the camera, in millimetres; where it is unknown nothing is asked.
 
-The loss is the scale-invariant logarithmic error of Eigen et al. (NeurIPS 2014, Eq. 4) with an absolute term; the
-metrics are theirs, as used on SCARED, once as they are and once after scaling by the ratio of medians.
+The loss is the root of the scale-invariant logarithmic error of Eigen et al. (NeurIPS 2014, Eq. 4) with an absolute
+term. Theirs is of each image (``pooling="image"``); the default, "batch", is of all pixels of a batch. The metrics are
+theirs, as used on SCARED, two of them once more after scaling by the ratio of medians.
 """
 
 from __future__ import annotations
@@ -16,18 +17,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shared_components.arguments import between
+from shared_components.arguments import between, one_of
 from shared_components.card import Card, Metric
 from shared_components.data.files import depth_values
 from shared_components.data.sites import Asks, Item
 from shared_components.drawing.sheets import Sheet
 from shared_components.task import Array, Batch, Scores, asks, last_frame, mean_rows
 
+POOLINGS = ("batch", "image")
 LEAST = 1e-3  # mm: smallest depth of which a logarithm or a ratio is taken
 METRICS = (
     Metric("rmse", "RMSE", False, "mm", digits=2),
     Metric("mae", "MAE", False, "mm", digits=2),
     Metric("abs_rel", "Abs rel", False),
+    Metric("sq_rel", "Sq rel", False, "mm", digits=2),
+    Metric("rmse_log", "RMSE log", False),
     Metric("delta1", "δ < 1.25", True),
     Metric("delta2", "δ < 1.25²", True),
     Metric("delta3", "δ < 1.25³", True),
@@ -38,6 +42,8 @@ DEFINITIONS = {
     "rmse": "per frame the root of the mean squared error in mm over pixels of known depth, then the mean over frames",
     "mae": "per frame the mean absolute error in mm",
     "abs_rel": "per frame the mean of |prediction - truth| / truth",
+    "sq_rel": "per frame the mean of (prediction - truth)^2 / truth in mm",
+    "rmse_log": "per frame the root of the mean of (ln(prediction) - ln(truth))^2",
     "delta1": "per frame the share of pixels with max(prediction / truth, truth / prediction) < 1.25",
     "delta2": "the same with 1.25 squared",
     "delta3": "the same with 1.25 cubed",
@@ -55,6 +61,7 @@ def build(
     log_error: float = 1.0,
     variance: float = 0.5,
     absolute: float = 0.1,
+    pooling: str = "batch",
     frames: int = 1,
     interval: float = 0.0,
     padding: str = "first",
@@ -67,19 +74,21 @@ def build(
         log_error: Weight of the scale-invariant logarithmic error.
         variance: Its lambda: 0 is the plain root mean squared log error, 1 leaves the scale out wholly.
         absolute: Weight of the mean absolute error, in units of ``scale``.
+        pooling: Pixels that a loss is of: those of the whole ``batch``, or of an ``image``, averaged over images.
         frames: Frames of a sample.
         interval: Seconds between them.
         padding: What stands for a frame before a video's beginning: its `first` frame, or the `current` one.
 
     Raises:
-        ValueError: A number is out of its range.
+        ValueError: A number is out of its range, or the pooling is unknown.
     """
     between("depth", "scale", scale, LEAST)
     between("depth", "log_error", log_error, 0)
     between("depth", "variance", variance, 0, 1)
     between("depth", "absolute", absolute, 0)
+    one_of("depth", "pooling", pooling, POOLINGS)
     asked = asks("depth", ("depth",), frames=frames, interval=interval, padding=padding)
-    return Depth(scale, log_error, variance, absolute, asked)
+    return Depth(scale, log_error, variance, absolute, pooling, asked)
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,7 @@ class Depth:
     log_error: float
     variance: float
     absolute: float
+    pooling: str
     asks: Asks
     channels = 1
     metrics = METRICS
@@ -109,19 +119,21 @@ class Depth:
         return self.scale * F.softplus(network(batch["image"])[:, 0].float())
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the loss over pixels of known depth; 0 where none is known.
+        """Return the loss over pixels of known depth; an image without any counts for nothing, and none at all is 0.
 
         Args:
             outputs: (B, H, W) mm.
             batch: "depth" (B, H, W) mm, 0 where unknown.
         """
         truth = batch["depth"].to(outputs)
-        known = truth > 0
-        if not bool(known.any()):
-            return outputs.sum() * 0
-        predicted, true = outputs[known], truth[known]
+        parts = zip(outputs, truth, strict=True) if self.pooling == "image" else [(outputs, truth)]
+        losses = [self._loss(p[t > 0], t[t > 0]) for p, t in parts if bool((t > 0).any())]
+        return torch.stack(losses).mean() if losses else outputs.sum() * 0
+
+    def _loss(self, predicted: Tensor, true: Tensor) -> Tensor:
+        """Return the loss of (N,) pixels of known depth in mm."""
         ratio = predicted.clamp_min(LEAST).log() - true.clamp_min(LEAST).log()
-        # Eq. (4) of Eigen et al.; the clamp keeps the root's gradient finite at a perfect prediction
+        # the root of Eq. (4) of Eigen et al.; the clamp keeps the root's gradient finite at a perfect prediction
         spread = (ratio.square().mean() - self.variance * ratio.mean().square()).clamp_min(1e-12).sqrt()
         return self.log_error * spread + self.absolute * (predicted - true).abs().mean() / self.scale
 
@@ -177,5 +189,7 @@ def _errors(predicted: Array, true: Array) -> dict[str, float]:
         "rmse": float(np.sqrt(np.mean(difference**2))),
         "mae": float(difference.mean()),
         "abs_rel": float((difference / true).mean()),
+        "sq_rel": float((difference**2 / true).mean()),
+        "rmse_log": float(np.sqrt(np.mean((np.log(predicted) - np.log(true)) ** 2))),
         **{f"delta{power}": float((ratio < 1.25**power).mean()) for power in (1, 2, 3)},
     }

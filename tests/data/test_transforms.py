@@ -171,7 +171,7 @@ def test_tensors_are_channels_first_and_share_no_memory():
 def test_all_frames_of_a_clip_and_all_targets_move_alike():
     image, mask = frame_that_shows_its_mask()
     clip = np.stack([image, image + 1, image + 2])
-    depth = mask.astype(np.float32) + 0.25
+    depth = mask.astype(np.float32) + 0.25  # mask and augmentation are worked out in tests above
     augmentation = with_(width=8, left=0.4, flip_horizontal=True)
 
     images, targets = augment(clip, {"label": mask, "depth": depth}, augmentation)
@@ -180,8 +180,30 @@ def test_all_frames_of_a_clip_and_all_targets_move_alike():
     for number, frame in enumerate(images):
         np.testing.assert_array_equal(frame, alone + number)
     np.testing.assert_array_equal(targets["label"], label)
-    np.testing.assert_array_equal(targets["depth"], label + np.float32(0.25))  # no depth is made up
+    np.testing.assert_array_equal(targets["depth"], (label + np.float32(0.25)) / 2)  # no depth is made up
     assert targets["depth"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (4, [[200, 0, 30, 40], [50, 60, 70, 80]]),  # no zoom
+        (8, [[100, 100, 0, 0], [100, 100, 0, 0]]),  # twice as large, half as far; 0 stays unknown
+        (2, [[120, 160, 0, 0], [0, 0, 0, 0]]),  # half as large, twice as far; padding is unknown
+    ],
+)
+def test_depth_is_divided_by_the_zoom(width, expected):
+    """Of 2 x 4 pixels: a crop at the top left, and each edge stays an edge."""
+    depth = np.array([[200, 0, 30, 40], [50, 60, 70, 80]], np.float32)
+    image = np.zeros((1, 2, 4, 3), np.uint8)
+    targets = augment(image, {"depth": depth, "label": depth.astype(np.uint8)}, with_(width=width))[1]
+    np.testing.assert_array_equal(targets["depth"], np.array(expected, np.float32))
+    assert set(targets["label"].ravel()) <= {0, 200, 30, 40, 50, 60, 70, 80}
+
+
+def test_resizing_to_the_networks_size_keeps_depth():
+    depth = np.array([[200, 0], [50, 60]], np.float32)
+    assert set(resize_target(depth, 4, 4).ravel()) == {0.0, 50.0, 60.0, 200.0}
 
 
 def test_a_clip_keeps_its_frames_as_tensors():

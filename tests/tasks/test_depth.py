@@ -28,6 +28,8 @@ def test_errors_of_three_known_pixels_are_those_worked_by_hand():
     assert score["rmse"] == pytest.approx(math.sqrt(8 / 3))
     assert score["mae"] == pytest.approx(4 / 3)
     assert score["abs_rel"] == pytest.approx((0 + 1 + 0.5) / 3)
+    assert score["sq_rel"] == pytest.approx((0 + 4 / 2 + 4 / 4) / 3)
+    assert score["rmse_log"] == pytest.approx(math.log(2) * math.sqrt(2 / 3))
     assert [score[f"delta{power}"] for power in (1, 2, 3)] == pytest.approx([1 / 3] * 3)
     assert score["rmse_scaled"] == pytest.approx(score["rmse"])  # both medians are 2
 
@@ -79,6 +81,41 @@ def test_the_loss_is_a_scalar_loop_over_known_pixels():
     spread = math.sqrt(sum(r * r for r in ratios) / len(ratios) - 0.85 * mean * mean)
     expected = 2.0 * spread + 0.3 * sum(errors) / len(errors) / 40
     assert float(task.loss(outputs, {"depth": truth})) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_loss_of_an_image_is_a_scalar_loop_and_an_image_without_depth_counts_for_nothing():
+    generator = torch.Generator().manual_seed(4)
+    outputs = 50 + 100 * torch.rand(3, 3, 4, generator=generator)
+    truth = 50 + 100 * torch.rand(3, 3, 4, generator=generator)
+    truth[truth < 80], truth[1] = 0, 0
+    losses = []
+    for image, known in zip(outputs.tolist(), truth.tolist(), strict=True):
+        pairs = [(p, t) for row in zip(image, known, strict=True) for p, t in zip(*row, strict=True) if t > 0]
+        if pairs:
+            ratios = [math.log(p) - math.log(t) for p, t in pairs]
+            mean = sum(ratios) / len(ratios)
+            spread = math.sqrt(sum(r * r for r in ratios) / len(ratios) - 0.5 * mean * mean)
+            losses.append(spread + 0.1 * sum(abs(p - t) for p, t in pairs) / len(pairs) / 100)
+    assert len(losses) == 2
+    task = make_task("depth", {"pooling": "image"})
+    assert float(task.loss(outputs, {"depth": truth})) == pytest.approx(sum(losses) / 2, rel=1e-5)
+
+
+def test_pooled_over_the_image_each_has_a_scale_of_its_own_and_over_the_batch_they_share_one():
+    """Twice and half the truth, variance 1: Eq. 4 of each image is 0, and of both ln 2 squared."""
+    outputs, truth = torch.tensor([[[2.0, 4.0]], [[1.0, 2.0]]]), torch.tensor([[[1.0, 2.0]], [[2.0, 4.0]]])
+    loss = {
+        pooling: float(
+            make_task("depth", {"variance": 1.0, "absolute": 0.0, "pooling": pooling}).loss(
+                outputs, {"depth": truth}
+            )
+        )
+        for pooling in ("image", "batch")
+    }
+    assert loss["image"] == pytest.approx(0, abs=1e-5) and loss["batch"] == pytest.approx(math.log(2))
+    assert DEPTH.pooling == "batch"
+    with pytest.raises(ValueError, match="depth: pooling 'pixel' is unknown; use one of batch, image"):
+        make_task("depth", {"pooling": "pixel"})
 
 
 @pytest.mark.parametrize("truth", [[[[0.0, 0.0]]], [[[5.0, 5.0]]]])
