@@ -18,6 +18,7 @@ from shared_components.plain_text import is_plain
 
 MOST_TERMS = 100  # of a loss, of measured seconds, and metrics
 MOST_SCORES = 2_000  # numbers of all metrics of one reply
+MEASURED = frozenset({torch.float32, torch.float64})  # what methods measure, and sites send as extras
 LARGEST_EXTRA = 1e9  # of any extra: losses, traces, sensitivities and prototypes are far below
 LARGEST_RATIO = 100  # of a site's extra to the median of the others'
 LARGEST_NUMBER = 1e30  # of a loss, a score or a duration
@@ -88,6 +89,10 @@ def check_extras(
     if set(groups) != set(expected):
         raise RejectedUpdate(f"it carries the extras {sorted(groups)}; {method} has {sorted(expected)}")
     for group, pieces in groups.items():
+        if odd := [name for name, value in pieces.items() if value.dtype not in MEASURED]:
+            raise RejectedUpdate(
+                f"its {group}: {odd[0]} is {pieces[odd[0]].dtype}; a float32 or float64 is due"
+            )
         if any(not bool(torch.isfinite(value).all()) for value in pieces.values()):
             raise RejectedUpdate(f"its {group} has values that are not finite")
         try:

@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared_components.federation import replies as place
-from shared_components.federation.checks import RejectedUpdate
+from shared_components.federation.checks import RejectedUpdate, check_extras
 from shared_components.federation.enrolment import enrolment_of
 from shared_components.federation.journal import Journal
 from shared_components.federation.messages import FederationError, Message
 from shared_components.federation.progress import flatten, progress_line
 from shared_components.federation.protocol import Answers, understood
 from shared_components.federation.store import RECORDS
+from shared_components.method import load_method, method_names
 
 from .conftest import Federation, make_job
 
@@ -111,6 +112,41 @@ def test_an_odd_tensor_refuses_its_site(honest, kind):
     sent = Message(known["round"].header, {**known["round"].pieces, NAME: odd_tensors()[kind]})
     with pytest.raises(RejectedUpdate, match=NAME):
         server.check_update("site-2", place.read("round", sent))
+
+
+DTYPES = sorted({value for value in vars(torch).values() if isinstance(value, torch.dtype)}, key=str)
+SHARED = {"head.weight": torch.zeros(2, 3), "head.bias": torch.zeros(2)}
+EXTRAS = {  # a good group of each method that declares one
+    "pfedsis": {name: torch.ones_like(value) for name, value in SHARED.items()},
+    "fedas": {"value": torch.tensor(1.0)},
+    "fedseg": {"mean": torch.ones(2, 8), "present": torch.ones(2)},
+    "qfedavg": {"value": torch.tensor(1.0)},
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns of the dtypes themselves
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("method", EXTRAS)
+def test_an_extra_of_a_dtype_that_nobody_measures_in_is_its_sites_fault(method, dtype):
+    declared = load_method(method).extras
+    (group,) = declared
+    try:
+        sent = {name: value.to(dtype) for name, value in EXTRAS[method].items()}
+    except (
+        RuntimeError,
+        NotImplementedError,
+    ):  # a quantised or packed dtype, of which torch makes no plain tensor
+        sent = {name: torch.empty(value.shape, dtype=dtype) for name, value in EXTRAS[method].items()}
+    if dtype in (torch.float32, torch.float64):
+        check_extras({group: sent}, declared, SHARED, method=method)
+    else:
+        with pytest.raises(RejectedUpdate, match=f"its {group}: .* is {dtype}; a float32 or float64 is due"):
+            check_extras({group: sent}, declared, SHARED, method=method)
+
+
+def test_methods_that_declare_an_extra_are_all_tried():
+    names = [name for name in method_names() if load_method(name).extras]
+    assert names == sorted(EXTRAS)
 
 
 @pytest.mark.parametrize("sent", [None, [], "message", {}, 4], ids=repr)
