@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shared_components.extras import CheckExtra
-from shared_components.federation.messages import Message, is_number
+from shared_components.federation.messages import is_number
 from shared_components.method import Update
 from shared_components.partition import Pieces
 from shared_components.plain_text import is_plain
@@ -124,28 +124,6 @@ def outlying_extras(updates: Sequence[Update]) -> dict[str, str]:
 
 def _largest(pieces: Pieces) -> float:
     return max((float(value.abs().max()) for value in pieces.values() if value.numel()), default=0.0)
-
-
-def check_model(reply: Message, group: str, expected: Mapping[str, Tensor] | None) -> Pieces:
-    """Return the whole model that a consenting site gives at the finish.
-
-    Args:
-        reply: The site's.
-        group: Name of the model's group.
-        expected: Another site's model of the same task, whose names and shapes it must have.
-
-    Raises:
-        RejectedUpdate: It differs, or is not finite.
-    """
-    model = reply.groups[group]
-    for name, value in model.items():
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise RejectedUpdate(f"its model's {name} has values that are not finite")
-    if expected is not None and {n: v.shape for n, v in model.items()} != {
-        n: v.shape for n, v in expected.items()
-    }:
-        raise RejectedUpdate("its model has other tensors than the models of the other sites with its task")
-    return model
 
 
 def noted(header: Mapping[str, Any]) -> dict[str, Any]:

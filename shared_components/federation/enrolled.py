@@ -16,7 +16,7 @@ from shared_components.atomic import write_json
 from shared_components.bundle_config import MOST_ROUNDS
 from shared_components.federation.messages import MOST_SITES, Job, SiteRefusal, folder_name
 from shared_components.federation.runs import changed_settings
-from shared_components.federation.store import RoundFiles
+from shared_components.federation.store import rounds_in
 
 ENROLLED = "enrolled.json"
 PLACE = ("number", "numbers")  # the site's number, and how many there are: all its chance follows from them
@@ -49,7 +49,7 @@ def agreed_job(task: str, header: Mapping[str, Any], root: Path, *, site: str) -
     check_place(header)
     folder = site_folder(root, job.name, header["run"], site)
     if not (folder / ENROLLED).is_file():
-        if task == "enrol" and not RoundFiles(folder).rounds():
+        if task == "enrol" and not rounds_in(folder):
             return job
         raise SiteRefusal(
             f"site {site}: {folder} holds no {ENROLLED}, the job that the site enrolled with; put it back, or start a "

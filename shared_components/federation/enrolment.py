@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median_high
 from typing import Any
 
 from shared_components.bundle_config import STARTS
 from shared_components.card import Card
 from shared_components.data.profile_items import check_item
-from shared_components.federation.expected import expect
+from shared_components.federation.expected import Expected, FirstWeights, expect, first_weights
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.method import Method, Models, Profile
-from shared_components.partition import Partition, Pieces, Role
+from shared_components.partition import Partition, Pieces, Role, fixed_hash
 from shared_components.preparation import is_name
-from shared_components.start import said
+from shared_components.start import FILE, said
 from shared_components.task import make_task
 
 LARGEST_WEIGHT = 1e6  # of a network before its first round; buffers of running variances included
+NEAR = (
+    1e-3  # how far a first piece may be from this machine's, x (1 + its norm): processors round differently
+)
+FAR = 100  # likewise of all pieces, from what the seed gives, where the sites' file is not on this machine
 LARGEST_RATIO = 10_000  # of a site's samples to the median of the others'
 
 
@@ -49,62 +54,137 @@ def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
 
 @dataclass(frozen=True)
 class Enrolment:
-    """What a site enrolled with, checked by itself; ``pieces`` are empty where it was not asked for weights."""
+    """What a site enrolled with, checked by itself.
+
+    Attributes:
+        profile: What it says of itself.
+        partition: Of its network, as the job makes it of the site's task.
+        shapes: Of the pieces that the method shares, by name.
+        pieces: Its weights; empty where it was not asked for them.
+    """
 
     profile: Profile
     partition: Partition
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
     pieces: Pieces
 
 
-def enrolment_of(site: str, reply: Message, job: Job, method: Method, *, asked: bool) -> Enrolment:
-    """Read a site's answer to `enrol` and check it against what the job makes of its task.
+class EnrolmentReader:
+    """Reads the sites' answers to `enrol`, and checks each against what the job makes of its task.
 
     Args:
-        site: Its name.
-        reply: As `replies.read` returned it.
         job: The job.
         method: Its method.
-        asked: Whether the site was asked for its weights.
+        file: What a ``start: file`` begins from on this machine, if there is one.
+    """
+
+    def __init__(self, job: Job, method: Method, *, file: Path | None = None) -> None:
+        self._job, self._method, self._file = job, method, file
+        self._first: dict[Card, FirstWeights] = {}
+
+    def read(self, site: str, reply: Message, *, asked: bool) -> Enrolment:
+        """Return what a site enrolled with.
+
+        Args:
+            site: Its name.
+            reply: As `replies.read` returned it.
+            asked: Whether the site was asked for its weights.
+
+        Raises:
+            FederationError: It is malformed, of no task that the job has, keeps what the method needs to itself, or
+                its network, start, FIXED or first weights are not those of the job.
+        """
+        method, profile = self._method, profile_of(site, reply.header)
+        if refusal := wrong_kind(method, profile.card):
+            raise FederationError(f"{site}: {refusal}")
+        if kept_back := sorted(method.shares - set(profile.items)):
+            raise FederationError(f"{site} enrols without {kept_back[0]!r}, which {method.name} needs")
+        due = self._due(site, profile.card)
+        _refuse_other(site, "network partition", partition_of(site, reply.header), due.partition.to_json())
+        first = self._first_weights(due, profile.card)
+        same = _refuse_other_start(
+            site, profile, first, due.partition, self._job.open_bundle().training.start
+        )
+        if asked:
+            began = Expected(method, due.task, first.state, due.partition).pieces(Role.GLOBAL, Role.MIXED)
+            _check_first_weights(site, reply.pieces, began, same=same)
+        elif reply.pieces:
+            raise FederationError(f"{site} enrols with weights that nobody asked for")
+        if reply.groups:
+            raise FederationError(f"{site} enrols with {min(reply.groups)!r}, which nobody asked for")
+        shapes = tuple((name, tuple(value.shape)) for name, value in due.pieces(Role.GLOBAL).items())
+        return Enrolment(profile, due.partition, shapes, reply.pieces)
+
+    def _due(self, site: str, card: Card) -> Expected:
+        bundle = self._job.open_bundle()
+        try:
+            if card.kind not in bundle.tasks:
+                raise ValueError(
+                    f"the network of {bundle.name} learns {', '.join(bundle.tasks)}, and no {card.kind!r}"
+                )
+            task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
+            return expect(self._job, self._method, task)
+        except ValueError as error:
+            raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
+
+    def _first_weights(self, due: Expected, card: Card) -> FirstWeights:
+        """Build each card's network once.
+
+        Raises:
+            FederationError: This machine has not what the job begins from.
+        """
+        if card not in self._first:
+            try:
+                self._first[card] = first_weights(self._job, due.task, file=self._file)
+            except ValueError as error:
+                raise FederationError(f"the server cannot tell what sites begin from: {error}") from error
+        return self._first[card]
+
+
+def _refuse_other_start(
+    site: str, profile: Profile, first: FirstWeights, partition: Partition, kind: str
+) -> bool:
+    """Refuse a site that does not begin as the job says; say whether this machine has the weights it begins from.
 
     Raises:
-        FederationError: It is malformed, of no task that the job has, keeps what the method needs to itself, or its
-            weights are not what a network of this job can begin from.
+        FederationError: Its start is of another kind, or of other shipped weights, or its FIXED weights differ.
     """
-    profile = profile_of(site, reply.header)
-    pieces = Partition.from_json(partition_of(site, reply.header))
-    if refusal := wrong_kind(method, profile.card):
-        raise FederationError(f"{site}: {refusal}")
-    if kept_back := sorted(method.shares - set(profile.items)):
-        raise FederationError(f"{site} enrols without {kept_back[0]!r}, which {method.name} needs")
-    bundle, card = job.open_bundle(), profile.card
-    try:
-        if card.kind not in bundle.tasks:
-            raise ValueError(
-                f"the network of {bundle.name} learns {', '.join(bundle.tasks)}, and no {card.kind!r}"
-            )
-        due = expect(job, method, make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs))
-    except ValueError as error:
-        raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
-    if asked:
-        _check_first_weights(site, reply.pieces, due.pieces(Role.GLOBAL, Role.MIXED))
-    elif reply.pieces:
-        raise FederationError(f"{site} enrols with weights that nobody asked for")
-    if reply.groups:
-        raise FederationError(f"{site} enrols with {min(reply.groups)!r}, which nobody asked for")
-    return Enrolment(profile, pieces, reply.pieces)
+    if kind == FILE and profile.start["start"] == FILE and profile.start != first.start:
+        return False  # the site's file is not on this machine; sites are compared with one another
+    due = first.start or {"start": kind, "sha256": ""}
+    _refuse_other(site, "start", said(profile.start), said(due))
+    _refuse_other(site, "start", _in_full(profile.start), _in_full(due))
+    _refuse_other(site, "fixed weights", profile.fixed, fixed_hash(first.state, partition))
+    return True
 
 
-def _check_first_weights(site: str, pieces: Pieces, due: Pieces) -> None:
-    """Refuse weights that a network of this job cannot begin from.
+def _refuse_other(site: str, what: str, value: Any, due: Any) -> None:
+    if value != due:
+        shown = f"{_short(value)} at the site, {_short(due)} of the job"
+        raise FederationError(
+            f"{site} enrols with {what} other than the job's ({shown}); use one version of surgfl, of the bundle and "
+            "of what the sites begin from"
+        )
+
+
+def _check_first_weights(site: str, pieces: Pieces, began: Pieces, *, same: bool) -> None:
+    """Refuse weights that a network of this job does not begin from.
+
+    Args:
+        site: Who gives them.
+        pieces: Its GLOBAL and MIXED ones.
+        began: This machine's.
+        same: Whether both begin from the same; else the site's file is not here, and only a size can be checked.
 
     Raises:
-        FederationError: The sentence names the piece: missing or undeclared, of another shape or kind of number, or
-            with values that are not finite or larger than `LARGEST_WEIGHT`.
+        FederationError: The sentence names the piece: missing or undeclared, of another shape or kind of number, with
+            values that are not finite or larger than `LARGEST_WEIGHT`, or too far from this machine's.
     """
-    if odd := sorted(set(pieces) ^ set(due)):
+    if odd := sorted(set(pieces) ^ set(began)):
         raise FederationError(f"{site} enrols with other pieces than its network has, the first is {odd[0]}")
+    moved, size = 0.0, 0.0
     for name, value in pieces.items():
-        place = due[name]
+        place = began[name]
         if value.shape != place.shape or value.dtype != place.dtype:
             raise FederationError(
                 f"{site} enrols with {name} of {value.dtype} {tuple(value.shape)}; its network has "
@@ -114,6 +194,18 @@ def _check_first_weights(site: str, pieces: Pieces, due: Pieces) -> None:
             raise FederationError(
                 f"{site} enrols with values in {name} that are not finite, or beyond {LARGEST_WEIGHT:g}"
             )
+        apart, norm = float((value.double() - place.double()).norm()), float(place.double().norm())
+        if same and not apart <= NEAR * (1 + norm):
+            raise FederationError(
+                f"{site} enrols with {name} that differs by {apart:.3g} from what the job's start gives, whose norm is "
+                f"{norm:.3g}; use one version of surgfl, of the bundle and of what the sites begin from"
+            )
+        moved, size = moved + apart**2, size + norm**2
+    if not moved**0.5 <= FAR * (1 + size**0.5):
+        raise FederationError(
+            f"{site} enrols with weights that differ by {moved**0.5:.3g} from a new network's, whose norm is "
+            f"{size**0.5:.3g}; look at the file that it begins from"
+        )
 
 
 def outlying_counts(profiles: Mapping[str, Profile]) -> dict[str, str]:
@@ -162,35 +254,61 @@ def profile_header(profile: Profile) -> dict[str, Any]:
     }
 
 
-def check_together(
-    method: Method, profiles: Mapping[str, Profile], partitions: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> None:
-    """Refuse sites that do not fit together or to the method.
+def disagreeing(method: Method, entered: Mapping[str, Enrolment]) -> dict[str, str]:
+    """Return the sites that do not fit to most of the others, with a sentence for each.
+
+    Sites that are found wrong by one comparison have no say in the next.
 
     Raises:
-        FederationError: They differ in task, in the network's pieces, in what they start from, in FIXED weights or
-            in the encoder of what their networks were told.
+        FederationError: There is no majority, so that nobody can tell which sites are wrong.
     """
-    if not method.multi_task:
-        cards = {site: profile.card for site, profile in profiles.items()}
-        _check_equal("task", cards, "task and classes in site.yaml")
-    _check_equal("network partition", partitions, "the version of surgfl and of the bundle")
-    starts = {site: said(profile.start) for site, profile in profiles.items()}
-    _check_equal("start", starts, "the weights that they begin from")
-    hashes = {site: profile.fixed for site, profile in profiles.items()}
-    _check_equal("fixed weights", hashes, "the weights that they begin from, which are not trained,")
-    encoders = {site: profile.prepared for site, profile in profiles.items() if profile.prepared}
-    _check_equal("encoder", encoders, "text_vectors or text_encoder in site.yaml")
+    found: dict[str, str] = {}
+    for what, where, value in COMPARED:
+        if what == "task" and method.multi_task:
+            continue
+        values = {site: value(one) for site, one in entered.items() if site not in found}
+        found |= _minority(what, {site: each for site, each in values.items() if each != ""}, where)
+    return found
+
+
+COMPARED: tuple[tuple[str, str, Callable[[Enrolment], Hashable]], ...] = (
+    ("task", "task and classes in site.yaml", lambda one: one.profile.card),
+    ("network partition", "task and classes in site.yaml", lambda one: one.partition),
+    ("shared pieces", "task and classes in site.yaml", lambda one: one.shapes),
+    ("start", "the weights that they begin from", lambda one: _in_full(one.profile.start)),
+    (
+        "fixed weights",
+        "the weights that they begin from, which are not trained,",
+        lambda one: one.profile.fixed,
+    ),
+    ("encoder", "text_vectors or text_encoder in site.yaml", lambda one: one.profile.prepared),
+)
+"""What sites must have in common: its name, what to look at, and its value; an empty one is compared with nothing."""
+
+
+def _minority(what: str, values: Mapping[str, Hashable], where: str) -> dict[str, str]:
+    """Return the sites whose value is not that of more than half of them."""
+    groups: dict[Hashable, list[str]] = {}
+    for site, value in values.items():
+        groups.setdefault(value, []).append(site)
+    if len(groups) < 2:
+        return {}
+    most, members = max(groups.items(), key=lambda group: len(group[1]))
+    if 2 * len(members) <= len(values):
+        names = " and ".join(", ".join(group) for group in groups.values())
+        shown = " and ".join(map(_short, groups))
+        raise FederationError(f"{names} differ in their {what} ({shown}); make {where} agree")
+    return {
+        site: f"{members[0]} and {site} differ in their {what} ({_short(most)} and {_short(value)}); make {where} agree"
+        for site, value in values.items()
+        if value != most
+    }
 
 
 def initial_models(
     method: Method, partition: Partition, sites: Sequence[str], given: Mapping[str, Pieces]
 ) -> Models:
-    """Return what all start from: the first site's weights; where sites have several tasks, each its own MIXED ones.
-
-    Raises:
-        FederationError: Sites differ in the shape of what is shared.
-    """
+    """Return what all start from: the first site's weights; where sites have several tasks, each its own MIXED ones."""
 
     def of_role(pieces: Pieces, role: Role) -> Pieces:
         return {name: pieces[name] for name in partition.with_roles(role) if name in pieces}
@@ -198,13 +316,6 @@ def initial_models(
     first = given[sites[0]]
     shared = of_role(first, Role.GLOBAL)
     own = {site: given[site] if method.multi_task else first for site in sites}
-    for site, pieces in own.items():
-        for name, value in of_role(pieces, Role.GLOBAL).items():
-            if value.shape != shared[name].shape:
-                raise FederationError(
-                    f"{site} and {sites[0]} differ in the shape of {name}, which {method.name} shares; make task and "
-                    "classes in site.yaml agree"
-                )
     return Models(shared, {site: of_role(pieces, Role.MIXED) for site, pieces in own.items()})
 
 
@@ -265,16 +376,10 @@ def check_as_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -
             )
 
 
-def _check_equal(what: str, values: Mapping[str, Any], where: str) -> None:
-    first_site, first = next(iter(values.items()), ("", None))
-    for site, value in values.items():
-        if value != first:
-            shown = f" ({_short(first)} and {_short(value)})"
-            raise FederationError(
-                f"{first_site} and {site} differ in their {what}{shown}; make {where} agree"
-            )
+def _in_full(start: Mapping[str, str]) -> str:
+    return f"{start['start']} {start['sha256']}".strip()
 
 
 def _short(value: Any) -> str:
-    text = str(value) if isinstance(value, (str, Card)) else f"{len(value)} pieces"
+    text = str(value) if isinstance(value, (str, Card)) else f"{len([*value])} pieces"
     return text if len(text) < 120 else f"{text[:117]}..."

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
-from shared_components.federation.enrolment import Enrolment, enrolment_of, outlying_counts
+from shared_components.federation.enrolment import Enrolment, EnrolmentReader, disagreeing, outlying_counts
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.private import uncovered
 from shared_components.federation.sums import check_asked, check_method
@@ -57,6 +58,7 @@ class Entrance:
         method: The job's.
         sites: Who is asked, in order.
         least: Without how many of them no round is started.
+        file: What a ``start: file`` begins from on this machine, if there is one.
         sums: Where the job has secure sums: takes the sites' keys.
 
     Attributes:
@@ -66,12 +68,20 @@ class Entrance:
     """
 
     def __init__(
-        self, job: Job, method: Method, sites: Sequence[str], *, least: int, sums: ServerSums | None = None
+        self,
+        job: Job,
+        method: Method,
+        sites: Sequence[str],
+        *,
+        least: int,
+        file: Path | None = None,
+        sums: ServerSums | None = None,
     ) -> None:
         self.sites = list(sites)
         self.left_out: dict[str, str] = {}
         self.found: dict[str, Enrolment] = {}
-        self._job, self._method, self._least, self._sums = job, method, least, sums
+        self._method, self._least, self._sums = method, least, sums
+        self._reader = EnrolmentReader(job, method, file=file)
 
     @property
     def profiles(self) -> dict[str, Profile]:
@@ -89,11 +99,12 @@ class Entrance:
             givers: Who was asked for its weights.
 
         Raises:
-            FederationError: Too few sites are left; it has the sentence of each that is not there.
+            FederationError: Too few sites are left, and it has the sentence of each that is not there; or sites differ
+                and no majority says which are wrong.
         """
         for site, reply in replies.items():
             try:
-                found = enrolment_of(site, reply, self._job, self._method, asked=site in givers)
+                found = self._reader.read(site, reply, asked=site in givers)
                 if self._sums:
                     self._sums.enrol(site, reply)
                 self.found[site] = found
@@ -103,6 +114,8 @@ class Entrance:
             reason = f"{site}: {failures[site]}" if site in failures else f"{site} did not enrol"
             self._leave_out(site, reason)
         for site, sentence in outlying_counts(self.profiles).items():
+            self._leave_out(site, sentence)
+        for site, sentence in disagreeing(self._method, self.found).items():
             self._leave_out(site, sentence)
         stay = [site for site in self.sites if site not in self.left_out]
         if len(stay) < self._least:

@@ -1,14 +1,18 @@
-"""What a job makes of a site's task: the method, and the network's tensors without memory, divided into pieces."""
+"""What a job makes of a site's task: the network's tensors without memory, in pieces, and its first weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from shared_components.bundle_config import weightless
+import torch
+
+from shared_components.bundle_config import build_network, weightless
 from shared_components.federation.messages import Job
-from shared_components.method import Method
+from shared_components.method import Method, State
 from shared_components.partition import Partition, Pieces, Role, partition_network
 from shared_components.parts import freeze
+from shared_components.start import FILE, RANDOM, begin
 from shared_components.task import Task
 
 
@@ -36,3 +40,39 @@ def expect(job: Job, method: Method, task: Task) -> Expected:
     network = weightless(bundle.network, out_channels=task.channels)
     freeze(network, bundle.training.fixed)
     return Expected(method, task, network.state_dict(), partition_network(network, method.rule))
+
+
+@dataclass(frozen=True)
+class FirstWeights:
+    """What every site's network of a job begins from.
+
+    Attributes:
+        start: As a profile has it; None where the job's start is a file that is not on this machine.
+        state: The network's; without the file what the seed gives.
+    """
+
+    start: dict[str, str] | None
+    state: State
+
+
+def first_weights(job: Job, task: Task, *, file: Path | None) -> FirstWeights:
+    """Build the network as a site does, from the job's seed and start; torch's own generator stays as it is.
+
+    Args:
+        job: The job.
+        task: What the site learns.
+        file: What a ``start: file`` begins from on this machine, if there is one.
+
+    Raises:
+        ValueError: The network or its start cannot be had.
+    """
+    bundle = job.open_bundle()
+    settings = bundle.training
+    here = settings.start != FILE or file is not None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        network = build_network(bundle.network, out_channels=task.channels)
+        kind = settings.start if here else RANDOM
+        began = begin(network, kind, card=task.card, bundle=bundle.name, file=file)
+    start = {key: began[key] for key in ("start", "sha256")} if here else None
+    return FirstWeights(start, network.state_dict())

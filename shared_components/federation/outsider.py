@@ -17,10 +17,12 @@ from torch import Tensor
 from shared_components.aggregators.mean import weighted_sum
 from shared_components.card import Card
 from shared_components.checkpoints import save_weights
-from shared_components.federation.checks import RejectedUpdate, check_model
-from shared_components.federation.messages import Message
+from shared_components.federation.checks import RejectedUpdate, check_pieces
+from shared_components.federation.expected import expect, first_weights
+from shared_components.federation.messages import Job, Message
 from shared_components.method import Method, Models, Profile, State
-from shared_components.partition import Partition, Pieces, Role
+from shared_components.partition import Partition, Pieces, Role, paste
+from shared_components.task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -30,21 +32,59 @@ AT_FINISH = (GROUP, RESULT)
 
 
 def given_models(
-    replies: Mapping[str, Message], profiles: Mapping[str, Profile], group: str
+    replies: Mapping[str, Message],
+    sites: Sequence[str],
+    group: str,
+    due: Callable[[str], State],
+    *,
+    largest_change: float,
 ) -> dict[str, Pieces]:
     """Return the whole models that sites give in this group of their last reply, by site and in the sites' order.
 
-    One that is not whole, or not of the same tensors as the others' of its task, is left out with a warning.
+    Args:
+        replies: Of the finish.
+        sites: All, in order.
+        group: `GROUP` or `RESULT`.
+        due: Called with a site, see :func:`expected_model`; a model of other tensors, or as far from it as no update
+            may be from what was sent, is left out with a warning.
+        largest_change: The job's.
     """
     given: dict[str, Pieces] = {}
-    for site in (site for site in profiles if site in replies and group in replies[site].groups):
-        card = profiles[site].card
-        alike = next((model for name, model in given.items() if profiles[name].card == card), None)
+    for site in (site for site in sites if site in replies and group in replies[site].groups):
+        model = replies[site].groups[group]
         try:
-            given[site] = check_model(replies[site], group, alike)
+            check_pieces(model, _with_counts_of(model, due(site)), largest_change=largest_change)
+            given[site] = model
         except RejectedUpdate as error:
             logger.warning("the model that %s gives ('%s') is not used: %s", site, group, error)
     return given
+
+
+def expected_model(job: Job, method: Method, task: Task, pieces: Pieces, *, file: Path | None) -> State:
+    """Return what a site's whole model is compared with: the job's first weights, and in them what was delivered.
+
+    Args:
+        job: The job.
+        method: Its method.
+        task: The site's.
+        pieces: The GLOBAL and MIXED ones that the site was sent last.
+        file: What a ``start: file`` begins from on this machine, if there is one.
+    """
+    state = first_weights(job, task, file=file).state
+    paste(pieces, expect(job, method, task).partition, state)
+    return state
+
+
+def _with_counts_of(model: Pieces, due: State) -> State:
+    """Return what is due, with the model's own whole numbers, such as counts of batches: they have no bound."""
+    own = {
+        name: value
+        for name, value in model.items()
+        if name in due
+        and not value.is_floating_point()
+        and (value.dtype, value.shape) == (due[name].dtype, due[name].shape)
+    }
+    return due | own
 
 
 def write_outsiders(

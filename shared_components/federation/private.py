@@ -20,7 +20,7 @@ from shared_components.data.sites import Site, SiteError
 from shared_components.federation.ledger import Entry, alone, enter, ledgers, read_ledger, releases
 from shared_components.federation.limits import FILE, limits_of
 from shared_components.federation.messages import Job, Message
-from shared_components.federation.store import DamagedState, RoundFiles, hash_of, load_tensors, named_groups
+from shared_components.federation.store import DamagedState, RoundFiles, hash_of, named_groups
 from shared_components.method import Method
 from shared_components.partition import Partition, Pieces
 from shared_components.privacy import Privacy, Randomness, clip_and_noise, epsilon
@@ -112,7 +112,7 @@ class Release:
         self.folder, self.run = folder, run
         self._random = random
         # as many as the site's own states: a server may ask again what was two rounds ago
-        self._sent = RoundFiles(folder / "sent", keep=3)
+        self._sent = RoundFiles(folder / "sent", of=f"{job.name}/{run}/{name}, sent", keep=3)
 
     def refuse_beyond_budget(self, rounds: int) -> None:
         """Refuse what would spend more than the site allows.
@@ -154,9 +154,8 @@ class Release:
         Raises:
             SiteError: It is new, and the site's budget is spent.
         """
-        path = self._sent.path(message.header["round"])
         try:
-            pieces, values = load_tensors(path)
+            pieces, values = self._sent.read(message.header["round"])
             if values["asked"] == _question(message):
                 self._refuse_if_forgotten(ledgers(self.site)[0], read_ledger(ledgers(self.site)[0]))
                 return pieces

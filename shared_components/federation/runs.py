@@ -18,12 +18,13 @@ from torch import Tensor
 
 from shared_components.atomic import atomically, try_lock, write_json
 from shared_components.federation.messages import FederationError, Job
-from shared_components.federation.store import DamagedState, RoundFiles, has_ended_a_round
+from shared_components.federation.store import RECORDS, DamagedState, RoundFiles, rounds_in
 from shared_components.method import Method
 
 logger = logging.getLogger(__name__)
 
 DESCRIPTION, LATEST, LOCK = "run.json", "latest", "run.lock"
+ENDED = "rounds_ended"  # in run.json: how many; the server's folder may be lost
 SUBMISSIONS = "submissions.json"  # FLARE's ids of the jobs that worked on a run, oldest first
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 OUTLIVES = 120.0  # seconds, at most, that a site's process of a job lives on after its server has died
@@ -134,6 +135,22 @@ def _new_name(jobs: Path) -> str:
     return now if when < now else f"{when}-{number + 1}"
 
 
+def server_files(run: Path) -> RoundFiles:
+    """Return the states of a run's server."""
+    return RoundFiles(run / "server", of=f"{run.parent.name}/{run.name}/server")
+
+
+def has_ended_a_round(run: Path) -> bool:
+    """Say whether a run's server has a state or, should that be lost, whether its records or its run.json say so.
+
+    Raises:
+        FederationError: run.json is damaged, and nothing else says so.
+    """
+    if rounds_in(run / "server") or (run / "server" / RECORDS).is_file():
+        return True
+    return (run / DESCRIPTION).is_file() and bool(_description(run).get(ENDED))
+
+
 def state_to_resume(run: Path, rounds: int) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
     """Return the server's newest intact state, see `RoundFiles.load`; None where no round has ended.
 
@@ -142,7 +159,7 @@ def state_to_resume(run: Path, rounds: int) -> tuple[int, dict[str, Tensor], dic
             ``rounds`` have ended.
     """
     try:
-        found = RoundFiles(run / "server").load()
+        found = server_files(run).load()
     except DamagedState as error:
         raise FederationError(str(error)) from error
     if found is None and has_ended_a_round(run):

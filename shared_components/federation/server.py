@@ -17,13 +17,20 @@ from shared_components.checkpoints import save_weights
 from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.checks import RejectedUpdate
-from shared_components.federation.enrolment import check_as_before, check_together, initial_models
+from shared_components.federation.enrolment import check_as_before, initial_models
 from shared_components.federation.entrance import Entrance, check_possible
 from shared_components.federation.journal import Journal
 from shared_components.federation.messages import FederationError, Job, Message
-from shared_components.federation.runs import change_description, describe, point_latest_to, state_to_resume
+from shared_components.federation.runs import (
+    ENDED,
+    change_description,
+    describe,
+    point_latest_to,
+    server_files,
+    state_to_resume,
+)
 from shared_components.federation.server_state import packed, unpack
-from shared_components.federation.store import RECORDS, SINGLE, RoundFiles
+from shared_components.federation.store import RECORDS, SINGLE
 from shared_components.federation.sums import HEADER
 from shared_components.federation.sums_server import ServerSums
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
@@ -84,7 +91,7 @@ class ServerRunner:
         self._entrance: Entrance | None = None  # until the run begins
         self._gives: set[str] = set()  # whom the enrolment asks for weights
         self.numbers = {site: n for n, site in enumerate(self.sites)}  # stay, whoever is left out
-        self._files = RoundFiles(folder / "server")
+        self._files = server_files(folder)
         self._find_data = find_data
         self.start_weights = start_weights
         self._asked: list[str] = []  # whom the round under way asks
@@ -133,7 +140,9 @@ class ServerRunner:
             self.own = open_own(self, self._find_data)
         every = bool(self.profiles) or self.method.pooled  # a resume needs all of its sites
         least = len(self.sites) if every else self.needed(self.sites)
-        self._entrance = Entrance(self.job, self.method, self.sites, least=least, sums=self.sums)
+        self._entrance = Entrance(
+            self.job, self.method, self.sites, least=least, file=self.start_weights, sums=self.sums
+        )
         asked = self.sites if self.method.multi_task else self.sites[:1]
         return self._enrol_messages(self.sites, asked if not self.profiles else ())
 
@@ -146,14 +155,15 @@ class ServerRunner:
     ) -> dict[str, Message]:
         """Check each profile by itself, then that they fit together, and start from the first site's weights.
 
-        A site that has not enrolled well is left out of a new run where the job's ``min_sites`` are there without it.
+        A site that has not enrolled well, or not as the job or most sites, is left out of a new run where the job's
+        ``min_sites`` are there without it.
 
         Returns:
             What is still to be asked, where the site that was to give the weights is left out; nothing once the run
             has begun.
 
         Raises:
-            FederationError: Too few sites are left, or they differ in what they must have in common.
+            FederationError: Too few sites are left, or they differ and no majority says which are wrong.
         """
         assert self._entrance is not None
         self.left_out = self._entrance.left_out
@@ -169,7 +179,6 @@ class ServerRunner:
         """Compare the profiles, with one another and with those of the run's beginning, and note what they say."""
         profiles = entered.profiles
         partitions = {site: entered.found[site].partition for site in self.sites}
-        check_together(self.method, profiles, {site: one.to_json() for site, one in partitions.items()})
         if self.own is not None:
             self.own.check_beside(profiles, before=self.own_before)
         if self.profiles:
@@ -384,12 +393,25 @@ class ServerRunner:
         for site, reason in (failures or {}).items():
             logger.warning("%s has not finished: %s", site, reason)
         folder, profiles = self.folder / "server", {site: self.profiles[site] for site in self.sites}
-        given = outsider.given_models(replies, profiles, outsider.GROUP)
-        found = outsider.outsiders(
-            self.method, self.partition, self._delivered(), list(profiles.values()), given
+        delivered = self._delivered()
+        given, single = (
+            outsider.given_models(
+                replies,
+                self.sites,
+                group,
+                lambda site: outsider.expected_model(
+                    self.job,
+                    self.method,
+                    self._task(profiles[site].card),
+                    delivered.of(site),
+                    file=self.start_weights,
+                ),
+                largest_change=self.job.largest_change,
+            )
+            for group in outsider.AT_FINISH
         )
+        found = outsider.outsiders(self.method, self.partition, delivered, list(profiles.values()), given)
         files = outsider.write_outsiders(folder, found, self._notes)
-        single = outsider.given_models(replies, profiles, outsider.RESULT)
         for site, model in single.items():
             notes = {**self._notes(profiles[site].card), "site": site}
             save_weights(folder / SINGLE / f"{site}.safetensors", model, notes)
@@ -426,6 +448,7 @@ class ServerRunner:
     def _save(self) -> None:
         self._files.save(self.round - 1, *packed(self))
         self.journal.write()
+        change_description(self.folder, **{ENDED: self.round})
 
     def _header(self, site: str) -> dict[str, Any]:
         return {

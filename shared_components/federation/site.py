@@ -330,7 +330,9 @@ class SiteRunner:
     def _files(self, job: Job, run: str, name: str = "") -> RoundFiles:
         site = folder_name("site", name) if name else self.name
         # a server whose newest state is damaged asks a round again that was two rounds ago for a site
-        return RoundFiles(site_folder(self._folder, job.name, run, site), keep=3)
+        return RoundFiles(
+            site_folder(self._folder, job.name, run, site), of=f"{job.name}/{run}/{site}", keep=3
+        )
 
     def _refuse_if_stopped(self) -> None:
         if self._stop():

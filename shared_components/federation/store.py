@@ -20,12 +20,13 @@ from torch import Tensor
 
 from shared_components.checkpoints import write_tensors
 from shared_components.partition import Pieces, update_with
+from shared_components.plain_text import one_line
 
 STATE_VARIABLE = "SURGFL_STATE"
 RESUME_VARIABLE = "SURGFL_RESUME"
 RECORDS = "rounds.jsonl"  # of all rounds, in the server's folder of a run
 SINGLE = "sites"  # folder of the server's: the models that sites give to a job's result
-_VALUES, _HASH = "surgfl", "sha256"  # in the header
+_VALUES, _HASH, _OF = "surgfl", "sha256", "of"  # in the header
 _ROUND = re.compile(r"round-(\d{5,})\.safetensors")
 
 logger = logging.getLogger(__name__)
@@ -35,10 +36,19 @@ class DamagedState(ValueError):
     """A state that is not as it was written; the sentence names the file and why."""
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Write tensors and plain values as one safetensors file, beside and renamed, with a hash of both."""
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, of: str = ""
+) -> None:
+    """Write tensors and plain values as one safetensors file, beside and renamed, with a hash of all.
+
+    Args:
+        path: The file.
+        tensors: By name.
+        values: What JSON can hold.
+        of: Whose state it is, which whoever loads it must name again.
+    """
     apart, text = _apart(tensors), json.dumps(values)
-    write_tensors(path, apart, {_VALUES: text, _HASH: hash_of(apart, text)})
+    write_tensors(path, apart, {_VALUES: text, _OF: of, _HASH: hash_of(apart, of + text)})
 
 
 def hash_of(tensors: Mapping[str, Tensor], values: str = "") -> str:
@@ -61,11 +71,11 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return apart
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_tensors(path: Path, *, of: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Undo :func:`save_tensors`.
 
     Raises:
-        DamagedState: The file cannot be read, or is not what was written.
+        DamagedState: The file cannot be read, is not what was written, or is the state of something else.
     """
     try:
         with safe_open(str(path), framework="pt") as file:
@@ -73,10 +83,16 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             header = file.metadata() or {}
     except (SafetensorError, OSError, ValueError) as error:
         raise DamagedState(f"{path} cannot be read ({error})") from error
-    if not {_VALUES, _HASH} <= header.keys():
-        raise DamagedState(f"{path} has no hash: it is damaged, or of an older version of surgfl")
-    if hash_of(tensors, header[_VALUES]) != header[_HASH]:
+    if not {_VALUES, _HASH, _OF} <= header.keys():
+        raise DamagedState(
+            f"{path} does not say whose state it is: it is damaged, or of an older version of surgfl"
+        )
+    if hash_of(tensors, header[_OF] + header[_VALUES]) != header[_HASH]:
         raise DamagedState(f"{path} has changed since it was written: its hash is another")
+    if header[_OF] != of:
+        raise DamagedState(
+            f"{path} is the state of {one_line(header[_OF])!r}, and that of {of!r} is due there"
+        )
     return tensors, json.loads(header[_VALUES])
 
 
@@ -94,6 +110,12 @@ def groups_of(tensors: Mapping[str, Tensor]) -> dict[str, Pieces]:
     return groups
 
 
+def rounds_in(folder: Path) -> list[int]:
+    """Return the rounds that a folder has a state of, ascending; what else lies there is left alone."""
+    found = [_ROUND.fullmatch(path.name) for path in folder.glob("round-*") if path.is_file()]
+    return sorted(int(match[1]) for match in found if match)
+
+
 class RoundFiles:
     """The state after each round in one folder; the newest few are kept, whatever their numbers.
 
@@ -102,24 +124,31 @@ class RoundFiles:
 
     Args:
         folder: Made when the first is written.
+        of: Job, run and party, ``job/run/site-1``: a state of another one, or of another round, is a damaged one.
         keep: How many.
     """
 
-    def __init__(self, folder: Path, *, keep: int = 2) -> None:
-        self.folder, self._keep = folder, keep
+    def __init__(self, folder: Path, *, of: str, keep: int = 2) -> None:
+        self.folder, self._of, self._keep = folder, of, keep
 
     def path(self, round: int) -> Path:
         """Return the file of one round."""
         return self.folder / f"round-{round:05d}.safetensors"
 
     def rounds(self) -> list[int]:
-        """Return the rounds that there is a state of, ascending; what else lies in the folder is left alone."""
-        found = [_ROUND.fullmatch(path.name) for path in self.folder.glob("round-*") if path.is_file()]
-        return sorted(int(match[1]) for match in found if match)
+        """Return the rounds that there is a state of, see `rounds_in`."""
+        return rounds_in(self.folder)
+
+    def read(self, round: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the state after one round; DamagedState where it is not there, or not intact."""
+        return load_tensors(self.path(round), of=self._of_round(round))
+
+    def _of_round(self, round: int) -> str:
+        return f"{self._of}, round {round + 1}"
 
     def save(self, round: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Write the state after a round and drop all but it and the newest ones before it."""
-        save_tensors(self.path(round), tensors, values)
+        save_tensors(self.path(round), tensors, values, of=self._of_round(round))
         before = [other for other in reversed(self.rounds()) if other < round]
         for other in {*self.rounds()} - {round, *before[: self._keep - 1]}:
             self.path(other).unlink()
@@ -135,7 +164,7 @@ class RoundFiles:
             if before is not None and round >= before:
                 continue
             try:
-                found = round, *load_tensors(self.path(round))
+                found = round, *self.read(round)
             except DamagedState as error:
                 damaged.append(error)
                 continue
@@ -159,8 +188,3 @@ def state_root(workspace_root: Path, *, simulator: bool) -> Path:
         workspace = workspace_root.resolve().parent
         return workspace.with_name(f"{workspace.name}-state")
     return workspace_root.resolve() / "surgfl"
-
-
-def has_ended_a_round(run: Path) -> bool:
-    """Say whether a run's server has a state or, should that be lost, the records that are written with it."""
-    return bool(RoundFiles(run / "server").rounds()) or (run / "server" / RECORDS).is_file()

@@ -18,7 +18,7 @@ from torch import Tensor
 from shared_components.atomic import atomically
 from shared_components.federation import sums
 from shared_components.federation.messages import Job, Message, folder_name
-from shared_components.federation.store import RoundFiles
+from shared_components.federation.store import rounds_in
 from shared_components.partition import Pieces
 from shared_components.secure_sums.fixed_point import FixedPoint, as_pieces
 from shared_components.secure_sums.identity import Identity, Said
@@ -155,7 +155,7 @@ class SiteSums:
                 raise ValueError("it has other keys than were written")
             return values
         except FileNotFoundError:
-            if RoundFiles(folder).rounds():
+            if rounds_in(folder):
                 raise ValueError(
                     f"{self._path} is gone, the site's key of secure sums; put it back, or start a new run"
                 ) from None

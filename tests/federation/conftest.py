@@ -112,6 +112,10 @@ class Federation:
             self.send(self.replies())
         return self
 
+    def files(self, site):
+        """Return a site's states of the run."""
+        return self.sites[site]._files(self.server.job, self.server.folder.name)
+
     def weights(self):
         models = self.server.models
         return {f"{s}/{n}": v for s in self.server.sites for n, v in models.of(s).items()}

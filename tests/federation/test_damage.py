@@ -1,9 +1,12 @@
 """What a run keeps is damaged, gone or in a stray's company: it goes on to the same bits, or says what it lacks."""
 
 import json
+import shutil
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from shared_components.federation.messages import FederationError, SiteRefusal
 
@@ -103,3 +106,56 @@ def test_a_resume_with_fewer_rounds_than_are_done_is_refused(federate):
     with pytest.raises(FederationError, match="has done 2 rounds and the job's 'rounds' is 1; give at least"):
         federate(toy("fedavg", rounds=1), resume=True)
     assert federate(toy("fedavg", rounds=2), resume=True).server.round == 2
+
+
+# ---- a state of something else
+
+
+def test_a_server_whose_folder_is_gone_does_not_begin_anew(federate):
+    server = federate(toy("fedavg")).run(until=1).server
+    assert json.loads((server.folder / "run.json").read_text())["rounds_ended"] == 1
+    shutil.rmtree(server.folder / "server")
+    with pytest.raises(FederationError, match=r"the state after them is gone, server/round-\*\.safetensors"):
+        federate(toy("fedavg"), resume=True)
+    assert not federate(toy("fedavg")).resumed  # who asks for no resume begins anew
+
+
+def test_an_older_state_under_a_newer_name_is_none(federate, caplog):
+    server = federate(toy("fedavg", rounds=3)).run(until=2).server
+    old, new = (server.folder / "server" / f"round-{n:05d}.safetensors" for n in (0, 1))
+    shutil.copy(old, new)
+    assert federate(toy("fedavg", rounds=3), resume=True).server.round == 1
+    assert "round 1', and that of" in caplog.text and "round 2' is due there" in caplog.text
+
+
+@pytest.mark.parametrize("other", ["site-1/round-00001", "site-2/round-00000"])
+def test_another_sites_or_rounds_state_is_not_a_sites_own(federate, other):
+    broken = federate(toy("fedper", rounds=3)).run(until=2)
+    folder = broken.server.folder
+    shutil.copy(folder / f"{other}.safetensors", folder / "site-2" / "round-00001.safetensors")
+    again = federate(toy("fedper", rounds=3), resume=True).enrol()
+    with pytest.raises(SiteRefusal, match=r"site-2: .*damaged, .*site-2/round-00001\.safetensors"):
+        again.replies(["site-2"])
+
+
+def test_another_runs_state_is_not_this_ones(federate, tmp_path):
+    first, second = (federate(toy("fedavg", rounds=3)).run(until=1).server for _ in range(2))
+    state = "server/round-00000.safetensors"
+    shutil.copy(first.folder / state, second.folder / state)
+    with pytest.raises(
+        FederationError, match=f"is the state of 'test-fedavg/{first.folder.name}/server, round 1'"
+    ):
+        federate(toy("fedavg", rounds=3), resume=True)
+
+
+def test_a_state_of_an_older_version_says_so(federate):
+    server = federate(toy("fedavg", rounds=2)).run(until=1).server
+    path = server.folder / "server" / "round-00000.safetensors"
+    with safe_open(str(path), framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        header = {key: value for key, value in file.metadata().items() if key != "of"}
+    save_file(tensors, path, header)
+    with pytest.raises(
+        FederationError, match="does not say whose state it is: it is damaged, or of an older version"
+    ):
+        federate(toy("fedavg", rounds=2), resume=True)

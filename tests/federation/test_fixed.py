@@ -124,11 +124,11 @@ def weights(tmp_path):
 
 
 @pytest.mark.usefixtures("toy_bundle")
-def test_sites_with_different_fixed_weights_are_refused_by_both_names(federate):
+def test_a_site_with_other_fixed_weights_than_the_jobs_is_refused(federate):
     federation = federate(toy_job())
     replies = federation.replies()
     replies["site-2"].header["fixed"] = "0" * 64
-    with pytest.raises(FederationError, match="site-1 and site-2 differ in their fixed weights"):
+    with pytest.raises(FederationError, match="site-2 enrols with fixed weights other than the job's"):
         federation.send(replies)
 
 
@@ -139,7 +139,7 @@ def test_a_resumed_run_wants_the_fixed_weights_that_it_began_with(federate):
     replies = federation.replies()
     for reply in replies.values():
         reply.header["fixed"] = "0" * 64
-    with pytest.raises(FederationError, match="site-1 has other fixed weights than when the run began"):
+    with pytest.raises(FederationError, match="site-1 enrols with fixed weights other than the job's"):
         federation.send(replies)
 
 

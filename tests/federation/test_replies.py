@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shared_components.federation import replies as place
 from shared_components.federation.checks import RejectedUpdate, check_extras
-from shared_components.federation.enrolment import enrolment_of
+from shared_components.federation.enrolment import EnrolmentReader
 from shared_components.federation.journal import Journal
 from shared_components.federation.messages import FederationError, Message
 from shared_components.federation.progress import flatten, progress_line
@@ -233,7 +233,7 @@ def _use(server, task, read):
         if task == "round":
             server.check_update("site-2", read)
         elif task == "enrol":
-            enrolment_of("site-2", read, server.job, server.method, asked=True)
+            EnrolmentReader(server.job, server.method).read("site-2", read, asked=True)
     except (RejectedUpdate, FederationError) as refusal:
         assert str(refusal)
 

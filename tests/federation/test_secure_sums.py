@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
-from shared_components.federation.store import RoundFiles
+from shared_components.federation.store import rounds_in
 from shared_components.federation.sums import HASHES, MASKED, OPENED, SHARES
 from shared_components.federation.sums_site import FILE
 from shared_components.method import load_method, method_names
@@ -77,8 +77,7 @@ def test_no_weight_travels_and_the_records_say_who_was_in_the_sum(toy_bundle, fe
     replies = federation.replies()
     for site, reply in replies.items():
         assert reply.pieces == {} and set(reply.groups) == {MASKED, SHARES, HASHES}
-        trained = RoundFiles(federation.server.folder / site)
-        assert trained.rounds() == [0]
+        assert rounds_in(federation.server.folder / site) == [0]
         assert all(value.dtype == torch.int64 for value in reply.groups[MASKED].values())
     federation.send(replies)
     assert federation.asked.task == "unmask" and set(federation.asked.messages) == set(replies)

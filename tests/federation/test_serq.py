@@ -115,9 +115,7 @@ def test_the_server_keeps_both_models_optimizers_the_descriptor_and_the_running_
 
 
 def own_of(federation, site):
-    from shared_components.federation.store import RoundFiles
-
-    _, tensors, _ = RoundFiles(federation.server.folder / site).load()
+    _, tensors, _ = federation.files(site).load()
     found = {name: value for name, value in tensors.items() if "encoder.3.weight[0:8]" in name}
     assert found
     return found

@@ -37,7 +37,7 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_the_newest_two_rounds_are_kept(tmp_path):
-    files = RoundFiles(tmp_path)
+    files = RoundFiles(tmp_path, of="job/run/server")
     for round in range(4):
         files.save(round, {"w": torch.tensor([round])}, {})
     assert files.rounds() == [2, 3]
@@ -46,7 +46,7 @@ def test_the_newest_two_rounds_are_kept(tmp_path):
 
 def test_a_round_that_is_done_again_finds_the_state_before_it_however_old(tmp_path):
     """Rounds 2 and 3 were missed; round 4 was trained, and is asked again after a resume."""
-    files = RoundFiles(tmp_path)
+    files = RoundFiles(tmp_path, of="job/run/server")
     for round in (0, 1, 4):
         files.save(round, {"w": torch.tensor([round])}, {})
     assert files.rounds() == [1, 4]
@@ -54,7 +54,7 @@ def test_a_round_that_is_done_again_finds_the_state_before_it_however_old(tmp_pa
 
 
 def test_a_later_state_of_a_run_that_went_back_is_dropped(tmp_path):
-    files = RoundFiles(tmp_path)
+    files = RoundFiles(tmp_path, of="job/run/server")
     for round in (0, 2, 1):
         files.save(round, {"w": torch.tensor([round])}, {})
     assert files.rounds() == [0, 1]
@@ -91,7 +91,7 @@ def test_no_byte_of_a_state_can_change_without_being_noticed(tmp_path):
 
 
 def rounds_of(folder, count=2):
-    files = RoundFiles(folder)
+    files = RoundFiles(folder, of="job/run/server")
     for round in range(count):
         files.save(round, {"w": torch.tensor([float(round)])}, {"round": round})
     return files
@@ -147,7 +147,7 @@ def test_stray_files_beside_the_states_are_left_alone(tmp_path):
 
 
 def test_as_many_states_are_kept_as_asked_for(tmp_path):
-    files = RoundFiles(tmp_path, keep=3)
+    files = RoundFiles(tmp_path, of="job/run/site-1", keep=3)
     for round in range(5):
         files.save(round, {}, {})
     assert files.rounds() == [2, 3, 4]
