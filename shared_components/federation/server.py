@@ -37,6 +37,7 @@ from shared_components.method import Aggregation, Method, Models, Profile, Updat
 from shared_components.partition import Partition
 from shared_components.privacy import UNIT, farthest
 from shared_components.progress import tell
+from shared_components.secure_sums.identity import Project
 from shared_components.task import Task, checkpoint_notes, make_task
 from shared_components.untold import notes_of_untold
 
@@ -61,6 +62,7 @@ class ServerRunner:
             number after the last site's.
         start_weights: The file of the first weights, as at the sites; needed where the server trains and the job's
             ``start`` is ``file``.
+        project: The server's startup kit, by which it knows the sites' keys of secure sums; None: there is none.
     """
 
     def __init__(
@@ -71,12 +73,13 @@ class ServerRunner:
         *,
         find_data: FindSite | None = None,
         start_weights: Path | None = None,
+        project: Project | None = None,
     ) -> None:
         self.job = job
         self.folder = folder
         self.sites = site_order(sites)
         self.method: Method = load_method(job.method, **job.arguments)
-        self.sums = ServerSums(job, folder.name) if job.secure_sums else None
+        self.sums = ServerSums(job, folder.name, project) if job.secure_sums else None
         self.round = 0
         self.profiles: dict[str, Profile] = {}
         self.left_out: dict[str, str] = {}  # sites that have not enrolled well, and why

@@ -12,6 +12,7 @@ from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.method import Update
 from shared_components.partition import Pieces
 from shared_components.secure_sums.fixed_point import FixedPoint, as_vector
+from shared_components.secure_sums.identity import Project
 from shared_components.secure_sums.keys import check_public
 from shared_components.secure_sums.masks import Attempt, Masked, sealed_bytes, take_off
 from shared_components.secure_sums.shares import SHARE
@@ -25,10 +26,11 @@ class ServerSums:
     Args:
         job: What is run.
         run: The run's name.
+        project: The server's startup kit, whose root vouches for the sites' keys; None: there is none.
     """
 
-    def __init__(self, job: Job, run: str) -> None:
-        self._job, self._run = job, f"{job.name}/{run}"
+    def __init__(self, job: Job, run: str, project: Project | None = None) -> None:
+        self._job, self._run, self._project = job, f"{job.name}/{run}", project
         self._keys: dict[str, dict[str, str]] = {}
         self._total = 0
         self._attempt: Attempt | None = None
@@ -45,7 +47,8 @@ class ServerSums:
         """Keep a site's public key.
 
         Raises:
-            FederationError: It has sent none, one that is no key, or another site's, at which all sites would refuse.
+            FederationError: It has sent none, one that is no key, another site's, or one that its certificate does not
+                vouch for, at which all sites would refuse.
         """
         if sums.KEY not in reply.header:
             raise FederationError(
@@ -58,9 +61,11 @@ class ServerSums:
             )
         try:
             check_public(bytes.fromhex(said["key"]))
+            if self._project:
+                self._project.check(site, self._run.encode(), said)
         except ValueError as error:
             raise FederationError(
-                f"{site} enrols with a key for secure sums that is none: {error}"
+                f"{site} enrols with a key for secure sums that no site would take: {error}"
             ) from error
         self._keys[site] = said
 
@@ -70,7 +75,7 @@ class ServerSums:
         Args:
             round: From 0.
             asked: The sites of the round, in order.
-            samples: Of every site, as it enrolled.
+            samples: Of every site of the run, as it enrolled; their keys are the list that each site keeps.
 
         Raises:
             FederationError: The threshold does not fit the number of sites.
@@ -81,7 +86,7 @@ class ServerSums:
             raise FederationError(str(error)) from error
         self._total = sum(samples.values())
         self._masked, self._opened, self._failures = {}, {}, {}
-        keys = {site: self._keys[site] for site in asked}
+        keys = {site: self._keys[site] for site in samples}
         return {"nonce": self._attempt.nonce, "sites": list(asked), "total": self._total, "keys": keys}
 
     def take(self, site: str, reply: Message, shared: Pieces) -> None:

@@ -7,6 +7,7 @@ changes, and a second, smaller sum of a round that was opened, whose difference 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ from shared_components.secure_sums.keys import KEY, Keys, public_of
 from shared_components.secure_sums.masks import Attempt, mask, unmask
 
 FILE = "secure_sums.json"
+
+logger = logging.getLogger(__name__)
 
 
 class SiteSums:
@@ -59,8 +62,8 @@ class SiteSums:
         """Take note of an attempt before anything is trained for it.
 
         Raises:
-            ValueError: Its form is odd, it was begun before, the round had other sites, or a key has changed or is
-                not of its site.
+            ValueError: Its form is odd, it was begun before, the round had other sites, the run's list of sites and
+                keys has changed, or a key is not of its site.
         """
         header = message.header.get(sums.HEADER)
         nonce, sites, keys = _form(header, self._site)
@@ -78,7 +81,7 @@ class SiteSums:
                 "is one site's weights; nothing was sent, start a new run"
             )
         rounds[str(attempt.round)] = {**before, "nonces": [*before.get("nonces", []), nonce]}
-        self._kept["keys"] |= keys
+        self._kept["keys"] = keys
         self._write()
 
     def mask(self, message: Message, pieces: Pieces, samples: int) -> dict[str, dict[str, Tensor]]:
@@ -138,11 +141,11 @@ class SiteSums:
             raise ValueError(
                 f"{self._path} is gone, the site's key of secure sums; put it back, or start a new run"
             )
+        if before := self._kept["keys"]:
+            _refuse_other_sites(before, keys)
+        else:
+            logger.info("site %s: the run's secure sums are of %s", self._site, ", ".join(sorted(keys)))
         for site, said in keys.items():
-            if site in self._kept["keys"] and self._kept["keys"][site]["key"] != said["key"]:
-                raise ValueError(
-                    f"the server gives another key of {site} than before; nothing was sent, start a new run"
-                )
             if self._identity:
                 self._identity.check(site, self._about(), said)
         private = bytes.fromhex(self._kept["private"])
@@ -171,6 +174,25 @@ class SiteSums:
             beside.write_text(json.dumps(self._kept, indent=1) + "\n", encoding="utf-8")
 
 
+def _certified(said: Said | None) -> tuple[str, str] | None:
+    """Return what of a key stays the same when it is signed anew, as at a resume."""
+    return None if said is None else (said["key"], said.get("certificate", ""))
+
+
+def _refuse_other_sites(before: Mapping[str, Said], now: Mapping[str, Said]) -> None:
+    """Hold the server to the sites, keys and certificates that it named first.
+
+    Raises:
+        ValueError: The sentence names the first site that is new, missing or another.
+    """
+    for site in sorted({*before, *now}):
+        if _certified(before.get(site)) != _certified(now.get(site)):
+            what = "a new site" if site not in before else "no" if site not in now else "another key of"
+            raise ValueError(
+                f"the server names {what} {site}, unlike in the run's first round; nothing was sent, start a new run"
+            )
+
+
 def _rows(rows: Sequence[bytes]) -> Tensor:
     return sums.as_tensors({"": b"".join(rows)})[""].reshape(len(rows), -1)
 
@@ -195,10 +217,11 @@ def _form(header: object, own: str) -> tuple[str, list[str], dict[str, Said]]:
         not isinstance(sites, list)
         or own not in sites
         or not isinstance(keys, Mapping)
-        or set(keys) != set(sites)
+        or not set(sites) <= set(keys)
+        or len(set(sites)) != len(sites)
     ):
         raise ValueError("the server's message has no keys for the sites of a secure sum, or not this site's")
-    for site in sites:
+    for site in keys:
         folder_name("site", site)
     if not all(sums.is_said(said) for said in keys.values()):
         raise ValueError("the server's message has an odd key among those of a secure sum")

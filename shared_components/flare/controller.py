@@ -60,6 +60,7 @@ from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 from shared_components.method import load_method
 from shared_components.plain_text import one_line
 from shared_components.progress import Step, tell
+from shared_components.secure_sums.identity import Project
 from shared_components.start import start_weights
 from shared_components.task import check_tasks
 
@@ -154,7 +155,12 @@ class FederationController(Controller):
         present = [site for site in present_sites(fl_ctx) if site not in lost]
         find_data = partial(self._find_data, fl_ctx)
         server = ServerRunner(
-            job, [*present, *lost], folder, find_data=find_data, start_weights=start_weights()
+            job,
+            [*present, *lost],
+            folder,
+            find_data=find_data,
+            start_weights=start_weights(),
+            project=None if is_simulator(fl_ctx) else Project(local_folder(fl_ctx).parent / "startup"),
         )
         if server.resume():
             if missing := [site for site in server.sites if site not in present]:

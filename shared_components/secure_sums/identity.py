@@ -5,6 +5,8 @@ Without it the server, which passes the keys on, could give each site keys of it
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,54 +16,46 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtensionOID, NameOID
 
-FILES = ("client.key", "client.crt", "rootCA.pem")
+ROOT = "rootCA.pem"
+FILES = ("client.key", "client.crt", ROOT)
+CONNECTION = (
+    "fed_client.json"  # of a site's kit: the server that it connects to, by the name in its certificate
+)
 Said = dict[str, str]  # key, and with a kit certificate and signature; all text
 
 _PADDING = padding.PSS(mgf=padding.MGF1(SHA256()), salt_length=padding.PSS.DIGEST_LENGTH)
 
 
-class Identity:
-    """What a site's startup kit lets it say and check.
+class Project:
+    """What any startup kit of a project, a site's or the server's, lets its party check.
 
     Args:
         startup: The kit's folder `startup`.
 
     Raises:
-        ValueError: A file cannot be read, or the key is no RSA key, which FLARE's are.
+        ValueError: The root's certificate cannot be read.
     """
 
     def __init__(self, startup: Path) -> None:
         try:
-            content = {name: (startup / name).read_bytes() for name in FILES}
-            private: Any = load_pem_private_key(content["client.key"], password=None)
-            self._certificate = x509.load_pem_x509_certificate(content["client.crt"])
-            self._root = x509.load_pem_x509_certificate(content["rootCA.pem"])
-        except (OSError, ValueError, TypeError) as error:
-            raise ValueError(f"{startup}: its key or certificates cannot be read ({error})") from error
-        if not isinstance(private, rsa.RSAPrivateKey):
-            raise ValueError(f"{startup / FILES[0]} is no RSA key; provision the kit again")
-        self._private = private
-
-    def say(self, about: bytes, public: bytes) -> Said:
-        """Return a public key that the site's certificate vouches for.
-
-        Args:
-            about: What it is for: the run.
-            public: The key.
-        """
-        return {
-            "key": public.hex(),
-            "certificate": self._certificate.public_bytes(Encoding.PEM).decode(),
-            "signature": self._private.sign(_text(about, public), _PADDING, SHA256()).hex(),
-        }
+            self._root = x509.load_pem_x509_certificate((startup / ROOT).read_bytes())
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{startup / ROOT} cannot be read ({error})") from error
+        self._servers: frozenset[str] = frozenset()
 
     def check(self, site: str, about: bytes, said: Said) -> None:
         """Refuse a key that its site's certificate does not vouch for.
 
+        Args:
+            site: The name that the certificate must have.
+            about: What the key is for: the run.
+            said: As `Identity.say` gave it.
+
         Raises:
-            ValueError: There is no signature, or it is not by that site, for this, or in time; one sentence.
+            ValueError: There is no signature, it is not by that site, for this, or in time, or the certificate is the
+                server's, an administrator's or an authority's; one sentence.
         """
         if "signature" not in said:
             raise ValueError(f"the key of {site} is not signed by its startup kit; nothing was sent")
@@ -82,8 +76,68 @@ class Identity:
             ) from error
         if names != [site]:
             raise ValueError(f"the key of {site} is signed by {names}; nothing was sent")
+        if whose := _no_sites(certificate, self._servers):
+            raise ValueError(f"the key of {site} is signed by {whose}, and by no site; nothing was sent")
         if not certificate.not_valid_before_utc <= datetime.now(UTC) <= certificate.not_valid_after_utc:
             raise ValueError(f"the certificate of {site} is not valid now; nothing was sent")
+
+
+class Identity(Project):
+    """What a site's startup kit lets it say, and check.
+
+    Args:
+        startup: The kit's folder `startup`.
+
+    Raises:
+        ValueError: A file cannot be read, or the key is no RSA key, which FLARE's are.
+    """
+
+    def __init__(self, startup: Path) -> None:
+        super().__init__(startup)
+        try:
+            content = {name: (startup / name).read_bytes() for name in FILES}
+            private: Any = load_pem_private_key(content["client.key"], password=None)
+            self._certificate = x509.load_pem_x509_certificate(content["client.crt"])
+            servers = json.loads((startup / CONNECTION).read_text(encoding="utf-8"))["servers"]
+            self._servers = frozenset(server["identity"] for server in servers)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ValueError(
+                f"{startup}: its key, its certificates or {CONNECTION} cannot be read ({error})"
+            ) from error
+        if not isinstance(private, rsa.RSAPrivateKey):
+            raise ValueError(f"{startup / FILES[0]} is no RSA key; provision the kit again")
+        self._private = private
+
+    def say(self, about: bytes, public: bytes) -> Said:
+        """Return a public key that the site's certificate vouches for.
+
+        Args:
+            about: What it is for: the run.
+            public: The key.
+        """
+        return {
+            "key": public.hex(),
+            "certificate": self._certificate.public_bytes(Encoding.PEM).decode(),
+            "signature": self._private.sign(_text(about, public), _PADDING, SHA256()).hex(),
+        }
+
+
+def _no_sites(certificate: x509.Certificate, servers: Collection[str]) -> str:
+    """Say whose certificate it is where it is no site's; nothing where it is one.
+
+    FLARE 2.9 writes an administrator's role into the subject. Certificates of servers and sites differ in their names
+    alone; the server's stands in each site's own kit.
+    """
+    held = {extension.oid: extension.value for extension in certificate.extensions}
+    authority: Any = held.get(ExtensionOID.BASIC_CONSTRAINTS)
+    if authority is not None and authority.ca:
+        return "an authority"
+    (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if name.value in servers:
+        return "the server"
+    if certificate.subject.get_attributes_for_oid(NameOID.UNSTRUCTURED_NAME):
+        return "an administrator"
+    return ""
 
 
 def kit_identity(startup: Path) -> Identity | None:

@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 from safetensors.torch import load_file
 
 from shared_components.data.sites import load_site
@@ -14,7 +17,7 @@ from shared_components.federation.messages import Job, Message, SiteRefusal
 from shared_components.federation.sums import MASKED, OPENED
 from shared_components.federation.together import run_together
 from shared_components.flare.declared import Asked, check_reply
-from shared_components.secure_sums.identity import kit_identity
+from shared_components.secure_sums.identity import Identity, Project, kit_identity
 from shared_components.secure_sums.keys import public_of
 
 from ..federation.conftest import Federation, make_job, scenes  # noqa: F401 (a fixture)
@@ -136,7 +139,19 @@ def kits(tmp_path_factory):
         command = [sys.executable, "-m", "nvflare.cli", "provision", *words]
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
     (made,) = (folder / "ws").glob("*/prod_00")
-    return {name: made / name / "startup" for name in ("site-1", "site-2", "server1")}
+    found = {name: made / name / "startup" for name in ("site-1", "site-2", "server1", "admin@nvidia.com")}
+    for name in ("server1", "root"):  # what whoever has the server's kit, or the root's key, can put together
+        kit = folder / name
+        kit.mkdir()
+        for file in ("rootCA.pem", "fed_client.json"):
+            shutil.copy(found["site-1"] / file, kit)
+    shutil.copy(found["site-1"] / "fed_client.json", found["admin@nvidia.com"])
+    for suffix in ("key", "crt"):
+        shutil.copy(found["server1"] / f"server.{suffix}", folder / "server1" / f"client.{suffix}")
+    authority = json.loads((folder / "ws" / made.parent.name / "state" / "cert.json").read_text())
+    (folder / "root" / "client.key").write_text(authority["root_pri_key"])
+    (folder / "root" / "client.crt").write_text(authority["root_cert"])
+    return found | {"the server's as a site's": folder / "server1", "the root's": folder / "root"}
 
 
 def test_sites_of_a_provisioned_federation_sign_their_keys_and_take_no_others(kits, tmp_path, scenes):  # noqa: F811
@@ -163,6 +178,50 @@ def test_sites_of_a_provisioned_federation_sign_their_keys_and_take_no_others(ki
     for lie, words in lies:
         with pytest.raises(SiteRefusal, match=f"key of site-2 is {words}"):
             federation.sites["site-1"].answer("round", with_key(lie))
+    federation.run()
+    assert federation.server.last_record["secure_sum"] == ["site-1", "site-2"]
+
+
+@pytest.mark.parametrize(
+    "kit, whose",
+    [
+        ("the server's as a site's", "the server"),
+        ("admin@nvidia.com", "an administrator"),
+        ("the root's", "an authority"),
+    ],
+)
+def test_who_is_no_site_joins_no_sum(kits, tmp_path, scenes, kit, whose):  # noqa: F811
+    """A round of one hospital and the server's own certificate opened that hospital's weights to the last bit."""
+    job = make_job("fedavg", rounds=1, secure_sums=SECURE)
+    federation = Federation(job, tmp_path, scenes, SITES[:2])
+    for site, runner in federation.sites.items():
+        runner._identity = kit_identity(kits[site])
+    federation.enrol()
+    asked = federation.asked.messages["site-1"]
+    said, liar = asked.header["sums"], Identity(kits[kit])
+    name = x509.load_pem_x509_certificate((kits[kit] / "client.crt").read_bytes()).subject
+    (name,) = (str(one.value) for one in name.get_attributes_for_oid(NameOID.COMMON_NAME))
+    name = name.partition("@")[0]  # which no site's name has
+    run = f"{job.name}/{federation.server.folder.name}".encode()
+    keys = {"site-1": said["keys"]["site-1"], name: liar.say(run, public_of(b"s" * 32))}
+    lie = {**said, "sites": ["site-1", name], "keys": keys}
+    with pytest.raises(SiteRefusal, match=rf"the key of {name} is signed by ({whose}, and by no site|\[.*@)"):
+        federation.sites["site-1"].answer("round", Message(asked.header | {"sums": lie}, asked.pieces))
+    federation.run()  # and an honest round goes on
+    assert federation.server.last_record["secure_sum"] == ["site-1", "site-2"]
+
+
+def test_a_site_with_another_sites_certificate_is_left_out(kits, tmp_path, scenes):  # noqa: F811
+    """Else all sites would refuse every round because of one."""
+    job = make_job("fedavg", rounds=1, min_sites=2, secure_sums=SECURE)
+    federation = Federation(job, tmp_path, [*scenes, scenes[0]], SITES)
+    federation.server.sums._project = Project(kits["server1"])
+    for site, runner in federation.sites.items():
+        runner._identity = kit_identity(
+            kits[site if site in kits else "site-2"]
+        )  # the third has the second's kit
+    federation.enrol()
+    assert "the key of site-3 is signed by" in federation.server.left_out["site-3"]
     federation.run()
     assert federation.server.last_record["secure_sum"] == ["site-1", "site-2"]
 

@@ -1,5 +1,6 @@
 """Startup kits vouch for keys: another site's, another project's, another run's and an old signature do not count."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,7 +10,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from shared_components.secure_sums.identity import Identity, kit_identity
+from shared_components.secure_sums.identity import CONNECTION, Identity, kit_identity
 
 PUBLIC = bytes(range(32))
 
@@ -46,6 +47,7 @@ def kit(tmp_path_factory):
         }
         for name, content in files.items():
             (folder / name).write_bytes(content)
+        (folder / CONNECTION).write_text(json.dumps({"servers": [{"identity": "server1"}]}))
         return Identity(folder)
 
     return make
@@ -80,5 +82,5 @@ def test_other_keys_sites_runs_projects_and_times_are_refused(kit):
 def test_a_folder_without_a_kit_has_no_identity_and_a_broken_kit_is_told(tmp_path):
     assert kit_identity(tmp_path) is None
     (tmp_path / "client.key").write_text("no key")
-    with pytest.raises(ValueError, match="its key or certificates cannot be read"):
+    with pytest.raises(ValueError, match=r"rootCA\.pem cannot be read"):
         kit_identity(tmp_path)
