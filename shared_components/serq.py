@@ -18,6 +18,7 @@ import logging
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -111,15 +112,17 @@ class Quantification:
         """Train both models.
 
         Returns:
-            The aggregation with the trained GLOBAL pieces and a report "serq"; the losses, weighted as they are
-            minimised.
+            The aggregation with the trained GLOBAL pieces, a report "serq" and, where it pre-trains,
+            "seconds_pretraining"; the losses, weighted as they are minimised.
 
         Raises:
             ValueError: The network has no `encoder` and `decode`, or the memory is of frames of another size.
         """
         memory = work.context.memory
         pretrained, partition = _pretrained(work)
+        began = time.perf_counter()
         losses, report = ({}, {}) if AVERAGE in memory else self._pretrain(work, pretrained, partition)
+        seconds = {"seconds_pretraining": time.perf_counter() - began} if report else {}
         seen, mean = mean_features([work.network, pretrained], work.batches(self.batches))
         _refuse_other_size(memory, seen.shape)
         average = moving_average(memory.get(AVERAGE), seen, share=self.average)
@@ -141,13 +144,13 @@ class Quantification:
         }
         if self.descriptor_weight and self.descriptor_rate and report["difference_square"]:
             _warn(report, round=work.context.round)
-        return _returned(work, aggregation, {"serq": report}), losses
+        return _returned(work, aggregation, {"serq": report, **seconds}), losses
 
     def _pretrain(
         self, work: LocalWork, network: nn.Module, partition: Partition
     ) -> tuple[Losses, dict[str, float]]:
         """Train a network on the server's frames by segmentation alone; return the losses and what is reported."""
-        began, shown = time.perf_counter(), FramesAlone(network)
+        shown = FramesAlone(network)
         objective, better = Segmentation("pretraining segmentation"), work.context.task.metrics[0].better
 
         def train(steps: int) -> Losses:
@@ -166,8 +169,7 @@ class Quantification:
             )  # fmt: skip
         scores = {"pretraining_before": done.before, "pretraining_best": done.best}
         known = {name: value for name, value in scores.items() if value is not None and math.isfinite(value)}
-        seconds = time.perf_counter() - began
-        return done.losses, {"pretraining_batches": done.steps, "pretraining_seconds": seconds} | known
+        return done.losses, {"pretraining_batches": done.steps} | known
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,7 @@ def _refuse_other_size(memory: State, shape: torch.Size) -> None:
         )
 
 
-def _returned(work: LocalWork, aggregation: Aggregation, report: dict[str, dict[str, float]]) -> Aggregation:
+def _returned(work: LocalWork, aggregation: Aggregation, report: dict[str, Any]) -> Aggregation:
     """Return the aggregation with the GLOBAL pieces that the network holds now, and more to report."""
     shared = cut(work.network.state_dict(), work.partition, Role.GLOBAL)
     models = replace(aggregation.models, shared=shared)

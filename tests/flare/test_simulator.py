@@ -182,7 +182,7 @@ def test_a_server_killed_while_it_trains_ends_with_the_bits_of_one_that_was_not(
         assert resumed.wait() == 0, resumed.output[-4000:]
     assert "resuming" in resumed.output and resumed.run == killed.run
     a, b = weights(straight), weights(resumed)
-    assert {"kept|memory/average", "kept|memory/pretrained/descriptor"} <= a.keys()
+    assert {"kept|memory/average", "kept|memory/descriptor"} <= a.keys()
     assert_equal_bits(a, b)
     for site in SITES[:2]:
         name = f"{site}/model.safetensors"
