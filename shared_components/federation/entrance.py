@@ -27,8 +27,8 @@ def check_possible(job: Job, method: Method, sites: Sequence[str], *, asked: int
         asked: How many of them a round asks.
 
     Raises:
-        FederationError: The method needs more sites or rounds, sends what the job's noise does not cover, or needs
-            more than the job's secure sums.
+        FederationError: The job or the method needs more sites, or the method needs more rounds, sends what the job's
+            noise does not cover, or needs more than the job's secure sums.
     """
     if job.noise and (refusal := uncovered(method)):
         raise FederationError(refusal)
@@ -42,6 +42,11 @@ def check_possible(job: Job, method: Method, sites: Sequence[str], *, asked: int
         raise FederationError(
             f"{job.method} needs at least {method.least_rounds} rounds with these arguments, and the job "
             f"has {job.rounds}: what they name would never come; change 'rounds' or the arguments"
+        )
+    if job.min_sites > len(sites):
+        raise FederationError(
+            f"job {job.name}: min_sites is {job.min_sites}, and there are {len(sites)} sites; add sites, or give a "
+            "smaller min_sites"
         )
     if len(sites) < method.min_sites:
         raise FederationError(

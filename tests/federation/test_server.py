@@ -131,6 +131,15 @@ def test_sites_with_other_class_maps_are_both_named(federate):
         federation.send(replies)
 
 
+@pytest.mark.parametrize("least, begins", [(3, True), (4, False)])
+def test_more_updates_than_there_are_sites_are_refused_before_anybody_is_asked(federate, least, begins):
+    if begins:
+        assert federate(make_job("fedavg", min_sites=least)).asked.task == "enrol"
+        return
+    with pytest.raises(FederationError, match="min_sites is 4, and there are 3 sites; add sites, or give"):
+        federate(make_job("fedavg", min_sites=least))
+
+
 def test_a_missing_enrolment_is_named(federate):
     federation = federate(make_job("fedavg"))
     replies = federation.replies()
