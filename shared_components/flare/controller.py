@@ -160,7 +160,7 @@ class FederationController(Controller):
             folder,
             find_data=find_data,
             start_weights=start_weights(),
-            project=None if is_simulator(fl_ctx) else Project(local_folder(fl_ctx).parent / "startup"),
+            project=self._project(job, fl_ctx),
         )
         if server.resume():
             if missing := [site for site in server.sites if site not in present]:
@@ -186,6 +186,12 @@ class FederationController(Controller):
                 f"config_fed_server.json: resume is {self.resume!r}; write false, 'latest', a run's name or a job's id"
             )
         return self.resume or (is_simulator(fl_ctx) and os.environ.get(RESUME_VARIABLE) == "1")
+
+    def _project(self, job: Job, fl_ctx: FLContext) -> Project | None:
+        """Return the server's startup kit, where a job's secure sums need it."""
+        if is_simulator(fl_ctx) or not job.secure_sums:
+            return None
+        return Project(local_folder(fl_ctx).parent / "startup")
 
     def _find_data(self, fl_ctx: FLContext, job: Job, number: int) -> Site:
         """Find the server's own site.yaml, for methods that train at the server."""
