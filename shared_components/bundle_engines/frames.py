@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from monai.config import KeysCollection
 from monai.data import ImageReader, MetaTensor, is_supported_format
-from monai.transforms import MapTransform
+from monai.transforms import LoadImaged, MapTransform
 from monai.utils import ImageMetaKey, MetaKeys
 from torch import Tensor
 
@@ -57,6 +57,22 @@ class FrameReader(ImageReader):
         columns_first = np.ascontiguousarray(img.swapaxes(0, 1))
         shape = np.asarray(columns_first.shape[:2])
         return columns_first, {MetaKeys.SPATIAL_SHAPE: shape, MetaKeys.ORIGINAL_CHANNEL_DIM: -1}
+
+
+class LoadImageOrArrayd(LoadImaged):
+    """MONAI's `LoadImaged`, which leaves arrays and tensors as they are.
+
+    MONAI Label replaces an instance of `LoadImaged`, and MONAI Deploy leaves out a transform with `LoadImage` in its
+    name; whoever calls `preprocessing` itself has neither done for them.
+    """
+
+    def __call__(
+        self, data: Mapping[Hashable, Any], reader: ImageReader | None = None
+    ) -> dict[Hashable, Any]:
+        """Return the data with the pictures of files in place of their paths."""
+        if all(isinstance(data.get(key), np.ndarray | Tensor) for key in self.keys):
+            return dict(data)
+        return super().__call__(data, reader)
 
 
 class FrameToNetworkd(MapTransform):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.bundle_config import build_network, load_bundle
+from shared_components.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.data.sites import load_site, read_sample, samples
 from shared_components.evaluation import network_input
@@ -62,6 +62,16 @@ def test_the_summary_says_what_was_evaluated(evaluate, checkpoint):
     assert summary["site"] == "hospital-a" and summary["split"] == "test" and summary["frames"] == 2
     assert summary["checkpoint_sha256"] == hashlib.sha256(checkpoint.read_bytes()).hexdigest()
     assert {"hd95", "hd95_monai", "assd"} <= set(summary["definitions"])
+
+
+@pytest.mark.parametrize("bundle", bundle_names())
+def test_without_a_checkpoint_the_shipped_weights_are_evaluated(run, bundles, bundle, site_config, tmp_path):
+    history = "history: false\n" if bundle == "fedst" else ""
+    site_config.write_text(site_config.read_text() + history)
+    run(bundle, "train", "evaluate", site_config=str(site_config), output_dir=str(tmp_path / "results"))
+    shipped = (bundles / bundle / "models" / "model.safetensors").read_bytes()
+    found = json.loads((tmp_path / "results" / "metrics.json").read_text())
+    assert found["checkpoint_sha256"] == hashlib.sha256(shipped).hexdigest() and found["frames"] == 2
 
 
 def test_another_split_and_policy_can_be_asked_for(evaluate, checkpoint):

@@ -132,6 +132,20 @@ def test_monai_label_gets_the_masks_of_surgfl_segment(config, bundles, bundle, p
     assert np.array_equal(np.asarray(restored(of_file["pred"], of_file["image"]))[0].T, mask)
 
 
+@EACH
+def test_preprocessing_takes_an_array_as_it_takes_a_file(config, bundle, picture, scene):
+    """The bundle's own `preprocessing`, called as it stands: a file has its columns first, an array its rows."""
+    parser = config(bundle)
+    prepare, finish = (parser.get_parsed_content(key) for key in ("preprocessing", "postprocessing"))
+    of_file, of_array = prepare({"image": str(picture)}), prepare({"image": scene})
+    assert torch.equal(of_array["image"].as_tensor(), of_file["image"].as_tensor())
+    assert torch.equal(prepare({"image": torch.from_numpy(scene)})["image"], of_array["image"])
+    logits = torch.rand((4, *of_array["image"].shape[1:]), generator=torch.Generator().manual_seed(0))
+    masks = [finish({"pred": logits, **given})["pred"] for given in (of_file, of_array)]
+    assert masks[1].shape == (1, HEIGHT, WIDTH)
+    assert np.array_equal(np.asarray(masks[0])[0].T, np.asarray(masks[1])[0])
+
+
 @pytest.fixture
 def package(bundles, tmp_path):
     """Return a function: the TorchScript with configs that MONAI Deploy takes, and what it reads of it."""
