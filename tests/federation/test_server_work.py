@@ -162,10 +162,12 @@ def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(
 ):
     """A job's own size cannot change (`runs.open_run`), that of its bundle can."""
     run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
-    (file,) = (run.server.folder / "server").glob("round-*.safetensors")
-    tensors, values = load_tensors(file)
+    folder = run.server.folder / "server"
+    (file,) = folder.glob("round-*.safetensors")
+    of = f"{folder.relative_to(folder.parents[2])}, round 1"
+    tensors, values = load_tensors(file, of=of)
     assert tensors["kept|memory/descriptor"].shape == (16, 8, 16)
-    save_tensors(file, tensors | {"kept|memory/descriptor": torch.zeros(16, 4, 4)}, values)
+    save_tensors(file, tensors | {"kept|memory/descriptor": torch.zeros(16, 4, 4)}, values, of=of)
     with pytest.raises(FederationError, match=r"cannot train: serq: the descriptor .* is \(16, 4, 4\), and "):
         federate(play(SERQ, rounds=2), **options("a"), resume=True)
 
