@@ -296,10 +296,9 @@ def _minority(what: str, values: Mapping[str, Hashable], where: str) -> dict[str
     most, members = max(groups.items(), key=lambda group: len(group[1]))
     if 2 * len(members) <= len(values):
         names = " and ".join(", ".join(group) for group in groups.values())
-        shown = " and ".join(map(_short, groups))
-        raise FederationError(f"{names} differ in their {what} ({shown}); make {where} agree")
+        raise FederationError(f"{names} differ in their {what} ({_shown(*groups)}); make {where} agree")
     return {
-        site: f"{members[0]} and {site} differ in their {what} ({_short(most)} and {_short(value)}); make {where} agree"
+        site: f"{members[0]} and {site} differ in their {what} ({_shown(most, value)}); make {where} agree"
         for site, value in values.items()
         if value != most
     }
@@ -378,6 +377,15 @@ def check_as_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -
 
 def _in_full(start: Mapping[str, str]) -> str:
     return f"{start['start']} {start['sha256']}".strip()
+
+
+def _shown(*values: Hashable) -> str:
+    """Show what differs: of pieces the first that not all of them have alike, else the values."""
+    if all(isinstance(value, tuple) for value in values):
+        pieces = [dict(value) for value in values]  # type: ignore[call-overload]
+        name = min(name for each in pieces for name in each if any(p.get(name) != each[name] for p in pieces))
+        return " and ".join(f"{name} {each.get(name, 'missing')}" for each in pieces)
+    return " and ".join(map(_short, values))
 
 
 def _short(value: Any) -> str:
