@@ -1,0 +1,161 @@
+"""A server's changed program: it joins secure sums as a site, and changes the list of sites after the first round.
+
+It is put beside `federation.server` in the server's installation, so that it needs nothing of the tests. What it does
+follows from the job's name: :data:`CERTIFICATE`, :data:`NAME` or :data:`ROSTER`; other jobs it leaves alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from safetensors.torch import save_file
+
+from shared_components.federation import sums
+from shared_components.federation.messages import FederationError, Message
+from shared_components.secure_sums.fixed_point import FixedPoint, as_vector
+from shared_components.secure_sums.identity import _PADDING, SHA256, Said, _text
+from shared_components.secure_sums.keys import Keys, public_of
+from shared_components.secure_sums.masks import Attempt, Masked, mask, take_off, unmask
+
+CERTIFICATE = "joins-by-its-certificate"
+"""Each site is asked for a sum of itself and the server, by the server's own name and certificate."""
+NAME = "joins-by-a-name"
+"""Likewise, under the name of a site that is in the run."""
+ROSTER = "changes-the-roster"
+"""After a round the first site is told of one site less, the second of one more, the third of another key."""
+NEW = "hospital-z"
+FOUND = "found-of-{}.safetensors"  # in the server's folder of the run: the weights of one site
+
+_PRIVATE = os.urandom(32)
+
+
+def change(runner: type) -> None:
+    """Change the server's part of a run.
+
+    Args:
+        runner: `federation.server.ServerRunner`.
+    """
+    ask, open_, opened = runner.round_messages, runner.unmask_messages, runner.unmasked
+
+    def round_messages(self: Any) -> dict[str, Message]:
+        messages: dict[str, Message] = ask(self)
+        if self.job.name == ROSTER and self.round > 0:
+            change_keys(self, messages)
+        elif joins(self):
+            self.ghosts = {site: Ghost(self, site, message) for site, message in messages.items()}
+        return messages
+
+    def unmask_messages(self: Any, replies: Mapping[str, Message], failures: Mapping[str, str]) -> Any:
+        if not joins(self):
+            return open_(self, replies, failures)
+        return {site: self.ghosts[site].take(reply) for site, reply in replies.items()}
+
+    def unmasked(self: Any, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
+        if not joins(self):
+            return opened(self, replies, failures)
+        for site, reply in replies.items():
+            self.ghosts[site].read(reply)
+        raise FederationError(f"{sorted(replies)} have opened a sum with the server")
+
+    named = {"round_messages": round_messages, "unmask_messages": unmask_messages, "unmasked": unmasked}
+    for name, function in named.items():
+        setattr(runner, name, function)
+
+
+def joins(server: Any) -> bool:
+    """Say whether the server joins the sums of its job."""
+    return server.job.name in (CERTIFICATE, NAME)
+
+
+class Ghost:
+    """The server as the other site of a sum of two.
+
+    Args:
+        server: The runner.
+        site: Whom it wants to read.
+        message: To that site; it is changed.
+    """
+
+    def __init__(self, server: Any, site: str, message: Message) -> None:
+        self.server, self.site = server, site
+        name = startup_of(server)[1]
+        if server.job.name == NAME:
+            name = next(other for other in server.sites if other != site)
+        said = {**message.header[sums.HEADER], "sites": [site, name], "nonce": os.urandom(16).hex()}
+        said["keys"] = {site: said["keys"][site], name: signed(server)}
+        message.header[sums.HEADER] = said
+        self.header = dict(message.header)
+        self.attempt = Attempt(about(server), server.round, said["nonce"], (site, name), 2)
+        public = {one: bytes.fromhex(said["keys"][one]["key"]) for one in (site, name)}
+        self.keys, self.point = Keys(name, _PRIVATE, public), FixedPoint(said["total"], 32)
+
+    def take(self, reply: Message) -> Message:
+        """Add a vector of zeros to a site's, and ask it to open the sum."""
+        vector = as_vector(reply.groups[sums.MASKED])
+        shares, hashes = (
+            {name: sums.as_bytes(value) for name, value in reply.groups[group].items()}
+            for group in (sums.SHARES, sums.HASHES)
+        )
+        own = mask(vector * 0, self.attempt, self.keys)
+        self.masked = {self.site: Masked(vector, shares, hashes), self.keys.site: own}
+        self.samples = reply.header["samples"]
+        sealed = sums.as_tensors({name: sent.shares[self.site] for name, sent in self.masked.items()})
+        said = {"nonce": self.attempt.nonce, "sites": list(self.masked)}
+        return Message({**self.header, sums.HEADER: said}, {}, {sums.SHARES: sealed})
+
+    def read(self, reply: Message) -> None:
+        """Write the weights of the site to a file."""
+        own = {name: sent.shares[self.keys.site] for name, sent in self.masked.items()}
+        theirs = {
+            name: [sums.as_bytes(row) for row in rows] for name, rows in reply.groups[sums.OPENED].items()
+        }
+        total = take_off(
+            self.attempt, self.masked,
+            {self.site: theirs, self.keys.site: unmask(self.attempt, self.keys, own)},
+        )  # fmt: skip
+        found = self.point.decode(total, self.samples, self.server.models.shared)
+        save_file(found, self.server.folder / FOUND.format(self.site))
+
+
+def change_keys(server: Any, messages: Mapping[str, Message]) -> None:
+    """Tell the first site of one site less, the second of one more, the third of another key of the first."""
+    first, second, third = messages
+    for site, message in messages.items():
+        said = dict(message.header[sums.HEADER])
+        if site == first:
+            said |= {part: without(said[part], third) for part in ("keys", "sites")}
+        else:
+            said["keys"] = {**said["keys"], (NEW if site == second else first): signed(server)}
+        message.header[sums.HEADER] = said
+
+
+def without(part: Any, site: str) -> Any:
+    """Return a list or a mapping of sites without one of them."""
+    kept = [one for one in part if one != site]
+    return kept if isinstance(part, list) else {one: part[one] for one in kept}
+
+
+def signed(server: Any) -> Said:
+    """Return the server's own key, signed by its own kit."""
+    startup, public = startup_of(server)[0], public_of(_PRIVATE)
+    private = load_pem_private_key((startup / "server.key").read_bytes(), password=None)
+    assert isinstance(private, RSAPrivateKey)
+    signature = private.sign(_text(about(server).encode(), public), _PADDING, SHA256())
+    certificate = (startup / "server.crt").read_text()
+    return {"key": public.hex(), "certificate": certificate, "signature": signature.hex()}
+
+
+def startup_of(server: Any) -> tuple[Path, str]:
+    """Return the folder of the server's kit, and its name: surgfl/JOB/RUN lies in a kit."""
+    kit = Path(server.folder).resolve().parents[2]
+    return kit / "startup", kit.name
+
+
+def about(server: Any) -> str:
+    """Return what keys of a run are signed for."""
+    return f"{server.job.name}/{server.folder.name}"
