@@ -55,11 +55,11 @@ $(OUT)/evaluations/%/metrics.json:
 	  --checkpoint $($(*D)) --output_dir $(@D) > $(@D)/log.txt 2>&1 || { cat $(@D)/log.txt; exit 1; }
 	@echo "$(*D), $(*F): scored"
 
-PYTEST = $(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile
+PYTEST = $(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist
 
-test: install  ## run all tests, $(TESTS_AT_ONCE) files at once; federations of real processes by themselves
-	$(PYTEST) --ignore tests/production
-	$(PYTEST) tests/production
+test: install  ## run all tests, $(TESTS_AT_ONCE) at once; federations of real processes by themselves
+	$(PYTEST) loadfile --ignore tests/production
+	$(PYTEST) worksteal tests/production
 
 check: install  ## lint, format and type checks
 	$(BIN)/ruff check .
