@@ -9,10 +9,10 @@ from pathlib import Path
 
 import cv2
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from shared_components.federation.site_state import OWN
-from shared_components.federation.store import load_tensors
 from shared_components.federation.work import OPTIMIZER
 from shared_components.partition import below
 from tests.federation.conftest import TINY
@@ -86,7 +86,7 @@ def leaking(deploy: Deploy) -> str:
     counts = {}
     for party in (guarded, open_, honest):
         (run,) = (party.kit / "surgfl" / "fedper").glob("[0-9]*")
-        secret = patterns(below(OWN, load_tensors(run / party.name / "round-00000.safetensors")[0]))
+        secret = patterns(below(OWN, load_file(run / party.name / "round-00000.safetensors")))
         assert secret, party.name
         counts[party.name] = (len(search(secret, frames_of(deployment, party))), len(secret))
     assert counts["hospital-a"][0] == counts["hospital-c"][0] == 0, counts
@@ -162,10 +162,10 @@ def text_of(party: Party) -> str:
 
 def kept(folder: Path) -> dict[str, Tensor]:
     """Return what a site keeps for itself: LOCAL pieces at first and after each round, their changes, optimizers."""
-    before, _ = load_tensors(folder / "noted-first.safetensors")
+    before = load_file(folder / "noted-first.safetensors")
     found = {f"first {name}": value for name, value in before.items()}
     for number in range(ROUNDS):
-        state, _ = load_tensors(folder / f"round-{number:05d}.safetensors")
+        state = load_file(folder / f"round-{number:05d}.safetensors")
         own = below(OWN, state)
         assert own.keys() == before.keys() and own
         found |= {f"round {number} {name}": value for name, value in own.items()}
@@ -180,7 +180,7 @@ def kept(folder: Path) -> dict[str, Tensor]:
 
 def answered(folder: Path) -> dict[str, Tensor]:
     """Return what a site answered: the pieces that are due."""
-    each = [load_tensors(folder / f"noted-{number:05d}.safetensors")[0] for number in range(ROUNDS)]
+    each = [load_file(folder / f"noted-{number:05d}.safetensors") for number in range(ROUNDS)]
     return {f"answer {n} {name}": value for n, pieces in enumerate(each) for name, value in pieces.items()}
 
 
