@@ -1,7 +1,10 @@
 """`surgfl provision FEDERATION.yaml --out FOLDER`: a startup kit for everybody who takes part."""
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
+from getpass import getpass
 from pathlib import Path
 
 from shared_components.atomic import write_text
@@ -10,6 +13,7 @@ from shared_components.deployment.kits import Kit
 
 HELP = "make startup kits for a server, sites and administrators from one small YAML"
 START = "start it with startup/start.sh"
+VARIABLE = "SURGFL_CA_PASSPHRASE"
 NEXT = {
     "server": f"install SurgFL, let the others reach the port, then {START}",
     "site": f"install SurgFL, fill in local/site.yaml, then {START}; it needs no open port",
@@ -34,6 +38,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="make another kit for a party whose certificate ends; may be repeated, and goes with --add",
     )
+    parser.add_argument(
+        "--encrypt",
+        action="store_true",
+        help="encrypt the authority's key with a passphrase, which is asked for",
+    )
+    parser.add_argument(
+        "--passphrase-file",
+        type=Path,
+        metavar="FILE",
+        help=f"of the authority's key, instead of asking; so does the environment variable {VARIABLE}",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,12 +67,48 @@ def run(args: argparse.Namespace) -> int:
     from shared_components.flare import provision as flare
 
     if args.add:
-        kits = flare.add(federation, args.out, renew=tuple(args.renew))
+        passphrase = _passphrase(args, encrypted=flare.needs_passphrase(args.out))
+        kits = flare.add(federation, args.out, renew=tuple(args.renew), passphrase=passphrase)
     else:
-        kits = flare.provision(federation, args.out)
+        kits = flare.provision(federation, args.out, passphrase=_passphrase(args, encrypted=False))
     issued = flare.read_issued(args.out)["parties"]
-    print("\n".join(_said(federation, args.out.resolve(), kits, issued)))
+    encrypted = flare.needs_passphrase(args.out)
+    print("\n".join(_said(federation, args.out.resolve(), kits, issued, encrypted=encrypted)))
     return 0
+
+
+def _passphrase(args: argparse.Namespace, *, encrypted: bool) -> str | None:
+    """Return the passphrase of the authority's key: of the file, the environment, or as it is typed; None without.
+
+    Raises:
+        ValueError: There is none where one is needed, or one where the key is not encrypted.
+    """
+    if not encrypted and not args.encrypt:
+        if args.passphrase_file is not None or VARIABLE in os.environ:
+            raise ValueError(
+                "the authority's key is not encrypted; --encrypt does that, or give no passphrase"
+            )
+        return None
+    if args.passphrase_file is not None:
+        return _first_line(args.passphrase_file)
+    if VARIABLE in os.environ:
+        return os.environ[VARIABLE]
+    if not sys.stdin.isatty():
+        raise ValueError(
+            f"the passphrase of the authority's key is missing; give --passphrase-file, or {VARIABLE} in the "
+            "environment, or run it in a terminal, which asks"
+        )
+    typed = getpass("passphrase of the authority's key: ")
+    if not encrypted and getpass("the same again: ") != typed:
+        raise ValueError("the two passphrases differ; nothing was written")
+    return typed
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--passphrase-file {path}: cannot be read ({error})") from error
 
 
 def _write_example(path: Path) -> int:
@@ -68,9 +119,12 @@ def _write_example(path: Path) -> int:
     return 0
 
 
-def _said(federation: Federation, out: Path, kits: Sequence[Kit], issued: dict) -> list[str]:
+def _said(
+    federation: Federation, out: Path, kits: Sequence[Kit], issued: dict, *, encrypted: bool
+) -> list[str]:
+    key = "Its key is encrypted." if encrypted else "Its key is not encrypted (--encrypt)."
     if not kits:
-        return [f"{out}: everybody in the file has a kit; nothing was written"]
+        return [f"{out}: everybody in the file has a kit; no kit was written", f"{out / 'ca'}: {key}"]
     said = []
     for kit in kits:
         who, party = kit.folder.name, issued[kit.folder.name]
@@ -84,7 +138,8 @@ def _said(federation: Federation, out: Path, kits: Sequence[Kit], issued: dict) 
     ports = " and ".join(str(port) for port in dict.fromkeys((server.port, server.admin_port)))
     said.append(f"  everybody connects to {server.host}, port {ports}")
     said.append(
-        f"Keep {out / 'ca'} private and a copy of it elsewhere: it alone can add a site or renew a certificate."
+        f"Keep {out / 'ca'} off the server and off the network, and a copy of it elsewhere: it alone can add a site or "
+        f"renew a certificate. {key}"
     )
     known = {kit.folder.name for kit in kits} | {site.name for site in federation.sites}
     known |= {person.email for person in federation.administrators} | {server.host}

@@ -18,8 +18,10 @@ from nvflare.lighter.impl.cert import CertBuilder
 from nvflare.lighter.impl.static_file import StaticFileBuilder
 from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
+from nvflare.lighter.utils import generate_keys, serialize_cert
 
 from shared_components.atomic import write_json
+from shared_components.deployment.authority import is_encrypted, load_authority, save_authority
 from shared_components.deployment.certificates import own_certificate
 from shared_components.deployment.federation_file import Federation
 from shared_components.deployment.kits import Kit, KitError, find_kit, make_private, refuse_spaces, secure
@@ -27,7 +29,6 @@ from shared_components.flare.patches.replace import expect
 
 AUTHORITY = "ca"
 ISSUED = "issued.json"
-ROOT_KEYS = ("root_cert", "root_pri_key")
 Party = dict[str, Any]
 
 
@@ -42,6 +43,12 @@ class Certificates(CertBuilder):
             "_generate_cert",
             sha256="c8d160f1697e41308a0f3939b9d105d93e266a309d8ab644ede25d9e3ea049d3",
         )
+
+    def new_root(self, name: str) -> tuple[bytes, Any]:
+        """Return a new authority's certificate as PEM, and its key, which stand on no disk yet."""
+        key, public = generate_keys()
+        days = {"valid_days": self.root_valid_days}
+        return serialize_cert(self._generate_cert(name, None, name, key, public, ca=True, **days)), key
 
     def _generate_cert(self, *identity: Any, ca: bool = False, **options: Any) -> Any:
         if not ca:
@@ -86,12 +93,13 @@ def parties_of(federation: Federation) -> dict[str, Party]:
     return named
 
 
-def provision(federation: Federation, out: Path) -> list[Kit]:
+def provision(federation: Federation, out: Path, *, passphrase: str | None = None) -> list[Kit]:
     """Make the authority and a kit for everybody in a new folder.
 
     Args:
         federation: Who takes part.
         out: Of ``out/<name>`` for each kit, and ``out/ca``, which is private.
+        passphrase: By which the authority's key is encrypted; None: it is not.
 
     Raises:
         KitError: The folder holds something already, or has a space in its path; nothing was written.
@@ -104,21 +112,25 @@ def provision(federation: Federation, out: Path) -> list[Kit]:
             "with --add"
         )
     with _beside(out) as made:
-        _issue(federation, made, parties_of(federation))
+        _issue(federation, made, parties_of(federation), passphrase)
         os.replace(made, out)
     return [find_kit(out / name) for name in parties_of(federation)]
 
 
-def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = ()) -> list[Kit]:
+def add(
+    federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passphrase: str | None = None
+) -> list[Kit]:
     """Make kits for those who have none yet, signed by the authority of the others; theirs stay valid.
 
     Args:
         federation: Who takes part, the new ones with the others.
         out: What `provision` has written.
         renew: Names of parties whose certificate ends: they get a new kit, too, and the old one stays valid.
+        passphrase: Of the authority's key; a key that was not encrypted is so from now on.
 
     Raises:
-        KitError: There is no such authority, somebody has changed, or a kit is in the way; nothing was written.
+        KitError: There is no such authority, the passphrase is another one, somebody has changed, or a kit is in the
+            way; nothing was written.
     """
     out = Path(out).resolve()
     refuse_spaces(out)
@@ -135,11 +147,21 @@ def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = ()) -> li
             raise KitError(f"{out / name}: is there already; move it away, or leave out what is not new")
     with _beside(out / AUTHORITY) as made:
         shutil.copytree(out / AUTHORITY, made / AUTHORITY)
-        _issue(federation, made, wanted)
+        _issue(federation, made, wanted, passphrase)
         for name in wanted:
             os.replace(made / name, out / name)
         write_json(out / AUTHORITY / ISSUED, json.loads((made / AUTHORITY / ISSUED).read_text()))
+        os.replace(_state(federation.name, made), _state(federation.name, out))
     return [find_kit(out / name) for name in wanted]
+
+
+def needs_passphrase(out: Path) -> bool:
+    """Say whether the key of a folder's authority is encrypted.
+
+    Raises:
+        KitError: There is no authority, or its key cannot be read.
+    """
+    return is_encrypted(_state(read_issued(out)["name"], Path(out).resolve()))
 
 
 def read_issued(out: Path) -> dict[str, Any]:
@@ -186,17 +208,28 @@ def _refuse_changes(
             )
 
 
-def _issue(federation: Federation, root: Path, wanted: Mapping[str, Party]) -> None:
-    """Let FLARE make kits in its own folders below the authority, and move the wanted ones to ``root``."""
-    authority = root / AUTHORITY
+def _state(name: str, out: Path) -> Path:
+    """Return where FLARE keeps the certificate and key of a federation's authority."""
+    return out / AUTHORITY / name / "state" / "cert.json"
+
+
+def _issue(federation: Federation, root: Path, wanted: Mapping[str, Party], passphrase: str | None) -> None:
+    """Let FLARE make kits in its own folders below the authority, and move the wanted ones to ``root``.
+
+    FLARE is given the authority's certificate and key, and does not write the key then.
+    """
+    authority, state = root / AUTHORITY, _state(federation.name, root)
     authority.mkdir(mode=0o700, exist_ok=True)
     log = Quiet()
+    lifetimes = federation.certificates
+    certificates = Certificates(days=lifetimes.days, root_days=lifetimes.root_days)
+    known = load_authority(state, passphrase) if state.exists() else certificates.new_root(federation.name)
     builders = [
         WorkspaceBuilder(),
         StaticFileBuilder(config_folder="config", require_signed_jobs=True),
-        Certificates(days=federation.certificates.days, root_days=federation.certificates.root_days),
+        certificates,
     ]
-    done = Provisioner(str(authority), builders).provision(_project(federation, wanted), logger=log)
+    done = Provisioner(str(authority), builders).provision(_project(federation, wanted, *known), logger=log)
     if done.get(CtxKey.BUILD_ERROR):
         raise KitError(f"FLARE cannot make the kits: {'; '.join(log.errors)}")
     made = Path(done[CtxKey.CURRENT_PROD_DIR])
@@ -206,13 +239,14 @@ def _issue(federation: Federation, root: Path, wanted: Mapping[str, Party]) -> N
         make_private(kit.folder)
         os.replace(kit.folder, root / name)
     shutil.rmtree(made)
-    _forget_keys(authority / federation.name / "state" / "cert.json")
+    save_authority(state, *known, passphrase)
     _record(federation, root, wanted)
     make_private(authority)
 
 
-def _project(federation: Federation, wanted: Mapping[str, Party]) -> Project:
-    project = Project(federation.name, "", props={"api_version": 3})
+def _project(federation: Federation, wanted: Mapping[str, Party], certificate: bytes, key: Any) -> Project:
+    authority = {"serialized_root_cert": certificate, "root_private_key": key}
+    project = Project(federation.name, "", props={"api_version": 3}, **authority)
     server = federation.server
     ports = {"fed_learn_port": server.port, "admin_port": server.admin_port}
     project.set_server(server.host, server.organisation, props=dict(ports))
@@ -222,12 +256,6 @@ def _project(federation: Federation, wanted: Mapping[str, Party]) -> Project:
         elif party["part"] == "administrator":
             project.add_admin(name, party["organisation"], props={"role": party["role"]})
     return project
-
-
-def _forget_keys(path: Path) -> None:
-    """Keep the root's key alone: whoever gets hold of the authority's folder must not get everybody's keys."""
-    state = json.loads(path.read_text(encoding="utf-8"))
-    write_json(path, {key: state[key] for key in ROOT_KEYS})
 
 
 def _record(federation: Federation, root: Path, wanted: Mapping[str, Party]) -> None:

@@ -162,7 +162,7 @@ def test_the_command_tells_each_person_what_to_do(tmp_path, capsys):
     said = capsys.readouterr().out
     assert f"{out}/hospital-d  site" in said and "hospital-c: no longer in the file" in said
     assert main(["provision", str(file), "--out", str(out), "--add"]) == 0
-    assert "everybody in the file has a kit; nothing was written" in capsys.readouterr().out
+    assert "everybody in the file has a kit; no kit was written" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
