@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import yaml
+from setuptools import Distribution
 
 from shared_components import __version__
 from shared_components.method import load_method
@@ -35,3 +36,18 @@ def test_types_and_what_they_need_are_packed():
     assert "py.typed" in re.split(r"[,\s]+", setup["options.package_data"]["*"])
     assert (ROOT / "shared_components" / "py.typed").read_bytes() == b""
     assert "setuptools" in tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"][0]
+
+
+def test_a_wheel_has_every_file_of_package_bundles_and_jobs(monkeypatch):
+    """`surgfl job submit pfedsis` and `nvflare simulator` need whole job folders, `app/custom/.gitkeep` included."""
+    monkeypatch.chdir(ROOT)
+    distribution = Distribution({"script_name": "setup.py"})
+    distribution.parse_config_files(["setup.cfg"])
+    build = distribution.get_command_obj("build_py")
+    build.ensure_finalized()
+    data = [Path(source, name) for _, source, _, names in build.data_files for name in names]
+    packed = {*map(str, data), *(str(Path(path)) for _, _, path in build.find_all_modules())}
+    folders, left_out = ("shared_components", "bundles", "nvflare_jobs"), {"__pycache__", "runs", "results"}
+    due = [path for folder in folders for path in Path(folder).rglob("*") if path.is_file()]
+    assert {str(path) for path in due if not left_out & set(path.parts)} - packed == set()
+    assert "nvflare_jobs/pfedsis/app/custom/.gitkeep" in packed
