@@ -19,12 +19,15 @@ from torch import Tensor, nn
 
 from shared_components.atomic import atomically, write_bytes
 from shared_components.no_code import is_expression
+from shared_components.plain_text import is_plain
 
 _DAMAGES = (
     SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, LookupError, TypeError,
     AttributeError, ArithmeticError, AssertionError, zipfile.BadZipFile, zlib.error, struct.error,
 )  # fmt: skip
 """What reading a file raises that was cut off, or of which a byte has changed."""
+MOST_OUTPUTS = 256
+"""Classes that a mask of uint8 can hold."""
 SHOWN = 3
 """Keys of each kind that an error names; a checkpoint of another network differs in hundreds."""
 NOTES = "extra/surgfl.json"
@@ -155,7 +158,8 @@ def header_of(path: Path | None) -> dict[str, str]:
     """Return a checkpoint's header; nothing where there is no such file.
 
     Raises:
-        CheckpointError: It is damaged, or says something that MONAI would run.
+        CheckpointError: It is damaged, says something that MONAI would run, or names too many classes, or with what a
+            terminal obeys.
     """
     if path is None or not path.is_file():
         return {}
@@ -164,6 +168,12 @@ def header_of(path: Path | None) -> dict[str, str]:
         if is_expression(said):
             raise CheckpointError(
                 f"checkpoint {path}: its header's {key!r:.80} is the expression {said!r:.80}"
+            )
+    for key in ("outputs", "classes"):
+        names = notes.get(key, "").split(",")
+        if len(names) > MOST_OUTPUTS or not all(is_plain(name) for name in names if name):
+            raise CheckpointError(
+                f"checkpoint {path}: its header's {key!r} are no names: at most {MOST_OUTPUTS}, each of one line"
             )
     return notes
 
@@ -216,6 +226,11 @@ def _only_tensors(path: Path, loaded: Any) -> dict[str, Tensor]:
         isinstance(name, str) and isinstance(value, Tensor) for name, value in loaded.items()
     ):
         raise CheckpointError(f"checkpoint {path} holds no state dict; save the network's state_dict alone")
+    for name, value in loaded.items():
+        if value.layout is not torch.strided or value.is_quantized or value.is_meta:
+            raise CheckpointError(
+                f"checkpoint {path} holds {name} as a sparse, quantised or empty tensor; save dense ones"
+            )
     return dict(loaded)
 
 

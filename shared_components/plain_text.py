@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 LONGEST_NAME = 100  # characters of a class's, a metric's or a loss term's name
 LONGEST_SENTENCE = 1000  # characters of what another party gives for a reason
@@ -43,5 +44,18 @@ def printable(text: str) -> str:
     return "".join(c for c in _ESCAPES.sub("", text) if c in _KEPT or unicodedata.category(c) not in _OBEYED)
 
 
+def table_cells(row: Iterable[object]) -> list[object]:
+    """Return a row for a CSV file, in which a spreadsheet finds no formula.
+
+    Text that would begin one gets an apostrophe before it (OWASP, CSV injection); numbers stay what they are.
+    """
+    return [f"'{cell}" if isinstance(cell, str) and _is_formula(cell) else cell for cell in row]
+
+
+def _is_formula(text: str) -> bool:
+    return text.startswith(("=", "+", "-", "@", "\t", "\r")) and not _NUMBER.fullmatch(text)
+
+
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)")
 _SPLIT = frozenset(" \t\n\r'\"\\#")
 _OBEYED = {"Cc", "Cf", "Cs", "Zl", "Zp"}

@@ -8,6 +8,7 @@ from torch import nn
 
 from shared_components.checkpoints import (
     CheckpointError,
+    header_of,
     load_into,
     load_metadata,
     load_weights,
@@ -65,3 +66,30 @@ def test_a_header_whose_size_is_none_is_refused(said):
     for name in ("height", "width"):
         with pytest.raises(CheckpointError, match=f"its header's {name} is "):
             input_size({name: said}, 512, 640)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.eye(3).to_sparse(),
+        torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        torch.empty(3, device="meta"),
+    ],
+    ids=["sparse", "quantised", "meta"],
+)
+def test_a_tensor_without_plain_numbers_is_refused_by_name(value, tmp_path):
+    torch.save({"weight": value}, tmp_path / "a.pt")
+    with pytest.raises(CheckpointError, match=r"a.pt holds (weight|more|no)"):
+        load_weights(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("key", ["outputs", "classes"])
+@pytest.mark.parametrize(
+    "names", [",".join(map(str, range(100_000))), "background,\x1b[2Jshaft", "background,a\nb", "x" * 101]
+)
+def test_a_header_with_odd_names_of_classes_is_refused_at_once(key, names, tmp_path):
+    save_weights(tmp_path / "a.safetensors", STATE, {key: names})
+    with pytest.raises(
+        CheckpointError, match=rf"its header's '{key}' are no names: at most 256, each of one line"
+    ):
+        header_of(tmp_path / "a.safetensors")

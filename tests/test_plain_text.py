@@ -8,7 +8,7 @@ import pytest
 from shared_components.board import Board
 from shared_components.flare import last_words
 from shared_components.flare.console import LogConsole
-from shared_components.plain_text import is_plain, one_line, printable
+from shared_components.plain_text import is_plain, one_line, printable, table_cells
 from shared_components.reporting.tables import Table, as_markdown, as_text
 
 FORGED = "shaft\x1b[2J\x1b]0;title\x07\r\nround 2/2  site-1  Dice 1.000\u202e\x9b31m"
@@ -66,3 +66,16 @@ def test_a_cell_cannot_forge_a_row_of_a_table(write):
     honest = Table("t", ("site", "shaft"), (("site-1", "1"), ("shaft", "2")))
     assert len(write(table).splitlines()) == len(write(honest).splitlines())
     assert "\x1b" not in write(table) and MEANT in write(table)
+
+
+@pytest.mark.parametrize(
+    "cell, expected",
+    [
+        ("=cmd|'/c calc'!A1", "'=cmd|'/c calc'!A1"), ("+1+1", "'+1+1"), ("-2+3", "'-2+3"), ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"), ("\r=1", "'\r=1"), ("-", "'-"), ("-0.5", "-0.5"), ("+1e-05", "+1e-05"), ("-inf", "-inf"),
+        (-3, -3), (-0.5, -0.5), (None, None), ("", ""), ("shaft", "shaft"), ("a=b", "a=b"),
+    ],
+)  # fmt: skip
+def test_a_cell_of_a_table_is_no_formula(cell, expected):
+    """The beginnings are those of OWASP's page on CSV injection."""
+    assert table_cells([cell]) == [expected]

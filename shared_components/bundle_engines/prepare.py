@@ -15,6 +15,7 @@ from torch import nn
 
 from shared_components import trained
 from shared_components import training as local
+from shared_components.atomic import NotWritten
 from shared_components.bundle_config import Training, check_size, training_from
 from shared_components.bundle_engines.options import ConfigError, is_overridden
 from shared_components.card import Card
@@ -42,7 +43,7 @@ from shared_components.untold import tell
 
 logger = logging.getLogger(__name__)
 
-SENTENCES = (SiteError, DataError, CheckpointError, InferenceError)
+SENTENCES = (SiteError, DataError, CheckpointError, InferenceError, NotWritten)
 """Errors whose message is one sentence for the person at the keyboard."""
 
 
@@ -50,9 +51,18 @@ def explain_errors() -> None:
     """Let an uncaught error of ours end the program with its sentence alone.
 
     MONAI wraps an error in several others ("Failed to evaluate ..."), which leaves the reason in the middle
-    of a long traceback. A path that cannot be read or written is named likewise. Other errors keep theirs.
+    of a long traceback, and logs each with its own. A path that cannot be read or written is named likewise. Other
+    errors keep theirs.
     """
     sys.excepthook = _print_sentence
+    logging.setLogRecordFactory(_record)
+
+
+def _record(*arguments: Any, **options: Any) -> logging.LogRecord:
+    record = logging.LogRecord(*arguments, **options)
+    if record.exc_info and isinstance(record.exc_info[1], (*SENTENCES, ConfigError)):
+        record.exc_info = None
+    return record
 
 
 def open_site(site_config: str | None) -> Site:

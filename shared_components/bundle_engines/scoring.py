@@ -28,6 +28,7 @@ from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site, SiteError
 from shared_components.evaluation import BATCH, Scorer, first_value, native_batches, small_batches
+from shared_components.plain_text import table_cells
 from shared_components.progress import follow
 from shared_components.shipped import sha256_of
 from shared_components.task import Task
@@ -182,8 +183,8 @@ class ScoreWriter:
         for sample, score in zip(self._data.samples(), scorer.scores, strict=True):
             for row in self._step.task.rows(score):
                 if not text.tell():
-                    writer.writerow(["video", "frame", *row])
-                writer.writerow([sample.video, sample.index, *map(_cell, row.values())])
+                    writer.writerow(table_cells(["video", "frame", *row]))
+                writer.writerow(table_cells([sample.video, sample.index, *map(_cell, row.values())]))
         return text.getvalue()
 
 

@@ -16,6 +16,7 @@ from shared_components.atomic import write_json, write_text
 from shared_components.comparison.page import as_page
 from shared_components.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.comparison.tables import Cell, Grid, all_grids
+from shared_components.plain_text import table_cells
 from shared_components.reporting.groups import Group
 
 
@@ -142,7 +143,7 @@ def _csv(head: Sequence[str], rows: Sequence[Sequence]) -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(head)
-    table.writerows(rows)
+    table.writerows(map(table_cells, rows))
     return text.getvalue()
 
 

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_components.atomic import flush, write_json
+from shared_components.atomic import flush, not_written, write_json
 from shared_components.inference import InferenceError
 
 RECORD = "prediction.json"
 """Says what made the results, and which files they are."""
+_ASIDE = ".earlier"
 _PART = ".surgfl-"  # begins the name of the folder in which the files are made; the process's id ends it
 
 
@@ -82,23 +83,44 @@ class ResultFolder:
         self.part.mkdir(parents=True)
 
     def appear(self, facts: Mapping[str, Any]) -> None:
-        """Move what was made to its names, and record it.
+        """Move what was made to its names, and record it; after an error all is as it was before.
 
         The record is written first, too: should this be killed half-way, it says which files are ours.
+
+        Raises:
+            NotWritten: The disk refuses a file; the sentence names it.
         """
         for path in self.part.rglob("*"):
-            flush(path)  # tables and videos, which grow frame by frame; a full disk may say so only now
+            try:
+                flush(path)  # tables and videos, which grow frame by frame; a full disk may say so only now
+            except OSError as error:
+                raise not_written(path, error) from error
         made = sorted(path.name for path in self.part.iterdir())
-        record, aside = self.path / RECORD, self.part / "earlier"
-        write_json(record, {"files": sorted({*made, *self._earlier}), "complete": False})
-        for name in self._earlier:
-            if (self.path / name).exists():
-                aside.mkdir(exist_ok=True)
-                (self.path / name).rename(aside / name)
-        for name in made:
-            (self.part / name).rename(self.path / name)
-        write_json(record, {**facts, "files": made, "complete": True})
+        record, aside = self.path / RECORD, self.part / _ASIDE
+        aside.mkdir()
+        if record.exists():
+            shutil.copy2(record, aside)
+        try:
+            write_json(record, {"files": sorted({*made, *self._earlier}), "complete": False})
+            for name in self._earlier:
+                if (self.path / name).exists():
+                    (self.path / name).rename(aside / name)
+            for name in made:
+                (self.part / name).rename(self.path / name)
+            write_json(record, {**facts, "files": made, "complete": True})
+        except BaseException:
+            self._put_back(made)
+            raise
         shutil.rmtree(self.part)
+
+    def _put_back(self, made: Iterable[str]) -> None:
+        """Undo `appear`, without a byte more on the disk."""
+        for name in made:
+            if not (self.part / name).exists():
+                (self.path / name).rename(self.part / name)
+        (self.path / RECORD).unlink(missing_ok=True)
+        for path in (self.part / _ASIDE).iterdir():
+            path.rename(self.path / path.name)
 
     def abandon(self) -> None:
         """Remove what was made; an earlier result stays."""

@@ -17,6 +17,8 @@ from shared_components.evaluation import network_input
 from shared_components.inference import InferenceError
 from shared_components.inference.video import Video, frames_of, look_at
 
+MOST_PIXELS = 1 << 24
+"""Of the network's input: 4096x4096, twice those of a 4K video."""
 _CLOCK = 100_000  # the largest denominator of a rate
 
 
@@ -77,6 +79,10 @@ class FrameStream:
         if source is None:
             raise InferenceError("input: not given; add --input with a folder of frames or a video file")
         self.source = Path(source)
+        if not 1 <= height * width <= MOST_PIXELS:
+            raise InferenceError(
+                f"the network's input is to be {height}x{width}; give a size of at most {MOST_PIXELS:,} pixels"
+            )
         self.height, self.width = height, width
         self.every = _whole(every)
         rate = _rate(video_rate)

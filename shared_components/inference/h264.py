@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,8 @@ class H264Video:
         """
         if self._container is not None:
             self._write(None)
-            self._container.close()
+            with self._sentence():
+                self._container.close()
         self._container = None
 
     def abandon(self) -> None:
@@ -81,8 +83,13 @@ class H264Video:
         self._container = None
 
     def _write(self, frame: av.VideoFrame | None) -> None:
-        try:
+        with self._sentence():
             self._container.mux(self._stream.encode(frame))
+
+    @contextmanager
+    def _sentence(self) -> Iterator[None]:
+        try:
+            yield
         except av.error.FFmpegError as error:
             (H, W), reason = self._size or (0, 0), error.strerror
             raise InferenceError(

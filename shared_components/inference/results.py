@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shared_components.atomic import NotWritten, not_written
 from shared_components.evaluation import write_picture
 from shared_components.inference import InferenceError
 from shared_components.inference.folder import ResultFolder
@@ -94,19 +96,21 @@ class PredictionFolder:
 
         Raises:
             InferenceError: The folder holds what would be replaced, or an overlay video would change its size.
+            NotWritten: The disk is full, or the folder cannot be written.
         """
         pictures = self._task.files(answer, shot.image)
-        if not self.count:
-            self._folder.refuse_foreign(pictures)
-            self._folder.begin()
-        for kind, picture in pictures.items():
-            if self._pictures if kind == OVERLAYS else self._masks:
-                write_picture(self._folder.part / kind / f"{shot.path}.png", picture)
-        if self._volumes is not None:
-            self._volumes.add(shot, pictures[MASKS])
-        if self._stream.rate is not None:
-            self._append(shot, pictures[OVERLAYS], self._stream.rate)
-        self.tables.add(shot, self._task.visible(answer))
+        with self._naming():
+            if not self.count:
+                self._folder.refuse_foreign(pictures)
+                self._folder.begin()
+            for kind, picture in pictures.items():
+                if self._pictures if kind == OVERLAYS else self._masks:
+                    write_picture(self._folder.part / kind / f"{shot.path}.png", picture)
+            if self._volumes is not None:
+                self._volumes.add(shot, pictures[MASKS])
+            if self._stream.rate is not None:
+                self._append(shot, pictures[OVERLAYS], self._stream.rate)
+            self.tables.add(shot, self._task.visible(answer))
         self.count += 1
 
     def close(self) -> None:
@@ -114,22 +118,35 @@ class PredictionFolder:
 
         Raises:
             InferenceError: There was no frame, or the video cannot be finished.
+            NotWritten: The disk is full.
         """
         try:
-            if not self.count:
-                raise InferenceError(f"input {self._stream.source} has no frames")
-            if self._video is not None:
-                self._video.close()
-            if self._volumes is not None:
-                self._volumes.close()
-            self.tables.close()
+            with self._naming():
+                self._finish()
         except BaseException:
             self.abandon()
             raise
+
+    def _finish(self) -> None:
+        if not self.count:
+            raise InferenceError(f"input {self._stream.source} has no frames")
+        if self._video is not None:
+            self._video.close()
+        if self._volumes is not None:
+            self._volumes.close()
+        self.tables.close()
         if self._volumes is not None:
             self._facts[LABEL_HASHES] = label_hashes(self._folder.part / VOLUMES)
         made = {"input": str(self._stream.source), "task": self._task.card.to_json()}
         self._folder.appear(made | {"frames": self.count, "every": self._stream.every} | self._facts)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Name the folder where the system refuses a file that grows frame by frame, and does not say which."""
+        try:
+            yield
+        except OSError as error:
+            raise error if isinstance(error, NotWritten) else not_written(self._folder.path, error) from error
 
     def abandon(self) -> None:
         """Remove what was made; an earlier result stays."""

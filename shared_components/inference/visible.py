@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from shared_components.inference.frames import Shot
 from shared_components.inference.progress import clock
+from shared_components.plain_text import one_line, table_cells
 
 FRAMES, INTERVALS = "visible.csv", "intervals.csv"
 LEAST = 0.05
@@ -115,26 +117,28 @@ class VisibleTables:
         if self._file is None:
             self.parts = tuple(shares)
             self._file = (self._folder / FRAMES).open("w", newline="", encoding="utf-8")
-            csv.writer(self._file).writerow(["seconds", "frame", *shares])
+            csv.writer(self._file).writerow(table_cells(["seconds", "frame", *shares]))
         row = [_seconds(shot.seconds), shot.path, *(f"{share:.3f}" for share in shares.values())]
-        csv.writer(self._file).writerow(row)
+        csv.writer(self._file).writerow(table_cells(row))
         self.frames += 1
         self.stretches.add(shot, shares)
 
     def close(self) -> None:
         """Finish the rows and write the stretches, as they begin."""
-        self.abandon()
-        if not self.parts:
+        if self._file is None:
             return
+        self._file.close()
+        self._file = None
         with (self._folder / INTERVALS).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["from", "to", "part", "first_frame", "last_frame", "largest_percent"])
-            writer.writerows(_row(stretch) for stretch in self.stretches.all())
+            writer.writerows(table_cells(_row(stretch)) for stretch in self.stretches.all())
 
     def abandon(self) -> None:
         """Close the file as it is."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # a full disk takes no more of its rows
+                self._file.close()
         self._file = None
 
 
@@ -159,7 +163,7 @@ def _said(own: Sequence[Stretch], frames: int) -> str:
         return "never visible"
     share = 100 * sum(stretch.frames for stretch in own) / frames
     times = "once" if len(own) == 1 else f"{len(own)} times"
-    since = own[0].first if own[0].begin is None else clock(own[0].begin)
+    since = one_line(own[0].first) if own[0].begin is None else clock(own[0].begin)
     return f"visible in {share:.0f} % of the frames, {times}, first at {since}"
 
 

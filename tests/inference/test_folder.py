@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from shared_components.atomic import NotWritten, not_written, write_json
 from shared_components.inference import InferenceError
 from shared_components.inference.folder import ResultFolder
 
@@ -50,6 +51,40 @@ def test_what_is_abandoned_leaves_the_earlier_result(tmp_path):
     make(tmp_path, "overlay.mp4").appear({})
     make(tmp_path, "overlay.mp4", "masks/1.png").abandon()
     assert files_in(tmp_path) == ["overlay.mp4", "prediction.json"]
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_a_disk_that_is_full_when_files_appear_leaves_the_earlier_result(tmp_path, monkeypatch, fails_at):
+    make(tmp_path, "overlay.mp4", "masks/1.png").appear({"frames": 1})
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    second, calls, write = make(tmp_path, "overlay.mp4", "visible.csv"), [], write_json
+
+    def full(path, value):
+        calls.append(path)
+        if len(calls) == fails_at:
+            raise not_written(path, OSError(28, "No space left on device"))
+        write(path, value)
+
+    monkeypatch.setattr("shared_components.inference.folder.write_json", full)
+    with pytest.raises(
+        NotWritten, match=r"prediction.json: could not be written \(No space left on device\)"
+    ):
+        second.appear({"frames": 2})
+    second.abandon()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_file_that_the_disk_refuses_at_last_is_named(tmp_path, monkeypatch):
+    folder = make(tmp_path / "out", "overlay.mp4")
+
+    def full(path):
+        raise OSError(28, "No space left on device")  # as fsync says it, of no file
+
+    monkeypatch.setattr("shared_components.inference.folder.flush", full)
+    with pytest.raises(NotWritten, match=r"overlay.mp4: could not be written \(No space left on device\)"):
+        folder.appear({})
+    folder.abandon()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_abandoned_leaves_no_folder_that_was_not_there(tmp_path):

@@ -8,12 +8,14 @@ import cv2
 import numpy as np
 import pytest
 
+from shared_components.atomic import NotWritten
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import look_at
 from shared_components.task import make_task
 
+from ..test_atomic import full_disk
 from .conftest import SEGMENTATION, grey, write_image, write_video
 
 
@@ -142,6 +144,32 @@ def test_an_error_on_the_way_leaves_nothing(video, tmp_path):
     with pytest.raises(RuntimeError, match="out of memory"):
         written(video, tmp_path / "out", answer=fail)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("room", [0, 400, 1500])
+@pytest.mark.parametrize("options", [{}, {"volumes": True}, {"masks": "none", "pictures": False}])
+def test_a_full_disk_is_one_sentence_that_names_the_folder_and_leaves_nothing(video, tmp_path, options, room):
+    out = tmp_path / "out"
+    with full_disk(room), pytest.raises((NotWritten, InferenceError), match="could not be written") as caught:
+        written(video, out, **options)
+    said = str(caught.value)
+    assert "check the disk's space" in said and (str(out) in said or "overlay.mp4" in said)
+    assert not out.exists()
+
+
+def test_a_spreadsheet_finds_no_formula_in_a_table(tmp_path):
+    """Names of files are what somebody has written; ITK-SNAP and Excel open the tables."""
+    write_image(tmp_path / "frames" / "=cmd|'calc'!A1.png", 90, (40, 50))
+    written(tmp_path / "frames", tmp_path / "out")
+    rows = list(csv.reader((tmp_path / "out" / "visible.csv").open(newline="")))
+    assert rows[1][1] == "'=cmd|'calc'!A1" and float(rows[1][2]) >= 0
+    rows = list(csv.reader((tmp_path / "out" / "intervals.csv").open(newline="")))
+    assert rows[1][3] == rows[1][4] == "'=cmd|'calc'!A1"
+
+
+def test_an_input_of_billions_of_pixels_is_refused_before_a_frame_is_read(tree):
+    with pytest.raises(InferenceError, match=r"to be 64000x64000; give a size of at most 16,777,216 pixels"):
+        FrameStream(tree, height=64000, width=64000)
 
 
 def test_an_error_at_the_end_leaves_the_earlier_result(video, tmp_path, monkeypatch):
