@@ -45,10 +45,11 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         "half an hour",
     ),
     (
-        r"(bundle run --config_file \S+/train.yaml --site_config \S+)",
+        r"(bundle run --config_file \S+/train.yaml --site_config \S+(?:[\s\\]+--start \S+)?)"
+        r"(?:[\s\\]+--training#\S+ \S+)*",
         r"\1 --training#rounds 1 --training#iterations 1 --training#batch_size 1 --training#height 32 "
         r"--training#width 64",
-        "days on two cores",
+        "minutes, or without options days, on two cores",
     ),
     (
         r"--size 96x128:6000 --size 192x256:3000",
