@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from shared_components import __version__
+from shared_components.plain_text import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return args.run(args)
     except (ValueError, OSError) as error:
-        print(f"surgfl {args.command}: {error}", file=sys.stderr)
+        print(printable(f"surgfl {args.command}: {error}"), file=sys.stderr)
         return 2
 
 

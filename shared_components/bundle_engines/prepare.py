@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
 from shared_components.method import Method, load_method
 from shared_components.parts import freeze
+from shared_components.plain_text import printable
 from shared_components.shipped import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.start import begin, chosen_start, said, start_weights, unused
 from shared_components.task import Task, choose_task
@@ -45,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 SENTENCES = (SiteError, DataError, CheckpointError, InferenceError, NotWritten)
 """Errors whose message is one sentence for the person at the keyboard."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def explain_errors() -> None:
@@ -307,12 +310,12 @@ def _print_sentence(kind: type[BaseException], error: BaseException, traceback: 
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, (*SENTENCES, ConfigError)):
-            sys.stderr.write(f"error: {cause}\n")
+            sys.stderr.write(printable(f"error: {cause}\n"))
             return
-        if isinstance(cause, OSError) and cause.filename and cause.strerror:
-            sys.stderr.write(
-                f"error: {cause.filename}: {cause.strerror}; correct the path, or its rights, or make room there\n"
-            )
+        if isinstance(cause, OSError) and cause.strerror and (cause.filename or cause.errno in _NO_ROOM):
+            where = cause.filename or "a file in output_dir"
+            said = f"error: {where}: {cause.strerror}; correct the path, or its rights, or make room there\n"
+            sys.stderr.write(printable(said))
             return
         cause = cause.__cause__
     sys.__excepthook__(kind, error, traceback)

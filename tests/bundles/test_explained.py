@@ -52,6 +52,16 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch, capsys):
     assert said.count("\n") == 1
 
 
+def test_a_full_disk_of_no_file_is_one_sentence(monkeypatch, capsys):
+    said = told(OSError(28, "No space left on device"), monkeypatch, capsys)
+    assert said.startswith("error: a file in output_dir: No space left on device; ") and said.count("\n") == 1
+
+
+def test_a_sentence_obeys_nobody(tmp_path, monkeypatch, capsys):
+    error = DataError(tmp_path / "a\x1b[2J.png", "is damaged", "copy it again")
+    assert told(error, monkeypatch, capsys) == f"error: {tmp_path / 'a.png'}: is damaged; copy it again\n"
+
+
 @pytest.mark.parametrize(
     "error, lines", [(DataError(Path("a.png"), "is damaged", "copy it again"), 1), (KeyError("x"), 5)]
 )

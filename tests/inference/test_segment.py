@@ -163,6 +163,12 @@ def test_what_cannot_be_is_refused_in_one_sentence(surgery, model, tmp_path, cap
     assert sorted(file.name for file in tmp_path.iterdir()) == ["model.safetensors", "surgery.mp4"]
 
 
+def test_a_file_name_with_an_escape_reaches_no_terminal(capsys):
+    assert main(["segment", "a\x1b[2J.mp4", "--model", "b\x1b]0;x\x07.pt"]) == 2
+    error = capsys.readouterr().err
+    assert "b.pt" in error and not set(error) & set("\x1b\x07")
+
+
 @pytest.mark.parametrize("kind", ["depth", "reconstruction"])
 def test_a_model_of_another_task_is_refused(surgery, model, capsys, kind):
     assert main(["segment", str(surgery), "--model", str(model(kind))]) == 2
