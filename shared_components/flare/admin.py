@@ -25,6 +25,7 @@ from shared_components.deployment.certificates import why_anothers, why_outside,
 from shared_components.deployment.kits import Kit, KitError, find_kit
 from shared_components.flare import console
 from shared_components.flare.console import FAILED
+from shared_components.flare.patches.late_connections import close_late_connections
 
 PATIENCE = 10.0  # seconds for the first connection
 EVERY = 2.0  # seconds between two looks at a job
@@ -222,6 +223,7 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
     name, where = described["username"], f"{described['host']}:{described['port']}"
     if why := why_anothers(found, name):
         raise AdminError(f"{kit}: {why}")
+    close_late_connections()  # else the command may not end
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # FLARE's own words on every attempt to connect
     try:

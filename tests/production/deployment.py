@@ -31,6 +31,7 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from shared_components.bundle_config import bundle_for
 from shared_components.deployment.federation_file import parse_federation
 from shared_components.deployment.job_copy import production_copy
+from shared_components.flare.patches.late_connections import close_late_connections
 from shared_components.flare.provision import provision
 
 from ..federation.conftest import SMALL, TINY
@@ -180,6 +181,7 @@ class Deployment:
         variables: Mapping[str, str] | None = None,
         prefixes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
+        close_late_connections()  # of sessions, which are this process's
         self.folder, self.kits = folder, folder / "kits"
         self.phases: dict[str, float] = {}
         self.mark = uuid.uuid4().hex
@@ -234,13 +236,10 @@ class Deployment:
         until(lambda: set(names) <= set(self.connected()), seconds, f"{names} did not all connect")
 
     def connected(self) -> list[str]:
-        """The sites that the server sees; none where it cannot be asked.
-
-        Nobody logs in before it listens: FLARE 2.9 may wait for ever for the end of a session that came too early.
-        """
+        """The sites that the server sees; none where it cannot be asked."""
         host = self.federation.server
         try:
-            socket.create_connection((host.host, host.admin_port), 1).close()
+            socket.create_connection((host.host, host.admin_port), 1).close()  # FLARE itself tries for longer
             with self.session() as session:
                 return sorted(client.name for client in session.get_connected_client_list())
         except Exception:  # it is starting
