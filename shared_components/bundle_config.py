@@ -33,6 +33,7 @@ MOST = {
     "rounds": MOST_ROUNDS,
 }
 """What no machine would do; what a hospital's allows is in its own `limits.yaml`."""
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 2 ms a file instead of 24 where libyaml is there
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def load_bundle(
     if name not in bundle_names():
         raise ValueError(f"bundle {name!r} does not exist; there are {', '.join(bundle_names())}")
     path = bundles_folder() / name / "configs" / "train.yaml"
-    document = yaml.safe_load(path.read_text())
+    document = _LOADER(path.read_text()).get_single_data()  # what yaml.safe_load does, by libyaml
     sections = {key: document.get(key) or {} for key in ("network_def", "tasks", "training")}
     _refuse_expressions(sections, f"{path}")
     for given in (sections["training"], overrides or {}):

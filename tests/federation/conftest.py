@@ -14,6 +14,7 @@ from shared_components.federation.messages import FederationError, Job, SiteRefu
 from shared_components.federation.protocol import Answers, conduct
 from shared_components.federation.together import open_together
 from shared_components.method import load_method, site_order
+from shared_components.networks import fpn, pvt_fpn, pvt_fpn_clips, pvt_v2
 
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
 SINGLE = {
@@ -38,6 +39,22 @@ tasks: |
 training: {height: 32, width: 64, batch_size: 2, iterations: 2, rounds: 2, learning_rate: 1.0e-3}
 metadata: {name: Toy, task: to be small, description: A network for tests., references: []}
 """
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch, request):
+    """Make the bundles' networks a quarter as wide: the same parts and names, a fifteenth of the parameters.
+
+    What is written, sent, hashed and compared is what these tests take their time for. Those that read published or
+    shipped weights are marked `full_width`.
+    """
+    if request.node.get_closest_marker("full_width"):
+        return
+    for module in (pvt_v2, pvt_fpn, pvt_fpn_clips):
+        monkeypatch.setattr(module, "CHANNELS", (8, 16, 40, 64))
+    for module in (fpn, pvt_fpn, pvt_fpn_clips):
+        monkeypatch.setattr(module, "SEGMENTATION", 32)
+    monkeypatch.setattr(fpn, "PYRAMID", 64)
 
 
 @pytest.fixture
