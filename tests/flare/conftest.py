@@ -13,7 +13,7 @@ from shared_components.flare import last_words
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
 
-from ..federation.conftest import make_job, scenes  # noqa: F401 (a fixture)
+from ..federation.conftest import make_job, narrow, scenes  # noqa: F401 (fixtures)
 
 SITES = ("site-1", "site-2", "site-3")
 

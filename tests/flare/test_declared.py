@@ -88,6 +88,7 @@ def test_a_local_piece_is_blocked(site):
     refused(message, asked(job=job), site, r"decoder_personal.lateral.0.weight .* is not declared")
 
 
+@pytest.mark.full_width
 def test_the_personal_half_of_a_query_is_blocked_where_it_is_local(site):
     """Rows 0:16 of the first block's query are GLOBAL, rows 16:32 the site's own (GPD, half of 32 rows)."""
     job = make_job("pfedsis", arguments=LOCAL_DECODER)
@@ -163,6 +164,7 @@ def test_honest_updates_of_a_chosen_network_pass(site, method, bundle, changes):
     check_reply(honest(job), asked(job=job), site)
 
 
+@pytest.mark.full_width
 def test_what_leaves_is_of_the_network_that_the_servers_job_chooses(site):
     """A reply with more than that network has, or of other shapes, does not leave."""
     single, clips = make_job("fedavg", bundle="fedst", **SINGLE), make_job("fedavg", bundle="fedst")
@@ -359,6 +361,7 @@ def test_a_task_that_does_not_exist_has_no_answer(site):
     )
 
 
+@pytest.mark.full_width
 def test_shapes_need_no_memory_for_weights(site):
     pieces = expected(make_job("pfedsis"), site).pieces(Role.GLOBAL, Role.MIXED)
     assert tuple(pieces["head_personal.weight"].shape) == (4, 128, 1, 1)

@@ -59,6 +59,7 @@ def asked(tmp_path_factory, request):
     return found, load_site(scenes[0])
 
 
+@pytest.mark.full_width
 def test_what_is_masked_and_what_opens_it_may_leave(asked):
     found, site = asked
     for question, reply in found.values():
@@ -70,6 +71,7 @@ def refused(message, question, site, words):
         check_reply(message, question, site)
 
 
+@pytest.mark.full_width
 def test_nothing_else_may(asked):
     found, site = asked
     question, reply = found["round"]

@@ -12,7 +12,7 @@ from shared_components.method import Aggregation, Context, Models, Update, load_
 from shared_components.methods.fedprox import Proximal
 from shared_components.partition import Partition, Role, cut, partition_network
 
-from ..federation.conftest import TINY, federate, make_job, scenes  # noqa: F401 (fixtures)
+from ..federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401 (fixtures)
 from .toys import SEGMENTATION, names, profiles, tensor
 
 BATCH = {"image": torch.rand(2, 3, 32, 32), "label": torch.randint(0, 4, (2, 32, 32))}

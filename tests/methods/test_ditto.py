@@ -11,7 +11,7 @@ from shared_components.method import Context, load_method
 from shared_components.methods.ditto import NearReceived, TwoModels, personal_model
 from shared_components.partition import partition_network
 
-from ..federation.conftest import TINY, federate, make_job, scenes  # noqa: F401 (fixtures)
+from ..federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401 (fixtures)
 from .toys import SEGMENTATION
 
 

@@ -11,7 +11,7 @@ from shared_components.methods import fedas
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.partition import Role, partition_network
 
-from ..federation.conftest import federate, make_job, scenes  # noqa: F401
+from ..federation.conftest import federate, make_job, narrow, scenes  # noqa: F401
 from .toys import SITES, shared, step, updates
 
 build = partial(load_method, "fedas")

@@ -9,7 +9,7 @@ import yaml
 from shared_components.method import Models, Profile, Update, load_method
 from shared_components.partition import Role
 
-from ..federation.conftest import TINY, Federation, make_job, scenes  # noqa: F401
+from ..federation.conftest import TINY, Federation, make_job, narrow, scenes  # noqa: F401
 from .toys import SAMPLES, SITES, card, mixed, names, partition, step, tensor, updates
 
 build = partial(load_method, "fedavg_cluster")

@@ -11,7 +11,7 @@ from shared_components.method import Models, Profile, Update, load_method
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.partition import Partition, Piece, Role, partition_network
 
-from ..federation.conftest import TINY, Federation, make_job, scenes  # noqa: F401
+from ..federation.conftest import TINY, Federation, make_job, narrow, scenes  # noqa: F401
 from .toys import card, mixed, names, step, tensor, updates
 
 build = partial(load_method, "fedhca2")

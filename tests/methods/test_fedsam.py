@@ -10,7 +10,7 @@ from shared_components.aggregators.weight_averaging import AveragedMean, deliver
 from shared_components.method import Context, load_method
 from shared_components.sharpness import SharpnessAware, ascent
 
-from ..federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
+from ..federation.conftest import federate, make_job, narrow, scenes  # noqa: F401 (fixtures)
 from .toys import Plain, partition, profiles, shared, updates
 
 

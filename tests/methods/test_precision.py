@@ -12,7 +12,7 @@ from shared_components.partition import partition_network
 from shared_components.training import make_context as context_of
 from shared_components.training import train_step
 
-from ..federation.conftest import TINY, federate, make_job, scenes  # noqa: F401
+from ..federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401
 from .test_methods import built, make_batch, make_context, sent  # noqa: F401
 from .toys import SEGMENTATION, Plain
 
