@@ -237,6 +237,7 @@ def test_no_kit_is_no_identity_and_a_server_s_is_no_site_s(kits):
         site.check("site-2", b"job/run", said)
 
 
+@pytest.mark.full_width
 @pytest.mark.slow
 def test_the_simulator_has_the_bits_of_a_run_in_process(tmp_path, scenes):  # noqa: F811
     job = tiny_job(tmp_path, "fedavg", rounds=1)
