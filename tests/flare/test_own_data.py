@@ -66,6 +66,7 @@ def train(tmp_path, name, own):
     return tmp_path / f"{name}-ws" / "models" / SITES[0] / "model.safetensors"
 
 
+@pytest.mark.full_width
 def test_own_frames_become_a_site_train_are_corrected_and_train_again(folder, tmp_path, capsys):
     given = [f"--id={value}={name}" for value, name in NAMES.items()]
     assert main(["site", "init", str(folder), "--yes", *given]) == 0, capsys.readouterr().out
