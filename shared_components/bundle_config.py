@@ -17,9 +17,9 @@ import torch
 import yaml
 from torch import nn
 
-from shared_components.arguments import between, require_list, true_or_false
+from shared_components.common.arguments import between, require_list, true_or_false
+from shared_components.common.no_code import refuse_expression
 from shared_components.network_arguments import chosen_arguments
-from shared_components.no_code import refuse_expression
 
 NETWORKS = "shared_components.networks."
 PRECISIONS = ("float32", "bf16")

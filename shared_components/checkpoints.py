@@ -17,9 +17,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from shared_components.atomic import atomically, write_bytes
-from shared_components.no_code import is_expression
-from shared_components.plain_text import is_plain
+from shared_components.common.atomic import atomically, write_bytes
+from shared_components.common.no_code import is_expression
+from shared_components.common.plain_text import is_plain
 
 _DAMAGES = (
     SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, LookupError, TypeError,

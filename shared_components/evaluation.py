@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared_components.atomic import write_bytes, write_json
 from shared_components.card import Metric
+from shared_components.common.atomic import write_bytes, write_json
+from shared_components.common.drawing.pictures import encoded
+from shared_components.common.progress import follow
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Item, Sample, read_sample
 from shared_components.data.transforms import resize_image
-from shared_components.drawing.pictures import encoded
-from shared_components.progress import follow
 from shared_components.task import Answer, Batch, Scores, Task
 
 BATCH = 8

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared_components.atomic import atomically
+from shared_components.common.atomic import atomically
 
 STRIDE = 32  # height and width are multiples of it
 LARGEST = 256  # of these, each way

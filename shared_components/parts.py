@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from torch import nn
 
-from shared_components.arguments import require_list
+from shared_components.common.arguments import require_list
 
 _FIXED = "fixed_paths"  # what `freeze` leaves on a network, so that its copies know, too
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from shared_components.arguments import require_list, true_or_false
+from shared_components.common.arguments import require_list, true_or_false
 from shared_components.partition import Role, Rule, Slice, TensorRule
 from shared_components.parts import inside as lies_inside
 from shared_components.parts import parts_of, resolve

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from shared_components.arguments import between
+from shared_components.common.arguments import between
 from shared_components.early_stopping import train_to_best
 from shared_components.method import Aggregation, Batch, Context, LocalWork, Losses, Objective, State, Term
 from shared_components.partition import (

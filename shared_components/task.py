@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared_components.arguments import between, one_of
 from shared_components.card import Card, Metric
+from shared_components.common.arguments import between, one_of
+from shared_components.common.drawing.sheets import Sheet
 from shared_components.data.clips import PADDINGS
 from shared_components.data.sites import Asks, Item
-from shared_components.drawing.sheets import Sheet
 
 MOST_FRAMES, LONGEST_INTERVAL = 1024, 3600  # of a clip; seconds
 

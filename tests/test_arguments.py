@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shared_components.arguments import between, check_mode, one_of, require_list, true_or_false
+from shared_components.common.arguments import between, check_mode, one_of, require_list, true_or_false
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from shared_components.board import Board
+from shared_components.common.board import Board
+from shared_components.common.plain_text import is_plain, one_line, printable, table_cells
 from shared_components.flare import last_words
 from shared_components.flare.console import LogConsole
-from shared_components.plain_text import is_plain, one_line, printable, table_cells
 from shared_components.reporting.tables import Table, as_markdown, as_text
 
 FORGED = "shaft\x1b[2J\x1b]0;title\x07\r\nround 2/2  site-1  Dice 1.000\u202e\x9b31m"

@@ -5,7 +5,7 @@ import time
 import pytest
 import yaml
 
-from shared_components.plain_yaml import MOST_LEVELS, MOST_NODES, YamlError, read_yaml
+from shared_components.common.plain_yaml import MOST_LEVELS, MOST_NODES, YamlError, read_yaml
 
 
 @pytest.mark.parametrize(

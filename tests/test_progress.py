@@ -2,7 +2,7 @@
 
 import threading
 
-from shared_components.progress import Step, follow, heard, tell, under
+from shared_components.common.progress import Step, follow, heard, tell, under
 
 
 def test_a_loop_tells_its_beginning_and_every_item_that_is_done_with():

@@ -40,9 +40,9 @@ from shared_components.bundle_engines.scoring import (
 )
 from shared_components.bundle_engines.shown import show_progress
 from shared_components.bundle_engines.train import LossMeans, Rounds, TrainingStep, WeightSaver, notes_of
+from shared_components.common.machine import device
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.stream import shown_frames
-from shared_components.machine import device
 
 __all__ = [
     "EvaluationStep",

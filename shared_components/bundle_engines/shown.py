@@ -8,8 +8,8 @@ import logging
 import os
 import sys
 
-from shared_components.board import Board, StepLog, can_move
-from shared_components.progress import listen
+from shared_components.common.board import Board, StepLog, can_move
+from shared_components.common.progress import listen
 
 logger = logging.getLogger(__name__)
 

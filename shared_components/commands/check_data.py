@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from shared_components.board import shown
+from shared_components.common.board import shown
 from shared_components.data.check import Problem, check_site
 from shared_components.data.sites import Asks, Site, SiteError, load_site, samples
 from shared_components.task import make_task

@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import torch
 
-from shared_components import machine
+from shared_components.common import machine
 from shared_components.pretraining.plan import Settings, read_sizes
 from shared_components.pretraining.train import Pretraining
 from shared_components.start import chosen_start, source_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from getpass import getpass
 from pathlib import Path
 
-from shared_components.atomic import write_text
+from shared_components.common.atomic import write_text
 from shared_components.deployment.federation_file import EXAMPLE, Federation, load_federation
 from shared_components.deployment.kits import Kit
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from shared_components.atomic import atomically
 from shared_components.commands.check_data import check
+from shared_components.common.atomic import atomically
 from shared_components.data.own.description import KINDS
 from shared_components.data.own.ids import (
     BACKGROUND,

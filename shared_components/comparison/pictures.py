@@ -10,10 +10,10 @@ import cv2
 import numpy as np
 from torch import nn
 
-from shared_components.atomic import write_bytes
+from shared_components.common.atomic import write_bytes
+from shared_components.common.drawing.pictures import encoded, resized
+from shared_components.common.drawing.sheets import Panel, Sheet
 from shared_components.data.sites import Sample
-from shared_components.drawing.pictures import encoded, resized
-from shared_components.drawing.sheets import Panel, Sheet
 from shared_components.evaluation import first_value, plain, predicted
 from shared_components.task import Task
 

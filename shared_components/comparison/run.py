@@ -18,11 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shared_components import evaluation, machine
-from shared_components.atomic import write_json
+from shared_components import evaluation
 from shared_components.bundle_config import build_network
 from shared_components.checkpoints import load_weights
 from shared_components.coarser import read_as
+from shared_components.common import machine
+from shared_components.common.atomic import write_json
+from shared_components.common.progress import heard, under
 from shared_components.comparison.mixing import mixed_sites
 from shared_components.comparison.pictures import TESTED, write_pictures
 from shared_components.comparison.plan import HELD_OUT, Run
@@ -35,7 +37,6 @@ from shared_components.federation.steps import StepFile
 from shared_components.federation.together import run_together
 from shared_components.inference.stream import Remembers, Streaming
 from shared_components.method import load_method
-from shared_components.progress import heard, under
 from shared_components.task import make_task
 from shared_components.untold import tell
 

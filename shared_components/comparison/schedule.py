@@ -15,13 +15,13 @@ from typing import IO
 
 import torch
 
-from shared_components import machine
-from shared_components.atomic import write_json
-from shared_components.board import Board
+from shared_components.common import machine
+from shared_components.common.atomic import write_json
+from shared_components.common.board import Board
+from shared_components.common.progress import Step
 from shared_components.comparison.plan import Run
 from shared_components.comparison.run import REFUSED, finished
 from shared_components.federation import steps
-from shared_components.progress import Step
 
 LIBRARIES_GB = 1.2  # a process that has imported everything, with the models of a few sites
 GB_PER_MEGAPIXEL = 4.0  # of a training batch: 3.6 measured with PFedSIS, 1.8 with FedAvg

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shared_components.common.progress import under
 from shared_components.comparison.plan import HELD_OUT, Scale
 from shared_components.data.sites import load_site
 from shared_components.data.synthetic.looks import SIMULATED
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.locate import SERVER
 from shared_components.federation.messages import folder_name
-from shared_components.progress import under
 
 LOOKS = ("narrowband", "fluorescence", "fibrescope")
 LAYOUTS = ("endovis2017", "endovis2018", "endovis2017")

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from shared_components.common.progress import follow
 from shared_components.data.files import MISSING, DataError, Size, is_there, refuse_other_size
 from shared_components.data.sites import (
     LABELLED,
@@ -20,7 +21,6 @@ from shared_components.data.sites import (
     samples,
     target_noun,
 )
-from shared_components.progress import follow
 
 T = TypeVar("T")
 _THREADS = 4  # decoding releases Python's lock

@@ -23,7 +23,7 @@ from nibabel.filebasedimages import ImageFileError
 from nibabel.nifti1 import Nifti1Pair
 from nibabel.spatialimages import HeaderDataError
 
-from shared_components.atomic import atomically
+from shared_components.common.atomic import atomically
 from shared_components.data.files import MISSING, VOLUMES, Axes, DataError, Size, refuse_large, refuse_special
 
 _LARGEST = np.iinfo(np.uint16).max

@@ -42,6 +42,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.data.added import unfit
 from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
 from shared_components.data.files import DataError, read_text
@@ -49,7 +50,6 @@ from shared_components.data.own.description import KEYS as OWN_KEYS
 from shared_components.data.own.description import KINDS, describe
 from shared_components.data.profile_items import PUBLISHABLE, WITHHOLDABLE
 from shared_components.data.source import Source, source_names
-from shared_components.plain_yaml import YamlError, read_yaml
 
 SPLITS = ("train", "validation", "test")
 MAX_QUARANTINE = 0.2

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from shared_components.atomic import write_json
+from shared_components.common.atomic import write_json
 from shared_components.deployment.kits import KitError
 
 CERTIFICATE, KEY = "root_cert", "root_pri_key"  # FLARE's names in its cert.json

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.data.files import DataError, read_text
-from shared_components.plain_yaml import YamlError, read_yaml
 
 T = TypeVar("T")
 

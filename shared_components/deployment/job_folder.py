@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from shared_components.common.no_code import refuse_code
 from shared_components.federation.messages import Job
-from shared_components.no_code import refuse_code
 
 META, CUSTOM = "meta.json", "custom"
 SIDES = ("server", "client")

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shared_components.atomic import write_text
+from shared_components.common.atomic import write_text
+from shared_components.common.plain_text import is_one_word
 from shared_components.deployment.federation_file import RESERVED, ROLES
-from shared_components.plain_text import is_one_word
 
 PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
 """What a kit is for, by the file that its `startup` folder holds."""

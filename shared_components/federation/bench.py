@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from shared_components import machine
 from shared_components.bundle_config import Bundle, build_network, check_size
 from shared_components.checkpoints import save_weights
+from shared_components.common import machine
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site
 from shared_components.federation.limits import check_limits

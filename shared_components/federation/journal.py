@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_components.atomic import write_text
+from shared_components.common.atomic import write_text
 from shared_components.federation import checks
 from shared_components.federation.messages import Message, total_bytes
 from shared_components.method import site_order

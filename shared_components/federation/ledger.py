@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from shared_components.atomic import write_text
+from shared_components.common.atomic import write_text
 from shared_components.data.sites import Site, SiteError
 from shared_components.federation.ranges import PRIVACY
 

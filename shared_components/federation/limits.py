@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from shared_components.arguments import between
 from shared_components.bundle_config import Bundle, weightless
+from shared_components.common.arguments import between
 from shared_components.data.sites import Site, SiteError
 from shared_components.federation.messages import Job
 from shared_components.federation.ranges import check_privacy_values

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch import nn
 
-from shared_components.atomic import write_json
+from shared_components.common.atomic import write_json
 from shared_components.data.sites import Site, SiteError
 from shared_components.federation.ledger import Entry, alone, enter, ledgers, read_ledger, releases
 from shared_components.federation.limits import FILE, limits_of

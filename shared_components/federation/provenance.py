@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from shared_components import __version__
+from shared_components.common.machine import hardware
 from shared_components.federation.messages import Job
-from shared_components.machine import hardware
 
 
 def provenance(job: Job) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from shared_components.arguments import between
+from shared_components.common.arguments import between
 
 LARGEST = 1_000_000_000  # of any number but a seed
 LARGEST_SEED = 2**63 - 1

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shared_components.common.plain_text import is_plain, one_line
 from shared_components.data.profile_items import ITEMS
 from shared_components.federation.checks import NOTED, RejectedUpdate, is_scores
 from shared_components.federation.enrolment import is_start
 from shared_components.federation.messages import Message
 from shared_components.federation.sums import KEY, is_said
 from shared_components.partition import Partition, Pieces
-from shared_components.plain_text import is_plain, one_line
 from shared_components.preparation import is_name
 
 HEADER: dict[str, set[str]] = {

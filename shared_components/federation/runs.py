@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shared_components.atomic import atomically, try_lock, write_json
+from shared_components.common.atomic import atomically, try_lock, write_json
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.store import RECORDS, DamagedState, RoundFiles, rounds_in
 from shared_components.method import Method

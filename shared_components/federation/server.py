@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from shared_components.atomic import write_json
 from shared_components.card import Card, Metric
 from shared_components.checkpoints import save_weights
+from shared_components.common.atomic import write_json
+from shared_components.common.progress import tell
 from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.checks import RejectedUpdate
@@ -36,7 +37,6 @@ from shared_components.federation.sums_server import ServerSums
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
 from shared_components.partition import Partition
 from shared_components.privacy import UNIT, farthest
-from shared_components.progress import tell
 from shared_components.secure_sums.identity import Project
 from shared_components.task import Task, checkpoint_notes, make_task
 from shared_components.untold import notes_of_untold

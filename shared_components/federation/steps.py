@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from shared_components.atomic import write_text
-from shared_components.progress import Step
+from shared_components.common.atomic import write_text
+from shared_components.common.progress import Step
 
 FILE = "step.json"
 _EVERY = 0.5  # seconds between two files

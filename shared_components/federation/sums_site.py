@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shared_components.atomic import atomically
+from shared_components.common.atomic import atomically
 from shared_components.federation import sums
 from shared_components.federation.messages import Job, Message, folder_name
 from shared_components.federation.store import rounds_in

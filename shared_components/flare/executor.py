@@ -15,15 +15,15 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from shared_components.atomic import NotWritten
-from shared_components.board import StepLog
+from shared_components.common.atomic import NotWritten
+from shared_components.common.board import StepLog
+from shared_components.common.progress import Listener, heard
 from shared_components.federation import steps
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.peers import keep_to_the_server
 from shared_components.flare.places import is_simulator, local_folder, runs_folder
 from shared_components.flare.stream_ids import count_streams
-from shared_components.progress import Listener, heard
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import os
 import signal
 from pathlib import Path
 
-from shared_components.atomic import write_text
+from shared_components.common.atomic import write_text
 
 FILE = "process"
 

@@ -20,7 +20,7 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 from nvflare.lighter.utils import generate_keys, serialize_cert
 
-from shared_components.atomic import write_json
+from shared_components.common.atomic import write_json
 from shared_components.deployment.authority import is_encrypted, load_authority, save_authority
 from shared_components.deployment.certificates import own_certificate
 from shared_components.deployment.federation_file import Federation

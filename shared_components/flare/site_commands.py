@@ -27,9 +27,9 @@ from nvflare.private.defs import RequestHeader, TrainingTopic, new_cell_message
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 
+from shared_components.common.plain_text import one_line
 from shared_components.flare.patches.replace import replace
 from shared_components.flare.refusals import Refusals
-from shared_components.plain_text import one_line
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared_components.atomic import try_lock
+from shared_components.common.atomic import try_lock
+from shared_components.common.plain_text import is_one_word
 from shared_components.federation.messages import FederationError
-from shared_components.plain_text import is_one_word
 
 
 class Unusable(FederationError):

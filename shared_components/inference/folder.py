@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_components.atomic import flush, not_written, write_json
+from shared_components.common.atomic import flush, not_written, write_json
 from shared_components.inference import InferenceError
 
 RECORD = "prediction.json"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shared_components.arguments import between
+from shared_components.common.arguments import between
 from shared_components.data.files import IMAGES, VIDEOS, DataError, natural_order, read_rgb
 from shared_components.evaluation import network_input
 from shared_components.inference import InferenceError

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shared_components.atomic import NotWritten, not_written
+from shared_components.common.atomic import NotWritten, not_written
 from shared_components.evaluation import write_picture
 from shared_components.inference import InferenceError
 from shared_components.inference.folder import ResultFolder

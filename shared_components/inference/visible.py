@@ -10,9 +10,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from shared_components.common.plain_text import one_line, table_cells
 from shared_components.inference.frames import Shot
 from shared_components.inference.progress import clock
-from shared_components.plain_text import one_line, table_cells
 
 FRAMES, INTERVALS = "visible.csv", "intervals.csv"
 LEAST = 0.05

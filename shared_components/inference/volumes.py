@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from shared_components.atomic import write_text
+from shared_components.common.atomic import write_text
+from shared_components.common.drawing.palette import colour
 from shared_components.data.nifti import MOST_FRAMES, LabelWriter, PictureWriter
-from shared_components.drawing.palette import colour
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream, Shot
 from shared_components.shipped import sha256_of

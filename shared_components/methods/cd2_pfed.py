@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.arguments import between
+from shared_components.common.arguments import between
 from shared_components.method import Batch, Context, Method, Summary, Term
 from shared_components.objectives import task_objective
 from shared_components.partition import Role, Rule, Slice, TensorRule

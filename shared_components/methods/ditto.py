@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.arguments import between
+from shared_components.common.arguments import between
 from shared_components.method import Batch, Context, LocalWork, Losses, Method, State, Summary, Term
 from shared_components.objectives import squared_distance, task_objective
 from shared_components.partition import Role, below, everything, paste, prefixed

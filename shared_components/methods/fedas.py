@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shared_components.aggregators.fisher import GROUP, FisherMean, fisher_trace
-from shared_components.arguments import between, require_list
+from shared_components.common.arguments import between, require_list
 from shared_components.extras import scalar
 from shared_components.losses import IGNORED, shrink_label
 from shared_components.method import (

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.arguments import require_list
+from shared_components.common.arguments import require_list
 from shared_components.method import Method, Summary
 from shared_components.objectives import task_objective
 from shared_components.partition import Role, Rule, Slice, TensorRule

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shared_components.aggregators.mean import in_site_order, mean_pieces, weighted_sum
-from shared_components.arguments import between, one_of
+from shared_components.common.arguments import between, one_of
 from shared_components.losses import IGNORED, labelled_mean
 from shared_components.method import (
     Aggregation,

@@ -17,7 +17,7 @@ from shared_components.aggregators.conflict import attention, conflict_averse, h
 from shared_components.aggregators.groups import first_groups, groups_of
 from shared_components.aggregators.mean import in_site_order
 from shared_components.aggregators.sensitivity import normalised_entropy
-from shared_components.arguments import between, require_list
+from shared_components.common.arguments import between, require_list
 from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update, site_order
 from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Slice, TensorRule, below

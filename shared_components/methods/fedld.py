@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shared_components.aggregators.decomposition import LayerwiseDecomposition
-from shared_components.arguments import between, check_mode
+from shared_components.common.arguments import between, check_mode
 from shared_components.method import Batch, Context, Method, Summary, Term
 from shared_components.partition import Role, everything
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.arguments import between, check_mode
+from shared_components.common.arguments import between, check_mode
 from shared_components.method import Batch, Context, Method, Summary, Term
 from shared_components.objectives import squared_distance, task_objective
 from shared_components.partition import Role, everything

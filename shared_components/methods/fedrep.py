@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.arguments import between
+from shared_components.common.arguments import between
 from shared_components.method import Batch, Context, Method, Summary, Term
 from shared_components.objectives import task_objective, task_term
 from shared_components.partition import Role

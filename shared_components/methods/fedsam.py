@@ -4,7 +4,7 @@ Learning by Seeking Flat Minima, ECCV 2022; FL-EndoViT's Algorithm 1."""
 from __future__ import annotations
 
 from shared_components.aggregators.weight_averaging import AveragedMean, delivered
-from shared_components.arguments import between, true_or_false
+from shared_components.common.arguments import between, true_or_false
 from shared_components.method import Method, Summary
 from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shared_components.aggregators.mean import WeightedMean, in_site_order
-from shared_components.arguments import between
+from shared_components.common.arguments import between
 from shared_components.extras import Extra
 from shared_components.losses import IGNORED, shrink_label
 from shared_components.method import (

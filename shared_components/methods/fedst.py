@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from shared_components.aggregators.mean import WeightedMean
-from shared_components.arguments import between, one_of, true_or_false
+from shared_components.common.arguments import between, one_of, true_or_false
 from shared_components.method import Method, Prepare, ServerUpdate, SiteFacts, Summary
 from shared_components.objectives import task_objective
 from shared_components.parts import parts_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared_components.aggregators.robust import NEIGHBOURS, Krum
-from shared_components.arguments import between, one_of
+from shared_components.common.arguments import between, one_of
 from shared_components.method import Method, Summary
 from shared_components.objectives import task_objective
 from shared_components.partition import Role, everything

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shared_components.aggregators.clustering import Clustering
-from shared_components.arguments import between, true_or_false
+from shared_components.common.arguments import between, true_or_false
 from shared_components.method import Method, Summary
 from shared_components.objectives import task_objective
 from shared_components.partition import Role

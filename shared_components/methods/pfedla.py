@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shared_components.aggregators import hypernetwork as hn
-from shared_components.arguments import between, check_mode
+from shared_components.common.arguments import between, check_mode
 from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update
 from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Role, Slice, TensorRule

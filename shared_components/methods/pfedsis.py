@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from shared_components.aggregators import hypernetwork as hn
 from shared_components.aggregators.mean import in_site_order, mean_pieces
 from shared_components.aggregators.sensitivity import SCALES, similarity_entropy, similarity_mean
-from shared_components.arguments import between, check_mode, one_of, require_list, true_or_false
+from shared_components.common.arguments import between, check_mode, one_of, require_list, true_or_false
 from shared_components.extras import Extra, like_shared, shapes_of_shared
 from shared_components.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
 from shared_components.method import (

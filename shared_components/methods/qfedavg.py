@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from shared_components.aggregators.fairness import FairMean
-from shared_components.arguments import between, check_mode
+from shared_components.common.arguments import between, check_mode
 from shared_components.extras import scalar
 from shared_components.method import Batch, Context, Extras, Method, Summary
 from shared_components.objectives import as_received, task_objective

@@ -7,10 +7,10 @@ from collections import deque
 from contextlib import ExitStack
 from typing import TextIO
 
-from shared_components.board import Board
+from shared_components.common.board import Board
+from shared_components.common.progress import heard, tell
 from shared_components.federation.progress import duration
 from shared_components.pretraining.plan import Settings
-from shared_components.progress import heard, tell
 
 WINDOW = 50  # steps that the speed is taken over
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from shared_components.data.classes import IGNORED
-from shared_components.drawing.palette import CONFUSED, DEPTH, ERROR, EXTRA, MISSED, class_entries
-from shared_components.drawing.pictures import (
+from shared_components.common.drawing.palette import CONFUSED, DEPTH, ERROR, EXTRA, MISSED, class_entries
+from shared_components.common.drawing.pictures import (
     captioned,
     check_size,
     coloured,
@@ -23,7 +22,8 @@ from shared_components.drawing.pictures import (
     scale_bar,
     side_by_side,
 )
-from shared_components.drawing.sheets import Panel, Scale, Sheet
+from shared_components.common.drawing.sheets import Panel, Scale, Sheet
+from shared_components.data.classes import IGNORED
 
 _NOTHING = "no instrument"
 

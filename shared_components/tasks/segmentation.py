@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared_components.arguments import between
 from shared_components.card import Card, Metric
+from shared_components.common.arguments import between
+from shared_components.common.drawing.palette import class_entries
+from shared_components.common.drawing.pictures import legend, overlay
+from shared_components.common.drawing.sheets import Sheet
 from shared_components.data.sites import Asks, Item
-from shared_components.drawing.palette import class_entries
-from shared_components.drawing.pictures import legend, overlay
-from shared_components.drawing.sheets import Sheet
 from shared_components.losses import segmentation_loss
 from shared_components.metrics import (
     DISTANCE_METRICS,

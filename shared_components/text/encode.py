@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared_components.arguments import one_of
+from shared_components.common.arguments import one_of
 from shared_components.text import numbered
 from shared_components.text.clip import open_clip
 from shared_components.text.sentence import open_sentence

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shared_components.arguments import between
+from shared_components.common.arguments import between
 from shared_components.text.vector import Vector
 
 DEVIATION = 0.1  # FedST, section 4.3.4

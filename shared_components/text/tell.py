@@ -8,7 +8,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from torch import Tensor, nn
 
-from shared_components.arguments import between, one_of
+from shared_components.common.arguments import between, one_of
 from shared_components.method import SiteFacts
 from shared_components.text.encode import DEFAULT, KINDS, encode
 from shared_components.text.known import BEGINNING, site_text

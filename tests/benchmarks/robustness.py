@@ -25,8 +25,8 @@ from typing import Any
 
 import torch
 
-from shared_components.atomic import write_json
 from shared_components.bundle_config import bundle_for
+from shared_components.common.atomic import write_json
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError, Job, Message

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared_components.atomic import not_written
 from shared_components.bundle_engines import prepare
+from shared_components.common.atomic import not_written
 from shared_components.data.files import DataError
 
 

@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
+from shared_components.common.drawing.palette import CLASSES, DEPTH, class_entries, colour, css
 from shared_components.data.synthetic.looks import look_named
-from shared_components.drawing.palette import CLASSES, DEPTH, class_entries, colour, css
 
 # Machado, Oliveira and Fernandes, IEEE TVCG 2009, Table 1: severity 1, applied to linear RGB.
 SEEN = {

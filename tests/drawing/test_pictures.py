@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from shared_components.common.drawing.palette import CLASSES, DEPTH, class_entries, colour
+from shared_components.common.drawing.pictures import UNLABELLED, coloured, legend, overlay, scale_bar
 from shared_components.data.classes import IGNORED
-from shared_components.drawing.palette import CLASSES, DEPTH, class_entries, colour
-from shared_components.drawing.pictures import UNLABELLED, coloured, legend, overlay, scale_bar
 
 NAMES = ("background", "shaft", "wrist", "clasper")
 

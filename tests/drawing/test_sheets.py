@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
-from shared_components.drawing.palette import DEPTH, ERROR
-from shared_components.drawing.sheets import Panel, Scale, Sheet
+from shared_components.common.drawing.palette import DEPTH, ERROR
+from shared_components.common.drawing.sheets import Panel, Scale, Sheet
 
 
 def plain(value: int) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from shared_components.common.progress import Step
 from shared_components.federation import steps
-from shared_components.progress import Step
 
 
 class Clock:

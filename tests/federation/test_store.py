@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from shared_components.atomic import write_json
+from shared_components.common.atomic import write_json
 from shared_components.federation import store
 from shared_components.federation.store import (
     DamagedState,

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from nvflare.fuel.utils.log_utils import dynamic_log_config
 
+from shared_components.common.progress import Step, tell
 from shared_components.flare import console
-from shared_components.progress import Step, tell
 
 
 class Context(SimpleNamespace):

@@ -18,7 +18,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from safetensors.torch import load_file
 
-from shared_components.atomic import NotWritten, write_json
+from shared_components.common.atomic import NotWritten, write_json
 from shared_components.federation import bench as bench_side
 from shared_components.federation import server as server_side
 from shared_components.federation import server_work

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from nvflare.apis.signal import Signal
 
-from shared_components.atomic import not_written
+from shared_components.common.atomic import not_written
 from shared_components.federation.bench import Workbench
 from shared_components.federation.messages import FederationError, Message
 from shared_components.federation.protocol import Answers, conduct

@@ -19,7 +19,7 @@ from nvflare.private.fed.server.job_runner import JobRunner
 from nvflare.private.fed.server.message_send import ClientReply
 from nvflare.private.fed.server.server_engine import ServerEngine
 
-from shared_components.atomic import not_written
+from shared_components.common.atomic import not_written
 from shared_components.flare.desk import Desk
 from shared_components.flare.lost_sites import (
     AGAIN,

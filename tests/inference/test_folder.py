@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from shared_components.atomic import NotWritten, not_written, write_json
+from shared_components.common.atomic import NotWritten, not_written, write_json
 from shared_components.inference import InferenceError
 from shared_components.inference.folder import ResultFolder
 

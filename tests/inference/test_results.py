@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from shared_components.atomic import NotWritten
+from shared_components.common.atomic import NotWritten
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder

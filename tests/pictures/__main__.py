@@ -21,14 +21,14 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from shared_components.atomic import atomically
 from shared_components.cli import main as surgfl
+from shared_components.common.atomic import atomically
+from shared_components.common.drawing.palette import class_entries
+from shared_components.common.drawing.pictures import GAP, captioned, legend, overlay, resized, side_by_side
 from shared_components.comparison.plan import HELD_OUT
 from shared_components.comparison.run import SCORES
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.synthetic.scene import render_video
-from shared_components.drawing.palette import class_entries
-from shared_components.drawing.pictures import GAP, captioned, legend, overlay, resized, side_by_side
 from shared_components.evaluation import network_input
 from shared_components.inference.predict import Predictor
 from shared_components.trained import load_trained

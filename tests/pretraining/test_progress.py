@@ -4,10 +4,10 @@ import io
 
 import pytest
 
+from shared_components.common.progress import Step, heard
 from shared_components.pretraining import progress
 from shared_components.pretraining.plan import Phase
 from shared_components.pretraining.progress import Progress
-from shared_components.progress import Step, heard
 
 from .conftest import tiny
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shared_components.atomic import write_text
+from shared_components.common.atomic import write_text
 
 from .deployment import until
 

@@ -65,7 +65,7 @@ def _commanding(round_of):
     from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
     from nvflare.fuel.f3.cellnet.utils import new_cell_message
 
-    from shared_components.atomic import write_json
+    from shared_components.common.atomic import write_json
 
     def commanding(self, job, site, message):
         reply = round_of(self, job, site, message)

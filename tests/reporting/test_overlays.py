@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from shared_components.drawing.palette import CONFUSED, EXTRA, MISSED
-from shared_components.drawing.pictures import overlay
-from shared_components.drawing.sheets import Sheet
+from shared_components.common.drawing.palette import CONFUSED, EXTRA, MISSED
+from shared_components.common.drawing.pictures import overlay
+from shared_components.common.drawing.sheets import Sheet
 from shared_components.reporting.overlays import depth_sheet, errors, reconstruction_sheet, segmentation_sheet
 
 CLASSES = ("background", "shaft", "wrist", "clasper")

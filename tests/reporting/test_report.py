@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shared_components.atomic import write_text
 from shared_components.commands import report as command
+from shared_components.common.atomic import write_text
 from shared_components.reporting.records import RecordError, load_run
 from shared_components.reporting.report import build_report
 

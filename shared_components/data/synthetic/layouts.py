@@ -12,10 +12,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from shared_components.atomic import write_bytes
+from shared_components.common.atomic import write_bytes
+from shared_components.common.drawing.pictures import encoded
 from shared_components.data.files import depth_values
 from shared_components.data.synthetic.scene import SceneFrame
-from shared_components.drawing.pictures import encoded
 
 Array = np.ndarray
 

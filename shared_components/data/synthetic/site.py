@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from shared_components.common.progress import tell
 from shared_components.data.files import depth_values
 from shared_components.data.synthetic.layouts import LAYOUTS, write_png
 from shared_components.data.synthetic.looks import look_named
@@ -27,7 +28,6 @@ from shared_components.data.synthetic.motion import PHASES
 from shared_components.data.synthetic.plan import layouts_for
 from shared_components.data.synthetic.scene import SceneFrame
 from shared_components.data.synthetic.schedule import TARGETS, Schedule, schedule
-from shared_components.progress import tell
 
 MARK = "render.json"
 SPLITS = ("train", "validation", "test")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from shared_components.drawing.palette import Entry, css
-from shared_components.drawing.pictures import (
+from shared_components.common.drawing.palette import Entry, css
+from shared_components.common.drawing.pictures import (
     GAP,
     captioned,
     legend,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from shared_components.drawing.palette import Entry, colour
+from shared_components.common.drawing.palette import Entry, colour
 
 UNLABELLED = 255
 """Stands in a mask where nobody knows the class."""
