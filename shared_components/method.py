@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from shared_components.card import Card
 from shared_components.extras import Extra
+from shared_components.networks.two_paths import require
 from shared_components.partition import Partition, Pieces, Role, Rule
 from shared_components.task import Batch, Task
-from shared_components.two_paths import require
 
 State = dict[str, Tensor]
 Extras = dict[str, Pieces]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.method import Batch, Context, Term
+from shared_components.networks.parts import inside, resolve, trained_parameters
 from shared_components.partition import Partition, Piece, Pieces, Role, paste
-from shared_components.parts import inside, resolve, trained_parameters
 
 
 def task_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shared_components.parts import fixed_tensors, upwards
+from shared_components.networks.parts import fixed_tensors, upwards
 
 Pieces = dict[str, Tensor]
 

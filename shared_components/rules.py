@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from shared_components.common.arguments import require_list, true_or_false
+from shared_components.networks.parts import inside as lies_inside
+from shared_components.networks.parts import parts_of, resolve
 from shared_components.partition import Role, Rule, Slice, TensorRule
-from shared_components.parts import inside as lies_inside
-from shared_components.parts import parts_of, resolve
 
 HEAD = ("top",)
 """What methods that keep a head at home keep by default; every network says which of its modules that is."""

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shared_components import bundle_config
 from shared_components.card import DASH, Metric
-from shared_components.checkpoints import CheckpointError, load_into, load_metadata, stored_weights
+from shared_components.networks import bundle_config
+from shared_components.networks.checkpoints import CheckpointError, load_into, load_metadata, stored_weights
 
 MODEL, FACTS = "models/model.safetensors", "models/model.json"
 EXPORTED = "models/model.pt"  # what MONAI's model zoo and exporters expect

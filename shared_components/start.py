@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.card import Card
-from shared_components.checkpoints import (
+from shared_components.data.classes import coarser_ids
+from shared_components.networks.checkpoints import (
     CheckpointError,
     load_encoder,
     load_metadata,
     load_weights,
     require_equal,
 )
-from shared_components.data.classes import coarser_ids
-from shared_components.parts import inside, parts_of
+from shared_components.networks.parts import inside, parts_of
 from shared_components.shipped import sha256_of, verified_weights
 
 START_VARIABLE = "SURGFL_START_WEIGHTS"

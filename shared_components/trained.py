@@ -14,10 +14,10 @@ from typing import Any, Protocol, cast
 
 from torch import Tensor, nn
 
-from shared_components.bundle_config import build_network, bundle_names, load_bundle
-from shared_components.checkpoints import CheckpointError, header_of, load_into, load_weights
 from shared_components.data.sites import Site
-from shared_components.parts import parts_of
+from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
+from shared_components.networks.checkpoints import CheckpointError, header_of, load_into, load_weights
+from shared_components.networks.parts import parts_of
 from shared_components.task import Task, make_task
 from shared_components.untold import knows_no_site, tell
 

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shared_components.bundle_config import Training
 from shared_components.common.progress import tell
 from shared_components.method import Batch, Context, Losses, Method, Objective
+from shared_components.networks.bundle_config import Training
+from shared_components.networks.parts import by_learning_rate
 from shared_components.objectives import route_gradients
 from shared_components.partition import Partition, train_mode
-from shared_components.parts import by_learning_rate
 from shared_components.task import Task
 
 

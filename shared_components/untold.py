@@ -13,9 +13,9 @@ from typing import Any
 
 from torch import nn
 
-from shared_components.checkpoints import CheckpointError, header_of
 from shared_components.data.sites import Site
 from shared_components.method import Method, load_method
+from shared_components.networks.checkpoints import CheckpointError, header_of
 from shared_components.partition import partition_network
 from shared_components.preparation import prepare
 

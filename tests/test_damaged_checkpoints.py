@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.checkpoints import (
+from shared_components.networks.checkpoints import (
     CheckpointError,
     header_of,
     load_into,

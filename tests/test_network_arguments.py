@@ -5,8 +5,8 @@ from typing import get_args, get_origin, get_type_hints
 
 import pytest
 
-from shared_components.bundle_config import build_network, bundle_names, load_bundle, weightless
-from shared_components.network_arguments import arguments_of, chosen_arguments, differing
+from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle, weightless
+from shared_components.networks.network_arguments import arguments_of, chosen_arguments, differing
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from shared_components.method import Seam, Term
+from shared_components.networks.parts import freeze
 from shared_components.objectives import route_gradients, squared_distance
 from shared_components.partition import Role, Slice, everything, partition_network
-from shared_components.parts import freeze
 
 
 def halves(network):

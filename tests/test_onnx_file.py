@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components import onnx_file
-from shared_components.bundle_config import bundle_names
-from shared_components.checkpoints import save_weights
 from shared_components.cli import main
+from shared_components.networks import onnx_file
+from shared_components.networks.bundle_config import bundle_names
+from shared_components.networks.checkpoints import save_weights
+from shared_components.networks.onnx_file import OnnxError, export_onnx
 from shared_components.networks.tiny import Tiny
-from shared_components.onnx_file import OnnxError, export_onnx
 from shared_components.shipped import shipped_weights
 from shared_components.trained import load_trained
 

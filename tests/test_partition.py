@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.networks.parts import freeze
 from shared_components.partition import (
     Partition,
     Role,
@@ -19,7 +20,6 @@ from shared_components.partition import (
     prefixed,
     train_mode,
 )
-from shared_components.parts import freeze
 
 
 def halves(network):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.parts import (
+from shared_components.networks.parts import (
     by_learning_rate,
     fixed_tensors,
     freeze,

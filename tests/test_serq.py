@@ -10,14 +10,15 @@ import torch
 from torch import nn
 
 from shared_components import training as local
-from shared_components.bundle_config import Training
 from shared_components.federation.work import LocalRound
 from shared_components.method import Aggregation, Models, load_method
+from shared_components.networks.bundle_config import Training
+from shared_components.networks.parts import freeze
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
+from shared_components.networks.two_paths import Encodes, require
 from shared_components.partition import Role, Slice, cut, everything, partition_network
-from shared_components.parts import freeze
 from shared_components.serq import FineTuning, Quantification
 from shared_components.serq_equations import (
     Explicit,
@@ -30,7 +31,6 @@ from shared_components.serq_equations import (
     representation_distance,
 )
 from shared_components.task import make_task
-from shared_components.two_paths import Encodes, require
 
 CLASSES = ("background", "shaft")
 NOT_NUMBERS = [math.nan, math.inf, True, "1", None]

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from shared_components.bundle_config import bundle_names
-from shared_components.checkpoints import CheckpointError, save_weights
+from shared_components.networks.bundle_config import bundle_names
+from shared_components.networks.checkpoints import CheckpointError, save_weights
 from shared_components.shipped import FACTS, MODEL, sha256_of, shipped_facts, shipped_weights
 
 

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from shared_components import bundle_config
 from shared_components.card import Card
-from shared_components.checkpoints import CheckpointError, load_into, save_weights
 from shared_components.data.classes import CLASS_MAPS
+from shared_components.networks import bundle_config
+from shared_components.networks.checkpoints import CheckpointError, load_into, save_weights
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny

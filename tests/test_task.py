@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from shared_components.bundle_config import load_bundle
 from shared_components.card import Card, Metric
+from shared_components.networks.bundle_config import load_bundle
 from shared_components.task import check_tasks, choose_task, make_task, task_kinds
 
 PARTS = ("background", "shaft")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared_components.bundle_config import build_network, load_bundle
-from shared_components.checkpoints import CheckpointError, load_metadata, save_weights
+from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.task import checkpoint_notes, make_task
 from shared_components.trained import chosen_for, load_trained
 

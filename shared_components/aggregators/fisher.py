@@ -12,8 +12,8 @@ from torch import nn
 from shared_components.aggregators.mean import in_site_order, weighted_sum
 from shared_components.losses import pixel_cross_entropy
 from shared_components.method import Aggregation, Batch, Models, State, StatelessStart, Update
+from shared_components.networks.parts import trained_parameters
 from shared_components.partition import Partition
-from shared_components.parts import trained_parameters
 
 GROUP = "fisher"  # the extra in which a site sends its trace
 

@@ -16,10 +16,8 @@ from torch import nn
 
 from shared_components import trained
 from shared_components import training as local
-from shared_components.bundle_config import Training, check_size, training_from
 from shared_components.bundle_engines.options import ConfigError, is_overridden
 from shared_components.card import Card
-from shared_components.checkpoints import CheckpointError, header_of
 from shared_components.coarser import read_as
 from shared_components.common.atomic import NotWritten
 from shared_components.common.plain_text import printable
@@ -30,7 +28,9 @@ from shared_components.data.files import DataError
 from shared_components.data.sites import Site, SiteError, load_site
 from shared_components.inference import InferenceError
 from shared_components.method import Method, load_method
-from shared_components.parts import freeze
+from shared_components.networks.bundle_config import Training, check_size, training_from
+from shared_components.networks.checkpoints import CheckpointError, header_of
+from shared_components.networks.parts import freeze
 from shared_components.shipped import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.start import begin, chosen_start, said, start_weights, unused
 from shared_components.task import Task, choose_task

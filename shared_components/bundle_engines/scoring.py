@@ -21,7 +21,6 @@ from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator, Workflow
 from torch import nn
 
-from shared_components.bundle_config import Training
 from shared_components.coarser import MergedClasses
 from shared_components.common.atomic import write_text
 from shared_components.common.plain_text import table_cells
@@ -30,6 +29,7 @@ from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site, SiteError
 from shared_components.evaluation import BATCH, Scorer, first_value, native_batches, small_batches
+from shared_components.networks.bundle_config import Training
 from shared_components.shipped import sha256_of
 from shared_components.task import Task
 

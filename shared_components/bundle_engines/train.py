@@ -13,15 +13,15 @@ from ignite.engine import Events
 from monai.engines import SupervisedTrainer, Workflow
 from torch import nn
 
-from shared_components.bundle_config import Training, load_bundle, weightless
 from shared_components.bundle_engines.options import ConfigError
-from shared_components.checkpoints import save_weights
 from shared_components.common.progress import tell
 from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.sites import Site
 from shared_components.method import Batch, Context, Method, check_network
-from shared_components.network_arguments import differing
+from shared_components.networks.bundle_config import Training, load_bundle, weightless
+from shared_components.networks.checkpoints import save_weights
+from shared_components.networks.network_arguments import differing
 from shared_components.partition import partition_network, train_mode
 from shared_components.preparation import prepare
 from shared_components.task import Task, checkpoint_notes

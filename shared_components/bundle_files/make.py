@@ -13,9 +13,9 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
-from shared_components.bundle_config import Training, build_network, bundles_folder, training_from
-from shared_components.checkpoints import load_metadata, save_pt, stored_weights
 from shared_components.common.atomic import write_text
+from shared_components.networks.bundle_config import Training, build_network, bundles_folder, training_from
+from shared_components.networks.checkpoints import load_metadata, save_pt, stored_weights
 from shared_components.shipped import (
     EXPORTED,
     KEEPER,

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from shared_components.bundle_config import load_bundle
 from shared_components.data.sites import load_site
-from shared_components.onnx_file import OnnxError, export_onnx
+from shared_components.networks.bundle_config import load_bundle
+from shared_components.networks.onnx_file import OnnxError, export_onnx
 from shared_components.shipped import shipped_weights
 from shared_components.trained import Trained, load_trained
 

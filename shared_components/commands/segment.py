@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from shared_components import __version__
-from shared_components.bundle_config import PRECISIONS, load_bundle
 from shared_components.common.arguments import height_and_width
 from shared_components.common.machine import device
 from shared_components.data.sites import load_site
@@ -20,6 +19,7 @@ from shared_components.inference.progress import Progress, clock
 from shared_components.inference.results import KEEP, PredictionFolder
 from shared_components.inference.stream import shown_frames
 from shared_components.inference.visible import summary
+from shared_components.networks.bundle_config import PRECISIONS, load_bundle
 from shared_components.shipped import shipped_weights
 from shared_components.trained import Trained, load_trained
 

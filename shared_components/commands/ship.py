@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared_components import bundle_config
 from shared_components.bundle_files.make import write_bundle
-from shared_components.checkpoints import CheckpointError, save_weights
 from shared_components.common import machine
 from shared_components.data.synthetic.looks import LOOKS
+from shared_components.networks import bundle_config
+from shared_components.networks.checkpoints import CheckpointError, save_weights
 from shared_components.reporting.tables import Table, as_text
 from shared_components.shipped import FACTS, MODEL, score_head, score_rows, sha256_of
 from shared_components.shipping.scores import Films, Tested, looks_to_test, real_sites, rendered_sites, score

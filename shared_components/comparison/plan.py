@@ -11,10 +11,17 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from shared_components.bundle_config import Bundle, Training, bundle_for, check_size, load_bundle, weightless
 from shared_components.common.arguments import between
 from shared_components.data.sites import Asks, Sample, Site, SiteError, load_site, samples
 from shared_components.method import load_method
+from shared_components.networks.bundle_config import (
+    Bundle,
+    Training,
+    bundle_for,
+    check_size,
+    load_bundle,
+    weightless,
+)
 from shared_components.start import RANDOM, source_of
 from shared_components.task import check_tasks, choose_task
 

@@ -19,8 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from shared_components import evaluation
-from shared_components.bundle_config import build_network
-from shared_components.checkpoints import load_weights
 from shared_components.coarser import read_as
 from shared_components.common import machine
 from shared_components.common.atomic import write_json
@@ -37,6 +35,8 @@ from shared_components.federation.steps import StepFile
 from shared_components.federation.together import run_together
 from shared_components.inference.stream import Remembers, Streaming
 from shared_components.method import load_method
+from shared_components.networks.bundle_config import build_network
+from shared_components.networks.checkpoints import load_weights
 from shared_components.task import make_task
 from shared_components.untold import tell
 

@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from shared_components.bundle_config import Bundle, build_network, check_size
-from shared_components.checkpoints import save_weights
 from shared_components.common import machine
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site
@@ -20,8 +18,10 @@ from shared_components.federation.limits import check_limits
 from shared_components.federation.messages import Job
 from shared_components.federation.private import uncovered
 from shared_components.method import Method, State, check_network, load_method
+from shared_components.networks.bundle_config import Bundle, build_network, check_size
+from shared_components.networks.checkpoints import save_weights
+from shared_components.networks.parts import by_learning_rate, freeze
 from shared_components.partition import Partition, partition_network
-from shared_components.parts import by_learning_rate, freeze
 from shared_components.preparation import prepare
 from shared_components.start import begin
 from shared_components.task import Scores, Task, checkpoint_notes, choose_task

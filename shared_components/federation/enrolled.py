@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_components.bundle_config import MOST_ROUNDS
 from shared_components.common.arguments import between
 from shared_components.common.atomic import write_json
 from shared_components.federation.messages import MOST_SITES, Job, SiteRefusal, folder_name
 from shared_components.federation.runs import changed_settings
 from shared_components.federation.store import rounds_in
+from shared_components.networks.bundle_config import MOST_ROUNDS
 
 ENROLLED = "enrolled.json"
 PLACE = ("number", "numbers")  # the site's number, and how many there are: all its chance follows from them

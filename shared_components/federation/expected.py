@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from shared_components.bundle_config import build_network, weightless
 from shared_components.federation.messages import Job
 from shared_components.method import Method, State
+from shared_components.networks.bundle_config import build_network, weightless
+from shared_components.networks.parts import freeze
 from shared_components.partition import Partition, Pieces, Role, partition_network
-from shared_components.parts import freeze
 from shared_components.start import FILE, RANDOM, begin
 from shared_components.task import Task
 

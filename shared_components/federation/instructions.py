@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from shared_components.bundle_config import MOST_ROUNDS
 from shared_components.data.profile_items import ITEMS, check_item
 from shared_components.federation import sums
 from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.enrolled import check_place
 from shared_components.federation.messages import MOST_SITES, Job, Message, folder_name
 from shared_components.federation.replies import kind_of, read_body
+from shared_components.networks.bundle_config import MOST_ROUNDS
 
 EVERY = {"job", "run", "round", "index", "number", "numbers", "sites"}
 DUE = {

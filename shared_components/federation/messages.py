@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import Tensor
 
-from shared_components.bundle_config import MOST_ROUNDS, Bundle, load_bundle
 from shared_components.common.arguments import between
 from shared_components.common.no_code import refuse_code
 from shared_components.federation.ranges import (
@@ -22,6 +21,7 @@ from shared_components.federation.ranges import (
     check_secure_sums,
     check_synthetic,
 )
+from shared_components.networks.bundle_config import MOST_ROUNDS, Bundle, load_bundle
 from shared_components.partition import Pieces
 from shared_components.privacy import Privacy
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from shared_components.card import Card, Metric
-from shared_components.checkpoints import save_weights
 from shared_components.common.atomic import write_json
 from shared_components.common.progress import tell
 from shared_components.data.sites import Site
@@ -35,6 +34,7 @@ from shared_components.federation.store import RECORDS, SINGLE
 from shared_components.federation.sums import HEADER
 from shared_components.federation.sums_server import ServerSums
 from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
+from shared_components.networks.checkpoints import save_weights
 from shared_components.partition import Partition
 from shared_components.privacy import UNIT, farthest
 from shared_components.secure_sums.identity import Project

@@ -18,8 +18,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from shared_components.checkpoints import write_tensors
 from shared_components.common.plain_text import one_line
+from shared_components.networks.checkpoints import write_tensors
 from shared_components.partition import Pieces, update_with
 
 STATE_VARIABLE = "SURGFL_STATE"

@@ -21,7 +21,6 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from shared_components.bundle_config import weightless
 from shared_components.common.atomic import NotWritten
 from shared_components.common.plain_text import one_line
 from shared_components.common.progress import Step, tell
@@ -60,6 +59,7 @@ from shared_components.flare.results import leave_result, result_folder
 from shared_components.flare.stream_ids import count_streams
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 from shared_components.method import load_method
+from shared_components.networks.bundle_config import weightless
 from shared_components.secure_sums.identity import Project
 from shared_components.start import start_weights
 from shared_components.task import check_tasks

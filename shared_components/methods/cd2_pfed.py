@@ -14,9 +14,9 @@ from torch.func import functional_call
 from shared_components.aggregators.mean import WeightedMean
 from shared_components.common.arguments import between
 from shared_components.method import Batch, Context, Method, Summary, Term
+from shared_components.networks.parts import inside, resolve
 from shared_components.objectives import task_objective
 from shared_components.partition import Role, Rule, Slice, TensorRule
-from shared_components.parts import inside, resolve
 
 HEADS = ("head",)
 

@@ -26,11 +26,11 @@ from shared_components.method import (
     Method,
     Summary,
 )
+from shared_components.networks.parts import inside, resolve, shared_paths, trained_parameters
+from shared_components.networks.two_paths import SplitFeatures, split_features
 from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Rule, TensorRule, below, cut, paste, prefixed
-from shared_components.parts import inside, resolve, shared_paths, trained_parameters
 from shared_components.rules import HEAD, modules
-from shared_components.two_paths import SplitFeatures, split_features
 
 BASE = "base/"  # in the memory: the base as this site trained it last
 ALIGNED = ("encoder", "decoder_global")  # what the features come from

@@ -30,9 +30,9 @@ from shared_components.method import (
     Update,
     site_order,
 )
+from shared_components.networks.parts import fixed_tensors
 from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Rule, Slice, TensorRule, below
-from shared_components.parts import fixed_tensors
 
 WEIGHTINGS = ("equal", "samples")
 TEACHERS = "teachers"

@@ -19,9 +19,9 @@ from shared_components.aggregators.mean import in_site_order
 from shared_components.aggregators.sensitivity import normalised_entropy
 from shared_components.common.arguments import between, require_list
 from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update, site_order
+from shared_components.networks.parts import inside, resolve, shared_paths
 from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Slice, TensorRule, below
-from shared_components.parts import inside, resolve, shared_paths
 
 ENCODER = ("encoder",)
 DECODERS = ("decoder",)

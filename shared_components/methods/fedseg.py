@@ -30,9 +30,9 @@ from shared_components.method import (
     Term,
     Update,
 )
+from shared_components.networks.two_paths import TwoPaths, two_paths
 from shared_components.objectives import as_received
 from shared_components.partition import Partition, Pieces, Role, everything
-from shared_components.two_paths import TwoPaths, two_paths
 
 PROTOTYPES = "prototypes"
 BACKGROUND = 0  # the class of every class map that holds what a site has not labelled

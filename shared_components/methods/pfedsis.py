@@ -33,9 +33,9 @@ from shared_components.method import (
     Term,
     Update,
 )
+from shared_components.networks.two_paths import TwoPaths, two_paths
 from shared_components.objectives import task_objective
 from shared_components.partition import Partition, Pieces, Role, Slice, TensorRule, cut
-from shared_components.two_paths import TwoPaths, two_paths
 
 PLACES = {  # what may be personal, and how the names of its tensors begin and go on
     "decoder": ("decoder_personal.", "."),

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from shared_components.bundle_config import Bundle
 from shared_components.common import machine
 from shared_components.federation.store import groups_of, named_groups
+from shared_components.networks.bundle_config import Bundle
 from shared_components.pretraining.plan import Settings, build
 from shared_components.start import begin, chosen_start
 from shared_components.task import Task

@@ -12,9 +12,9 @@ from typing import Any, TextIO
 
 import torch
 
-from shared_components.bundle_config import load_bundle
 from shared_components.common import machine
 from shared_components.federation.provenance import commit
+from shared_components.networks.bundle_config import load_bundle
 from shared_components.pretraining.checks import Checks, summary
 from shared_components.pretraining.folder import RunFolder
 from shared_components.pretraining.learner import Learner

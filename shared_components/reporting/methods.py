@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from shared_components.bundle_config import build_network, bundle_for, load_bundle
 from shared_components.method import Method, load_method, method_names
+from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle
 from shared_components.partition import Role, partition_network
 from shared_components.reporting.tables import Table, as_markdown
 

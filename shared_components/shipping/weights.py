@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shared_components.bundle_config import build_network, load_bundle
-from shared_components.checkpoints import CheckpointError, load_into, load_metadata, load_weights
+from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.checkpoints import CheckpointError, load_into, load_metadata, load_weights
 from shared_components.task import Task, make_task
 from shared_components.trained import chosen_for
 

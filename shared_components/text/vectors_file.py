@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared_components.checkpoints import CheckpointError, load_metadata, load_weights, save_weights
+from shared_components.networks.checkpoints import CheckpointError, load_metadata, load_weights, save_weights
 from shared_components.text.vector import TextError, Vector, one_line, require_finite
 
 SHIPPED = Path(__file__).with_name("vectors.safetensors")

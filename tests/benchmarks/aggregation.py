@@ -17,8 +17,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from shared_components.bundle_config import build_network, load_bundle
 from shared_components.method import Models, Profile, Update, load_method
+from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.partition import Partition, Pieces
 
 SITES = 8

@@ -25,7 +25,6 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from shared_components.bundle_config import Training, build_network, load_bundle
 from shared_components.common.atomic import write_json
 from shared_components.common.drawing.pictures import captioned, side_by_side
 from shared_components.data.classes import CLASS_MAPS
@@ -34,6 +33,7 @@ from shared_components.data.sites import Site, load_site, samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.provenance import commit, hardware
 from shared_components.method import load_method
+from shared_components.networks.bundle_config import Training, build_network, load_bundle
 from shared_components.networks.tiny import Tiny
 from shared_components.partition import Role
 from shared_components.start import begin

@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 
-from shared_components.bundle_config import bundle_for
 from shared_components.common.atomic import write_json
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
@@ -35,6 +34,7 @@ from shared_components.federation.provenance import commit, hardware
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.site import SiteRunner
 from shared_components.federation.together import answer, open_together
+from shared_components.networks.bundle_config import bundle_for
 from tests.attacks.labels import flip_site
 from tests.attacks.replies import attacked
 from tests.benchmarks.robustness_tables import BEYOND, CASES, METHODS, Case, tables

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from shared_components.checkpoints import load_weights
 from shared_components.federation.messages import Job
 from shared_components.federation.together import run_together
+from shared_components.networks.checkpoints import load_weights
 
 
 @pytest.mark.parametrize(

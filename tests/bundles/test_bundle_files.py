@@ -6,8 +6,6 @@ import shutil
 import pytest
 from monai.bundle import ConfigWorkflow
 
-from shared_components import bundle_config
-from shared_components.bundle_config import bundle_names, load_bundle
 from shared_components.bundle_files.make import (
     bundle_files,
     check_weights,
@@ -17,8 +15,10 @@ from shared_components.bundle_files.make import (
     read_description,
     write_bundle,
 )
-from shared_components.checkpoints import load_metadata, save_pt, stored_weights
 from shared_components.cli import main
+from shared_components.networks import bundle_config
+from shared_components.networks.bundle_config import bundle_names, load_bundle
+from shared_components.networks.checkpoints import load_metadata, save_pt, stored_weights
 from shared_components.shipped import EXPORTED, FACTS, KEEPER, MODEL
 
 NEW = """\

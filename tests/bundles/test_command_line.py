@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from shared_components.bundle_config import build_network, load_bundle
-from shared_components.checkpoints import load_weights, save_weights
+from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.checkpoints import load_weights, save_weights
 
 REPOSITORY = Path(__file__).parents[2]
 SIZES = ["--training#height", "64", "--training#width", "96", "--training#batch_size", "2"]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.bundle_config import build_network, bundle_names, load_bundle
-from shared_components.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.data.sites import load_site, read_sample, samples
 from shared_components.evaluation import network_input
 from shared_components.metrics import frame_scores, summarise
+from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
+from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.tasks.segmentation import enlarge
 
 

@@ -13,12 +13,12 @@ from monai.engines import SupervisedEvaluator
 from monai.transforms import Compose, LoadImaged, Resize
 from PIL import Image
 
-from shared_components.bundle_config import bundle_names
 from shared_components.bundle_engines import FrameReader, FrameToNetworkd, MaskToFramed
 from shared_components.cli import main
 from shared_components.data.files import DataError
 from shared_components.data.synthetic.scene import render_video
 from shared_components.inference import InferenceError
+from shared_components.networks.bundle_config import bundle_names
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Detected deprecated name:UserWarning", "ignore:.*torch.jit:DeprecationWarning"

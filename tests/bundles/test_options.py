@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import monai.bundle
 import pytest
 
-from shared_components.checkpoints import load_weights, save_weights
+from shared_components.networks.checkpoints import load_weights, save_weights
 from shared_components.networks.pvt_fpn import PvtFpn
 
 TRACKED = {  # as MONAI's own settings of mlflow, with a handler that needs no other package

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from monai.bundle import ConfigWorkflow, run
 
-from shared_components.bundle_config import bundle_names
+from shared_components.networks.bundle_config import bundle_names
 
 EACH = pytest.mark.parametrize("bundle", bundle_names())
 INFERENCE = "configs/inference.yaml"

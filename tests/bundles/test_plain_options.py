@@ -6,11 +6,11 @@ import yaml
 from monai.bundle import ConfigWorkflow
 from PIL import Image
 
-from shared_components import bundle_config
-from shared_components.bundle_config import check_size, load_bundle, weightless
 from shared_components.bundle_engines import options
 from shared_components.bundle_engines.options import ConfigError
 from shared_components.bundle_engines.plain_options import FORMS, wrong_option
+from shared_components.networks import bundle_config
+from shared_components.networks.bundle_config import check_size, load_bundle, weightless
 
 NUMBERS = (0, -1, 1.5, float("nan"), True, "x", None, [1])
 

@@ -11,15 +11,15 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components import evaluation
-from shared_components.bundle_config import build_network, load_bundle
 from shared_components.bundle_engines import trained_network_for
-from shared_components.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.cli import main
 from shared_components.data.sites import LABELLED, load_site, samples
 from shared_components.federation.together import run_together
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor
 from shared_components.method import load_method
+from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.task import make_task
 from shared_components.text.known import site_text

@@ -13,7 +13,6 @@ import torch
 import yaml
 from torch import nn
 
-from shared_components.bundle_config import build_network, bundle_for, load_bundle, weightless
 from shared_components.commands import compare
 from shared_components.comparison import presets_fedst
 from shared_components.comparison.mixing import mixed_sites
@@ -29,8 +28,9 @@ from shared_components.data.sites import Asks, load_site, samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError
 from shared_components.method import SiteFacts, check_network, load_method, method_names
+from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle, weightless
+from shared_components.networks.parts import inside, parts_of
 from shared_components.partition import Role, partition_network
-from shared_components.parts import inside, parts_of
 from shared_components.task import make_task
 from shared_components.text.tell import SiteText
 

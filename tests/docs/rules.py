@@ -13,7 +13,6 @@ from pathlib import Path
 
 import yaml
 
-from shared_components.bundle_config import load_bundle
 from shared_components.card import Metric
 from shared_components.cli import build_parser
 from shared_components.data.check import check_site
@@ -22,6 +21,7 @@ from shared_components.federation import limits
 from shared_components.federation.messages import Job
 from shared_components.federation.progress import progress_line
 from shared_components.method import load_method
+from shared_components.networks.bundle_config import load_bundle
 from shared_components.task import check_tasks, choose_task
 
 from .blocks import Block

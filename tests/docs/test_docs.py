@@ -14,12 +14,12 @@ import pytest
 import yaml
 from PIL import Image
 
-from shared_components.bundle_config import Training
-from shared_components.checkpoints import load_metadata
 from shared_components.commands import segment
 from shared_components.data import site_file
 from shared_components.federation import limits
 from shared_components.federation.messages import Job
+from shared_components.networks.bundle_config import Training
+from shared_components.networks.checkpoints import load_metadata
 
 from .blocks import blocks_of, commands_in, prose_of
 from .files import write_data, write_model_and_video

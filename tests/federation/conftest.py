@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from shared_components import bundle_config
-from shared_components.bundle_config import bundle_for
 from shared_components.bundle_files.make import write_bundle
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
@@ -14,7 +12,8 @@ from shared_components.federation.messages import FederationError, Job, SiteRefu
 from shared_components.federation.protocol import Answers, conduct
 from shared_components.federation.together import open_together
 from shared_components.method import load_method, site_order
-from shared_components.networks import fpn, pvt_fpn, pvt_fpn_clips, pvt_v2
+from shared_components.networks import bundle_config, fpn, pvt_fpn, pvt_fpn_clips, pvt_v2
+from shared_components.networks.bundle_config import bundle_for
 
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
 SINGLE = {

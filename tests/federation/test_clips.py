@@ -7,13 +7,13 @@ import torch
 import yaml
 
 from shared_components import evaluation
-from shared_components.checkpoints import load_metadata
 from shared_components.comparison.run import _costs
 from shared_components.data.sites import samples
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.bench import build_bench
 from shared_components.federation.messages import FederationError
+from shared_components.networks.checkpoints import load_metadata
 from shared_components.networks.tiny import Tiny
 from shared_components.reporting.report import build_report
 

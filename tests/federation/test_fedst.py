@@ -6,12 +6,12 @@ import shutil
 
 import pytest
 
-from shared_components.bundle_config import load_bundle
 from shared_components.data.sites import Asks, load_site, samples
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError
 from shared_components.federation.together import run_together
+from shared_components.networks.bundle_config import load_bundle
 
 from ..text.conftest import clip_folder  # noqa: F401 (a fixture)
 from .conftest import SMALL, TINY, VIDEOS, make_job

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from shared_components.checkpoints import load_metadata, load_weights
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.runs import newest_run
+from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.tiny import Tiny
 from shared_components.trained import load_trained
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shared_components import bundle_config, evaluation, untold
+from shared_components import evaluation, untold
 from shared_components.bundle_files.make import write_bundle
 from shared_components.comparison import run as comparing
 from shared_components.data.sites import load_site
@@ -17,6 +17,7 @@ from shared_components.federation import server_work
 from shared_components.federation.enrolment import check_as_before, profile_header, profile_of
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.method import load_method
+from shared_components.networks import bundle_config
 from shared_components.partition import below
 from shared_components.rules import representation
 from shared_components.text.known import site_text

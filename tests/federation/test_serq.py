@@ -11,9 +11,9 @@ from shared_components.federation import server as server_side
 from shared_components.federation.messages import FederationError
 from shared_components.method import load_method
 from shared_components.networks import tiny
+from shared_components.networks.two_paths import Encodes
 from shared_components.partition import Role, Slice
 from shared_components.serq import FineTuning, Quantification, check_beforehand
-from shared_components.two_paths import Encodes
 
 from .conftest import make_job
 

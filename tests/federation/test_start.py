@@ -6,10 +6,10 @@ import logging
 import pytest
 import torch
 
-from shared_components.bundle_config import training_from
-from shared_components.checkpoints import load_weights, save_weights
 from shared_components.federation.enrolment import is_start
 from shared_components.federation.messages import FederationError
+from shared_components.networks.bundle_config import training_from
+from shared_components.networks.checkpoints import load_weights, save_weights
 from shared_components.networks.tiny import Tiny
 from shared_components.partition import Role, cut
 from shared_components.shipped import FACTS, MODEL, sha256_of

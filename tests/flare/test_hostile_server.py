@@ -19,10 +19,10 @@ from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
 
-from shared_components.checkpoints import CheckpointError, load_metadata, load_weights
 from shared_components.federation.messages import Message
 from shared_components.flare import wire
 from shared_components.flare.executor import SiteExecutor
+from shared_components.networks.checkpoints import CheckpointError, load_metadata, load_weights
 from shared_components.trained import load_trained
 
 from ..federation.conftest import make_job, toy_bundle  # noqa: F401 (a fixture)
@@ -281,8 +281,8 @@ def test_the_pickle_of_these_tests_would_run(tmp_path, marker):
 
 @pytest.mark.parametrize("key", ["network", "bundle", "task", "outputs", "height"])
 def test_a_checkpoints_header_runs_nothing(tmp_path, marker, key):
-    from shared_components.bundle_config import build_network, load_bundle
-    from shared_components.checkpoints import save_weights
+    from shared_components.networks.bundle_config import build_network, load_bundle
+    from shared_components.networks.checkpoints import save_weights
 
     state = build_network(load_bundle("pvt_fpn").network).state_dict()
     value = (

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shared_components.checkpoints import load_metadata
+from shared_components.networks.checkpoints import load_metadata
 
 from .simulator import Simulator, tiny_job
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.bundle_config import build_network, load_bundle
-from shared_components.checkpoints import save_weights
 from shared_components.inference.frames import Shot
+from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.checkpoints import save_weights
 from shared_components.task import checkpoint_notes, make_task
 
 PARTS = ("background", "shaft", "wrist", "clasper")

@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
-from shared_components.bundle_config import build_network, load_bundle
 from shared_components.method import Context, load_method
 from shared_components.methods.cd2_pfed import CyclicDistillation, mutual_divergence, ramp
+from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.partition import Role, partition_network
 
 from .toys import SEGMENTATION

@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 
-from shared_components.bundle_config import build_network, load_bundle
 from shared_components.method import Context, Models, Update, load_method
 from shared_components.methods.fedseg import (
     WithPrototypes,
@@ -18,6 +17,7 @@ from shared_components.methods.fedseg import (
     measure_prototypes,
     pixel_contrast,
 )
+from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.partition import Partition, Role, cut, partition_network
 
 from ..federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)

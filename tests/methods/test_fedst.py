@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from shared_components.bundle_config import build_network, load_bundle
 from shared_components.method import load_method
+from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.partition import Role, partition_network
 
 from ..test_serq import CLASSES, Round, before_of, server_round

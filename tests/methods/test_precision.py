@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.bundle_config import Training, load_bundle
 from shared_components.method import Context, load_method
+from shared_components.networks.bundle_config import Training, load_bundle
 from shared_components.partition import partition_network
 from shared_components.training import make_context as context_of
 from shared_components.training import train_step

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from shared_components.networks.parts import resolve
 from shared_components.networks.pvt_fpn import PvtFpn
-from shared_components.parts import resolve
 
 
 @pytest.fixture(scope="module")

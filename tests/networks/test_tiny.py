@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from shared_components.networks.parts import resolve
 from shared_components.networks.tiny import Tiny
-from shared_components.parts import resolve
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import time
 import pytest
 import torch
 
-from shared_components.checkpoints import load_metadata, load_weights
 from shared_components.cli import main
 from shared_components.federation.store import load_tensors
+from shared_components.networks.checkpoints import load_metadata, load_weights
 
 SMALL = [
     "pretrain", "pvt_fpn", "--size", "64x64:8", "--size", "64x96:4", "--batch-size", "2", "--looks", "rose,violet",

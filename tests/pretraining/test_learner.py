@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.bundle_config import load_bundle
-from shared_components.checkpoints import save_weights
+from shared_components.networks.bundle_config import load_bundle
+from shared_components.networks.checkpoints import save_weights
 from shared_components.pretraining.learner import Learner, make_optimizer
 from shared_components.pretraining.plan import Phase, task_for
 from shared_components.pretraining.stream import batches

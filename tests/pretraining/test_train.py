@@ -9,8 +9,8 @@ import signal
 import pytest
 import torch
 
-from shared_components.checkpoints import load_metadata, load_weights
 from shared_components.federation.store import load_tensors
+from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.pretraining import train
 from shared_components.pretraining.learner import Learner
 

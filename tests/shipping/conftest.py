@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from shared_components import bundle_config
 from shared_components.bundle_files import make
-from shared_components.checkpoints import save_weights
+from shared_components.networks import bundle_config
+from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny
 
 DESCRIPTION = """\

@@ -8,13 +8,13 @@ import torch
 import yaml
 
 from shared_components.bundle_files.make import outdated_files
-from shared_components.checkpoints import load_metadata, save_weights
 from shared_components.cli import main
 from shared_components.commands import ship
 from shared_components.data.sites import load_site, read_sample, samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.evaluation import network_input
 from shared_components.metrics import frame_scores, summarise
+from shared_components.networks.checkpoints import load_metadata, save_weights
 from shared_components.shipped import FACTS, KEEPER, MODEL, sha256_of, shipped_weights
 from shared_components.shipping.weights import network_with
 from shared_components.start import begin

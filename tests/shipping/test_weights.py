@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from shared_components.checkpoints import CheckpointError, load_weights, save_weights
+from shared_components.networks.checkpoints import CheckpointError, load_weights, save_weights
 from shared_components.networks.tiny import Tiny
 from shared_components.shipping.weights import (
     card_of,

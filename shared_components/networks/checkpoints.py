@@ -298,7 +298,7 @@ def export_pt(checkpoint: Path, path: Path) -> None:
 
     Its header goes along, so that the bundle still knows the task, the classes and the size of the input.
 
-        python -c "from shared_components.checkpoints import export_pt; \
+        python -c "from shared_components.networks.checkpoints import export_pt; \
             export_pt('RUN/site-1/model.safetensors', 'my-bundle/models/model.pt')"
 
     Raises:

@@ -19,7 +19,7 @@ from torch import nn
 
 from shared_components.common.arguments import between, require_list, true_or_false
 from shared_components.common.no_code import refuse_expression
-from shared_components.network_arguments import chosen_arguments
+from shared_components.networks.network_arguments import chosen_arguments
 
 NETWORKS = "shared_components.networks."
 PRECISIONS = ("float32", "bf16")
@@ -105,7 +105,7 @@ class Bundle:
 
 def bundles_folder() -> Path:
     """Return the folder of the bundles: it lies beside the package, in a checkout and when installed."""
-    return Path(__file__).resolve().parent.parent / "bundles"
+    return Path(__file__).resolve().parents[2] / "bundles"
 
 
 def bundle_names() -> list[str]:
