@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shared_components.partition import Pieces
+from shared_components.core.partition import Pieces
 
 Randomness = Callable[[int], bytes]
 """Returns as many random bytes as it is asked for."""

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from shared_components.card import Card, Metric
+from shared_components.core.card import Card, Metric
 
 DICE = Metric("dice", "Dice", True, unit="%", factor=100.0, digits=2)
 RMSE = Metric("rmse", "RMSE", False, unit="mm", digits=2)

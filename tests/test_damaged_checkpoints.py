@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.core.trained import input_size
 from shared_components.networks.checkpoints import (
     CheckpointError,
     header_of,
@@ -15,7 +16,6 @@ from shared_components.networks.checkpoints import (
     save_pt,
     save_weights,
 )
-from shared_components.trained import input_size
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.zeros(2)}
 SAVED = {"model.safetensors": save_weights, "model.pt": save_pt}

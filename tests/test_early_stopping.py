@@ -5,8 +5,8 @@ import math
 import pytest
 from torch import nn
 
-from shared_components.card import Metric
-from shared_components.early_stopping import EVERY, PATIENCE, train_to_best
+from shared_components.core.card import Metric
+from shared_components.core.early_stopping import EVERY, PATIENCE, train_to_best
 
 DICE, RMSE = Metric("dice", "Dice", True), Metric("rmse", "RMSE", False)
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.card import Metric
+from shared_components.core.card import Metric
+from shared_components.core.evaluation import drawn, exemplars, thorough
+from shared_components.core.metrics import frame_scores
+from shared_components.core.task import make_task
 from shared_components.data.sites import load_site, read_sample, samples
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
-from shared_components.evaluation import drawn, exemplars, thorough
-from shared_components.metrics import frame_scores
 from shared_components.networks.tiny import Tiny
-from shared_components.task import make_task
 
 DICE, RMSE = Metric("dice", "Dice", True), Metric("rmse", "RMSE", False)
 NAN = math.nan

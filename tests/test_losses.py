@@ -4,7 +4,7 @@ import pytest
 import torch
 from monai.losses import DiceLoss
 
-from shared_components.losses import (
+from shared_components.core.losses import (
     IGNORED,
     _sample_beta,
     appearance_loss,

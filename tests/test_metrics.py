@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.metrics import _nearest, _query, frame_scores, region_scores, summarise
+from shared_components.core.metrics import _nearest, _query, frame_scores, region_scores, summarise
 
 CASES = 320
 CLASSES = (1, 2, 3)

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.method import Seam, Term
+from shared_components.core.method import Seam, Term
+from shared_components.core.objectives import route_gradients, squared_distance
+from shared_components.core.partition import Role, Slice, everything, partition_network
 from shared_components.networks.parts import freeze
-from shared_components.objectives import route_gradients, squared_distance
-from shared_components.partition import Role, Slice, everything, partition_network
 
 
 def halves(network):

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.networks.parts import freeze
-from shared_components.partition import (
+from shared_components.core.partition import (
     Partition,
     Role,
     Slice,
@@ -20,6 +19,7 @@ from shared_components.partition import (
     prefixed,
     train_mode,
 )
+from shared_components.networks.parts import freeze
 
 
 def halves(network):

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.core.method import SiteFacts, load_method
+from shared_components.core.partition import Role, Slice, partition_network
+from shared_components.core.preparation import is_name, prepare
 from shared_components.data.sites import SiteError
-from shared_components.method import SiteFacts, load_method
-from shared_components.partition import Role, Slice, partition_network
-from shared_components.preparation import is_name, prepare
 
 SITE = SimpleNamespace(
     path=Path("/data/a/site.yaml"), text="porcine", text_vectors=Path("/v"), text_encoder=None

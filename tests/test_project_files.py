@@ -9,7 +9,7 @@ import yaml
 from setuptools import Distribution
 
 from shared_components import __version__
-from shared_components.method import load_method
+from shared_components.core.method import load_method
 
 ROOT = Path(__file__).resolve().parents[1]
 

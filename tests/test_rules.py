@@ -3,8 +3,8 @@
 import pytest
 from torch import nn
 
-from shared_components.partition import Role, partition_network
-from shared_components.rules import modules
+from shared_components.core.partition import Role, partition_network
+from shared_components.core.rules import modules
 
 
 def test_only_whole_top_level_names_count():

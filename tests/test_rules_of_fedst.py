@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.core.partition import Role, cut, partition_network
+from shared_components.core.rules import representation
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-from shared_components.partition import Role, cut, partition_network
-from shared_components.rules import representation
 
 CHANNELS, BLOCKS, HALF = (32, 64, 160, 256), 2, 2
 ATTENTION = {stage: f"encoder.block{stage}" for stage in (1, 2, 3, 4)}

@@ -9,18 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components import training as local
-from shared_components.federation.work import LocalRound
-from shared_components.method import Aggregation, Models, load_method
-from shared_components.networks.bundle_config import Training
-from shared_components.networks.parts import freeze
-from shared_components.networks.pvt_fpn import PvtFpn
-from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-from shared_components.networks.tiny import Tiny
-from shared_components.networks.two_paths import Encodes, require
-from shared_components.partition import Role, Slice, cut, everything, partition_network
-from shared_components.serq import FineTuning, Quantification
-from shared_components.serq_equations import (
+from shared_components.core import training as local
+from shared_components.core.method import Aggregation, Models, load_method
+from shared_components.core.partition import Role, Slice, cut, everything, partition_network
+from shared_components.core.serq import FineTuning, Quantification
+from shared_components.core.serq_equations import (
     Explicit,
     FramesAlone,
     compared,
@@ -30,7 +23,14 @@ from shared_components.serq_equations import (
     moving_average,
     representation_distance,
 )
-from shared_components.task import make_task
+from shared_components.core.task import make_task
+from shared_components.federation.work import LocalRound
+from shared_components.networks.bundle_config import Training
+from shared_components.networks.parts import freeze
+from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from shared_components.networks.tiny import Tiny
+from shared_components.networks.two_paths import Encodes, require
 
 CLASSES = ("background", "shaft")
 NOT_NUMBERS = [math.nan, math.inf, True, "1", None]
@@ -397,7 +397,7 @@ def said_of(caplog, work=None, **arguments):
     work = work or server_round(seeded())
     serq = Quantification(batches=2, pretraining=2, pretraining_rate=5.0, **arguments)
     caplog.clear()
-    with caplog.at_level("WARNING", logger="shared_components.serq"):
+    with caplog.at_level("WARNING", logger="shared_components.core.serq"):
         serq(work, before_of(work))
     return [record.getMessage() for record in caplog.records if "descriptor" in record.getMessage()]
 

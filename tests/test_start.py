@@ -5,15 +5,15 @@ import json
 import pytest
 import torch
 
-from shared_components.card import Card
+from shared_components.core.card import Card
+from shared_components.core.shipped import FACTS, MODEL, sha256_of
+from shared_components.core.start import START_VARIABLE, begin, chosen_start, said, source_of, unused
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.networks import bundle_config
 from shared_components.networks.checkpoints import CheckpointError, load_into, save_weights
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
-from shared_components.shipped import FACTS, MODEL, sha256_of
-from shared_components.start import START_VARIABLE, begin, chosen_start, said, source_of, unused
 
 PARTS, MANIPULATOR, FOREGROUND = (CLASS_MAPS[n] for n in ("parts", "shaft_manipulator", "foreground"))
 DEPTH = Card("depth", ("mm",))

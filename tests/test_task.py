@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from shared_components.card import Card, Metric
+from shared_components.core.card import Card, Metric
+from shared_components.core.task import check_tasks, choose_task, make_task, task_kinds
 from shared_components.networks.bundle_config import load_bundle
-from shared_components.task import check_tasks, choose_task, make_task, task_kinds
 
 PARTS = ("background", "shaft")
 DICE = Metric("dice", "Dice", True, "%", 100.0)

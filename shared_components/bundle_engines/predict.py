@@ -10,11 +10,11 @@ from monai.engines import SupervisedEvaluator, Workflow
 from torch import nn
 
 from shared_components import __version__
+from shared_components.core.task import Task
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor
 from shared_components.inference.progress import Progress
 from shared_components.inference.results import PredictionFolder
-from shared_components.task import Task
 
 logger = logging.getLogger(__name__)
 

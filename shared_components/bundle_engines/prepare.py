@@ -14,34 +14,34 @@ from typing import Any
 import torch
 from torch import nn
 
-from shared_components import trained
-from shared_components import training as local
 from shared_components.bundle_engines.options import ConfigError, is_overridden
-from shared_components.card import Card
-from shared_components.coarser import read_as
 from shared_components.common.atomic import NotWritten
 from shared_components.common.plain_text import printable
-from shared_components.data.check import readable_samples
-from shared_components.data.classes import coarser_ids
-from shared_components.data.dataset import SampleDataset
-from shared_components.data.files import DataError
-from shared_components.data.sites import Site, SiteError, load_site
-from shared_components.inference import InferenceError
-from shared_components.method import Method, load_method
-from shared_components.networks.bundle_config import Training, check_size, training_from
-from shared_components.networks.checkpoints import CheckpointError, header_of
-from shared_components.networks.parts import freeze
-from shared_components.shipped import EXPORTED, MODEL, is_export, shipped_weights
-from shared_components.start import begin, chosen_start, said, start_weights, unused
-from shared_components.task import Task, choose_task
-from shared_components.trained import (
+from shared_components.core import trained
+from shared_components.core import training as local
+from shared_components.core.card import Card
+from shared_components.core.coarser import read_as
+from shared_components.core.method import Method, load_method
+from shared_components.core.shipped import EXPORTED, MODEL, is_export, shipped_weights
+from shared_components.core.start import begin, chosen_start, said, start_weights, unused
+from shared_components.core.task import Task, choose_task
+from shared_components.core.trained import (
     Remade,
     network_of,
     task_learnt,
     told_as_asked,
     with_learnt_numbers,
 )
-from shared_components.untold import tell
+from shared_components.core.untold import tell
+from shared_components.data.check import readable_samples
+from shared_components.data.classes import coarser_ids
+from shared_components.data.dataset import SampleDataset
+from shared_components.data.files import DataError
+from shared_components.data.sites import Site, SiteError, load_site
+from shared_components.inference import InferenceError
+from shared_components.networks.bundle_config import Training, check_size, training_from
+from shared_components.networks.checkpoints import CheckpointError, header_of
+from shared_components.networks.parts import freeze
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Scoring inside MONAI's SupervisedEvaluator: quickly between rounds, at the original resolution at the end.
 
-The numbers are those of `shared_components.evaluation.Scorer`, which federations and comparisons use too.
+The numbers are those of `shared_components.core.evaluation.Scorer`, which federations and comparisons use too.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator, Workflow
 from torch import nn
 
-from shared_components.coarser import MergedClasses
 from shared_components.common.atomic import write_text
 from shared_components.common.plain_text import table_cells
 from shared_components.common.progress import follow
+from shared_components.core.coarser import MergedClasses
+from shared_components.core.evaluation import BATCH, Scorer, first_value, native_batches, small_batches
+from shared_components.core.shipped import sha256_of
+from shared_components.core.task import Task
 from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site, SiteError
-from shared_components.evaluation import BATCH, Scorer, first_value, native_batches, small_batches
 from shared_components.networks.bundle_config import Training
-from shared_components.shipped import sha256_of
-from shared_components.task import Task
 
 logger = logging.getLogger(__name__)
 

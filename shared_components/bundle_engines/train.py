@@ -15,24 +15,24 @@ from torch import nn
 
 from shared_components.bundle_engines.options import ConfigError
 from shared_components.common.progress import tell
+from shared_components.core.method import Batch, Context, Method, check_network
+from shared_components.core.partition import partition_network, train_mode
+from shared_components.core.preparation import prepare
+from shared_components.core.task import Task, checkpoint_notes
+from shared_components.core.training import make_context, train_step
 from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.sites import Site
-from shared_components.method import Batch, Context, Method, check_network
 from shared_components.networks.bundle_config import Training, load_bundle, weightless
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.network_arguments import differing
-from shared_components.partition import partition_network, train_mode
-from shared_components.preparation import prepare
-from shared_components.task import Task, checkpoint_notes
-from shared_components.training import make_context, train_step
 
 
 class Rounds:
     """The batches of one round after the other; each pass over this object is the next round.
 
     Batches, dropout and styles follow from (seed, site's number, round) as they do in a federation whose
-    only site this is (`shared_components.training.make_context`).
+    only site this is (`shared_components.core.training.make_context`).
 
     Args:
         dataset: the site's training frames.

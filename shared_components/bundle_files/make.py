@@ -14,9 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
 from shared_components.common.atomic import write_text
-from shared_components.networks.bundle_config import Training, build_network, bundles_folder, training_from
-from shared_components.networks.checkpoints import load_metadata, save_pt, stored_weights
-from shared_components.shipped import (
+from shared_components.core.shipped import (
     EXPORTED,
     KEEPER,
     MODEL,
@@ -30,6 +28,8 @@ from shared_components.shipped import (
     shipped_facts,
     shipped_weights,
 )
+from shared_components.networks.bundle_config import Training, build_network, bundles_folder, training_from
+from shared_components.networks.checkpoints import load_metadata, save_pt, stored_weights
 
 CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 CARD, DATA_LICENCE = "docs/README.md", "docs/data_license.txt"

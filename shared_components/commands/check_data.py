@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from shared_components.common.board import shown
+from shared_components.core.task import make_task
 from shared_components.data.check import Problem, check_site
 from shared_components.data.sites import Asks, Site, SiteError, load_site, samples
-from shared_components.task import make_task
 
 HELP = "read every file of the sites and list what must be put right"
 

@@ -15,7 +15,7 @@ from shared_components.comparison.output import as_markdown, refuse_foreign, set
 from shared_components.comparison.results import Comparison, read_results
 from shared_components.comparison.schedule import carry_out_all, side_by_side
 from shared_components.comparison.tables import own_grids
-from shared_components.start import chosen_start
+from shared_components.core.start import chosen_start
 
 MOST_SEEDS = 1000
 HELP = "train several methods on the same sites and write the papers' tables"

@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
+from shared_components.core.shipped import shipped_weights
+from shared_components.core.trained import Trained, load_trained
 from shared_components.data.sites import load_site
 from shared_components.networks.bundle_config import load_bundle
 from shared_components.networks.onnx_file import OnnxError, export_onnx
-from shared_components.shipped import shipped_weights
-from shared_components.trained import Trained, load_trained
 
 HELP = "write a model as ONNX with free batch, height and width, and compare it with PyTorch"
 SMALL = (64, 96)  # compared beside the model's own size

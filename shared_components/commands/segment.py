@@ -11,6 +11,8 @@ import torch
 from shared_components import __version__
 from shared_components.common.arguments import height_and_width
 from shared_components.common.machine import device
+from shared_components.core.shipped import shipped_weights
+from shared_components.core.trained import Trained, load_trained
 from shared_components.data.sites import load_site
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
@@ -20,8 +22,6 @@ from shared_components.inference.results import KEEP, PredictionFolder
 from shared_components.inference.stream import shown_frames
 from shared_components.inference.visible import summary
 from shared_components.networks.bundle_config import PRECISIONS, load_bundle
-from shared_components.shipped import shipped_weights
-from shared_components.trained import Trained, load_trained
 
 HELP = "segment a video or a folder of frames: an overlay video, masks, and tables of what is visible when"
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from shared_components.bundle_files.make import write_bundle
 from shared_components.common import machine
+from shared_components.core.shipped import FACTS, MODEL, score_head, score_rows, sha256_of
+from shared_components.core.task import Task
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.networks import bundle_config
 from shared_components.networks.checkpoints import CheckpointError, save_weights
 from shared_components.reporting.tables import Table, as_text
-from shared_components.shipped import FACTS, MODEL, score_head, score_rows, sha256_of
 from shared_components.shipping.scores import Films, Tested, looks_to_test, real_sites, rendered_sites, score
 from shared_components.shipping.together import write_together
 from shared_components.shipping.weights import (
@@ -23,7 +24,6 @@ from shared_components.shipping.weights import (
     network_with,
     read_pretrained,
 )
-from shared_components.task import Task
 
 HELP = "put the weights of `surgfl pretrain` into bundles, scored and described"
 

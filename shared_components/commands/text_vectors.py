@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from shared_components.text.encode import ENCODERS
-from shared_components.text.known import known_texts
-from shared_components.text.vector import TextError
-from shared_components.text.vectors_file import SHIPPED, Vectors, add_vectors, read_vectors
+from shared_components.core.text.encode import ENCODERS
+from shared_components.core.text.known import known_texts
+from shared_components.core.text.vector import TextError
+from shared_components.core.text.vectors_file import SHIPPED, Vectors, add_vectors, read_vectors
 
 HELP = "compute the vectors of site texts, or list those of a file"
 

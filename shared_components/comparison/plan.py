@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common.arguments import between
+from shared_components.core.method import load_method
+from shared_components.core.start import RANDOM, source_of
+from shared_components.core.task import check_tasks, choose_task
 from shared_components.data.sites import Asks, Sample, Site, SiteError, load_site, samples
-from shared_components.method import load_method
 from shared_components.networks.bundle_config import (
     Bundle,
     Training,
@@ -22,8 +24,6 @@ from shared_components.networks.bundle_config import (
     load_bundle,
     weightless,
 )
-from shared_components.start import RANDOM, source_of
-from shared_components.task import check_tasks, choose_task
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from shared_components.comparison.plan import Preset, Variant
 from shared_components.comparison.presets_fedst import FEDST
-from shared_components.method import load_method, method_names
+from shared_components.core.method import load_method, method_names
 
 
 def _pfedsis(label: str, ticks: Sequence[bool], **arguments: Any) -> Variant:

@@ -18,14 +18,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shared_components import evaluation
-from shared_components.coarser import read_as
 from shared_components.common import machine
 from shared_components.common.atomic import write_json
 from shared_components.common.progress import heard, under
 from shared_components.comparison.mixing import mixed_sites
 from shared_components.comparison.pictures import TESTED, write_pictures
 from shared_components.comparison.plan import HELD_OUT, Run
+from shared_components.core import evaluation
+from shared_components.core.coarser import read_as
+from shared_components.core.method import load_method
+from shared_components.core.task import make_task
+from shared_components.core.untold import tell
 from shared_components.data.classes import coarser_ids
 from shared_components.data.sites import Site, load_site, samples
 from shared_components.federation.bench import build_bench
@@ -34,11 +37,8 @@ from shared_components.federation.server import ServerRunner
 from shared_components.federation.steps import StepFile
 from shared_components.federation.together import run_together
 from shared_components.inference.stream import Remembers, Streaming
-from shared_components.method import load_method
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_weights
-from shared_components.task import make_task
-from shared_components.untold import tell
 
 SCORES = "scores.json"
 REFUSED = 3  # exit status: the method cannot do this, and another attempt would not change it

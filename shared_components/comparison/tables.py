@@ -9,10 +9,10 @@ from functools import partial
 from operator import methodcaller
 from typing import Any
 
-from shared_components.card import DASH, Metric, fixed
 from shared_components.comparison.results import Comparison, Result, contest, mean_and_deviation
+from shared_components.core.card import DASH, Metric, fixed
+from shared_components.core.start import said
 from shared_components.reporting.groups import Group
-from shared_components.start import said
 
 BESIDE, EDGES_BESIDE = 2, 4  # metrics beside each other, as in PFedSIS's Table I; with two columns each
 _ARROWS = {True: "↑", False: "↓"}

@@ -12,20 +12,20 @@ import torch
 from torch import nn
 
 from shared_components.common import machine
+from shared_components.core.method import Method, State, check_network, load_method
+from shared_components.core.partition import Partition, partition_network
+from shared_components.core.preparation import prepare
+from shared_components.core.start import begin
+from shared_components.core.task import Scores, Task, checkpoint_notes, choose_task
+from shared_components.core.untold import notes_of_told
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import Sample, Site
 from shared_components.federation.limits import check_limits
 from shared_components.federation.messages import Job
 from shared_components.federation.private import uncovered
-from shared_components.method import Method, State, check_network, load_method
 from shared_components.networks.bundle_config import Bundle, build_network, check_size
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.parts import by_learning_rate, freeze
-from shared_components.partition import Partition, partition_network
-from shared_components.preparation import prepare
-from shared_components.start import begin
-from shared_components.task import Scores, Task, checkpoint_notes, choose_task
-from shared_components.untold import notes_of_told
 
 
 @dataclass

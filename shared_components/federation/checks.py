@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from shared_components.common.plain_text import is_plain
-from shared_components.extras import CheckExtra
+from shared_components.core.extras import CheckExtra
+from shared_components.core.method import Update
+from shared_components.core.partition import Pieces
 from shared_components.federation.messages import is_number
-from shared_components.method import Update
-from shared_components.partition import Pieces
 
 MOST_TERMS = 100  # of a loss, of measured seconds, and metrics
 MOST_SCORES = 2_000  # numbers of all metrics of one reply

@@ -9,16 +9,16 @@ from pathlib import Path
 from statistics import median_high
 from typing import Any
 
-from shared_components.card import Card
+from shared_components.core.card import Card
+from shared_components.core.method import Method, Models, Profile
+from shared_components.core.partition import Partition, Pieces, Role, fixed_hash
+from shared_components.core.preparation import is_name
+from shared_components.core.start import FILE, said
+from shared_components.core.task import make_task
 from shared_components.data.profile_items import check_item
 from shared_components.federation.expected import Expected, FirstWeights, expect, first_weights
 from shared_components.federation.messages import FederationError, Job, Message
-from shared_components.method import Method, Models, Profile
 from shared_components.networks.bundle_config import STARTS
-from shared_components.partition import Partition, Pieces, Role, fixed_hash
-from shared_components.preparation import is_name
-from shared_components.start import FILE, said
-from shared_components.task import make_task
 
 LARGEST_WEIGHT = 1e6  # of a network before its first round; buffers of running variances included
 NEAR = (

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from shared_components.common.plain_text import one_line
+from shared_components.core.method import Method, Profile
 from shared_components.federation.enrolment import Enrolment, EnrolmentReader, disagreeing, outlying_counts
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.private import uncovered
 from shared_components.federation.sums import check_asked, check_method
 from shared_components.federation.sums_server import ServerSums
-from shared_components.method import Method, Profile
 
 logger = logging.getLogger(__name__)
 

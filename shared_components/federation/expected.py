@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
+from shared_components.core.method import Method, State
+from shared_components.core.partition import Partition, Pieces, Role, partition_network
+from shared_components.core.start import FILE, RANDOM, begin
+from shared_components.core.task import Task
 from shared_components.federation.messages import Job
-from shared_components.method import Method, State
 from shared_components.networks.bundle_config import build_network, weightless
 from shared_components.networks.parts import freeze
-from shared_components.partition import Partition, Pieces, Role, partition_network
-from shared_components.start import FILE, RANDOM, begin
-from shared_components.task import Task
 
 
 @dataclass(frozen=True)

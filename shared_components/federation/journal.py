@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common.atomic import write_text
+from shared_components.core.method import site_order
+from shared_components.core.partition import Partition, Role
 from shared_components.federation import checks
 from shared_components.federation.messages import Message, total_bytes
-from shared_components.method import site_order
-from shared_components.partition import Partition, Role
 from shared_components.privacy import Privacy, epsilon
 
 Record = dict[str, Any]

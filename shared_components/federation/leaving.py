@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from shared_components.core.partition import Pieces, Role
 from shared_components.data.profile_items import ITEMS, WITHHELD
 from shared_components.federation import outsider, sums
 from shared_components.federation.expected import Expected
 from shared_components.federation.messages import Job, total_bytes
 from shared_components.federation.private import SAMPLES, SAYS
 from shared_components.federation.replies import COMMON, HEADER
-from shared_components.partition import Pieces, Role
 
 FILE = "what-leaves.json"
 SENT = (Role.GLOBAL, Role.MIXED)

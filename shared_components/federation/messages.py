@@ -14,6 +14,7 @@ from torch import Tensor
 
 from shared_components.common.arguments import between
 from shared_components.common.no_code import refuse_code
+from shared_components.core.partition import Pieces
 from shared_components.federation.ranges import (
     LARGEST,
     check_privacy,
@@ -22,7 +23,6 @@ from shared_components.federation.ranges import (
     check_synthetic,
 )
 from shared_components.networks.bundle_config import MOST_ROUNDS, Bundle, load_bundle
-from shared_components.partition import Pieces
 from shared_components.privacy import Privacy
 
 MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds

@@ -14,15 +14,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shared_components.aggregators.mean import weighted_sum
-from shared_components.card import Card
+from shared_components.core.aggregators.mean import weighted_sum
+from shared_components.core.card import Card
+from shared_components.core.method import Method, Models, Profile, State
+from shared_components.core.partition import Partition, Pieces, Role, paste
+from shared_components.core.task import Task
 from shared_components.federation.checks import RejectedUpdate, check_pieces
 from shared_components.federation.expected import expect, first_weights
 from shared_components.federation.messages import Job, Message
-from shared_components.method import Method, Models, Profile, State
 from shared_components.networks.checkpoints import save_weights
-from shared_components.partition import Partition, Pieces, Role, paste
-from shared_components.task import Task
 
 logger = logging.getLogger(__name__)
 

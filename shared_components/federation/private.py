@@ -16,13 +16,13 @@ from pathlib import Path
 from torch import nn
 
 from shared_components.common.atomic import write_json
+from shared_components.core.method import Method
+from shared_components.core.partition import Partition, Pieces
 from shared_components.data.sites import Site, SiteError
 from shared_components.federation.ledger import Entry, alone, enter, ledgers, read_ledger, releases
 from shared_components.federation.limits import FILE, limits_of
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.store import DamagedState, RoundFiles, hash_of, named_groups
-from shared_components.method import Method
-from shared_components.partition import Partition, Pieces
 from shared_components.privacy import Privacy, Randomness, clip_and_noise, epsilon
 
 SAYS = {

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_components.card import Metric
 from shared_components.common.atomic import not_written
+from shared_components.core.card import Metric
 from shared_components.reporting.costs import site_seconds
 from shared_components.reporting.records import round_number, score
 

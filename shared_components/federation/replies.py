@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from shared_components.common.plain_text import is_plain, one_line
+from shared_components.core.partition import Partition, Pieces
+from shared_components.core.preparation import is_name
 from shared_components.data.profile_items import ITEMS
 from shared_components.federation.checks import NOTED, RejectedUpdate, is_scores
 from shared_components.federation.enrolment import is_start
 from shared_components.federation.messages import Message
 from shared_components.federation.sums import KEY, is_said
-from shared_components.partition import Partition, Pieces
-from shared_components.preparation import is_name
 
 HEADER: dict[str, set[str]] = {
     "enrol": {"samples", "card", "items", "partition", "fixed", "prepared", "start", KEY},

@@ -17,9 +17,9 @@ from typing import Any
 from torch import Tensor
 
 from shared_components.common.atomic import atomically, try_lock, write_json
+from shared_components.core.method import Method
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.store import RECORDS, DamagedState, RoundFiles, rounds_in
-from shared_components.method import Method
 
 logger = logging.getLogger(__name__)
 

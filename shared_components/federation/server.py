@@ -11,9 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from shared_components.card import Card, Metric
 from shared_components.common.atomic import write_json
 from shared_components.common.progress import tell
+from shared_components.core.card import Card, Metric
+from shared_components.core.method import (
+    Aggregation,
+    Method,
+    Models,
+    Profile,
+    Update,
+    load_method,
+    site_order,
+)
+from shared_components.core.partition import Partition
+from shared_components.core.task import Task, checkpoint_notes, make_task
+from shared_components.core.untold import notes_of_untold
 from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.checks import RejectedUpdate
@@ -33,13 +45,9 @@ from shared_components.federation.server_state import packed, unpack
 from shared_components.federation.store import RECORDS, SINGLE
 from shared_components.federation.sums import HEADER
 from shared_components.federation.sums_server import ServerSums
-from shared_components.method import Aggregation, Method, Models, Profile, Update, load_method, site_order
 from shared_components.networks.checkpoints import save_weights
-from shared_components.partition import Partition
 from shared_components.privacy import UNIT, farthest
 from shared_components.secure_sums.identity import Project
-from shared_components.task import Task, checkpoint_notes, make_task
-from shared_components.untold import notes_of_untold
 
 if TYPE_CHECKING:
     from shared_components.federation.server_work import Own

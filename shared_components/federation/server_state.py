@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from shared_components.core.method import Models, site_order
+from shared_components.core.partition import Partition
 from shared_components.federation.enrolment import profile_header, profile_of
 from shared_components.federation.messages import FederationError
 from shared_components.federation.store import groups_of, named_groups
-from shared_components.method import Models, site_order
-from shared_components.partition import Partition
 
 if TYPE_CHECKING:
     from shared_components.federation.server import ServerRunner

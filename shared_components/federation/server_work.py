@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shared_components import training as local
-from shared_components.card import Card
+from shared_components.core import training as local
+from shared_components.core.card import Card
+from shared_components.core.method import Aggregation, Context, Losses, Profile, State
+from shared_components.core.partition import Role, fixed_hash, paste
+from shared_components.core.start import said
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import name_of, readable_as
 from shared_components.data.dataset import collated
@@ -17,9 +20,6 @@ from shared_components.federation.enrolment import check_as_before, profile_of, 
 from shared_components.federation.locate import SERVER
 from shared_components.federation.messages import FederationError
 from shared_components.federation.work import LocalRound, memory_of
-from shared_components.method import Aggregation, Context, Losses, Profile, State
-from shared_components.partition import Role, fixed_hash, paste
-from shared_components.start import said
 
 if TYPE_CHECKING:
     from shared_components.federation.server import FindSite, ServerRunner

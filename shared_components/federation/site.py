@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 
-from shared_components import evaluation
-from shared_components import training as local
 from shared_components.common import machine
 from shared_components.common.atomic import write_json
 from shared_components.common.progress import tell
+from shared_components.core import evaluation
+from shared_components.core import training as local
+from shared_components.core.partition import Pieces, Role, cut, fixed_hash, paste
+from shared_components.core.start import said, unused
 from shared_components.data.dataset import SampleDataset, collated
 from shared_components.data.profile_items import ITEMS, WITHHELD
 from shared_components.data.sites import Sample, Site, SiteError, samples
@@ -36,10 +38,8 @@ from shared_components.federation.store import RoundFiles
 from shared_components.federation.sums import KEY, check_method
 from shared_components.federation.sums_site import SiteSums
 from shared_components.federation.work import LocalRound
-from shared_components.partition import Pieces, Role, cut, fixed_hash, paste
 from shared_components.privacy import Randomness
 from shared_components.secure_sums.identity import Identity
-from shared_components.start import said, unused
 
 logger = logging.getLogger(__name__)
 

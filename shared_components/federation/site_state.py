@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared_components import evaluation
+from shared_components.core import evaluation
+from shared_components.core.method import State
+from shared_components.core.partition import Role, below, cut, paste, prefixed
+from shared_components.core.task import Scores
 from shared_components.federation.bench import Workbench
 from shared_components.federation.messages import SiteRefusal
 from shared_components.federation.store import RoundFiles
 from shared_components.federation.work import OPTIMIZER, memory_of
-from shared_components.method import State
-from shared_components.partition import Role, below, cut, paste, prefixed
-from shared_components.task import Scores
 
 OWN = "local/"  # LOCAL pieces among the tensors
 

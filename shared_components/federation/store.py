@@ -19,8 +19,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from shared_components.common.plain_text import one_line
+from shared_components.core.partition import Pieces, update_with
 from shared_components.networks.checkpoints import write_tensors
-from shared_components.partition import Pieces, update_with
 
 STATE_VARIABLE = "SURGFL_STATE"
 RESUME_VARIABLE = "SURGFL_RESUME"

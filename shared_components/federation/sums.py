@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from shared_components.method import Method
-from shared_components.partition import Pieces
+from shared_components.core.method import Method
+from shared_components.core.partition import Pieces
 from shared_components.secure_sums.fixed_point import FRACTION_BITS
 from shared_components.secure_sums.masks import check_threshold
 

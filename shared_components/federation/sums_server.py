@@ -6,11 +6,11 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from shared_components.core.method import Update
+from shared_components.core.partition import Pieces
 from shared_components.federation import sums
 from shared_components.federation.checks import RejectedUpdate, check_pieces
 from shared_components.federation.messages import FederationError, Job, Message
-from shared_components.method import Update
-from shared_components.partition import Pieces
 from shared_components.secure_sums.fixed_point import FixedPoint, as_vector
 from shared_components.secure_sums.identity import Project
 from shared_components.secure_sums.keys import check_public

@@ -17,10 +17,10 @@ from typing import Any
 from torch import Tensor
 
 from shared_components.common.atomic import atomically
+from shared_components.core.partition import Pieces
 from shared_components.federation import sums
 from shared_components.federation.messages import Job, Message, folder_name
 from shared_components.federation.store import rounds_in
-from shared_components.partition import Pieces
 from shared_components.secure_sums.fixed_point import FixedPoint, as_pieces
 from shared_components.secure_sums.identity import Identity, Said
 from shared_components.secure_sums.keys import KEY, Keys, public_of

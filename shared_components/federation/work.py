@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from shared_components import evaluation
-from shared_components import training as local
 from shared_components.common.progress import follow
+from shared_components.core import evaluation
+from shared_components.core import training as local
+from shared_components.core.method import Batch, Context, Extras, Losses, Method, Objective, State
+from shared_components.core.partition import Partition, below, prefixed
 from shared_components.data.dataset import SampleDataset, batches, once
-from shared_components.method import Batch, Context, Extras, Losses, Method, Objective, State
 from shared_components.networks.bundle_config import Training
-from shared_components.partition import Partition, below, prefixed
 
 OPTIMIZER, MEMORY = "optimizer:", "memory/"
 

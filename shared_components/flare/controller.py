@@ -24,6 +24,9 @@ from nvflare.apis.signal import Signal
 from shared_components.common.atomic import NotWritten
 from shared_components.common.plain_text import one_line
 from shared_components.common.progress import Step, tell
+from shared_components.core.method import load_method
+from shared_components.core.start import start_weights
+from shared_components.core.task import check_tasks
 from shared_components.data.sites import Site
 from shared_components.federation import replies, steps
 from shared_components.federation.checks import RejectedUpdate
@@ -58,11 +61,8 @@ from shared_components.flare.places import (
 from shared_components.flare.results import leave_result, result_folder
 from shared_components.flare.stream_ids import count_streams
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
-from shared_components.method import load_method
 from shared_components.networks.bundle_config import weightless
 from shared_components.secure_sums.identity import Project
-from shared_components.start import start_weights
-from shared_components.task import check_tasks
 
 logger = logging.getLogger(__name__)
 

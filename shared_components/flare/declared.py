@@ -9,6 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shared_components.core.method import load_method
+from shared_components.core.partition import Pieces, Role
+from shared_components.core.preparation import is_name
+from shared_components.core.task import choose_task
 from shared_components.data.profile_items import WITHHELD, check_item
 from shared_components.data.sites import Site
 from shared_components.federation import checks, outsider, sums
@@ -17,12 +21,8 @@ from shared_components.federation.expected import Expected, expect
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.private import check_bare, check_entered
 from shared_components.federation.replies import COMMON, FORMS, HEADER
-from shared_components.method import load_method
-from shared_components.partition import Pieces, Role
-from shared_components.preparation import is_name
 from shared_components.secure_sums.masks import sealed_bytes
 from shared_components.secure_sums.shares import SHARE
-from shared_components.task import choose_task
 
 LONGEST_TEXT = 100  # characters of any text among numbers: names of classes and metrics
 

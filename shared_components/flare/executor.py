@@ -67,6 +67,7 @@ class SiteExecutor(Executor):
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
         import torch
 
+        from shared_components.core.start import start_weights
         from shared_components.federation import instructions
         from shared_components.federation.enrolled import site_folder
         from shared_components.federation.locate import find_site
@@ -74,7 +75,6 @@ class SiteExecutor(Executor):
         from shared_components.federation.runs import OUTLIVES, point_latest_to, working_on
         from shared_components.federation.site import SiteRunner
         from shared_components.secure_sums.identity import kit_identity
-        from shared_components.start import start_weights
 
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
         name, runs = fl_ctx.get_identity_name(), runs_folder(fl_ctx)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from shared_components.common.arguments import between
+from shared_components.core.evaluation import network_input
 from shared_components.data.files import IMAGES, VIDEOS, DataError, natural_order, read_rgb
-from shared_components.evaluation import network_input
 from shared_components.inference import InferenceError
 from shared_components.inference.video import Video, frames_of, look_at
 

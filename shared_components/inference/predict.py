@@ -7,13 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from shared_components.core.task import Answer, Task
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.progress import Progress
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.stream import Streaming
 from shared_components.networks.bundle_config import PRECISIONS
-from shared_components.task import Answer, Task
 
 
 class Predictor:

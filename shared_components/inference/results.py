@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from shared_components.common.atomic import NotWritten, not_written
-from shared_components.evaluation import write_picture
+from shared_components.core.evaluation import write_picture
+from shared_components.core.task import Answer, Task
 from shared_components.inference import InferenceError
 from shared_components.inference.folder import ResultFolder
 from shared_components.inference.frames import FrameStream, Shot
@@ -20,7 +21,6 @@ from shared_components.inference.h264 import H264Video
 from shared_components.inference.visible import FRAMES, INTERVALS, VisibleTables
 from shared_components.inference.volumes import FOLDER as VOLUMES
 from shared_components.inference.volumes import Volumes, label_hashes, refuse_corrected
-from shared_components.task import Answer, Task
 
 OVERLAYS, MASKS = "overlays", "masks"
 """The kinds of picture that a task draws to be looked at, and of class ids."""

@@ -8,9 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from shared_components.core.task import Task
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
-from shared_components.task import Task
 
 SLACK = 0.1
 """Share of a clip's interval by which the frames of a stream may lie nearer or farther (ours): 30000/1001 and 24 frames

@@ -13,10 +13,10 @@ import numpy as np
 
 from shared_components.common.atomic import write_text
 from shared_components.common.drawing.palette import colour
+from shared_components.core.shipped import sha256_of
 from shared_components.data.nifti import MOST_FRAMES, LabelWriter, PictureWriter
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream, Shot
-from shared_components.shipped import sha256_of
 
 FOLDER = "nifti"
 LABELS, FRAMES, NAMES = "labels", "frames", "labels.txt"

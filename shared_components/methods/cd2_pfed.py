@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from shared_components.aggregators.mean import WeightedMean
 from shared_components.common.arguments import between
-from shared_components.method import Batch, Context, Method, Summary, Term
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.method import Batch, Context, Method, Summary, Term
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Role, Rule, Slice, TensorRule
 from shared_components.networks.parts import inside, resolve
-from shared_components.objectives import task_objective
-from shared_components.partition import Role, Rule, Slice, TensorRule
 
 HEADS = ("head",)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shared_components.aggregators.first_site import FirstSite
 from shared_components.common.arguments import one_of
-from shared_components.method import LocalUpdate, LocalWork, Losses, Method, Summary
-from shared_components.objectives import task_objective
-from shared_components.partition import Role, everything
+from shared_components.core.aggregators.first_site import FirstSite
+from shared_components.core.method import LocalUpdate, LocalWork, Losses, Method, Summary
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Role, everything
 
 BUDGETS = ("steps", "epochs")
 

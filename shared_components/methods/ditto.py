@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from shared_components.aggregators.mean import WeightedMean
 from shared_components.common.arguments import between
-from shared_components.method import Batch, Context, LocalWork, Losses, Method, State, Summary, Term
-from shared_components.objectives import squared_distance, task_objective
-from shared_components.partition import Role, below, everything, paste, prefixed
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.method import Batch, Context, LocalWork, Losses, Method, State, Summary, Term
+from shared_components.core.objectives import squared_distance, task_objective
+from shared_components.core.partition import Role, below, everything, paste, prefixed
 
 PERSONAL = "personal/"
 

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shared_components.aggregators.fisher import GROUP, FisherMean, fisher_trace
 from shared_components.common.arguments import between, require_list
-from shared_components.extras import scalar
-from shared_components.losses import IGNORED, shrink_label
-from shared_components.method import (
+from shared_components.core.aggregators.fisher import GROUP, FisherMean, fisher_trace
+from shared_components.core.extras import scalar
+from shared_components.core.losses import IGNORED, shrink_label
+from shared_components.core.method import (
     Batch,
     Context,
     Extras,
@@ -26,11 +26,21 @@ from shared_components.method import (
     Method,
     Summary,
 )
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import (
+    Partition,
+    Pieces,
+    Role,
+    Rule,
+    TensorRule,
+    below,
+    cut,
+    paste,
+    prefixed,
+)
+from shared_components.core.rules import HEAD, modules
 from shared_components.networks.parts import inside, resolve, shared_paths, trained_parameters
 from shared_components.networks.two_paths import SplitFeatures, split_features
-from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Pieces, Role, Rule, TensorRule, below, cut, paste, prefixed
-from shared_components.rules import HEAD, modules
 
 BASE = "base/"  # in the memory: the base as this site trained it last
 ALIGNED = ("encoder", "decoder_global")  # what the features come from

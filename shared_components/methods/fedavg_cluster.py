@@ -5,10 +5,10 @@ The baseline of multi-task federations: MaT-FL (Cai et al.) and FedHCA2 (Lu et a
 
 from __future__ import annotations
 
-from shared_components.aggregators.groups import GroupMean
-from shared_components.method import Method, Summary
-from shared_components.objectives import task_objective
-from shared_components.partition import Role, everything
+from shared_components.core.aggregators.groups import GroupMean
+from shared_components.core.method import Method, Summary
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Role, everything
 
 
 def build() -> Method:

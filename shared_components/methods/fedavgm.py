@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shared_components.aggregators.server_optimizers import ServerMomentum
 from shared_components.common.arguments import between
-from shared_components.method import Method, Summary
-from shared_components.objectives import task_objective
-from shared_components.partition import Role, everything
+from shared_components.core.aggregators.server_optimizers import ServerMomentum
+from shared_components.core.method import Method, Summary
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Role, everything
 
 
 def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from shared_components.aggregators.mean import WeightedMean
 from shared_components.common.arguments import require_list
-from shared_components.method import Method, Summary
-from shared_components.objectives import task_objective
-from shared_components.partition import Role, Rule, Slice, TensorRule
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.method import Method, Summary
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Role, Rule, Slice, TensorRule
 
 NORMS: dict[str, type[nn.Module]] = {
     "batch": _BatchNorm,

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shared_components.aggregators.mean import in_site_order, mean_pieces, weighted_sum
 from shared_components.common.arguments import between, one_of
-from shared_components.losses import IGNORED, labelled_mean
-from shared_components.method import (
+from shared_components.core.aggregators.mean import in_site_order, mean_pieces, weighted_sum
+from shared_components.core.losses import IGNORED, labelled_mean
+from shared_components.core.method import (
     Aggregation,
     Batch,
     Context,
@@ -30,9 +30,9 @@ from shared_components.method import (
     Update,
     site_order,
 )
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Partition, Pieces, Role, Rule, Slice, TensorRule, below
 from shared_components.networks.parts import fixed_tensors
-from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Pieces, Role, Rule, Slice, TensorRule, below
 
 WEIGHTINGS = ("equal", "samples")
 TEACHERS = "teachers"

@@ -13,15 +13,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shared_components.aggregators.conflict import attention, conflict_averse, hyper_step, inner_products
-from shared_components.aggregators.groups import first_groups, groups_of
-from shared_components.aggregators.mean import in_site_order
-from shared_components.aggregators.sensitivity import normalised_entropy
 from shared_components.common.arguments import between, require_list
-from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update, site_order
+from shared_components.core.aggregators.conflict import attention, conflict_averse, hyper_step, inner_products
+from shared_components.core.aggregators.groups import first_groups, groups_of
+from shared_components.core.aggregators.mean import in_site_order
+from shared_components.core.aggregators.sensitivity import normalised_entropy
+from shared_components.core.method import (
+    Aggregation,
+    Method,
+    Models,
+    Profile,
+    State,
+    Summary,
+    Update,
+    site_order,
+)
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, below
 from shared_components.networks.parts import inside, resolve, shared_paths
-from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Pieces, Role, Slice, TensorRule, below
 
 ENCODER = ("encoder",)
 DECODERS = ("decoder",)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from shared_components.aggregators.decomposition import LayerwiseDecomposition
 from shared_components.common.arguments import between, check_mode
-from shared_components.method import Batch, Context, Method, Summary, Term
-from shared_components.partition import Role, everything
+from shared_components.core.aggregators.decomposition import LayerwiseDecomposition
+from shared_components.core.method import Batch, Context, Method, Summary, Term
+from shared_components.core.partition import Role, everything
 
 
 def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, decay: float = 0.99) -> Method:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared_components.aggregators.mean import WeightedMean
-from shared_components.method import Method, Summary
-from shared_components.objectives import task_objective
-from shared_components.rules import HEAD, modules
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.method import Method, Summary
+from shared_components.core.objectives import task_objective
+from shared_components.core.rules import HEAD, modules
 
 
 def build(*, personal: Sequence[str] = HEAD) -> Method:

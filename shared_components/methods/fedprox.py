@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from shared_components.aggregators.mean import WeightedMean
 from shared_components.common.arguments import between, check_mode
-from shared_components.method import Batch, Context, Method, Summary, Term
-from shared_components.objectives import squared_distance, task_objective
-from shared_components.partition import Role, everything
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.method import Batch, Context, Method, Summary, Term
+from shared_components.core.objectives import squared_distance, task_objective
+from shared_components.core.partition import Role, everything
 
 
 def build(*, mu: float = 0.01, mode: str = "corrected") -> Method:

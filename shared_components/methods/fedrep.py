@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from shared_components.aggregators.mean import WeightedMean
 from shared_components.common.arguments import between
-from shared_components.method import Batch, Context, Method, Summary, Term
-from shared_components.objectives import task_objective, task_term
-from shared_components.partition import Role
-from shared_components.rules import HEAD, modules
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.method import Batch, Context, Method, Summary, Term
+from shared_components.core.objectives import task_objective, task_term
+from shared_components.core.partition import Role
+from shared_components.core.rules import HEAD, modules
 
 
 def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:

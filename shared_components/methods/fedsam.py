@@ -3,12 +3,12 @@ Learning by Seeking Flat Minima, ECCV 2022; FL-EndoViT's Algorithm 1."""
 
 from __future__ import annotations
 
-from shared_components.aggregators.weight_averaging import AveragedMean, delivered
 from shared_components.common.arguments import between, true_or_false
-from shared_components.method import Method, Summary
-from shared_components.objectives import task_objective
-from shared_components.partition import Role, everything
-from shared_components.sharpness import SharpnessAware
+from shared_components.core.aggregators.weight_averaging import AveragedMean, delivered
+from shared_components.core.method import Method, Summary
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Role, everything
+from shared_components.core.sharpness import SharpnessAware
 
 
 def build(

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shared_components.aggregators.mean import WeightedMean, in_site_order
 from shared_components.common.arguments import between
-from shared_components.extras import Extra
-from shared_components.losses import IGNORED, shrink_label
-from shared_components.method import (
+from shared_components.core.aggregators.mean import WeightedMean, in_site_order
+from shared_components.core.extras import Extra
+from shared_components.core.losses import IGNORED, shrink_label
+from shared_components.core.method import (
     Aggregation,
     Batch,
     Context,
@@ -30,9 +30,9 @@ from shared_components.method import (
     Term,
     Update,
 )
+from shared_components.core.objectives import as_received
+from shared_components.core.partition import Partition, Pieces, Role, everything
 from shared_components.networks.two_paths import TwoPaths, two_paths
-from shared_components.objectives import as_received
-from shared_components.partition import Partition, Pieces, Role, everything
 
 PROTOTYPES = "prototypes"
 BACKGROUND = 0  # the class of every class map that holds what a site has not labelled

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from shared_components.aggregators.mean import WeightedMean
 from shared_components.common.arguments import between, one_of, true_or_false
-from shared_components.method import Method, Prepare, ServerUpdate, SiteFacts, Summary
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.method import Method, Prepare, ServerUpdate, SiteFacts, Summary
+from shared_components.core.objectives import task_objective
+from shared_components.core.rules import representation
+from shared_components.core.serq import RATE, FineTuning, Quantification, check_beforehand
+from shared_components.core.text.encode import DEFAULT, KINDS
+from shared_components.core.text.tell import WORDINGS, SiteText
 from shared_components.networks.parts import parts_of
 from shared_components.networks.two_paths import Encodes
-from shared_components.objectives import task_objective
-from shared_components.rules import representation
-from shared_components.serq import RATE, FineTuning, Quantification, check_beforehand
-from shared_components.text.encode import DEFAULT, KINDS
-from shared_components.text.tell import WORDINGS, SiteText
 
 SYNTHETIC = ("quantification", "fine_tuning", "none")
 

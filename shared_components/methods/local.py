@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared_components.aggregators.mean import WeightedMean
-from shared_components.method import Method, Summary
-from shared_components.objectives import task_objective
-from shared_components.partition import Role, everything
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.method import Method, Summary
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Role, everything
 
 
 def build() -> Method:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared_components.aggregators.clustering import Clustering
 from shared_components.common.arguments import between, true_or_false
-from shared_components.method import Method, Summary
-from shared_components.objectives import task_objective
-from shared_components.partition import Role
-from shared_components.rules import modules
+from shared_components.core.aggregators.clustering import Clustering
+from shared_components.core.method import Method, Summary
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Role
+from shared_components.core.rules import modules
 
 ENCODER = ("encoder",)
 

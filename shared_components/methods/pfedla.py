@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from shared_components.aggregators import hypernetwork as hn
 from shared_components.common.arguments import between, check_mode
-from shared_components.method import Aggregation, Method, Models, Profile, State, Summary, Update
+from shared_components.core.aggregators import hypernetwork as hn
+from shared_components.core.method import Aggregation, Method, Models, Profile, State, Summary, Update
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Partition, Role, Slice, TensorRule
 from shared_components.networks.parts import inside, parts_of, resolve
-from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Role, Slice, TensorRule
 
 
 def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int = 0) -> Method:

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shared_components.aggregators import hypernetwork as hn
-from shared_components.aggregators.mean import in_site_order, mean_pieces
-from shared_components.aggregators.sensitivity import SCALES, similarity_entropy, similarity_mean
 from shared_components.common.arguments import between, check_mode, one_of, require_list, true_or_false
-from shared_components.extras import Extra, like_shared, shapes_of_shared
-from shared_components.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
-from shared_components.method import (
+from shared_components.core.aggregators import hypernetwork as hn
+from shared_components.core.aggregators.mean import in_site_order, mean_pieces
+from shared_components.core.aggregators.sensitivity import SCALES, similarity_entropy, similarity_mean
+from shared_components.core.extras import Extra, like_shared, shapes_of_shared
+from shared_components.core.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
+from shared_components.core.method import (
     Aggregation,
     Batch,
     Context,
@@ -33,9 +33,9 @@ from shared_components.method import (
     Term,
     Update,
 )
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, cut
 from shared_components.networks.two_paths import TwoPaths, two_paths
-from shared_components.objectives import task_objective
-from shared_components.partition import Partition, Pieces, Role, Slice, TensorRule, cut
 
 PLACES = {  # what may be personal, and how the names of its tensors begin and go on
     "decoder": ("decoder_personal.", "."),

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from shared_components.aggregators.fairness import FairMean
 from shared_components.common.arguments import between, check_mode
-from shared_components.extras import scalar
-from shared_components.method import Batch, Context, Extras, Method, Summary
-from shared_components.objectives import as_received, task_objective
-from shared_components.partition import Partition, Role, everything
+from shared_components.core.aggregators.fairness import FairMean
+from shared_components.core.extras import scalar
+from shared_components.core.method import Batch, Context, Extras, Method, Summary
+from shared_components.core.objectives import as_received, task_objective
+from shared_components.core.partition import Partition, Role, everything
 
 
 def build(

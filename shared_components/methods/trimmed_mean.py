@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shared_components.aggregators.robust import TrimmedMean
 from shared_components.common.arguments import between
-from shared_components.method import Method, Summary
-from shared_components.objectives import task_objective
-from shared_components.partition import Role, everything
+from shared_components.core.aggregators.robust import TrimmedMean
+from shared_components.core.method import Method, Summary
+from shared_components.core.objectives import task_objective
+from shared_components.core.partition import Role, everything
 
 
 def build(*, trim: int = 1) -> Method:

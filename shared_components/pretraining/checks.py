@@ -8,14 +8,14 @@ from typing import Any
 from torch import nn
 
 from shared_components.common.progress import follow
+from shared_components.core.evaluation import BATCH, quick_scores
+from shared_components.core.task import Batch, Scores, Task
 from shared_components.data.dataset import collated
 from shared_components.data.sites import Item
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.transforms import to_tensors
-from shared_components.evaluation import BATCH, quick_scores
 from shared_components.pretraining.plan import Settings
 from shared_components.pretraining.stream import RESERVED, held_out
-from shared_components.task import Batch, Scores, Task
 
 RANDOM_LOOKS, SAMPLES = 12, 2
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from shared_components.core.training import round_seed
 from shared_components.data.colours import change_colours, sample_colours
 from shared_components.data.dataset import collated
 from shared_components.data.sites import Asks, Item
@@ -35,7 +36,6 @@ from shared_components.data.transforms import (
     to_tensors,
 )
 from shared_components.pretraining.plan import Phase, Settings
-from shared_components.training import round_seed
 
 RATE = 0.2  # rendered frames per second: two of them show other poses
 SCALES = (0.75, 2.25)  # small parts are learnt from frames that are enlarged more often than shrunk

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shared_components.card import DASH, fixed
+from shared_components.core.card import DASH, fixed
 from shared_components.reporting.records import NAN, Run, mean, round_number
 from shared_components.reporting.tables import Table
 

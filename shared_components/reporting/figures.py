@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared_components.card import Metric
+from shared_components.core.card import Metric
 from shared_components.reporting.charts import (
     Series,
     fitting,

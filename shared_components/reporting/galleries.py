@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from shared_components.card import Metric
+from shared_components.core.card import Metric
 from shared_components.reporting.groups import Group, RecordError
 from shared_components.reporting.records import Run, read_json, score, site_folder
 

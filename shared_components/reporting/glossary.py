@@ -6,7 +6,7 @@ The one place of this package that knows metrics by name; one without an entry s
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shared_components.card import Metric
+from shared_components.core.card import Metric
 
 _METRICS = {
     "hd95": (

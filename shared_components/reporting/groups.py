@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared_components.card import Card, Metric
+from shared_components.core.card import Card, Metric
 
 _NAMED = 6  # with more names than this a heading counts them
 

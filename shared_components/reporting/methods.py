@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from shared_components.method import Method, load_method, method_names
+from shared_components.core.method import Method, load_method, method_names
+from shared_components.core.partition import Role, partition_network
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle
-from shared_components.partition import Role, partition_network
 from shared_components.reporting.tables import Table, as_markdown
 
 BEGIN, END = "<!-- methods: `surgfl methods --write docs/methods.md` -->", "<!-- end of methods -->"

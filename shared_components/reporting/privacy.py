@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared_components.card import DASH
+from shared_components.core.card import DASH
 from shared_components.reporting.records import Run, read_json, site_folder
 from shared_components.reporting.tables import Table
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shared_components.card import Card, Metric
+from shared_components.core.card import Card, Metric
 from shared_components.reporting.groups import Group, RecordError, grouped, read_cards, read_metrics
 
 NAN = math.nan

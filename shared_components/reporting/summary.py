@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared_components.card import DASH, Metric, fixed
+from shared_components.core.card import DASH, Metric, fixed
 from shared_components.reporting.costs import (
     bytes_by_round,
     rejections,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shared_components.partition import Pieces
+from shared_components.core.partition import Pieces
 
 FRACTION_BITS = 32  # a weight's error is at most 2^-33, below float32's own for weights above 2^-9
 BITS = 62  # of the sum's magnitude; one more is its sign, one is spare

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shared_components.core.task import Task, make_task
+from shared_components.core.trained import chosen_for
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_into, load_metadata, load_weights
-from shared_components.task import Task, make_task
-from shared_components.trained import chosen_for
 
 LARGEST = float(torch.finfo(torch.float16).max)  # 65504
 HEAVIEST = 14_000_000  # bytes of a file that a repository of code still carries

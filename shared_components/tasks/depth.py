@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shared_components.card import Card, Metric
 from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
+from shared_components.core.card import Card, Metric
+from shared_components.core.task import Array, Batch, Scores, asks, last_frame, mean_rows
 from shared_components.data.files import depth_values
 from shared_components.data.sites import Asks, Item
-from shared_components.task import Array, Batch, Scores, asks, last_frame, mean_rows
 
 POOLINGS = ("batch", "image")
 LEAST = 1e-3  # mm: smallest depth of which a logarithm or a ratio is taken

@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared_components.card import Card, Metric
 from shared_components.common.arguments import between
 from shared_components.common.drawing.palette import class_entries
 from shared_components.common.drawing.pictures import legend, overlay
 from shared_components.common.drawing.sheets import Sheet
-from shared_components.data.sites import Asks, Item
-from shared_components.losses import segmentation_loss
-from shared_components.metrics import (
+from shared_components.core.card import Card, Metric
+from shared_components.core.losses import segmentation_loss
+from shared_components.core.metrics import (
     DISTANCE_METRICS,
     POLICIES,
     REGION_METRICS,
@@ -27,7 +26,8 @@ from shared_components.metrics import (
     frame_scores,
     summarise,
 )
-from shared_components.task import Array, Batch, Scores, asks, last_frame
+from shared_components.core.task import Array, Batch, Scores, asks, last_frame
+from shared_components.data.sites import Asks, Item
 
 METRICS = (
     Metric("dice", "Dice", True, "%", 100.0, 2),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shared_components.aggregators.blocks import BLOCK, in_blocks, squared_distance, stacked_blocks
+from shared_components.core.aggregators.blocks import BLOCK, in_blocks, squared_distance, stacked_blocks
 
 SIZES = [(), (0,), (5,), (BLOCK,), (BLOCK + 1,), (3, BLOCK // 2)]
 

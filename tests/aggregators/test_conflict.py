@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from shared_components.aggregators.conflict import (
+from shared_components.core.aggregators.conflict import (
     attention,
     conflict_averse,
     hyper_step,

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from shared_components.aggregators.fairness import FairMean, fair_weights
-from shared_components.method import Models, Update
-from shared_components.partition import Partition
+from shared_components.core.aggregators.fairness import FairMean, fair_weights
+from shared_components.core.method import Models, Update
+from shared_components.core.partition import Partition
 from tests.methods.toys import SAMPLES, SITES, THETA, shared, step, updates
 
 LOSSES = [0.5, 1.0, 2.0, 0.25, 3.0]

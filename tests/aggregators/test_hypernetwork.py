@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shared_components.aggregators import hypernetwork as hn
+from shared_components.core.aggregators import hypernetwork as hn
 
 
 def weights(layers=2, sites=3, seed=0):

@@ -5,9 +5,9 @@ from itertools import permutations
 import pytest
 import torch
 
-from shared_components.aggregators.mean import WeightedMean, in_site_order, mean_pieces, weighted_sum
-from shared_components.method import Models, Update, site_order
-from shared_components.partition import Partition
+from shared_components.core.aggregators.mean import WeightedMean, in_site_order, mean_pieces, weighted_sum
+from shared_components.core.method import Models, Update, site_order
+from shared_components.core.partition import Partition
 
 SITES = [[2.0, 2.0], [1.0, 4.0], [4.0, 2.0], [1.5, 2.5], [10.0, -10.0]]
 SAMPLES = [1, 1, 2, 1, 1]

@@ -6,9 +6,9 @@ from itertools import permutations
 import pytest
 import torch
 
-from shared_components.aggregators.mean import WeightedMean
-from shared_components.aggregators.norm_bound import BoundedMean, shortened, update_norm
-from shared_components.method import Models, Update, load_method
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.aggregators.norm_bound import BoundedMean, shortened, update_norm
+from shared_components.core.method import Models, Update, load_method
 from tests.methods.toys import THETA, shared, step, tensor, updates
 
 

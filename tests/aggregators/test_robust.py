@@ -6,8 +6,8 @@ from itertools import permutations, product
 import pytest
 import torch
 
-from shared_components.aggregators.blocks import BLOCK
-from shared_components.aggregators.robust import (
+from shared_components.core.aggregators.blocks import BLOCK
+from shared_components.core.aggregators.robust import (
     Krum,
     TrimmedMean,
     comparisons,
@@ -16,8 +16,8 @@ from shared_components.aggregators.robust import (
     squared_distances,
     trimmed_mean,
 )
-from shared_components.method import Models, Update
-from shared_components.partition import Partition
+from shared_components.core.method import Models, Update
+from shared_components.core.partition import Partition
 from tests.methods.toys import SITES, shared, step, updates
 
 

@@ -5,8 +5,12 @@ import math
 import pytest
 import torch
 
-from shared_components.aggregators.sensitivity import normalised_entropy, similarity_mean, similarity_weights
-from shared_components.method import Update
+from shared_components.core.aggregators.sensitivity import (
+    normalised_entropy,
+    similarity_mean,
+    similarity_weights,
+)
+from shared_components.core.method import Update
 
 
 def update(site, value, sensitivity):

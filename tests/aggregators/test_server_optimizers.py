@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from shared_components.aggregators.mean import WeightedMean
-from shared_components.aggregators.server_optimizers import ServerAdam, ServerMomentum
-from shared_components.method import Models, Update
-from shared_components.partition import Partition
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.aggregators.server_optimizers import ServerAdam, ServerMomentum
+from shared_components.core.method import Models, Update
+from shared_components.core.partition import Partition
 from tests.methods.toys import SITES, THETA, profiles, shared, start, step, tensor, updates
 
 ADAM = {"learning_rate": 0.1, "beta_1": 0.9, "beta_2": 0.99, "tau": 1e-3}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from shared_components.method import Batch
+from shared_components.core.method import Batch
 from tests.attacks.sent import Sent
 
 Loss = Callable[[Tensor], Tensor]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from shared_components.core.task import Task
 from shared_components.data.dataset import SampleDataset, collated
-from shared_components.task import Task
 
 
 def losses(

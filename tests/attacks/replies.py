@@ -15,10 +15,10 @@ from statistics import median_high
 import torch
 from torch import Tensor
 
+from shared_components.core.partition import Pieces
+from shared_components.core.training import round_seed
 from shared_components.federation.messages import Message
 from shared_components.federation.protocol import Answers, Ask
-from shared_components.partition import Pieces
-from shared_components.training import round_seed
 
 Changes = dict[str, Tensor]
 

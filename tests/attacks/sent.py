@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from shared_components import training as local
+from shared_components.core import training as local
+from shared_components.core.method import Batch, Method
+from shared_components.core.partition import Partition, Role, cut, partition_network, paste
+from shared_components.core.task import Task
 from shared_components.data.dataset import SampleDataset
 from shared_components.federation.work import LocalRound
-from shared_components.method import Batch, Method
 from shared_components.networks.bundle_config import Training
-from shared_components.partition import Partition, Role, cut, partition_network, paste
-from shared_components.task import Task
 
 State = dict[str, Tensor]
 

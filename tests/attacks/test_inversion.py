@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role
+from shared_components.core.task import make_task
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import load_site, samples
 from shared_components.data.synthetic.site import write_site
-from shared_components.method import load_method
 from shared_components.networks.bundle_config import Training
 from shared_components.networks.tiny import Tiny
-from shared_components.partition import Role
-from shared_components.task import make_task
 from tests.attacks.inversion import (
     _soft_sign,
     cosine,

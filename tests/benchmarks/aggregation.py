@@ -17,9 +17,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from shared_components.method import Models, Profile, Update, load_method
+from shared_components.core.method import Models, Profile, Update, load_method
+from shared_components.core.partition import Partition, Pieces
 from shared_components.networks.bundle_config import build_network, load_bundle
-from shared_components.partition import Partition, Pieces
 
 SITES = 8
 REPEATS = 3

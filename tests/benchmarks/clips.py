@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from shared_components.method import load_method
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, partition_network
 from shared_components.networks.bundle_config import load_bundle, weightless
-from shared_components.partition import Role, partition_network
 from tests.benchmarks.site_round import SIZE, Variant, fastest, render
 
 CLIP = {"frames": 4, "interval": 0.2}

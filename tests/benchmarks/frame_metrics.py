@@ -20,7 +20,7 @@ import cv2
 import numpy as np
 import torch
 
-from shared_components.metrics import frame_scores
+from shared_components.core.metrics import frame_scores
 
 HEIGHT, WIDTH = 1024, 1280
 CLASSES = (1, 2, 3)

@@ -27,17 +27,17 @@ from torch import Tensor, nn
 
 from shared_components.common.atomic import write_json
 from shared_components.common.drawing.pictures import captioned, side_by_side
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role
+from shared_components.core.start import begin
+from shared_components.core.task import Task, make_task
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.dataset import SampleDataset, collated
 from shared_components.data.sites import Site, load_site, samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.provenance import commit, hardware
-from shared_components.method import load_method
 from shared_components.networks.bundle_config import Training, build_network, load_bundle
 from shared_components.networks.tiny import Tiny
-from shared_components.partition import Role
-from shared_components.start import begin
-from shared_components.task import Task, make_task
 from tests.attacks.inversion import invert_round, true_gradient
 from tests.attacks.measures import auc, auc_interval, matched, psnr, ssim
 from tests.attacks.membership import losses

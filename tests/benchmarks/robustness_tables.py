@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from shared_components.method import load_method
+from shared_components.core.method import load_method
 from tests.attacks.replies import Attack, inflated, inner_product, mimic, noise, sign_flip
 
 METHODS: dict[str, dict[str, Any]] = {

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shared_components.core.task import Task, make_task
 from shared_components.data.synthetic.scene import render_video
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.h264 import H264Video
@@ -30,7 +31,6 @@ from shared_components.inference.predict import Predictor, predict_all
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.stream import Streaming, shown_frames
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-from shared_components.task import Task, make_task
 
 RATE = 25  # frames a second
 INTERVAL = 0.2

@@ -16,10 +16,10 @@ from shared_components.bundle_files.make import (
     write_bundle,
 )
 from shared_components.cli import main
+from shared_components.core.shipped import EXPORTED, FACTS, KEEPER, MODEL
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_names, load_bundle
 from shared_components.networks.checkpoints import load_metadata, save_pt, stored_weights
-from shared_components.shipped import EXPORTED, FACTS, KEEPER, MODEL
 
 NEW = """\
 title: A toy

@@ -17,18 +17,18 @@ from shared_components.bundle_engines import (
     ValidationBatches,
     readable_dataset,
 )
+from shared_components.core.evaluation import quick
+from shared_components.core.method import SiteFacts, load_method
+from shared_components.core.partition import partition_network
+from shared_components.core.task import make_task
+from shared_components.core.trained import load_trained
+from shared_components.core.training import local_iterations, make_context, make_optimizer
 from shared_components.data.dataset import batches
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.sites import SiteError, load_site
-from shared_components.evaluation import quick
-from shared_components.method import SiteFacts, load_method
 from shared_components.networks.bundle_config import Training, build_network, load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.pvt_v2 import PvtV2B0
-from shared_components.partition import partition_network
-from shared_components.task import make_task
-from shared_components.trained import load_trained
-from shared_components.training import local_iterations, make_context, make_optimizer
 
 BOTH = pytest.mark.parametrize(("bundle", "method"), [("pfedsis", "pfedsis"), ("pvt_fpn", "fedavg")])
 

@@ -10,23 +10,23 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shared_components import evaluation
 from shared_components.bundle_engines import trained_network_for
 from shared_components.cli import main
+from shared_components.core import evaluation
+from shared_components.core.method import load_method
+from shared_components.core.task import make_task
+from shared_components.core.text.known import site_text
+from shared_components.core.text.sentence import SHA256
+from shared_components.core.text.vectors_file import read_vectors
+from shared_components.core.trained import load_trained
+from shared_components.core.untold import knows_no_site, notes_of_told, notes_of_untold, tell
 from shared_components.data.sites import LABELLED, load_site, samples
 from shared_components.federation.together import run_together
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor
-from shared_components.method import load_method
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-from shared_components.task import make_task
-from shared_components.text.known import site_text
-from shared_components.text.sentence import SHA256
-from shared_components.text.vectors_file import read_vectors
-from shared_components.trained import load_trained
-from shared_components.untold import knows_no_site, notes_of_told, notes_of_untold, tell
 
 from ..federation.conftest import make_job, scenes  # noqa: F401 (a fixture)
 from ..federation.test_second_storey import rewritten

@@ -22,17 +22,17 @@ from shared_components.comparison.rows import apportioned, resolved
 from shared_components.comparison.run import TIMED, _frames_per_second
 from shared_components.comparison.sites import server_site, synthetic_sites
 from shared_components.comparison.tables import all_grids, facts, held_out_grid, own_grids
+from shared_components.core.method import SiteFacts, check_network, load_method, method_names
+from shared_components.core.partition import Role, partition_network
+from shared_components.core.task import make_task
+from shared_components.core.text.tell import SiteText
 from shared_components.data.check import check_site
 from shared_components.data.classes import name_of
 from shared_components.data.sites import Asks, load_site, samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError
-from shared_components.method import SiteFacts, check_network, load_method, method_names
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle, weightless
 from shared_components.networks.parts import inside, parts_of
-from shared_components.partition import Role, partition_network
-from shared_components.task import make_task
-from shared_components.text.tell import SiteText
 
 from .conftest import compared, result
 

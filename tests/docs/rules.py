@@ -13,16 +13,16 @@ from pathlib import Path
 
 import yaml
 
-from shared_components.card import Metric
 from shared_components.cli import build_parser
+from shared_components.core.card import Metric
+from shared_components.core.method import load_method
+from shared_components.core.task import check_tasks, choose_task
 from shared_components.data.check import check_site
 from shared_components.data.sites import Site, load_site
 from shared_components.federation import limits
 from shared_components.federation.messages import Job
 from shared_components.federation.progress import progress_line
-from shared_components.method import load_method
 from shared_components.networks.bundle_config import load_bundle
-from shared_components.task import check_tasks, choose_task
 
 from .blocks import Block
 from .smaller import smaller

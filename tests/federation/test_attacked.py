@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, cut, paste
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.sites import load_site, samples
 from shared_components.federation.bench import build_bench
 from shared_components.federation.protocol import Answers
-from shared_components.method import load_method
-from shared_components.partition import Role, cut, paste
 from tests.attacks.labels import flip_site
 from tests.attacks.replies import attacked, noise, sign_flip
 from tests.attacks.sent import train_round

@@ -6,8 +6,8 @@ import pytest
 import torch
 import yaml
 
-from shared_components import evaluation
 from shared_components.comparison.run import _costs
+from shared_components.core import evaluation
 from shared_components.data.sites import samples
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site

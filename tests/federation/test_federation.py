@@ -7,17 +7,17 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from shared_components import training as local
+from shared_components.core import training as local
+from shared_components.core.losses import segmentation_loss
+from shared_components.core.method import load_method, method_names
+from shared_components.core.partition import partition_network
+from shared_components.core.task import make_task
 from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.sites import load_site, samples
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError
-from shared_components.losses import segmentation_loss
-from shared_components.method import load_method, method_names
 from shared_components.networks.bundle_config import build_network, load_bundle
-from shared_components.partition import partition_network
-from shared_components.task import make_task
 
 from .conftest import TINY, Federation, make_job
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from shared_components.core.method import Term, load_method, method_names
 from shared_components.federation import bench as bench_side
 from shared_components.federation import server as server_side
 from shared_components.federation.messages import FederationError, total_bytes
-from shared_components.method import Term, load_method, method_names
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny
 

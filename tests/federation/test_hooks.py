@@ -6,11 +6,11 @@ import pytest
 import torch
 import yaml
 
+from shared_components.core.method import Aggregation, Models, Term, load_method
+from shared_components.core.partition import Role, Slice
 from shared_components.federation import bench as site_side
 from shared_components.federation import server as server_side
 from shared_components.federation.messages import FederationError
-from shared_components.method import Aggregation, Models, Term, load_method
-from shared_components.partition import Role, Slice
 
 from .conftest import TINY, make_job
 

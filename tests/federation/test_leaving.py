@@ -6,13 +6,13 @@ import pytest
 import torch
 import yaml
 
+from shared_components.core.method import load_method, method_names
+from shared_components.core.task import make_task
 from shared_components.data.sites import load_site
 from shared_components.federation import site
 from shared_components.federation.expected import expect
 from shared_components.federation.leaving import FILE, what_leaves
 from shared_components.federation.messages import FederationError, total_bytes
-from shared_components.method import load_method, method_names
-from shared_components.task import make_task
 
 from .conftest import Federation, make_job
 

@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 
+from shared_components.core.trained import load_trained
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.runs import newest_run
 from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.tiny import Tiny
-from shared_components.trained import load_trained
 
 from .conftest import make_job
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from shared_components.card import Card
+from shared_components.core.card import Card
+from shared_components.core.method import Profile, Update, load_method
 from shared_components.federation.checks import RejectedUpdate, check_extras, outlying_extras
 from shared_components.federation.enrolment import outlying_counts
-from shared_components.method import Profile, Update, load_method
 
 SHARED = {"a": torch.zeros(2), "b": torch.zeros(1)}
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from shared_components.card import Card
+from shared_components.core.card import Card
 from shared_components.data.nifti import write_labels
 from shared_components.federation.messages import FederationError
 

@@ -7,24 +7,24 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shared_components import evaluation, untold
 from shared_components.bundle_files.make import write_bundle
 from shared_components.comparison import run as comparing
+from shared_components.core import evaluation, untold
+from shared_components.core.method import load_method
+from shared_components.core.partition import below
+from shared_components.core.rules import representation
+from shared_components.core.text.known import site_text
+from shared_components.core.text.sentence import SHA256
+from shared_components.core.text.tell import SiteText
+from shared_components.core.text.vector import Vector
+from shared_components.core.text.vectors_file import add_vectors, read_vectors
 from shared_components.data.sites import load_site
 from shared_components.federation import bench as site_side
 from shared_components.federation import server as server_side
 from shared_components.federation import server_work
 from shared_components.federation.enrolment import check_as_before, profile_header, profile_of
 from shared_components.federation.messages import FederationError, SiteRefusal
-from shared_components.method import load_method
 from shared_components.networks import bundle_config
-from shared_components.partition import below
-from shared_components.rules import representation
-from shared_components.text.known import site_text
-from shared_components.text.sentence import SHA256
-from shared_components.text.tell import SiteText
-from shared_components.text.vector import Vector
-from shared_components.text.vectors_file import add_vectors, read_vectors
 
 from .conftest import Federation, make_job
 from .test_second_storey import fine_tune, rewritten, same

@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shared_components.core.method import load_method, method_names
 from shared_components.federation import replies as place
 from shared_components.federation.checks import RejectedUpdate, check_extras
 from shared_components.federation.enrolment import EnrolmentReader
@@ -18,7 +19,6 @@ from shared_components.federation.messages import FederationError, Message
 from shared_components.federation.progress import flatten, progress_line
 from shared_components.federation.protocol import Answers, understood
 from shared_components.federation.store import RECORDS
-from shared_components.method import load_method, method_names
 
 from .conftest import Federation, make_job
 

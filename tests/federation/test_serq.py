@@ -6,14 +6,14 @@ import pytest
 import torch
 import yaml
 
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, Slice
+from shared_components.core.serq import FineTuning, Quantification, check_beforehand
 from shared_components.federation import bench as bench_side
 from shared_components.federation import server as server_side
 from shared_components.federation.messages import FederationError
-from shared_components.method import load_method
 from shared_components.networks import tiny
 from shared_components.networks.two_paths import Encodes
-from shared_components.partition import Role, Slice
-from shared_components.serq import FineTuning, Quantification, check_beforehand
 
 from .conftest import make_job
 

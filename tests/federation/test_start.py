@@ -6,13 +6,13 @@ import logging
 import pytest
 import torch
 
+from shared_components.core.partition import Role, cut
+from shared_components.core.shipped import FACTS, MODEL, sha256_of
 from shared_components.federation.enrolment import is_start
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import training_from
 from shared_components.networks.checkpoints import load_weights, save_weights
 from shared_components.networks.tiny import Tiny
-from shared_components.partition import Role, cut
-from shared_components.shipped import FACTS, MODEL, sha256_of
 
 from .conftest import make_job
 from .test_second_storey import same

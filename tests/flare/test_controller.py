@@ -19,6 +19,8 @@ from nvflare.apis.signal import Signal
 from safetensors.torch import load_file
 
 from shared_components.common.atomic import NotWritten, write_json
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, cut
 from shared_components.federation import bench as bench_side
 from shared_components.federation import server as server_side
 from shared_components.federation import server_work
@@ -29,8 +31,6 @@ from shared_components.flare.controller import read_job, read_reply
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.lost_sites import LOST
-from shared_components.method import load_method
-from shared_components.partition import Role, cut
 
 from ..federation.conftest import make_job
 from .conftest import SITES, ByHand, Place, copied

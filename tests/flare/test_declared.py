@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 import torch
 
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, cut, partition_network
 from shared_components.data.sites import load_site
 from shared_components.federation.messages import Job, Message
 from shared_components.flare import declared
 from shared_components.flare.declared import Asked, check_reply, expected
-from shared_components.method import load_method
 from shared_components.networks.bundle_config import build_network
-from shared_components.partition import Role, cut, partition_network
 
 from ..federation.conftest import make_job
 

@@ -12,6 +12,7 @@ from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 
+from shared_components.core.partition import Role
 from shared_components.data.sites import load_site
 from shared_components.federation import site as site_module
 from shared_components.federation.enrolled import agreed_job, keep_agreed
@@ -20,7 +21,6 @@ from shared_components.flare import filters, wire
 from shared_components.flare.declared import expected
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.filters import DeclaredPiecesOnly
-from shared_components.partition import Role
 
 from ..federation.conftest import TINY, make_job
 from .client import Client

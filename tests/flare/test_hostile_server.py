@@ -19,11 +19,11 @@ from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
 
+from shared_components.core.trained import load_trained
 from shared_components.federation.messages import Message
 from shared_components.flare import wire
 from shared_components.flare.executor import SiteExecutor
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, load_weights
-from shared_components.trained import load_trained
 
 from ..federation.conftest import make_job, toy_bundle  # noqa: F401 (a fixture)
 from .conftest import ByHand, Place, copied

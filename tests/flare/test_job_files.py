@@ -5,8 +5,8 @@ import json
 import pytest
 from safetensors.torch import load_file
 
+from shared_components.core.method import method_names
 from shared_components.flare.controller import FederationController
-from shared_components.method import method_names
 
 from .conftest import SITES, ByHand
 from .simulator import CLIENT, JOBS, SERVER, edit, tiny_job

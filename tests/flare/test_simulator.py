@@ -15,8 +15,8 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from shared_components.core.method import load_method
 from shared_components.data.synthetic.site import write_site
-from shared_components.method import load_method
 
 from .liar import HEAD
 from .simulator import CLIENT, JOBS, SCENES, SERVER, Simulator, edit, tiny_job

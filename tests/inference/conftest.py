@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.core.task import checkpoint_notes, make_task
 from shared_components.inference.frames import Shot
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import save_weights
-from shared_components.task import checkpoint_notes, make_task
 
 PARTS = ("background", "shaft", "wrist", "clasper")
 SEGMENTATION = make_task("segmentation", classes=PARTS)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.evaluation import network_input
+from shared_components.core.evaluation import network_input
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 

@@ -4,11 +4,11 @@ import psutil
 import pytest
 import torch
 
+from shared_components.core.task import make_task
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor, predict_all
 from shared_components.inference.results import PredictionFolder
-from shared_components.task import make_task
 
 from .conftest import SEGMENTATION, Bright, grey, write_video
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from shared_components.common.atomic import NotWritten
+from shared_components.core.task import make_task
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import look_at
-from shared_components.task import make_task
 
 from ..test_atomic import full_disk
 from .conftest import SEGMENTATION, grey, write_image, write_video

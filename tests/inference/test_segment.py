@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from shared_components.cli import main
+from shared_components.core.shipped import sha256_of
+from shared_components.core.trained import load_trained
 from shared_components.data.synthetic.scene import render_video
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.h264 import H264Video
@@ -17,8 +19,6 @@ from shared_components.inference.predict import Predictor
 from shared_components.inference.video import look_at
 from shared_components.networks import bundle_config
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
-from shared_components.shipped import sha256_of
-from shared_components.trained import load_trained
 
 from .conftest import PARTS, write_image
 

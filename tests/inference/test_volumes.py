@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
+from shared_components.core.task import make_task
 from shared_components.inference import InferenceError, volumes
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import frames_of, look_at
 from shared_components.inference.volumes import Volumes, label_names
-from shared_components.task import make_task
 
 from .conftest import PARTS, SEGMENTATION, grey, write_image, write_video
 

@@ -5,12 +5,12 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from shared_components import training as local_training
-from shared_components.aggregators.first_site import FirstSite
-from shared_components.method import Aggregation, Context, Models, Update, load_method
+from shared_components.core import training as local_training
+from shared_components.core.aggregators.first_site import FirstSite
+from shared_components.core.method import Aggregation, Context, Models, Update, load_method
+from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods.fedprox import Proximal
 from shared_components.networks.bundle_config import build_network, load_bundle
-from shared_components.partition import Partition, Role, cut, partition_network
 
 from ..federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401 (fixtures)
 from .toys import SEGMENTATION, names, profiles, tensor

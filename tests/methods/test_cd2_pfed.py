@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from shared_components.method import Context, load_method
+from shared_components.core.method import Context, load_method
+from shared_components.core.partition import Role, partition_network
 from shared_components.methods.cd2_pfed import CyclicDistillation, mutual_divergence, ramp
 from shared_components.networks.bundle_config import build_network, load_bundle
-from shared_components.partition import Role, partition_network
 
 from .toys import SEGMENTATION
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shared_components import training as local
-from shared_components.losses import segmentation_loss
-from shared_components.method import Context, load_method
+from shared_components.core import training as local
+from shared_components.core.losses import segmentation_loss
+from shared_components.core.method import Context, load_method
+from shared_components.core.partition import partition_network
 from shared_components.methods.ditto import NearReceived, TwoModels, personal_model
 from shared_components.networks.bundle_config import load_bundle
-from shared_components.partition import partition_network
 
 from ..federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401 (fixtures)
 from .toys import SEGMENTATION

@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 import torch
 
-from shared_components.aggregators.fisher import fisher_trace, fisher_weights
-from shared_components.method import load_method
+from shared_components.core.aggregators.fisher import fisher_trace, fisher_weights
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, partition_network
 from shared_components.methods import fedas
 from shared_components.networks.pvt_fpn import PvtFpn
-from shared_components.partition import Role, partition_network
 
 from ..federation.conftest import federate, make_job, narrow, scenes  # noqa: F401
 from .toys import SITES, shared, step, updates

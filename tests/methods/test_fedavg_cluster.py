@@ -6,8 +6,8 @@ import pytest
 import torch
 import yaml
 
-from shared_components.method import Models, Profile, Update, load_method
-from shared_components.partition import Role
+from shared_components.core.method import Models, Profile, Update, load_method
+from shared_components.core.partition import Role
 
 from ..federation.conftest import TINY, Federation, make_job, narrow, scenes  # noqa: F401
 from .toys import SAMPLES, SITES, card, mixed, names, partition, step, tensor, updates

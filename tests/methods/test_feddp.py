@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from shared_components.method import Context, Models, Update, load_method
+from shared_components.core.method import Context, Models, Update, load_method
+from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.methods.feddp import TwoStages, disagreement, is_query
 from shared_components.networks.bundle_config import build_network, load_bundle
-from shared_components.partition import Partition, Piece, Role, partition_network
 
 from ..federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
 from .toys import SEGMENTATION, names, profiles, tensor

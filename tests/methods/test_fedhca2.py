@@ -7,9 +7,9 @@ import pytest
 import torch
 import yaml
 
-from shared_components.method import Models, Profile, Update, load_method
+from shared_components.core.method import Models, Profile, Update, load_method
+from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
-from shared_components.partition import Partition, Piece, Role, partition_network
 
 from ..federation.conftest import TINY, Federation, make_job, narrow, scenes  # noqa: F401
 from .toys import card, mixed, names, step, tensor, updates

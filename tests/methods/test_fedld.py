@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.aggregators.decomposition import LayerwiseDecomposition, decomposed
-from shared_components.method import Context, Models, Update, load_method
+from shared_components.core.aggregators.decomposition import LayerwiseDecomposition, decomposed
+from shared_components.core.method import Context, Models, Update, load_method
+from shared_components.core.partition import Partition
 from shared_components.methods.fedld import squared_probability
-from shared_components.partition import Partition
 
 from .toys import SEGMENTATION, names, partition, shared, step, tensor, updates
 

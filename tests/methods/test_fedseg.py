@@ -6,7 +6,8 @@ import math
 import pytest
 import torch
 
-from shared_components.method import Context, Models, Update, load_method
+from shared_components.core.method import Context, Models, Update, load_method
+from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods.fedseg import (
     WithPrototypes,
     background_cross_entropy,
@@ -18,7 +19,6 @@ from shared_components.methods.fedseg import (
     pixel_contrast,
 )
 from shared_components.networks.bundle_config import build_network, load_bundle
-from shared_components.partition import Partition, Role, cut, partition_network
 
 from ..federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
 from .toys import SEGMENTATION

@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 
-from shared_components.method import load_method
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, partition_network
 from shared_components.networks.bundle_config import build_network, load_bundle
-from shared_components.partition import Role, partition_network
 
 from ..test_serq import CLASSES, Round, before_of, server_round
 

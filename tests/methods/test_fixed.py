@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from shared_components.method import load_method, method_names
+from shared_components.core.method import load_method, method_names
+from shared_components.core.partition import Role, cut, fixed_hash, partition_network
+from shared_components.core.training import make_optimizer, train_step
 from shared_components.methods.fedas import Alignment
 from shared_components.methods.feddp import teachers
 from shared_components.networks.bundle_config import Training, build_network, bundle_for, load_bundle
 from shared_components.networks.parts import freeze
-from shared_components.partition import Role, cut, fixed_hash, partition_network
-from shared_components.training import make_optimizer, train_step
 
 from .test_methods import make_batch, make_context
 

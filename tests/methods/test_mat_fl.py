@@ -8,10 +8,10 @@ import torch
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from shared_components.aggregators.clustering import average_linkage, cosines, from_the_soup
-from shared_components.method import load_method
+from shared_components.core.aggregators.clustering import average_linkage, cosines, from_the_soup
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
-from shared_components.partition import Role, partition_network
 
 from .toys import mixed, names, step, tensor, updates
 

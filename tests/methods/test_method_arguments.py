@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from shared_components.method import load_method, method_names
+from shared_components.core.method import load_method, method_names
 
 NUMBERS = {"int", "float", "int | None", "float | None"}
 
@@ -156,6 +156,6 @@ def test_the_largest_seed_fits_the_generators():
     """A hypernetwork's seed is multiplied before it is used."""
     import torch
 
-    from shared_components.aggregators.hypernetwork import LARGEST_SEED
+    from shared_components.core.aggregators.hypernetwork import LARGEST_SEED
 
     torch.Generator().manual_seed(LARGEST_SEED * 1_000_003 + 1000)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from shared_components.aggregators.mean import mean_pieces
-from shared_components.method import Context, Models, Profile, Update, load_method, method_names
+from shared_components.core.aggregators.mean import mean_pieces
+from shared_components.core.method import Context, Models, Profile, Update, load_method, method_names
+from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods import fedas, fedseg
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle
-from shared_components.partition import Partition, Role, cut, partition_network
 
 from .toys import SEGMENTATION, card
 

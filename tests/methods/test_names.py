@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.method import load_method, method_names
+from shared_components.core.method import load_method, method_names
+from shared_components.core.partition import Role, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
-from shared_components.partition import Role, partition_network
 
 
 @pytest.fixture(scope="module")

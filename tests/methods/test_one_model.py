@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from shared_components.method import load_method
-from shared_components.partition import Role, partition_network
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, partition_network
 from tests.methods.toys import SITES, shared, step, updates
 
 JOBS = Path(__file__).parents[2] / "nvflare_jobs"

@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 import torch
 
-from shared_components.method import Models, Profile, Update, load_method
+from shared_components.core.method import Models, Profile, Update, load_method
+from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
-from shared_components.partition import Partition, Piece, Role, partition_network
 
 from .toys import card, names, tensor
 

@@ -5,17 +5,17 @@ from functools import partial
 import pytest
 import torch
 
-from shared_components.losses import (
+from shared_components.core.losses import (
     appearance_loss,
     consistency_loss,
     mix_style,
     sample_style_weights,
     segmentation_loss,
 )
-from shared_components.method import Context, Models, Profile, Update, load_method
+from shared_components.core.method import Context, Models, Profile, Update, load_method
+from shared_components.core.objectives import route_gradients
+from shared_components.core.partition import Role, cut, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
-from shared_components.objectives import route_gradients
-from shared_components.partition import Role, cut, partition_network
 
 from .toys import SEGMENTATION, card
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.method import Context, load_method
+from shared_components.core.method import Context, load_method
+from shared_components.core.partition import partition_network
+from shared_components.core.training import make_context as context_of
+from shared_components.core.training import train_step
 from shared_components.networks.bundle_config import Training, load_bundle
-from shared_components.partition import partition_network
-from shared_components.training import make_context as context_of
-from shared_components.training import train_step
 
 from ..federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401
 from .test_methods import built, make_batch, make_context, sent  # noqa: F401

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.extras import scalar
-from shared_components.method import Context, load_method
+from shared_components.core.extras import scalar
+from shared_components.core.method import Context, load_method
+from shared_components.core.partition import Role, cut, partition_network
 from shared_components.methods.qfedavg import build
-from shared_components.partition import Role, cut, partition_network
 
 from .toys import Plain
 

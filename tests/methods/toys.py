@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from shared_components.card import Card
-from shared_components.method import Models, Profile, State, Update
-from shared_components.partition import Partition, Piece, Role
-from shared_components.task import make_task
+from shared_components.core.card import Card
+from shared_components.core.method import Models, Profile, State, Update
+from shared_components.core.partition import Partition, Piece, Role
+from shared_components.core.task import make_task
 
 SEGMENTATION = make_task("segmentation", classes=("background", "shaft", "wrist", "clasper"))
 THETA = [1.0, 2.0]

@@ -5,14 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.method import load_method
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, partition_network
+from shared_components.core.rules import modules
 from shared_components.networks.checkpoints import load_encoder, save_weights
 from shared_components.networks.parts import resolve
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import Memory, PvtFpnClips
 from shared_components.networks.pvt_v2 import PvtV2B0
-from shared_components.partition import Role, partition_network
-from shared_components.rules import modules
 
 SINGLE = {"temporal": False, "text": "none"}
 

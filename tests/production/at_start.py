@@ -26,7 +26,7 @@ GUARDED = "SURGFL_TEST_GUARDED"
 FORGET = "SURGFL_TEST_FORGET"
 REST = "SURGFL_TEST_REST"
 STREAMER = "nvflare.fuel.f3.streaming.byte_streamer"
-STEP = "shared_components.training:train_step"
+STEP = "shared_components.core.training:train_step"
 LET_GO = "shared_components.flare.memory:let_go"
 JOBS = ("runner_process", "worker_process")  # of FLARE's modules that run a job
 

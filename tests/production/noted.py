@@ -11,7 +11,7 @@ NOTES = '''
 def _noting(say_what_leaves, round_of):
     """Write the LOCAL pieces of the first weights, and what each reply of a round carries, beside the states."""
     from shared_components.federation.store import save_tensors
-    from shared_components.partition import Role, cut
+    from shared_components.core.partition import Role, cut
 
     def first(self, bench, job, run):
         say_what_leaves(self, bench, job, run)
@@ -38,7 +38,7 @@ def _leaking(round_of):
     from dataclasses import replace
 
     from shared_components.federation.site_state import OWN
-    from shared_components.partition import below
+    from shared_components.core.partition import below
 
     def leaking(self, job, site, message):
         reply = round_of(self, job, site, message)

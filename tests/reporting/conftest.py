@@ -10,11 +10,11 @@ import cv2
 import numpy as np
 import pytest
 
-from shared_components.card import Card, Metric
+from shared_components.core.card import Card, Metric
+from shared_components.core.evaluation import plain
+from shared_components.core.task import make_task
 from shared_components.data.sites import Item
-from shared_components.evaluation import plain
 from shared_components.reporting.overlays import depth_sheet, segmentation_sheet
-from shared_components.task import make_task
 
 CLASSES = ("shaft", "wrist", "clasper")
 SEGMENTATION = Card("segmentation", ("background", *CLASSES))

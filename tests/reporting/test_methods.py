@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_components.method import load_method, method_names
+from shared_components.core.method import load_method, method_names
 from shared_components.reporting.methods import BEGIN, END, leaves, methods_markdown, write_between_marks
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "methods.md"

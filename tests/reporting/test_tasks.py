@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared_components.card import Card
+from shared_components.core.card import Card
 from shared_components.federation.progress import progress_line
 from shared_components.reporting.figures import followed, score_panels
 from shared_components.reporting.groups import Group, output_names

@@ -10,15 +10,15 @@ import yaml
 from shared_components.bundle_files.make import outdated_files
 from shared_components.cli import main
 from shared_components.commands import ship
+from shared_components.core.evaluation import network_input
+from shared_components.core.metrics import frame_scores, summarise
+from shared_components.core.shipped import FACTS, KEEPER, MODEL, sha256_of, shipped_weights
+from shared_components.core.start import begin
+from shared_components.core.task import make_task
 from shared_components.data.sites import load_site, read_sample, samples
 from shared_components.data.synthetic.site import write_site
-from shared_components.evaluation import network_input
-from shared_components.metrics import frame_scores, summarise
 from shared_components.networks.checkpoints import load_metadata, save_weights
-from shared_components.shipped import FACTS, KEEPER, MODEL, sha256_of, shipped_weights
 from shared_components.shipping.weights import network_with
-from shared_components.start import begin
-from shared_components.task import make_task
 from shared_components.tasks.segmentation import enlarge
 
 from .conftest import NOTES

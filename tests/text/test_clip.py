@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from shared_components.shipped import sha256_of
-from shared_components.text.clip import open_clip
+from shared_components.core.shipped import sha256_of
+from shared_components.core.text.clip import open_clip
 
 from .by_hand import clip_vector
 from .conftest import END, HEADS, POSITIONS, PROJECTED, changed, clip_state, clip_words

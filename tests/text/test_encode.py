@@ -6,10 +6,10 @@ import sys
 import pytest
 import torch
 
-from shared_components.text.clip import open_clip
-from shared_components.text.encode import DEFAULT, ENCODERS, KINDS, encode
-from shared_components.text.sentence import open_sentence
-from shared_components.text.vectors_file import add_vectors
+from shared_components.core.text.clip import open_clip
+from shared_components.core.text.encode import DEFAULT, ENCODERS, KINDS, encode
+from shared_components.core.text.sentence import open_sentence
+from shared_components.core.text.vectors_file import add_vectors
 
 from .conftest import PROJECTED, WIDTH
 
@@ -86,7 +86,7 @@ def test_vectors_of_a_sites_own_clip_are_used_by_their_file(clip_folder, tmp_pat
 
 def test_looking_a_vector_up_imports_no_library():
     code = (
-        "import sys; from shared_components.text.encode import encode; encode('precomputed', 'nephrectomy'); "
+        "import sys; from shared_components.core.text.encode import encode; encode('precomputed', 'nephrectomy'); "
         "sys.exit('transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

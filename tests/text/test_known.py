@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from shared_components.core.text import sentence
+from shared_components.core.text.known import SURGERIES, known_texts, site_text
+from shared_components.core.text.vectors_file import SHIPPED, precomputed, read_vectors
 from shared_components.data.sites import load_site
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.synthetic.site import write_site
-from shared_components.text import sentence
-from shared_components.text.known import SURGERIES, known_texts, site_text
-from shared_components.text.vectors_file import SHIPPED, precomputed, read_vectors
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +29,7 @@ def test_the_papers_sentence():
 
 
 def test_the_file_holds_the_known_texts_and_no_other():
-    """If this fails: remove shared_components/text/vectors.safetensors, and `surgfl text-vectors --known --file` it."""
+    """If this fails: remove shared_components/core/text/vectors.safetensors, and `surgfl text-vectors --known --file` it."""
     assert read_vectors().texts == known_texts()
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shared_components.text.encode import encode
-from shared_components.text.numbered import gaussian, one_hot, random
+from shared_components.core.text.encode import encode
+from shared_components.core.text.numbered import gaussian, one_hot, random
 
 
 def test_one_hot_is_one_at_the_sites_place():

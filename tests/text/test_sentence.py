@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.text import sentence
-from shared_components.text.known import known_texts
-from shared_components.text.sentence import open_sentence
-from shared_components.text.vectors_file import read_vectors
+from shared_components.core.text import sentence
+from shared_components.core.text.known import known_texts
+from shared_components.core.text.sentence import open_sentence
+from shared_components.core.text.vectors_file import read_vectors
 
 from .by_hand import sentence_vector
 from .conftest import HEADS, POSITIONS, WIDTH, WORDPIECES, changed, sentence_state

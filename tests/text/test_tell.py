@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.core.method import SiteFacts
+from shared_components.core.text import sentence
+from shared_components.core.text.known import LETTERS, SURGERIES, site_text
+from shared_components.core.text.tell import SiteText
+from shared_components.core.text.vector import Vector
+from shared_components.core.text.vectors_file import add_vectors, read_vectors
 from shared_components.data.synthetic.looks import LOOKS, look_named
-from shared_components.method import SiteFacts
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-from shared_components.text import sentence
-from shared_components.text.known import LETTERS, SURGERIES, site_text
-from shared_components.text.tell import SiteText
-from shared_components.text.vector import Vector
-from shared_components.text.vectors_file import add_vectors, read_vectors
 
 from .conftest import PROJECTED, WIDTH
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from shared_components.text.vector import Vector
-from shared_components.text.vectors_file import HEADER, TENSOR, add_vectors, precomputed, read_vectors
+from shared_components.core.text.vector import Vector
+from shared_components.core.text.vectors_file import HEADER, TENSOR, add_vectors, precomputed, read_vectors
 
 FACTS = {"kind": "clip", "model": "tiny", "sha256": "ab" * 32, "texts": ["one", "two"]}
 

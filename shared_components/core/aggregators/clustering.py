@@ -1,0 +1,123 @@
+"""Average sites whose weights point the same way from their common mean (MaT-FL, Cai et al.)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shared_components.core.aggregators.blocks import stacked_blocks
+from shared_components.core.aggregators.mean import in_site_order, weighted_sum
+from shared_components.core.method import Aggregation, Models, State, StatelessStart, Update
+from shared_components.core.partition import Partition, Pieces
+
+SAME = 1e-12  # squared length, relative to the soup's, below which a site has no direction
+
+
+def from_the_soup(all_pieces: Sequence[Pieces], names: Sequence[str]) -> tuple[Tensor, float]:
+    """Return (K, K) inner products of theta_i - soup in float64, and the soup's squared length.
+
+    The soup is the plain mean; only floating-point pieces count. Extra memory is one small buffer.
+    """
+    products = torch.zeros(len(all_pieces), len(all_pieces), dtype=torch.float64)
+    length = 0.0
+    for name in names:
+        if not all_pieces[0][name].is_floating_point():
+            continue
+        for rows in stacked_blocks([pieces[name] for pieces in all_pieces]):
+            soup = rows.mean(0, keepdim=True)
+            length += float(soup.square().sum())
+            rows -= soup
+            products += rows @ rows.T
+    return products, length
+
+
+def cosines(products: Tensor, length: float) -> Tensor | None:
+    """Return (K, K) cosines between the differences, or None if a site lies on the soup and has no direction.
+
+    Args:
+        products: (K, K) inner products.
+        length: Squared length of the soup, the scale of what counts as zero.
+    """
+    squares = products.diagonal()
+    if bool((squares <= SAME * length).any()) or bool((squares <= 0).any()):
+        return None
+    norms = squares.sqrt()
+    return (products / norms[:, None] / norms[None, :]).clamp(-1.0, 1.0)
+
+
+def average_linkage(distances: Tensor, clusters: int) -> list[int]:
+    """Merge the two clusters of least mean distance until ``clusters`` are left.
+
+    Args:
+        distances: (K, K), symmetric.
+        clusters: How many; all sites stay alone if it is K or more.
+
+    Returns:
+        Each site's cluster; clusters are numbered by their first site. Ties go to the first pair.
+    """
+    table = distances.tolist()
+    members = [[i] for i in range(len(table))]
+    while len(members) > clusters:
+        pairs = [(a, b) for a in range(len(members)) for b in range(a + 1, len(members))]
+        first, second = min(pairs, key=lambda pair: _mean_distance(table, *(members[k] for k in pair)))
+        members[first] += members.pop(second)
+    return [next(k for k, own in enumerate(members) if i in own) for i in range(len(table))]
+
+
+def _mean_distance(table: list[list[float]], first: list[int], second: list[int]) -> float:
+    return sum(table[i][j] for i in first for j in second) / (len(first) * len(second))
+
+
+def soft_weights(similarity: Tensor, threshold: float) -> Tensor:
+    """Return (K, K) rows of max(cos + threshold, 0), divided by their sums."""
+    raised = (similarity + threshold).clamp_min(0)
+    return raised / raised.sum(1, keepdim=True)
+
+
+def hard_weights(clusters: Sequence[int]) -> Tensor:
+    """Return (K, K) rows that are uniform over the sites of one's own cluster."""
+    own = torch.tensor(clusters)
+    together = (own[:, None] == own[None, :]).to(torch.float64)
+    return together / together.sum(1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Clustering(StatelessStart):
+    """Average the MIXED pieces of all sites by who is like whom; there is no state.
+
+    Every site counts once. An absent site keeps its model.
+    """
+
+    clusters: int = 2
+    soft: bool = False
+    threshold: float = 0.0
+
+    def apply(
+        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
+    ) -> Aggregation:
+        """Cluster the sites that answered and average inside the clusters, or by similarity."""
+        updates = in_site_order(updates)
+        names, sites = list(updates[0].pieces), [update.site for update in updates]
+        weights, report = self._weights(updates, names)
+        mixed = dict(models.mixed)
+        for update, row in zip(updates, weights.tolist(), strict=True):
+            mixed[update.site] = {n: weighted_sum([u.pieces[n] for u in updates], row) for n in names}
+        report["mixing"] = {
+            site: {"shared": dict(zip(sites, row, strict=True))}  # site -> layer -> source
+            for site, row in zip(sites, weights.tolist(), strict=True)
+        }
+        return Aggregation(state, Models(models.shared, mixed), report)
+
+    def _weights(self, updates: Sequence[Update], names: Sequence[str]) -> tuple[Tensor, dict[str, Any]]:
+        similarity = cosines(*from_the_soup([update.pieces for update in updates], names))
+        if similarity is None:  # no direction to compare: the plain mean
+            clusters = [0] * len(updates)
+        elif self.soft:
+            return soft_weights(similarity, self.threshold), {}
+        else:
+            clusters = average_linkage(1 - similarity, self.clusters)
+        return hard_weights(clusters), {"groups": {u.site: c for u, c in zip(updates, clusters, strict=True)}}

@@ -1,0 +1,189 @@
+"""Layer-wise mixing of the MIXED pieces by one hypernetwork per site (PFedSIS, Section III-C.2, Eqs. (6)-(9)).
+
+The idea is pFedLA's (Ma et al., CVPR 2022). A site's hypernetwork is an embedding of width 100, three
+hidden layers of 100 and, per personal layer, one output of K weights: 34,542 weights for 14 layers and
+three sites beside the embedding, the 34.5 K of Table II; pFedLA mixes 21 layers with 36,663, its 36.6 K. It is a
+handful of tensors in the server's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shared_components.core.aggregators.mean import in_site_order, weighted_sum
+from shared_components.core.aggregators.sensitivity import normalised_entropy
+from shared_components.core.method import Models, Profile, State, Update, site_order
+from shared_components.core.partition import Pieces, below
+
+WIDTH = 100
+HIDDEN = 3
+LARGEST_SEED = 2**32 - 1  # times a million it still fits the 64 bits of a generator's seed
+
+
+def first_state(
+    layers: Mapping[str, Sequence[str]], models: Models, profiles: Sequence[Profile], *, seed: int
+) -> State:
+    """Return every site's hypernetwork and last personal pieces; nothing without layers."""
+    state: State = {}
+    sites = site_order(profile.site for profile in profiles)
+    for number, site in enumerate(sites if layers else []):
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
+        weights = init_hypernetwork(len(layers), len(sites), generator)
+        state |= {f"hypernetwork/{site}/{name}": value for name, value in weights.items()}
+        state |= {f"personal/{site}/{name}": value for name, value in models.mixed[site].items()}
+    return state
+
+
+def personal_step(
+    state: State,
+    layers: Mapping[str, Sequence[str]],
+    models: Models,
+    updates: Sequence[Update],
+    *,
+    rate: float,
+    released: bool,
+) -> tuple[State, dict[str, Pieces], dict[str, Any]]:
+    """Train the hypernetworks of the sites that are there, then mix every site's layers.
+
+    Absent sites count with their last pieces.
+
+    Args:
+        state: As :func:`first_state` made it.
+        layers: Piece names of each layer.
+        models: What the round started from.
+        updates: What the sites sent.
+        rate: Learning rate of Eqs. (8) and (9).
+        released: Go down instead of up, and take the products with last round's weights.
+
+    Returns:
+        The next state, every site's MIXED pieces and the numbers for the record.
+    """
+    updates, state = in_site_order(updates), dict(state)
+    sites = list(models.mixed)
+    names = [name for group in layers.values() for name in group]
+    start = [{name: state[f"personal/{site}/{name}"] for name in names} for site in sites]
+    for update in updates:
+        state |= {f"personal/{update.site}/{name}": update.pieces[name] for name in names}
+    trained = [{name: state[f"personal/{site}/{name}"] for name in names} for site in sites]
+    for update in updates:
+        before = models.mixed[update.site]
+        change: Pieces = {name: update.pieces[name] - before[name] for name in names}
+        # Algorithm 1 sets theta_P^all to this round's weights first; the released code still has the last
+        products = layer_products(layers, start if released else trained, change)
+        weights = update_hypernetwork(
+            _weights(state, update.site),
+            products,
+            learning_rate=rate,
+            sign=-1.0 if released else 1.0,
+        )
+        state |= {f"hypernetwork/{update.site}/{name}": value for name, value in weights.items()}
+    mixings = {site: mixing_weights(_weights(state, site)) for site in sites}
+    entropy = sum(map(mixing_entropy, mixings.values())) / len(mixings)
+    shares = {
+        site: {
+            layer: dict(zip(sites, row, strict=True))
+            for layer, row in zip(layers, matrix.tolist(), strict=True)
+        }
+        for site, matrix in mixings.items()
+    }
+    mixed = {site: mix(layers, trained, mixing) for site, mixing in mixings.items()}
+    return state, mixed, {"entropy": {"hypernetwork": entropy}, "mixing": shares}
+
+
+def _weights(state: State, site: str) -> dict[str, Tensor]:
+    return below(f"hypernetwork/{site}/", state)
+
+
+def init_hypernetwork(layers: int, sites: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """Draw the weights of one site's hypernetwork.
+
+    Outputs start uniform in (0, 1) with zero bias, as released, so that all mixing weights begin positive.
+    """
+    bound = WIDTH**-0.5
+    weights = {"embedding": torch.randn(WIDTH, generator=generator)}
+    for i in range(HIDDEN):
+        weights[f"hidden.{i}.weight"] = (torch.rand(WIDTH, WIDTH, generator=generator) * 2 - 1) * bound
+        weights[f"hidden.{i}.bias"] = (torch.rand(WIDTH, generator=generator) * 2 - 1) * bound
+    weights["output.weight"] = torch.rand(layers, sites, WIDTH, generator=generator)
+    weights["output.bias"] = torch.zeros(layers, sites)
+    return weights
+
+
+def mixing_weights(weights: Mapping[str, Tensor]) -> Tensor:
+    """Eq. (6): the aggregation matrix of one site.
+
+    Returns:
+        (layers, K), non-negative, each row summing to 1. A row whose outputs are all zero (a dead ReLU)
+        becomes uniform rather than undefined.
+    """
+    hidden = weights["embedding"]
+    for i in range(HIDDEN):
+        hidden = torch.relu(weights[f"hidden.{i}.weight"] @ hidden + weights[f"hidden.{i}.bias"])
+    outputs = torch.relu(weights["output.weight"] @ hidden + weights["output.bias"])  # (layers, K)
+    total = outputs.sum(1, keepdim=True)
+    uniform = torch.full_like(outputs, 1 / outputs.shape[1])
+    return torch.where(total > 0, outputs / total.clamp_min(1e-12), uniform)
+
+
+def update_hypernetwork(
+    weights: Mapping[str, Tensor], products: Tensor, *, learning_rate: float, sign: float = 1.0
+) -> dict[str, Tensor]:
+    """Eqs. (8) and (9): one step along (d theta_P / d weights)^T Delta theta_P.
+
+    With theta_P = sum_i theta_i omega_i per layer, that is the gradient of sum_l sum_i omega[l, i] *
+    <theta_i^l, Delta^l>, so only the inner products are needed. The step goes *up*: the start point moves
+    towards where local training went. The released code goes down (``sign=-1``).
+
+    Args:
+        weights: One site's hypernetwork.
+        products: (layers, K) inner products of every site's layer with this site's change.
+        learning_rate: 5e-3 in the released code.
+        sign: +1, or -1 as released.
+    """
+    leaves = {name: value.detach().clone().requires_grad_() for name, value in weights.items()}
+    objective = (mixing_weights(leaves) * products.to(torch.float32)).sum()
+    gradients = torch.autograd.grad(objective, list(leaves.values()), allow_unused=True)
+    return {
+        name: (leaf if gradient is None else leaf + sign * learning_rate * gradient).detach()
+        for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True)
+    }
+
+
+def layer_products(
+    layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], change: Pieces
+) -> Tensor:
+    """Return (layers, K) inner products <theta_i^l, Delta^l> in float64.
+
+    Args:
+        layers: Piece names of each layer.
+        all_pieces: The MIXED pieces of the K sites, in site order.
+        change: This site's Delta theta_P.
+    """
+    rows = [
+        [sum(_dot(pieces[name], change[name]) for name in names) for pieces in all_pieces]
+        for names in layers.values()
+    ]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def _dot(a: Tensor, b: Tensor) -> float:
+    return float((a.to(torch.float64) * b.to(torch.float64)).sum())
+
+
+def mix(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], mixing: Tensor) -> Pieces:
+    """Eq. (7): every layer is the weighted sum of all sites' layers; ``mixing`` is (layers, K)."""
+    return {
+        name: weighted_sum([pieces[name] for pieces in all_pieces], row.to(torch.float64).tolist())
+        for names, row in zip(layers.values(), mixing, strict=True)
+        for name in names
+    }
+
+
+def mixing_entropy(mixing: Tensor) -> float:
+    """Return the mean entropy of the rows of (layers, K) divided by log K: 1 is plain averaging."""
+    entropy = torch.special.entr(mixing.to(torch.float64)).sum(1).mean()
+    return normalised_entropy(float(entropy), mixing.shape[1])

@@ -1,0 +1,174 @@
+"""Rules that a few broken or hostile sites cannot pull away: median, trimmed mean, Krum and Multi-Krum.
+
+They count every site once, whatever its number of frames: a number that a site says of itself would let it
+weigh more. Only shared pieces are compared and combined. Median and trimmed mean: Yin et al., ICML 2018
+(arXiv 1803.01498). Krum and Multi-Krum: Blanchard et al., NeurIPS 2017 (arXiv 1703.02757).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shared_components.core.aggregators.blocks import BLOCK, in_blocks, stacked_blocks
+from shared_components.core.aggregators.mean import in_site_order, weighted_sum
+from shared_components.core.method import Aggregation, Models, State, StatelessStart, Update
+from shared_components.core.partition import Partition
+
+NEIGHBOURS = {"n-f-2": 2, "n-f-1": 1}  # what is taken from n - f
+
+
+def median(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the coordinate-wise median; of an even number, the mean of the two in the middle."""
+    return trimmed_mean(tensors, (len(tensors) - 1) // 2)
+
+
+def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
+    """Return the coordinate-wise mean without the ``trim`` smallest and the ``trim`` largest values.
+
+    Means are taken in float64 and cast back. Of integer tensors (step counters) the maximum is returned, as
+    everywhere.
+
+    Args:
+        tensors: K tensors of one shape, K > 2 * trim.
+        trim: Values left out at each end.
+    """
+    if not tensors[0].is_floating_point():
+        return weighted_sum(tensors, [1 / len(tensors)] * len(tensors))
+    result = torch.empty(tensors[0].shape, dtype=tensors[0].dtype, device=tensors[0].device)
+    order = list(comparisons(len(tensors)))
+    for (out,), rows in zip(in_blocks(result), stacked_blocks(tensors, result.dtype), strict=True):
+        kept = _sorted(rows, order)[trim : len(tensors) - trim]
+        total = kept[0].to(torch.float64)
+        for row in kept[1:]:
+            total += row
+        out.copy_(total.div_(len(kept)))
+    return result
+
+
+def _sorted(rows: Tensor, order: Sequence[tuple[int, int]]) -> list[Tensor]:
+    """Sort every column of (K, n) in place; the rows come back from the smallest to the largest."""
+    found, spare = list(rows), torch.empty_like(rows[0])
+    for low, high in order:
+        torch.minimum(found[low], found[high], out=spare)
+        torch.maximum(found[low], found[high], out=found[high])
+        found[low], spare = spare, found[low]
+    return found
+
+
+def comparisons(count: int) -> Iterator[tuple[int, int]]:
+    """Yield the pairs to compare, and to swap where the first is larger, that sort ``count`` values.
+
+    Batcher's merge exchange (Knuth, The Art of Computer Programming 3, 5.2.2, Algorithm M): the pairs do not
+    depend on the values, so that whole tensors are sorted at once, some ten times faster than ``torch.sort``.
+    """
+    top = 1 << (count - 1).bit_length() - 1 if count > 1 else 0
+    p = top
+    while p:
+        q, r, d = top, 0, p
+        while True:
+            yield from ((i, i + d) for i in range(count - d) if i & p == r)
+            if q == p:
+                break
+            d, q, r = q - p, q >> 1, p
+        p >>= 1
+
+
+def squared_distances(sites: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> list[list[float]]:
+    """Return the K x K squared Euclidean distances between the sites' tensors of these names, in float64."""
+    total = torch.zeros(len(sites), len(sites), dtype=torch.float64)
+    differences = torch.empty(len(sites), BLOCK, dtype=torch.float64)
+    for name in names:
+        for rows in stacked_blocks([site[name] for site in sites]):
+            for i in range(len(sites) - 1):
+                others = differences[i + 1 :, : rows.shape[1]]
+                torch.sub(rows[i + 1 :], rows[i], out=others)
+                total[i, i + 1 :] += others.square_().sum(1)
+    return (total + total.T).tolist()
+
+
+def krum_scores(distances: Sequence[Sequence[float]], nearest: int) -> list[float]:
+    """Return every site's sum of squared distances to its ``nearest`` nearest others; the lower, the better."""
+    return [sum(sorted(row[:i] + row[i + 1 :])[:nearest]) for i, row in enumerate(map(list, distances))]
+
+
+@dataclass(frozen=True)
+class TrimmedMean(StatelessStart):
+    """Combine the GLOBAL pieces coordinate by coordinate; without ``trim`` by the median. There is no state."""
+
+    trim: int | None = None
+
+    @property
+    def min_sites(self) -> int:
+        """The fewest sites it works with; a median of two would be their mean."""
+        return 3 if self.trim is None else 2 * self.trim + 1
+
+    def apply(
+        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
+    ) -> Aggregation:
+        """Return the median or trimmed mean as the next shared model.
+
+        Raises:
+            ValueError: There are too few updates.
+        """
+        if len(updates) < self.min_sites:
+            rule = "a median" if self.trim is None else f"a mean trimmed by {self.trim} at each end"
+            raise ValueError(f"{rule} needs {self.min_sites} sites or more; this round has {len(updates)}")
+        updates = in_site_order(updates)
+        trim = (len(updates) - 1) // 2 if self.trim is None else self.trim
+        shared = {name: trimmed_mean([u.pieces[name] for u in updates], trim) for name in models.shared}
+        return Aggregation(state, Models(shared, models.mixed))
+
+
+@dataclass(frozen=True)
+class Krum(StatelessStart):
+    """Return the model of the site nearest to its neighbours, or the mean of several such. There is no state.
+
+    Attributes:
+        faults: f, the number of broken or hostile sites it shall bear; it takes 2f + 3 sites.
+        keep: How many of the best sites are averaged; 1 is Krum, None is n - f.
+        neighbours: ``n-f-2`` of the paper, or ``n-f-1``.
+    """
+
+    faults: int
+    keep: int | None = 1
+    neighbours: str = "n-f-2"
+
+    @property
+    def min_sites(self) -> int:
+        """The fewest sites it works with."""
+        return max(2 * self.faults + 3, (self.keep or 1) + self.faults)
+
+    def apply(
+        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
+    ) -> Aggregation:
+        """Choose among the updates; the report names the chosen sites and every site's score.
+
+        Raises:
+            ValueError: There are too few updates.
+        """
+        if len(updates) < self.min_sites:
+            kept = f" and keep {self.keep}" if (self.keep or 1) > 1 else ""
+            raise ValueError(
+                f"Krum that shall bear {self.faults} faulty sites{kept} needs {self.min_sites} sites or more; "
+                f"this round has {len(updates)}"
+            )
+        updates = in_site_order(updates)
+        names = [name for name, value in models.shared.items() if value.is_floating_point()]
+        honest = len(updates) - self.faults
+        distances = squared_distances([update.pieces for update in updates], names)
+        scores = krum_scores(distances, honest - NEIGHBOURS[self.neighbours])
+        best = sorted(range(len(updates)), key=scores.__getitem__)  # stable: the first site wins a tie
+        chosen = [updates[i] for i in sorted(best[: self.keep or honest])]
+        shared = {
+            name: weighted_sum([u.pieces[name] for u in chosen], [1 / len(chosen)] * len(chosen))
+            for name in models.shared
+        }
+        report = {
+            "chosen": [update.site for update in chosen],
+            "scores": {update.site: score for update, score in zip(updates, scores, strict=True)},
+        }
+        return Aggregation(state, Models(shared, models.mixed), {"krum": report})

@@ -1,0 +1,97 @@
+"""Optimizers that the server runs on the mean of the updates: momentum (FedAvgM) and Adam (FedAdam).
+
+Both take the difference between what the sites received and the mean of what they sent back as a gradient.
+Integer buffers are no parameters and take the mean's rule. The moments are kept in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shared_components.core.aggregators.mean import mean_pieces
+from shared_components.core.method import Aggregation, Models, Profile, State, Update
+from shared_components.core.partition import Partition, Pieces
+
+
+@dataclass(frozen=True)
+class ServerMomentum:
+    """FedAvgM: g = theta - mean, m = momentum * m + g, theta <- theta - learning_rate * m.
+
+    Hsu et al., Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification,
+    arXiv 1909.06335. In the first round m is g.
+    """
+
+    momentum: float
+    learning_rate: float
+
+    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
+        """Return the momentum zero of every parameter."""
+        return _zeros(models.shared, "momentum")
+
+    def apply(
+        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
+    ) -> Aggregation:
+        """Take one step from the shared model towards the mean of the updates, and on."""
+        shared, after = mean_pieces(updates, models.shared), dict(state)
+        for name in _parameters(models.shared):
+            mean = shared[name].to(torch.float64)
+            gradient = models.shared[name].to(torch.float64) - mean
+            moment = after[f"momentum/{name}"] = self.momentum * state[f"momentum/{name}"] + gradient
+            # theta - lr * m with theta = mean + g: no rounding is left where lr * m = g, which is FedAvg
+            shared[name] = (mean + (gradient - self.learning_rate * moment)).to(shared[name].dtype)
+        return Aggregation(after, Models(shared, models.mixed))
+
+
+@dataclass(frozen=True)
+class ServerAdam:
+    """FedAdam: d = mean - theta, m and v its running means, theta <- theta + learning_rate * m / (sqrt(v) + tau).
+
+    Reddi et al., Adaptive Federated Optimization, ICLR 2021 (arXiv 2003.00295), Algorithm 2, which corrects no
+    bias of m and v. ``released`` does, as Flower's does: with the powers t + 1, t = 1 in the first round.
+    """
+
+    learning_rate: float
+    beta_1: float
+    beta_2: float
+    tau: float
+    released: bool = False
+
+    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
+        """Return the moments zero of every parameter and the number of steps taken."""
+        moments = _zeros(models.shared, "first") | _zeros(models.shared, "second")
+        return {"steps": torch.tensor(0), **moments}
+
+    def apply(
+        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
+    ) -> Aggregation:
+        """Take one step from the shared model."""
+        shared, after = mean_pieces(updates, models.shared), dict(state)
+        after["steps"] = state["steps"] + 1
+        rate = self._rate(int(after["steps"]))
+        for name in _parameters(models.shared):
+            before = models.shared[name].to(torch.float64)
+            change = shared[name].to(torch.float64) - before
+            first = self.beta_1 * state[f"first/{name}"] + (1 - self.beta_1) * change
+            second = self.beta_2 * state[f"second/{name}"] + (1 - self.beta_2) * change.square()
+            shared[name] = (before + rate * first / (second.sqrt() + self.tau)).to(shared[name].dtype)
+            after |= {f"first/{name}": first, f"second/{name}": second}
+        return Aggregation(after, Models(shared, models.mixed), {"server_rate": rate})
+
+    def _rate(self, step: int) -> float:
+        if not self.released:
+            return self.learning_rate
+        return self.learning_rate * (1 - self.beta_2 ** (step + 1)) ** 0.5 / (1 - self.beta_1 ** (step + 1))
+
+
+def _parameters(shared: Pieces) -> list[str]:
+    return [name for name, value in shared.items() if value.is_floating_point()]
+
+
+def _zeros(shared: Pieces, key: str) -> dict[str, Tensor]:
+    return {
+        f"{key}/{name}": torch.zeros_like(shared[name], dtype=torch.float64) for name in _parameters(shared)
+    }

@@ -1,0 +1,250 @@
+"""Score a network on a site's samples, whatever the task: quickly during the rounds, thoroughly at the end.
+
+One way of scoring (`Scorer`) serves federations, bundles and the comparison.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shared_components.common.atomic import write_bytes, write_json
+from shared_components.common.drawing.pictures import encoded
+from shared_components.common.progress import follow
+from shared_components.core.card import Metric
+from shared_components.core.task import Answer, Batch, Scores, Task
+from shared_components.data.dataset import SampleDataset
+from shared_components.data.sites import Item, Sample, read_sample
+from shared_components.data.transforms import resize_image
+
+BATCH = 8
+
+
+class Scorer:
+    """Collects a split's scores.
+
+    Args:
+        task: What is scored.
+        quick: Leave out what takes long.
+    """
+
+    def __init__(self, task: Task, *, quick: bool) -> None:
+        self.task = task
+        self.items: list[str] = []  # names of what was scored
+        self.scores: list[Any] = []
+        self._quick = quick
+
+    def draw(self, batch: Batch) -> Batch:
+        """Add what the task leaves to chance, the same for every model."""
+        return drawn(self.task, batch, len(self.scores))
+
+    def add(self, outputs: Tensor, batch: Batch, items: Sequence[Item]) -> None:
+        """Score a batch's outputs; ``items`` are its samples at the size that counts."""
+        sizes = [_size_of(item) for item in items]
+        for answer, item in zip(self.task.answers(outputs, batch, sizes), items, strict=True):
+            self.scores.append(self.task.score(answer, item, quick=self._quick))
+            self.items.append(item.name)
+
+    def summary(self) -> Scores:
+        """Return the numbers of a record, as JSON holds them."""
+        return plain(self.task.summarise(self.scores))
+
+
+def drawn(task: Task, batch: Batch, number: int) -> Batch:
+    """Add what the task leaves to chance in the batch that begins with a split's sample of this number, from 0."""
+    return task.draw(batch, torch.Generator().manual_seed(number))
+
+
+def quick(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
+    """Score at the network's input size, without what takes long.
+
+    Returns:
+        ``{metric: {output: value, "mean": value}, ..., "frames": n}``; None where nothing was to be scored.
+    """
+    count = math.ceil(len(dataset) / BATCH)
+    return quick_scores(network, task, follow(small_batches(dataset), "validating", count))
+
+
+def quick_scores(network: nn.Module, task: Task, batches: Iterable[tuple[Batch, list[Item]]]) -> Scores:
+    """As `quick`, of batches wherever they come from, each with its samples at the size that counts."""
+    scorer = Scorer(task, quick=True)
+    _run(network, scorer, batches)
+    return scorer.summary()
+
+
+def thorough(
+    network: nn.Module,
+    task: Task,
+    chosen: Sequence[Sample],
+    *,
+    size: tuple[int, int],
+    split: str,
+    pictures: Path | None = None,
+) -> Scores:
+    """Score by every metric at the labels' own size, a sample at a time, and draw some of the samples.
+
+    Args:
+        network: The model.
+        task: What it has learnt.
+        chosen: The samples.
+        size: (height, width) of the network's input.
+        split: Their split, for the record and the pictures' names.
+        pictures: Folder of the pictures, see `draw_pictures`.
+    """
+    scorer = Scorer(task, quick=False)
+    batches = native_batches(chosen, size, prefix=f"{split}-")
+    _run(network, scorer, follow(batches, "scoring", len(chosen)))
+    if pictures is not None:
+        draw_pictures(network, scorer, chosen, size=size, split=split, folder=pictures)
+    return {"split": split, **scorer.summary()}
+
+
+def draw_pictures(
+    network: nn.Module,
+    scorer: Scorer,
+    chosen: Sequence[Sample],
+    *,
+    size: tuple[int, int],
+    split: str,
+    folder: Path,
+) -> None:
+    """Draw the best, a typical and the worst of a split's samples, instead of those drawn of this split before.
+
+    `<split>-<number>-<sample>.png` is everything side by side, and the JSON beside it says which sample it is, why it
+    was chosen, its scores, and where on the picture what is drawn.
+    """
+    task, old = scorer.task, set(folder.glob(f"{split}-*.png")) | set(folder.glob(f"{split}-*.json"))
+    values = [first_value(task, plain(task.summarise([score]))) for score in scorer.scores]
+    for number, rank in exemplars(values, task.metrics[0]).items():
+        sample, name = chosen[number], scorer.items[number]
+        sheet = task.sheet(*predicted(network, task, sample, number, size=size))
+        record = {
+            "split": split,
+            "rank": rank,
+            "of": len(chosen),
+            "video": sample.video,
+            "frame": sample.index,
+            "scores": plain(task.summarise([scorer.scores[number]])),
+            **sheet.to_json(),
+        }
+        files = folder / f"{name}.png", folder / f"{name}.json"
+        write_picture(files[0], sheet.image())
+        write_json(files[1], record)
+        old -= set(files)
+    for file in old:
+        file.unlink()
+
+
+def exemplars(values: Sequence[float], metric: Metric) -> dict[int, str]:
+    """Choose the samples that show how good a model is, by number: "best", "typical" (the median) and "worst".
+
+    Of two samples with a number the one is best and the other worst, a single one is typical. Where no sample has a
+    number the first is "not scored".
+    """
+    known = [number for number, value in enumerate(values) if not math.isnan(value)]
+    known.sort(key=lambda number: -values[number] if metric.higher_is_better else values[number])
+    if len(known) < 2:
+        return {known[0]: "typical"} if known else {0: "not scored"} if values else {}
+    middle = {known[(len(known) - 1) // 2]: "typical"} if len(known) > 2 else {}
+    return {known[0]: "best", **middle, known[-1]: "worst"}
+
+
+def predicted(
+    network: nn.Module, task: Task, sample: Sample, number: int, *, size: tuple[int, int]
+) -> tuple[Answer, Item]:
+    """Predict one sample of a split, the one of this number from 0, just as it was when it was scored."""
+    [(batch, [item])] = native_batches([sample], size)
+    with _evaluating(network) as where:
+        ready = drawn(task, {key: value.to(where) for key, value in batch.items()}, number)
+        [answer] = task.answers(task.predict(network, ready), ready, [_size_of(item)])
+    return answer, item
+
+
+def native_batches(
+    chosen: Sequence[Sample], size: tuple[int, int], *, prefix: str = ""
+) -> Iterator[tuple[Batch, list[Item]]]:
+    """Yield every sample as a batch of one at the network's size, with the sample at its own."""
+    for number, sample in enumerate(chosen):
+        item = read_sample(sample)
+        name = f"{prefix}{number:04d}-{item.name}".replace("/", "_")
+        yield {"image": network_input(item.images, *size)}, [Item(item.images, item.targets, name)]
+
+
+def network_input(images: np.ndarray, height: int, width: int) -> Tensor:
+    """Resize the uint8 RGB frames of one sample bilinearly to a batch of one in [0, 1].
+
+    Args:
+        images: (T, H, W, 3).
+        height, width: Of the network's input.
+
+    Returns:
+        float32 (1, 3, height, width), or (1, T, 3, height, width) where T > 1.
+    """
+    small = torch.from_numpy(np.stack([resize_image(image, height, width) for image in images]))
+    frames = small.permute(0, 3, 1, 2).float() / 255  # (T, H, W, 3) -> (T, 3, H, W)
+    return frames if len(frames) == 1 else frames[None]
+
+
+def small_batches(dataset: SampleDataset, *, batch_size: int = BATCH) -> Iterator[tuple[Batch, list[Item]]]:
+    """Yield a dataset in order, in batches, with the samples at the network's size."""
+    for start in range(0, len(dataset), batch_size):
+        numbers = range(start, min(start + batch_size, len(dataset)))
+        items = [Item(*dataset.arrays(i), name=str(i)) for i in numbers]
+        image = torch.stack([dataset[i]["image"] for i in numbers]).float() / 255
+        yield {"image": image}, items
+
+
+def _run(network: nn.Module, scorer: Scorer, batches: Iterable[tuple[Batch, list[Item]]]) -> None:
+    with _evaluating(network) as where:
+        for batch, items in batches:
+            ready = scorer.draw({key: value.to(where) for key, value in batch.items()})
+            scorer.add(scorer.task.predict(network, ready), ready, items)
+
+
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[torch.device]:
+    """Put a network into evaluation mode, without gradients, and give its device."""
+    was_training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            yield next(network.parameters()).device
+    finally:
+        network.train(was_training)
+
+
+def _size_of(item: Item) -> tuple[int, int]:
+    """Return the (height, width) of a sample's pixel-wise label, or of its frame where it has none."""
+    for target in item.targets.values():
+        if target.ndim == 2:
+            return target.shape[0], target.shape[1]
+    return item.images.shape[1], item.images.shape[2]
+
+
+def write_picture(path: Path, picture: np.ndarray) -> None:
+    """Write uint8 RGB (H, W, 3), or one channel (H, W) of uint8 or uint16, as PNG, see `atomic.atomically`."""
+    write_bytes(path, encoded(picture, ".png"))
+
+
+def first_value(task: Task, scores: Mapping[str, Any]) -> float:
+    """Return the mean of the metric that selects the best model; NaN where there is none."""
+    value = (scores.get(task.metrics[0].name) or {}).get("mean")
+    return math.nan if value is None else float(value)
+
+
+def plain(value: Any) -> Any:
+    """Turn numpy values into JSON's, and what is not a number into None."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (np.integer, int)):
+        return int(value)
+    if isinstance(value, (np.floating, float)):
+        return float(value) if math.isfinite(value) else None
+    return value

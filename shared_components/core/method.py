@@ -1,0 +1,371 @@
+"""What a federated method is: a partition rule, a local objective and a server aggregator."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.core.card import Card
+from shared_components.core.extras import Extra
+from shared_components.core.partition import Partition, Pieces, Role, Rule
+from shared_components.core.task import Batch, Task
+from shared_components.networks.two_paths import require
+
+State = dict[str, Tensor]
+Extras = dict[str, Pieces]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a site says of itself once, at enrolment."""
+
+    site: str
+    samples: int  # for training
+    card: Card
+    items: Mapping[str, Any] = field(default_factory=dict)  # what it publishes, by name
+    fixed: str = ""  # hash of the weights that are not trained
+    prepared: str = ""  # by what encoder its network was told of the site, see `Method.prepare`
+    start: Mapping[str, str] = field(default_factory=lambda: {"start": "random", "sha256": ""})
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a site sends back after its local iterations of one round."""
+
+    site: str
+    round: int
+    pieces: Pieces  # GLOBAL and MIXED
+    extras: Extras = field(default_factory=dict)  # e.g. {"sensitivity": {piece name: tensor}}
+    samples: int = 1
+
+
+@dataclass(frozen=True)
+class Models:
+    """What the sites start a round from: GLOBAL pieces once, MIXED pieces per site.
+
+    ``broadcast`` holds further groups of tensors that every site receives (FedSeg's prototypes).
+    """
+
+    shared: Pieces
+    mixed: Mapping[str, Pieces]
+    broadcast: Mapping[str, Pieces] = field(default_factory=dict)
+
+    def of(self, site: str) -> Pieces:
+        """Return everything one site receives."""
+        return {**self.shared, **self.mixed.get(site, {})}
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """The outcome of one server step: state to keep, models to send, numbers for the record."""
+
+    state: State
+    models: Models
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+class Aggregator(Protocol):
+    """The server's side: two pure functions; sums run in sorted site order, never in arrival order."""
+
+    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
+        """Return the state before the first round."""
+        ...
+
+    def apply(
+        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
+    ) -> Aggregation:
+        """Combine the updates (one or more sites, in any order) of a round that started from ``models``."""
+        ...
+
+
+class StatelessStart:
+    """The ``init`` of an aggregator that begins with nothing."""
+
+    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
+        """Return the empty state."""
+        return {}
+
+
+@dataclass
+class Context:
+    """What an objective may know besides the batch."""
+
+    round: int
+    task: Task
+    generator: torch.Generator  # the site's own random stream, on the CPU
+    site: int = 0  # number of this site, and its place in every list of items
+    sites: int = 1
+    items: Mapping[str, list] = field(default_factory=dict)  # profile items of all sites; None: not published
+    received: Pieces = field(default_factory=dict)  # pieces the round began with
+    broadcast: Mapping[str, Pieces] = field(default_factory=dict)
+    memory: State = field(default_factory=dict)  # what the method keeps at this site; never sent
+    iteration: int = 0  # the local step, counted by the local loop
+    iterations: int = 1  # local steps of this round
+    precision: str = "float32"  # of a local step's forward pass and losses, see `bundle_config.Training`
+
+
+@dataclass(frozen=True, eq=False)  # a seam is itself: tensors do not compare
+class Seam:
+    """Where an objective has cut the graph in two, so that terms can share the way behind it.
+
+    ``twin`` is ``upstream`` detached; the terms are computed from the twin.
+    """
+
+    upstream: Tensor
+    twin: Tensor
+
+    @classmethod
+    def cut(cls, tensor: Tensor) -> Seam:
+        """Cut the graph at a tensor."""
+        return cls(tensor, tensor.detach().requires_grad_())
+
+
+@dataclass(frozen=True)
+class Term:
+    """One term of the local loss, what it reaches and the seams it crosses.
+
+    It reaches the slices of its role (``None``: of every role) in its parts (none named: in the whole network).
+    """
+
+    name: str
+    value: Tensor
+    role: Role | None = None
+    seams: tuple[Seam, ...] = ()
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SiteFacts:
+    """What a method may tell a site's network of the site.
+
+    Attributes:
+        text: The description in its site.yaml; empty where it has none.
+        site: The site's number, from 0.
+        sites: How many there are, one outside of the federation included where it is asked about.
+        vectors: The site's own file of text vectors, if it has one.
+        encoder: The folder of its own text encoder, if it has one.
+    """
+
+    text: str
+    site: int = 0
+    sites: int = 1
+    vectors: Path | None = None
+    encoder: Path | None = None
+
+
+class LocalWork(Protocol):
+    """What a method's own local update works with; ``network`` holds the received and the LOCAL pieces."""
+
+    network: nn.Module
+    partition: Partition
+    context: Context
+
+    def train(
+        self,
+        objective: Objective | None = None,
+        *,
+        network: nn.Module | None = None,
+        iterations: int | None = None,
+        key: str = "",
+        partition: Partition | None = None,
+        rate: float = 1.0,
+    ) -> Losses:
+        """Run the plain loop and return the mean of each loss term.
+
+        Args:
+            objective: Instead of the method's.
+            network: Instead of the site's; of the same build, unless it comes with a partition of its own.
+            iterations: Instead of the round's.
+            key: Which of the site's optimizers goes on; the state of each is kept from round to round.
+            partition: Of the network, instead of the site's; where they differ in parameters or in roles.
+            rate: Of the job's learning rates, what the key's optimizer has in this call.
+        """
+        ...
+
+    def batches(self, iterations: int) -> Iterator[Batch]:
+        """Yield augmented training batches on the network's device."""
+        ...
+
+    def frames(self, count: int | None = None) -> Iterator[Batch]:
+        """Yield training frames in batches, unaugmented, each frame once; all of them by default."""
+        ...
+
+    def validate(self, network: nn.Module) -> float | None:
+        """Return the task's first metric on the validation frames; NaN: nothing to score, None: there are none."""
+        ...
+
+
+Losses = dict[str, float]
+Objective = Callable[[nn.Module, Batch, Context], Sequence[Term]]
+Measure = Callable[[nn.Module, Iterable[Batch], Context, Partition], Extras]
+Gradients = Callable[[nn.Module, Callable[[], Losses], Context], Losses]
+LocalUpdate = Callable[[LocalWork], Losses]
+Deploy = Callable[[State, State], State]
+Finish = Callable[[State, Models], Models]
+ServerUpdate = Callable[[LocalWork, Aggregation], tuple[Aggregation, Losses]]
+ServerCheck = Callable[[nn.Module, Batch, Context], None]
+Prepare = Callable[[nn.Module, SiteFacts], str]
+Outsider = Callable[[Sequence[State], Sequence[int]], State]  # (whole models, samples) -> one model
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is said of a method: one plain sentence, and its row in the table of methods, short Markdown texts."""
+
+    idea: str = ""  # what it does, for whoever has not read the paper
+    partition: str = ""
+    objective: str = ""
+    aggregator: str = ""
+    secure_sums: str = ""  # "yes" or "no", then after a colon why or what of it
+
+
+@dataclass(frozen=True)
+class Method:
+    """A federated method: a partition rule, an objective and an aggregator; the rest is optional.
+
+    Attributes:
+        name: Its file in ``shared_components/methods``.
+        rule: Which slices are GLOBAL, MIXED and LOCAL; called with the network, which it may refuse.
+        objective: What a site minimises.
+        aggregator: What the server does.
+        measure: What a site measures after its local iterations, sent as extras.
+        measure_images: Unaugmented training frames that ``measure`` sees per round; None: each once.
+        extras: Groups that ``measure`` returns, by which site and server check each, with their shapes.
+        kinds: Of task that the method is for; None: any.
+        needs: Protocol that the network must satisfy, such as `two_paths.TwoPaths`; None: any network will do.
+        shares: Profile items without which a site cannot take part (`data.profile_items`).
+        may_share: Profile items that a site may refuse.
+        prepare: Called at a site with (network, what is known of the site) whenever its network holds the weights
+            that it works with; tells the network what is not trained, and may change LOCAL pieces alone. Returns a
+            short name of the encoder that made what it told, equal at all sites; empty: nothing compares.
+        gradients: Called in every step with (network, backward, context); ``backward()`` sets every
+            parameter's ``.grad`` and returns the loss terms. Left out: one such call.
+        local_update: Called instead of the plain loop of local iterations.
+        deploy: Called at the site with (state of the network, memory); returns the state that is validated
+            and saved as the site's model. Left out: the network's own.
+        finish: Called at the server with (its state, models) before the last delivery.
+        server_update: Called at the server after every aggregation with (its own local work, the aggregation), on
+            data of the server's own; returns the aggregation that counts and losses for the record. It may change
+            GLOBAL pieces, and keeps optimizers and memory from round to round as sites do.
+        server_check: Called at enrolment with (the server's network, a batch of its data, the context with its
+            memory); raises ValueError where ``server_update`` would fail after the sites' first round.
+        outsider: Combines whole models of consenting sites of one task to the outsider's. Left out: their mean,
+            weighted by samples.
+        min_sites: Fewer sites than this are refused at enrolment.
+        least_rounds: Jobs of fewer rounds are refused: what the arguments name would never come.
+        multi_task: Sites may differ in task and class map; each starts from its own MIXED pieces.
+        pooled: The first site trains on all sites' frames, which only a simulation can.
+        weighted_sum_only: The aggregator reads nothing of the updates but the sum of their GLOBAL pieces weighted by
+            samples, and the samples' sum: secure sums will do.
+        steps_at_server: The server takes a step of its own, so that one site alone does not get back exactly
+            what it trained.
+        trained_at_server: Prefixes of the names in the aggregator's state that are weights of its own.
+        label: As papers write it.
+        paper: Authors, venue, identifier.
+        summary: What it does in a sentence, and the row in the table of methods.
+    """
+
+    name: str
+    rule: Rule
+    objective: Objective
+    aggregator: Aggregator
+    measure: Measure | None = None
+    measure_images: int | None = 0
+    extras: Mapping[str, Extra] = field(default_factory=dict)
+    kinds: tuple[str, ...] | None = None
+    needs: type | None = None
+    shares: frozenset[str] = frozenset()
+    may_share: frozenset[str] = frozenset()
+    prepare: Prepare | None = None
+    gradients: Gradients | None = None
+    local_update: LocalUpdate | None = None
+    deploy: Deploy | None = None
+    finish: Finish | None = None
+    server_update: ServerUpdate | None = None
+    server_check: ServerCheck | None = None
+    outsider: Outsider | None = None
+    min_sites: int = 1
+    least_rounds: int = 1
+    multi_task: bool = False
+    pooled: bool = False
+    weighted_sum_only: bool = False
+    steps_at_server: bool = False
+    trained_at_server: tuple[str, ...] = ()
+    label: str = ""
+    paper: str = ""
+    summary: Summary = Summary()
+
+
+def check_network(network: nn.Module, method: Method, task: Task) -> None:
+    """Refuse a network that has not what the task or the method asks of it.
+
+    Raises:
+        ValueError: It takes no clips, or longer or shorter ones, or is not what ``method.needs``; one sentence.
+    """
+    check_frames(network, task)
+    if method.needs is not None:
+        require(network, method.needs, method.name)
+
+
+def check_frames(network: nn.Module, task: Task) -> None:
+    """Refuse a network of single frames where the task asks for clips.
+
+    Raises:
+        ValueError: One sentence.
+    """
+    kind, frames = type(network).__name__, task.asks.frames
+    asks = f"{task.card.kind} asks for clips of {frames} frames, and {kind} takes"
+    if frames > 1 and not getattr(network, "takes_clips", False):
+        raise ValueError(
+            f"{asks} single ones; write frames: 1 and interval: 0.0 for it in 'tasks', or choose a bundle whose "
+            "network takes clips (where that is an argument of the network, network.temporal: true)"
+        )
+    if frames > 1 and (due := getattr(network, "frames", frames)) != frames:
+        raise ValueError(f"{asks} {due}; write frames: {due} for it in 'tasks', or change the network")
+
+
+def method_names() -> list[str]:
+    """List the methods by listing the folder; adding a file there is all that a new method needs."""
+    import shared_components.methods as folder
+
+    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
+
+
+def load_method(name: str, **arguments: Any) -> Method:
+    """Build a method by name.
+
+    Args:
+        name: A file of ``shared_components/methods``.
+        **arguments: Keyword arguments of that file's ``build``.
+
+    Raises:
+        ValueError: There is no such method, or it has no such argument.
+    """
+    if name not in method_names():
+        raise ValueError(f"method {name!r} does not exist; there are {', '.join(method_names())}")
+    build = importlib.import_module(f"shared_components.methods.{name}").build
+    try:
+        return build(**arguments)
+    except TypeError as error:
+        raise ValueError(f"method {name!r}: {error}") from error
+
+
+def site_order(names: Iterable[str]) -> list[str]:
+    """Sort site names so that ``site-2`` comes before ``site-10``: the order of all sums and of all seeds."""
+    return sorted(names, key=lambda n: [int(p) if p.isdigit() else p for p in _split_digits(n)])
+
+
+def _split_digits(name: str) -> list[str]:
+    parts: list[str] = [""]  # text and digits alternate, so that the keys of two names stay comparable
+    for character in name:
+        if character.isdigit() != (len(parts) % 2 == 0):
+            parts.append("")
+        parts[-1] += character
+    return parts

@@ -1,0 +1,136 @@
+"""Route each loss term to the parameters it is meant for, with as few backward passes as there are targets."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.core.method import Batch, Context, Term
+from shared_components.core.partition import Partition, Piece, Pieces, Role, paste
+from shared_components.networks.parts import inside, resolve, trained_parameters
+
+
+def task_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+    """Return the task's loss alone, named after its kind; it reaches every parameter."""
+    return [task_term(network, batch, context)]
+
+
+def task_term(network: nn.Module, batch: Batch, context: Context, role: Role | None = None) -> Term:
+    """Return the task's loss as a term that reaches one role, or every parameter."""
+    task = context.task
+    return Term(task.card.kind, task.loss(task.predict(network, batch), batch), role)
+
+
+def squared_distance(network: nn.Module, received: Pieces) -> Tensor:
+    """Return ||w - w_t||^2 between a network and whole tensors that were received, over what is trained."""
+    distances = [
+        (parameter - received[name].to(parameter)).square().sum()
+        for name, parameter in trained_parameters(network).items()
+    ]
+    return torch.stack(distances).sum()
+
+
+def as_received(network: nn.Module, context: Context, partition: Partition) -> nn.Module:
+    """Return a copy of a site's network with the weights that the round began with, dropout off."""
+    received = copy.deepcopy(network).eval()
+    paste(context.received, partition, received.state_dict())
+    return received
+
+
+def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partition) -> None:
+    """Set ``.grad`` of every trained parameter so that a term reaches only the slices of its own role and parts.
+
+    Slices that see the same terms share one backward pass, and each pass computes weight gradients for its
+    own parameters only: one pass for FedAvg, two for PFedSIS (Algorithm 1). A tensor with slices of two roles
+    takes part in both and keeps the rows of each. Gradients that two roles share at a seam are computed once,
+    so that PFedSIS's second pass runs through the personal decoder and the encoder alone. What is FIXED has no
+    gradient.
+
+    Raises:
+        ValueError: A term names a part that the network does not have.
+    """
+    parameters = trained_parameters(network)
+    for parameter in parameters.values():
+        parameter.grad = None
+    trained = [p for p in partition if p.role is not Role.FIXED and p.tensor in parameters]
+    targets = _targets(terms, trained, network)
+    at_seams: dict[tuple[int, frozenset[int]], Tensor] = {}
+    for number, (reaching, pieces) in enumerate(targets, start=1):
+        chosen = [terms[i] for i in reaching]
+        tensors = list(dict.fromkeys(p.tensor for p in pieces))
+        gradients = _gradients(chosen, [parameters[t] for t in tensors], at_seams, keep=number < len(targets))
+        _write(dict(zip(tensors, gradients, strict=True)), pieces, parameters)
+
+
+def _gradients(
+    terms: Sequence[Term],
+    inputs: list[nn.Parameter],
+    known: dict[tuple[int, frozenset[int]], Tensor],
+    *,
+    keep: bool,
+) -> list[Tensor | None]:
+    """Differentiate the sum of the terms, first down to the seams and then from there on.
+
+    A seam behind which nothing is trained is where the way ends.
+    """
+    crossed = dict.fromkeys(seam for term in terms for seam in term.seams)
+    seams = [seam for seam in crossed if seam.upstream.requires_grad]
+    keys = [(id(seam), frozenset(id(t) for t in terms if seam in t.seams)) for seam in seams]
+    missing = [(key, seam) for key, seam in zip(keys, seams, strict=True) if key not in known]
+    loss = torch.stack([term.value for term in terms]).sum()
+    found = torch.autograd.grad(
+        loss, [*inputs, *(seam.twin for _, seam in missing)], retain_graph=keep, allow_unused=True
+    )
+    direct, reached = found[: len(inputs)], found[len(inputs) :]
+    known.update({key: gradient for (key, _), gradient in zip(missing, reached, strict=True)})
+    if not seams:
+        return list(direct)
+    behind = torch.autograd.grad(
+        [seam.upstream for seam in seams],
+        inputs,
+        grad_outputs=[known[key] for key in keys],
+        retain_graph=keep,
+        allow_unused=True,
+    )
+    return [a if b is None else b if a is None else a + b for a, b in zip(direct, behind, strict=True)]
+
+
+def _targets(
+    terms: Sequence[Term], pieces: Sequence[Piece], network: nn.Module
+) -> list[tuple[tuple[int, ...], list[Piece]]]:
+    """Group pieces by the terms that reach them: numbers of terms and pieces in order, groups by their first role."""
+    paths = [resolve(network, t.parts, f"term {t.name}: parts") if t.parts else None for t in terms]
+
+    def reaching(piece: Piece) -> tuple[int, ...]:
+        return tuple(
+            number
+            for number, (term, places) in enumerate(zip(terms, paths, strict=True))
+            if term.role in (None, piece.role) and (places is None or inside(piece.tensor, places))
+        )
+
+    reached = [(found, piece) for piece in pieces if (found := reaching(piece))]
+    roles = list(Role)
+    groups: dict[tuple[int, ...], list[Piece]] = {
+        found: [] for found, _ in sorted(reached, key=lambda pair: roles.index(pair[1].role))
+    }
+    for found, piece in reached:
+        groups[found].append(piece)
+    return list(groups.items())
+
+
+def _write(
+    gradients: dict[str, Tensor | None], pieces: list[Piece], parameters: dict[str, nn.Parameter]
+) -> None:
+    for piece in pieces:
+        gradient, parameter = gradients[piece.tensor], parameters[piece.tensor]
+        if gradient is None:
+            continue
+        if piece.start is None:
+            parameter.grad = gradient
+        else:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad[piece.start : piece.stop] = gradient[piece.start : piece.stop]

@@ -1,0 +1,85 @@
+"""Let a method tell a site's network what is not trained, such as what is operated there."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from shared_components.core.method import Method, SiteFacts
+from shared_components.core.partition import Partition, Pieces, Role, cut
+from shared_components.data.sites import Site, SiteError
+
+LONGEST_NAME = 100  # characters; the kind of an encoder and a SHA-256 are fewer
+_NEARLY = partial(torch.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
+"""One encoder computes the last bits of a vector differently from machine to machine."""
+_EQUAL = partial(torch.allclose, rtol=0, atol=0, equal_nan=True)
+
+
+def prepare(
+    method: Method,
+    network: nn.Module,
+    partition: Partition,
+    site: Site,
+    *,
+    name: str,
+    number: int,
+    count: int,
+    again: bool = False,
+) -> str:
+    """Call a method's ``prepare``, if it has one, on a network that holds the weights it works with.
+
+    Args:
+        method: What is trained.
+        network: The site's, changed in place.
+        partition: Its own.
+        site: Says text, vectors and encoder.
+        name: The federation's name of the site, which begins a refusal, its site.yaml next.
+        number: The site's number, from 0.
+        count: How many sites there are.
+        again: The LOCAL pieces are those of an earlier round, which knew the site already.
+
+    Returns:
+        The name of the encoder that made what the network was told; empty where nothing compares.
+
+    Raises:
+        SiteError: The site's text, vectors or encoder cannot be used, are others than in an earlier round, or the
+            method changes what is not LOCAL; one sentence.
+    """
+    if method.prepare is None:
+        return ""
+    facts = SiteFacts(site.text, number, count, site.text_vectors, site.text_encoder)
+    who, state = f"site {name}, {site.path}", network.state_dict()
+    others = cut(state, partition, *set(Role) - {Role.LOCAL})
+    own = cut(state, partition, Role.LOCAL) if again else {}
+    try:
+        made_by = method.prepare(network, facts)
+    except ValueError as error:
+        raise SiteError(f"{who}: {error}") from error
+    if not is_name(made_by):
+        raise SiteError(
+            f"{who}: {method.name} names the encoder {made_by!r:.120}; a name has at most {LONGEST_NAME} characters, "
+            "all of them printable ASCII"
+        )
+    if changed := _changed(others, cut(state, partition, *set(Role) - {Role.LOCAL}), _EQUAL):
+        raise SiteError(
+            f"{who}: {method.name} would tell the site's text to {changed}, which is not LOCAL and would leave the site"
+        )
+    if _changed(own, cut(state, partition, Role.LOCAL), _NEARLY):
+        raise SiteError(
+            f"{who}: text, text_vectors or text_encoder are not what they were in earlier rounds; restore them to go "
+            "on, or start a new run"
+        )
+    return made_by
+
+
+def is_name(value: Any) -> bool:
+    """Say whether a value has the form of an encoder's name: short and printable; nothing stands for none."""
+    return isinstance(value, str) and re.fullmatch(rf"[ -~]{{0,{LONGEST_NAME}}}", value) is not None
+
+
+def _changed(before: Pieces, now: Pieces, same: partial[bool]) -> str:
+    return next((name for name, value in before.items() if not same(value, now[name])), "")

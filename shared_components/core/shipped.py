@@ -1,0 +1,181 @@
+"""The weights that a bundle ships: `models/model.safetensors`, and `models/model.json`, which says what they are.
+
+Both come from `surgfl ship`. The card's hash is compared whenever the weights are used, so that a file of another
+release, or half of a copy, is refused and never trained from. `models/model.pt` beside them holds the same numbers in
+the form that MONAI's tools and its model zoo look for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.core.card import DASH, Metric
+from shared_components.networks import bundle_config
+from shared_components.networks.checkpoints import CheckpointError, load_into, load_metadata, stored_weights
+
+MODEL, FACTS = "models/model.safetensors", "models/model.json"
+EXPORTED = "models/model.pt"  # what MONAI's model zoo and exporters expect
+KEEPER = "models/.gitkeep"  # holds the folder where there are no weights
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes as 64 hexadecimal digits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def shipped_facts(bundle: str, folder: Path | None = None) -> dict[str, Any] | None:
+    """Return what `model.json` of a bundle says; None where the bundle ships no weights.
+
+    Args:
+        bundle: its name.
+        folder: of the bundles; default: the folder beside the package.
+
+    Raises:
+        CheckpointError: the file is no JSON with the hash of the weights.
+    """
+    path = (folder or bundle_config.bundles_folder()) / bundle / FACTS
+    if not path.is_file():
+        return None
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path}: is not valid JSON ({error}); run `surgfl ship` again") from error
+    if not isinstance(facts, dict) or not isinstance(facts.get("sha256"), str):
+        raise CheckpointError(f"{path}: names no 'sha256' of the weights; run `surgfl ship` again")
+    return facts
+
+
+def shipped_weights(bundle: str, folder: Path | None = None, *, instead: str = "use start: random") -> Path:
+    """Return the file of the weights that a bundle ships; see `verified_weights`."""
+    return verified_weights(bundle, folder, instead=instead)[0]
+
+
+def verified_weights(
+    bundle: str, folder: Path | None = None, *, instead: str = "use start: random"
+) -> tuple[Path, str]:
+    """Return the file of the weights that a bundle ships, and its hash, which is the one in `model.json`.
+
+    Args:
+        bundle: as in `shipped_facts`.
+        folder: likewise.
+        instead: what a person may do where there are none.
+
+    Raises:
+        CheckpointError: the bundle ships none, or the file is not the card's.
+    """
+    facts = shipped_facts(bundle, folder)
+    path = (folder or bundle_config.bundles_folder()) / bundle / MODEL
+    if facts is None or not path.is_file():
+        raise CheckpointError(
+            f"bundle {bundle!r} ships no weights ({path if facts else path.parent / 'model.json'} does not exist); "
+            f"{instead}, or make some with `surgfl pretrain` and `surgfl ship`"
+        )
+    if (found := sha256_of(path)) != facts["sha256"]:
+        raise CheckpointError(
+            f"{path}: weights whose hash is not the card's ({found[:8]}, and {facts['sha256'][:8]} in model.json); "
+            "take both files from one release"
+        )
+    return path, found
+
+
+def exported_state(weights: Path, network: nn.Module) -> dict[str, Tensor]:
+    """Return what `model.pt` holds: every tensor of the network, those of the weights as they are stored.
+
+    MONAI's exporters and MONAI Label take no state dict that lacks a name. What no prediction needs and the weights
+    lack (`training_only`) is the given network's, in half precision where the weights are.
+
+    Args:
+        weights: what the bundle ships.
+        network: of the bundle's `network_def`, changed in place.
+
+    Raises:
+        CheckpointError: the weights are of another network.
+    """
+    stored = stored_weights(weights)
+    load_into(network, weights)
+    half = any(value.dtype == torch.float16 for value in stored.values())
+    return {
+        name: stored.get(name, value.half() if half and value.is_floating_point() else value)
+        for name, value in network.state_dict().items()
+    }
+
+
+def is_export(exported: Path, weights: Path) -> bool:
+    """Tell whether a `model.pt` holds the same tensors, bit for bit, and the same header as the weights.
+
+    Raises:
+        CheckpointError: a file is damaged.
+    """
+    if not (exported.is_file() and weights.is_file()):
+        return False
+    if load_metadata(exported) != load_metadata(weights):
+        return False
+    there, due = stored_weights(exported), stored_weights(weights)
+    return all(name in there and _identical(there[name], value) for name, value in due.items())
+
+
+def metric_of(facts: Mapping[str, Any]) -> Metric:
+    """Return the metric that a card's scores are read by."""
+    return Metric.from_json(facts["metric"])
+
+
+def mean_scores(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the mean of a card's scores over each kind of rendered look: "named look" and "unseen look"."""
+    metric = metric_of(facts).name
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for record in facts["scores"]:
+        if record["where"] != "real":
+            found.setdefault(record["where"], []).append(record)
+    return {where: _mean(records, where, metric) for where, records in found.items()}
+
+
+def mean_of_real(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the means of a card's scores over all real sites, one for each choice of classes."""
+    metric = metric_of(facts).name
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for record in facts["scores"]:
+        if record["where"] == "real":
+            found.setdefault(record["classes"] or DASH, []).append(record)
+    means = {classes: _mean(records, "real site", metric) for classes, records in found.items()}
+    return [mean | {"name": f"{mean['name']}, {classes}"} for classes, mean in means.items()]
+
+
+def score_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Head the table of `score_rows`."""
+    metric = metric_of(facts)
+    return "Test frames of", "Classes", "Frames", "By class", metric.heading
+
+
+def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return a card's scores as rows of text: named looks, the means of each kind of look, and real sites."""
+    named = [record for record in facts["scores"] if record["where"] == "named look"]
+    real = [record for record in facts["scores"] if record["where"] == "real"]
+    return [_row(record, metric_of(facts)) for record in (*named, *mean_scores(facts).values(), *real)]
+
+
+def _identical(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
+
+
+def _mean(records: Sequence[Mapping[str, Any]], where: str, metric: str) -> dict[str, Any]:
+    names = dict.fromkeys(name for record in records for name in record[metric])
+    known = {n: [r[metric][n] for r in records if r[metric].get(n) is not None] for n in names}
+    means = {name: statistics.mean(values) if values else None for name, values in known.items()}
+    title = f"mean of {len(records)} {where}{'s' if len(records) > 1 else ''}"
+    frames = sum(record["frames"] for record in records)
+    return {"name": title, "classes": records[0]["classes"], "frames": frames, metric: means}
+
+
+def _row(record: Mapping[str, Any], metric: Metric) -> tuple[str, ...]:
+    values = {name: DASH if v is None else metric.text(v) for name, v in record[metric.name].items()}
+    mean = values.pop("mean", DASH)
+    by_class = ", ".join(f"{name} {value}" for name, value in values.items())
+    return record["name"], record["classes"] or DASH, str(record["frames"]), by_class or DASH, mean

@@ -1,0 +1,202 @@
+"""What a network begins from: the seed alone, the weights that its bundle ships, or a file of the site's own.
+
+A network is always built from the seed first, and weights are then pasted over it: what a checkpoint does not have
+keeps what the seed gave it, and `start: random` draws the same numbers as ever.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.core.card import Card
+from shared_components.core.shipped import sha256_of, verified_weights
+from shared_components.data.classes import coarser_ids
+from shared_components.networks.checkpoints import (
+    CheckpointError,
+    load_encoder,
+    load_metadata,
+    load_weights,
+    require_equal,
+)
+from shared_components.networks.parts import inside, parts_of
+
+START_VARIABLE = "SURGFL_START_WEIGHTS"
+RANDOM, RENDERED, FILE = "random", "rendered", "file"
+
+
+def start_weights() -> Path | None:
+    """Return the file that ``SURGFL_START_WEIGHTS`` names."""
+    value = os.environ.get(START_VARIABLE)
+    return Path(value).expanduser() if value else None
+
+
+def chosen_start(text: str) -> tuple[str, Path | None]:
+    """Read what a command line says, ``random``, ``rendered`` or a path, as a kind of start and its file.
+
+    ``file`` is the file that the environment variable names.
+    """
+    if text in (RANDOM, RENDERED):
+        return text, None
+    return FILE, start_weights() if text == FILE else Path(text).expanduser()
+
+
+def said(facts: Mapping[str, Any]) -> str:
+    """Return a start in words: ``random``, or with the first digits of its hash ``rendered (1f0c22ab)``."""
+    return f"{facts['start']} ({facts['sha256'][:8]})" if facts.get("sha256") else str(facts["start"])
+
+
+def unused(start: str, file: Path | None) -> str:
+    """Return a warning where a file is named in vain; nothing where it is used, or there is none."""
+    if file is None or start == FILE:
+        return ""
+    return f"{START_VARIABLE} names {file}, which is not used, since training's start is {start!r} and not 'file'"
+
+
+def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, str] | None:
+    """Return the file that a start reads and its SHA-256, None for ``random``.
+
+    Raises:
+        CheckpointError: The bundle ships no weights or other ones than its card says, or no file is given.
+    """
+    if start == RANDOM:
+        return None
+    if start == RENDERED:
+        return verified_weights(bundle)
+    if file is None:
+        raise CheckpointError(
+            f"training: start is 'file', and none is given; name it in the environment variable {START_VARIABLE}, or "
+            "write start: random or rendered"
+        )
+    if not file.is_file():
+        raise CheckpointError(
+            f"checkpoint {file} does not exist; name the weights to begin from, or use start: random"
+        )
+    return file, sha256_of(file)
+
+
+def begin(
+    network: nn.Module, start: str, *, card: Card, bundle: str, file: Path | None = None
+) -> dict[str, Any]:
+    """Let a freshly built network begin from some weights; in place.
+
+    What may keep the seed's values: the last layers, where their outputs are others, modules that the network's class
+    declares as ``training_only``, and layers of its ``additions`` that the checkpoint has not, or of other shapes; what
+    the checkpoint has of both beyond the network is left. Of a segmentation's last layers, classes of the same name
+    are copied, and one that the checkpoint tells apart further gets the mean of its classes' rows. Of an official file
+    of the encoder alone everything else keeps them.
+
+    Args:
+        network: Built from the seed; in no wise trained.
+        start: ``random``, ``rendered`` or ``file``.
+        card: What the network is to learn.
+        bundle: Whose shipped weights ``rendered`` means.
+        file: Of ``file``: a checkpoint of the same network, or the official ImageNet weights of its encoder.
+
+    Returns:
+        ``start``; ``sha256`` of the file; ``from``, its name; ``fresh``, what it does not cover: names of tensors,
+        and of additions those of layers.
+
+    Raises:
+        CheckpointError: There is no such file, or it fits the network in part only; the network keeps its weights.
+    """
+    source = source_of(start, bundle, file)
+    if source is None:
+        return {"start": start, "sha256": "", "from": "", "fresh": []}
+    path, sha256 = source
+    state = load_weights(path)
+    if _is_of_encoder(network, state):
+        load_encoder(network, path)
+        outside = [name for name in network.state_dict() if not name.startswith("encoder.")]
+        fresh = list(dict.fromkeys(name.partition(".")[0] for name in outside))
+    else:
+        fresh = _paste(network, state, path, card)
+    return {"start": start, "sha256": sha256, "from": path.name, "fresh": fresh}
+
+
+def _is_of_encoder(network: nn.Module, state: Mapping[str, Tensor]) -> bool:
+    """Say whether a state has names of the encoder's tensors as the encoder itself calls them."""
+    children = dict(network.named_children())
+    own = children["encoder"].state_dict() if "encoder" in children else {}
+    return any(name in own for name in state)
+
+
+def _paste(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Card) -> list[str]:
+    """Paste a checkpoint of the same network; return what it does not cover."""
+    own, heads = network.state_dict(), parts_of(network).get("head", ())
+    helpers = tuple(f"{module}." for module in getattr(type(network), "training_only", ()))
+    unlike = _unlike_additions(own, state, getattr(type(network), "additions", ()))
+    own_rest, state_rest = ({n: s[n] for n in s if not inside(n, unlike)} for s in (own, state))
+    needed = {n: own[n] for n in own_rest if n in state or not n.startswith(helpers)}
+    found = {n: state[n] for n in state_rest if n in own or not n.startswith(helpers)}
+    require_equal(_one_row(needed, heads), _one_row(found, heads), path, type(network).__name__)
+    notes = load_metadata(path)
+    fresh = [name for name in own_rest if name not in needed]
+    fresh += [layer for layer in unlike if any(inside(name, [layer]) for name in own)]
+    for name in [name for name in own if name in found and inside(name, heads)]:
+        sources = _sources(notes, card, given=len(found[name]), due=len(own[name]))
+        found[name] = _rows(own[name], found[name], sources)
+        fresh += _uncovered(name, card.outputs, sources)
+    network.load_state_dict(own | found)
+    return fresh
+
+
+def _unlike_additions(
+    own: Mapping[str, Tensor], state: Mapping[str, Tensor], additions: Sequence[str]
+) -> list[str]:
+    """Return the layers of additions, such as ``temporal.16``, that differ in names or shapes, or that one side lacks.
+
+    A layer is taken whole or not at all: a half of it would be no layer that was ever trained.
+    """
+    shapes: dict[str, list[dict[str, Any]]] = {}
+    for side, tensors in enumerate((own, state)):
+        for name, value in tensors.items():
+            if inside(name, additions):
+                layer = ".".join(name.split(".")[:2])
+                shapes.setdefault(layer, [{}, {}])[side][name] = value.shape
+    return [layer for layer, (ours, theirs) in shapes.items() if ours != theirs]
+
+
+def _one_row(state: Mapping[str, Tensor], heads: Sequence[str]) -> dict[str, Tensor]:
+    """Return a state whose last layers have one output, so that it tells whether all the rest is alike."""
+    return {name: value[:1] if inside(name, heads) else value for name, value in state.items()}
+
+
+def _sources(notes: Mapping[str, str], card: Card, *, given: int, due: int) -> list[list[int]]:
+    """Return, for each output of the task, the checkpoint's outputs that it is made of; none: it stays fresh.
+
+    Args:
+        notes: The checkpoint's header.
+        card: Of the task.
+        given: How many outputs the checkpoint's last layers have.
+        due: How many they should have.
+    """
+    if notes.get("task", card.kind) != card.kind:
+        return [[] for _ in range(due)]
+    learnt = [name for name in (notes.get("outputs") or notes.get("classes") or "").split(",") if name]
+    if len(learnt) != given or len(card.outputs) != due:  # nothing names them
+        return [[place] if given == due else [] for place in range(due)]
+    ids = coarser_ids(learnt, card.outputs) or ()
+    merged = [[old for old, new in enumerate(ids) if new == place] for place in range(due)]
+    return [
+        [learnt.index(name)] if name in learnt else merged[place] for place, name in enumerate(card.outputs)
+    ]
+
+
+def _rows(own: Tensor, given: Tensor, sources: Sequence[Sequence[int]]) -> Tensor:
+    """Return a last layer's tensor (outputs, ...): means of the given rows, and its own where there are none."""
+    rows = [given[list(of)].mean(0) if of else own[place] for place, of in enumerate(sources)]
+    return torch.stack([row.to(own) for row in rows])
+
+
+def _uncovered(name: str, outputs: Sequence[str], sources: Sequence[Sequence[int]]) -> list[str]:
+    """Say which outputs of a last layer's tensor keep what the seed gave them."""
+    missing = [place for place, of in enumerate(sources) if not of]
+    if len(missing) == len(sources):
+        return [name]
+    return [f"{name} of {', '.join(outputs[place] for place in missing)}"] if missing else []

@@ -1,0 +1,233 @@
+"""What is learned at a site: what a label means, the loss, the metrics, and how a prediction is shown.
+
+A bundle says which kinds of task its network can learn and the numbers of their losses (`tasks:` in train.yaml); a
+site says which one it has (`task:` in site.yaml). A task is their product. One file per kind in
+``shared_components/tasks``, found by listing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import pkgutil
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shared_components.common.arguments import between, one_of
+from shared_components.common.drawing.sheets import Sheet
+from shared_components.core.card import Card, Metric
+from shared_components.data.clips import PADDINGS
+from shared_components.data.sites import Asks, Item
+
+MOST_FRAMES, LONGEST_INTERVAL = 1024, 3600  # of a clip; seconds
+
+Array = np.ndarray
+Batch = Mapping[str, Tensor]
+Answer = Any  # a task's prediction for one sample, at the sample's own size
+Scores = dict[str, Any]  # {metric: {output: value or None, ..., "mean": value or None}, "frames": count, ...}
+
+
+class Task(Protocol):
+    """What every file of ``shared_components/tasks`` builds. Tasks keep no state.
+
+    Attributes:
+        card: What is learned; ``make_task(card.kind, numbers, classes=card.outputs)`` builds the task again.
+        metrics: The first selects the best model.
+        asks: What the data must yield.
+        channels: Of the network's last layer.
+        definitions: How each number is defined, written beside the numbers.
+    """
+
+    @property
+    def card(self) -> Card: ...
+    @property
+    def metrics(self) -> tuple[Metric, ...]: ...
+    @property
+    def asks(self) -> Asks: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def definitions(self) -> Mapping[str, str]: ...
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Add what chance decides in a batch, such as hidden patches; most tasks add nothing."""
+        ...
+
+    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+        """Return the network's outputs for a batch, in the task's own terms (logits, millimetres, pixels)."""
+        ...
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the scalar that training minimises."""
+        ...
+
+    def answers(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Answer]:
+        """Return one prediction per sample, at the (height, width) asked for."""
+        ...
+
+    def score(self, answer: Answer, item: Item, *, quick: bool) -> Any:
+        """Score one sample; ``quick`` leaves out what takes long."""
+        ...
+
+    def rows(self, score: Any) -> list[dict[str, Any]]:
+        """Return one sample's score as rows of a table; a value that is not counted is NaN."""
+        ...
+
+    def summarise(self, scores: Sequence[Any]) -> Scores:
+        """Return the numbers of a record; a metric of ``metrics`` that was not measured is left out."""
+        ...
+
+    def files(self, answer: Answer, image: Array) -> dict[str, Array]:
+        """Return a prediction as PNGs by the folder that each is of: what it is, and ``overlays`` to look at."""
+        ...
+
+    def visible(self, answer: Answer) -> dict[str, float]:
+        """Return how much of the picture each named thing takes, in percent; nothing where a task names none."""
+        ...
+
+    def sheet(self, answer: Answer, item: Item) -> Sheet:
+        """Draw frame, truth, prediction and errors, as far as there are such."""
+        ...
+
+
+def task_kinds() -> list[str]:
+    """List the kinds of task by listing the folder; adding a file there is all that a new kind needs."""
+    import shared_components.tasks as folder
+
+    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
+
+
+def make_task(kind: str, numbers: Mapping[str, Any] | None = None, *, classes: Sequence[str] = ()) -> Task:
+    """Build a task.
+
+    Args:
+        kind: A file of ``shared_components/tasks``.
+        numbers: Keyword arguments of that file's ``build``.
+        classes: The site's class names, background first; empty where it has none.
+
+    Raises:
+        ValueError: There is no such kind, or a number is wrong or unknown.
+    """
+    if kind not in task_kinds():
+        raise ValueError(f"task {kind!r} does not exist; there are {', '.join(task_kinds())}")
+    build = importlib.import_module(f"shared_components.tasks.{kind}").build
+    try:
+        return build(classes=tuple(classes), **(numbers or {}))
+    except TypeError as error:
+        raise ValueError(f"task {kind!r}: {error}") from error
+
+
+def check_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse kinds and numbers that are wrong whatever site has the task.
+
+    Raises:
+        ValueError: One sentence.
+    """
+    for kind, numbers in tasks.items():
+        make_task(kind, numbers, classes=("background", "object"))
+
+
+def choose_task(
+    tasks: Mapping[str, Mapping[str, Any]], wanted: str, *, classes: Sequence[str], who: str
+) -> Task:
+    """Build the task that a site has and a bundle can learn.
+
+    Args:
+        tasks: A bundle's kinds and their numbers; the first is what a site has that names none.
+        wanted: The kind that the site names, or nothing.
+        classes: The site's class names.
+        who: Names the site in the sentence.
+
+    Raises:
+        ValueError: The bundle does not learn this kind.
+    """
+    kind = wanted or next(iter(tasks))
+    if kind not in tasks:
+        raise ValueError(
+            f"{who}: the task is {kind!r}, and this bundle learns {', '.join(tasks)}; correct 'task' in site.yaml, "
+            "or choose a job with another bundle"
+        )
+    return make_task(kind, tasks[kind], classes=classes)
+
+
+def asks(
+    kind: str, targets: tuple[str, ...], *, frames: object, interval: object, padding: object = "first"
+) -> Asks:
+    """Return what a kind of task asks of the data, its numbers checked.
+
+    Args:
+        kind: Names the task in the sentence.
+        targets: Names of its targets.
+        frames: Frames of a sample; more than one are a clip.
+        interval: Seconds between the frames of a clip.
+        padding: What stands for a frame before a video's beginning, see `clips.PADDINGS`.
+
+    Raises:
+        ValueError: A number is wrong, or a clip has no interval.
+    """
+    between(kind, "frames", frames, 1, MOST_FRAMES, whole=True)
+    between(kind, "interval", interval, 0, LONGEST_INTERVAL)
+    one_of(kind, "padding", padding, PADDINGS)
+    if frames != 1 and not interval:
+        raise ValueError(
+            f"{kind}: a clip of {frames} frames needs 'interval', the seconds between two of them"
+        )
+    return Asks(targets, int(frames), float(interval), str(padding))  # type: ignore[call-overload, arg-type]  # checked above
+
+
+def last_frame(item: Item) -> Array:
+    """Return the frame that a sample's labels belong to: uint8 (H, W, 3)."""
+    return item.images[-1]
+
+
+def checkpoint_notes(
+    bundle: str,
+    method: str,
+    task: Task,
+    numbers: Mapping[str, Any],
+    *,
+    size: tuple[int, int],
+    network: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """Return what a checkpoint's header says, without which the weights cannot be used.
+
+    Args:
+        bundle: Whose network it is.
+        method: How it was trained.
+        task: What was learnt.
+        numbers: The task's, as the bundle and the job say them: what the network's outputs are counted in, its clips.
+        size: (height, width) of the network's input.
+        network: The network's arguments that are not the bundle's own, see `bundle_config.Bundle.chosen`.
+    """
+    card = task.card
+    notes = {
+        "bundle": bundle,
+        "method": method,
+        "task": card.kind,
+        "outputs": ",".join(card.outputs),
+        "height": str(size[0]),
+        "width": str(size[1]),
+        "frames": str(card.frames),
+        "numbers": json.dumps(dict(numbers)),
+        **({"network": json.dumps(dict(network))} if network else {}),
+    }
+    return notes | ({"classes": notes["outputs"]} if card.kind == "segmentation" else {})
+
+
+def mean_rows(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> Scores:
+    """Average numbers of frames that have one output: ``{name: {"mean": mean or None}, ..., "frames": count}``.
+
+    NaN is not counted. Raises ValueError where there are no frames.
+    """
+    if not rows:
+        raise ValueError("no frames to summarise; the split has no frames")
+    found: Scores = {}
+    for name in names:
+        known = [row[name] for row in rows if not math.isnan(row[name])]
+        found[name] = {"mean": math.fsum(known) / len(known) if known else None}
+    return {**found, "frames": len(rows)}

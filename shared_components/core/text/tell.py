@@ -1,0 +1,107 @@
+"""Tell a site's network what is operated there: FedST's indicator (Fang et al., IEEE TMI 2026, Eq. 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Protocol, cast, runtime_checkable
+
+from torch import Tensor, nn
+
+from shared_components.common.arguments import between, one_of
+from shared_components.core.method import SiteFacts
+from shared_components.core.text.encode import DEFAULT, KINDS, encode
+from shared_components.core.text.known import BEGINNING, site_text
+from shared_components.core.text.vector import TextError, Vector, one_line
+
+WORDINGS = ("sentence", "letter", "plain")
+
+
+@runtime_checkable
+class Told(Protocol):
+    """A network that takes an indicator, such as `networks.pvt_fpn_clips.PvtFpnClips`."""
+
+    indicator: Tensor
+
+    def tell(self, indicator: Tensor) -> None:
+        """Set the indicator (D,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class SiteText:
+    """A method's ``prepare``: encode the site's text, once per task and before any training, and tell the network.
+
+    A job chooses kind and wording, one for all sites; files and folders are the site's own and stand in its site.yaml:
+    ``text_vectors`` for ``precomputed`` (default: the project's own), ``text_encoder`` for ``clip``, which needs it,
+    and ``sentence``. The vector has as many numbers as the network's indicator.
+
+    Attributes:
+        kind: See `encode.encode`.
+        wording: What is encoded. ``sentence``: the paper's, without the site's name. ``letter``: the paper's, with the
+            letter of the site's number, A for the first. ``plain``: the site's text. A text that is the paper's
+            sentence already is taken as it is.
+        seed: Of ``random`` and ``gaussian``.
+
+    Raises:
+        ValueError: An attribute is unknown or out of its range.
+    """
+
+    kind: str = DEFAULT
+    wording: str = "sentence"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        one_of("site text", "encoder", self.kind, KINDS)
+        one_of("site text", "wording", self.wording, WORDINGS)
+        between("site text", "seed", self.seed, 0, whole=True)
+
+    def __call__(self, network: nn.Module, facts: SiteFacts) -> str:
+        """Tell the network; return what made the vector: its kind, and the SHA-256 of the encoder's weights.
+
+        Raises:
+            ValueError: The network cannot be told, the text has no vector or cannot be read, an encoder or a file
+                cannot be used, or the vector has another width than the indicator. One sentence.
+        """
+        if not isinstance(network, Told):
+            raise TextError(
+                f"{type(network).__name__} cannot be told a site's text; choose a network with an indicator, such as "
+                "PvtFpnClips with text 'selection' or 'prompt'"
+            )
+        told = cast(Told, network)
+        vector = self.vector(facts, width=len(told.indicator))
+        told.tell(vector.values)
+        # a learnt encoder's name is its folder's, which may differ where the weights do not
+        return f"{vector.kind} {vector.sha256 or vector.model}".strip()
+
+    def vector(self, facts: SiteFacts, *, width: int | None = None) -> Vector:
+        """Return the vector of a site; width and errors as of `encode.encode`."""
+        if "folder" in KINDS[self.kind].needs and facts.encoder is None:
+            raise TextError(
+                f"encoder {self.kind!r} reads texts with a model of the site's own; write its folder as 'text_encoder' "
+                "in site.yaml"
+            )
+        takes = KINDS[self.kind].takes
+        return encode(
+            self.kind,
+            self._worded(facts) if KINDS[self.kind].reads else facts.text,
+            file=facts.vectors if "file" in takes else None,
+            folder=facts.encoder if "folder" in takes else None,
+            site=facts.site,
+            sites=facts.sites,
+            seed=self.seed,
+            width=width,
+        )
+
+    def _worded(self, facts: SiteFacts) -> str:
+        text = one_line(facts.text)
+        if self.wording == "plain" or text.startswith(BEGINNING):
+            return text
+        if self.wording == "sentence":
+            return site_text(text)
+        if facts.site >= len(ascii_uppercase):
+            raise TextError(
+                f"wording 'letter' names {len(ascii_uppercase)} sites, and this is site {facts.site + 1}; use wording "
+                "'sentence'"
+            )
+        return site_text(text, ascii_uppercase[facts.site])

@@ -1,0 +1,226 @@
+"""A model as its checkpoint's header describes it: the network, the task it has learnt, the size of its input.
+
+Bundles and commands read it here; nothing of MONAI, whose import takes five seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from torch import Tensor, nn
+
+from shared_components.core.task import Task, make_task
+from shared_components.core.untold import knows_no_site, tell
+from shared_components.data.sites import Site
+from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
+from shared_components.networks.checkpoints import CheckpointError, header_of, load_into, load_weights
+from shared_components.networks.parts import parts_of
+
+logger = logging.getLogger(__name__)
+MOST_SIDE = 16_384
+"""Pixels of a side of a network's input, of which a checkpoint's header may speak."""
+
+
+class Remade(Protocol):
+    """A network that can be built anew with another last layer."""
+
+    def with_classes(self, out_channels: int) -> nn.Module:
+        """Return a fresh network that differs in the channels of its last layer alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network with its weights, what it has learnt, and the (height, width) of its input."""
+
+    network: nn.Module
+    task: Task
+    size: tuple[int, int]
+
+
+def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Trained:
+    """Build what a checkpoint's header describes.
+
+    Args:
+        path: The checkpoint.
+        bundle: Whose network, numbers and size stand where the header says none.
+        site: Where it is used, see `told_as_asked`.
+
+    Raises:
+        CheckpointError: It is missing, damaged, of another network, or of no kind of task.
+        SiteError: The site's text cannot be used.
+        ValueError: There is no such bundle.
+    """
+    notes = header_of(path)
+    known = load_bundle(_own_bundle(notes, bundle))
+    network = network_of(cast(Remade, build_network(known.network)), path, bundle=bundle)
+    told_as_asked(network, path, site)
+    task = task_learnt(known.tasks, path, network)
+    return Trained(network, task, input_size(notes, known.training.height, known.training.width))
+
+
+def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, int]:
+    """Return the (height, width) that a model was trained at; the given ones where its header does not say.
+
+    Raises:
+        CheckpointError: The header says something else than two whole numbers from 1 to `MOST_SIDE`.
+    """
+    sizes = []
+    for name, given in (("height", height), ("width", width)):
+        said = notes.get(name)
+        if said is not None and not (
+            said.isascii() and said.isdecimal() and 1 <= int(said[:9]) and int(said[:99]) <= MOST_SIDE
+        ):
+            raise CheckpointError(
+                f"checkpoint: its header's {name} is {said!r:.80}, which is no number of pixels; save it again"
+            )
+        sizes.append(given if said is None else int(said))
+    return sizes[0], sizes[1]
+
+
+def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | None = None) -> nn.Module:
+    """Return the network that a checkpoint is of, with its weights.
+
+    Args:
+        definition: The network of `bundle`, taken unless the header names another bundle or other arguments.
+        path: The checkpoint.
+        bundle: Whose definition this is.
+        channels: Of the last layer; None: as many as the checkpoint has.
+
+    Raises:
+        CheckpointError: It is missing, damaged, or of another network or number of channels.
+    """
+    named, state = header_of(path).get("bundle", bundle), load_weights(path)
+    try:
+        definition = _as_learnt(definition, path, bundle)
+        network = cast(nn.Module, definition)
+        channels = channels or channels_of(network, state)
+        if channels is not None:
+            network = definition.with_classes(channels)
+        load_into(network, path)
+    except CheckpointError as error:
+        if named in bundle_names():
+            raise
+        raise CheckpointError(
+            f"{error}; it is of bundle {named!r}, which is not among those here ({', '.join(bundle_names())})"
+        ) from None
+    return network
+
+
+def chosen_for(path: Path | None) -> Mapping[str, Any]:
+    """Return which arguments of its bundle's network a checkpoint's header says otherwise; nothing, mostly.
+
+    Raises:
+        CheckpointError: It is no JSON. What it says is looked at by `bundle_config.load_bundle`.
+    """
+    said = header_of(path).get("network", "{}")
+    try:
+        return json.loads(said)
+    except (ValueError, RecursionError):
+        raise CheckpointError(
+            f"checkpoint {path}: its header's network is {said!r:.80}, which is no JSON; save it again"
+        ) from None
+
+
+def _as_learnt(definition: Remade, path: Path, bundle: str) -> Remade:
+    """Return the definition, or the one that the checkpoint's header is of."""
+    named, chosen = _own_bundle(header_of(path), bundle), chosen_for(path)
+    if named == bundle and chosen == {}:
+        return definition
+    if named != bundle:
+        logger.info("checkpoint %s is of bundle %s: that bundle's network is built", path, named)
+    if chosen:
+        logger.info("checkpoint %s is of a network with %s, which is built", path, chosen)
+    try:
+        return cast(Remade, build_network(load_bundle(named, network=chosen).network))
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {path}: {error}") from None
+
+
+def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Module:
+    """Tell a checkpoint's network that knows no site of the one that a person names, see `untold.tell`; return it.
+
+    Args:
+        network: With the checkpoint's weights.
+        path: The checkpoint.
+        site: None where none is named: such a model then goes by the mean of what its sites were told, and a warning
+            says so.
+
+    Raises:
+        SiteError: The site's text, vectors or encoder cannot be used.
+        CheckpointError: A site is named in vain, or the header names no method that is here.
+    """
+    untold = knows_no_site(header_of(path))
+    if site is not None and not untold:
+        raise CheckpointError(
+            f"checkpoint {path} is told of no site, or has been told of its own; leave {site.path} out"
+        )
+    if site is not None:
+        tell(network, path, site)
+    elif untold:
+        logger.warning(
+            "checkpoint %s is a federation's model for other hospitals, told the mean of its sites' texts; name the "
+            "site.yaml of the site where it is used, and it is told that site's own",
+            path,
+        )
+    return network
+
+
+def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Task:
+    """Build what a checkpoint's header says it has learnt; without a word of it, segmentation.
+
+    Args:
+        tasks: Numbers by kind of task, for what the header leaves out.
+        path: The checkpoint.
+        network: With the checkpoint's weights; counts the classes that the header does not name.
+
+    Raises:
+        CheckpointError: There is no such kind of task.
+    """
+    notes = header_of(path)
+    kind = notes.get("task", "segmentation")
+    outputs = notes.get("outputs") or notes.get("classes", "")  # headers of older versions have these alone
+    classes = [name for name in outputs.split(",") if name]
+    if not classes:
+        classes = [str(number) for number in range(channels_of(network, network.state_dict()) or 0)]
+    try:
+        return make_task(kind, with_learnt_numbers(tasks.get(kind), notes, kind), classes=classes)
+    except ValueError as error:
+        raise CheckpointError(f"checkpoint {path}: {error}") from None
+
+
+def with_learnt_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str], kind: str) -> dict[str, Any]:
+    """Return a task's numbers, replaced by those that a checkpoint's header knows.
+
+    Raises:
+        CheckpointError: What the header says is no mapping in JSON.
+    """
+    numbers = dict(own or {})
+    if kind == notes.get("task"):
+        try:
+            learnt = dict(json.loads(notes.get("numbers", "{}")))
+        except (TypeError, ValueError, RecursionError):
+            raise CheckpointError(
+                f"the checkpoint's header says of its task's numbers {notes['numbers']!r:.80}, which is no mapping in "
+                "JSON; save it again"
+            ) from None
+        if changed := {name: value for name, value in learnt.items() if numbers.get(name) != value}:
+            logger.info("tasks: %s: the checkpoint has learnt with %s, which counts", kind, changed)
+        numbers |= learnt
+    return numbers
+
+
+def channels_of(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
+    """Return how many channels the last layer has in a state of the network; None where it is not there."""
+    found = (state.get(f"{head}.weight") for head in parts_of(network).get("head", ()))
+    return next((len(weight) for weight in found if weight is not None), None)
+
+
+def _own_bundle(notes: Mapping[str, str], otherwise: str) -> str:
+    named = notes.get("bundle", otherwise)
+    return named if named in bundle_names() else otherwise
