@@ -13,7 +13,7 @@ from shared_components.core.method import site_order
 from shared_components.core.partition import Partition, Role
 from shared_components.federation import checks
 from shared_components.federation.messages import Message, total_bytes
-from shared_components.privacy import Privacy, epsilon
+from shared_components.federation.privacy import Privacy, epsilon
 
 Record = dict[str, Any]
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from shared_components.common.arguments import between
 from shared_components.common.no_code import refuse_code
 from shared_components.core.partition import Pieces
+from shared_components.federation.privacy import Privacy
 from shared_components.federation.ranges import (
     LARGEST,
     check_privacy,
@@ -23,7 +24,6 @@ from shared_components.federation.ranges import (
     check_synthetic,
 )
 from shared_components.networks.bundle_config import MOST_ROUNDS, Bundle, load_bundle
-from shared_components.privacy import Privacy
 
 MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds
 CHECKED_WHERE_READ = ("training", "network")  # each value by its own type and range: `open_bundle`
@@ -97,7 +97,7 @@ class Job:
             for train, validation and test, ``height``, ``width``, ``seed``; ``tasks`` to cycle through, frames of a
             ``clip`` and their ``interval`` in seconds).
         privacy: Clipped noise on every update: ``clip``, ``noise_multiplier``, ``delta``; empty: none, see
-            `shared_components.privacy`.
+            `shared_components.federation.privacy`.
         secure_sums: Let the server see nothing but the sum of the sites' weights (``threshold`` sites at least are in
             it and open it; ``fraction_bits`` of a weight). Empty: it sees each site's.
     """

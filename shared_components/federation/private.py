@@ -22,8 +22,8 @@ from shared_components.data.sites import Site, SiteError
 from shared_components.federation.ledger import Entry, alone, enter, ledgers, read_ledger, releases
 from shared_components.federation.limits import FILE, limits_of
 from shared_components.federation.messages import Job, Message
+from shared_components.federation.privacy import Privacy, Randomness, clip_and_noise, epsilon
 from shared_components.federation.store import DamagedState, RoundFiles, hash_of, named_groups
-from shared_components.privacy import Privacy, Randomness, clip_and_noise, epsilon
 
 SAYS = {
     "enrol": {"round", "samples", "card", "items", "partition", "fixed", "prepared", "start"},

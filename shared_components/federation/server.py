@@ -33,6 +33,7 @@ from shared_components.federation.enrolment import check_as_before, initial_mode
 from shared_components.federation.entrance import Entrance, check_possible
 from shared_components.federation.journal import Journal
 from shared_components.federation.messages import FederationError, Job, Message
+from shared_components.federation.privacy import UNIT, farthest
 from shared_components.federation.runs import (
     ENDED,
     change_description,
@@ -41,13 +42,12 @@ from shared_components.federation.runs import (
     server_files,
     state_to_resume,
 )
+from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.server_state import packed, unpack
 from shared_components.federation.store import RECORDS, SINGLE
 from shared_components.federation.sums import HEADER
 from shared_components.federation.sums_server import ServerSums
 from shared_components.networks.checkpoints import save_weights
-from shared_components.privacy import UNIT, farthest
-from shared_components.secure_sums.identity import Project
 
 if TYPE_CHECKING:
     from shared_components.federation.server_work import Own

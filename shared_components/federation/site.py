@@ -31,15 +31,15 @@ from shared_components.federation.enrolment import wrong_kind
 from shared_components.federation.expected import Expected
 from shared_components.federation.leaving import what_leaves
 from shared_components.federation.messages import Job, Message, SiteRefusal, folder_name
+from shared_components.federation.privacy import Randomness
 from shared_components.federation.private import Release, bare, variances
 from shared_components.federation.progress import write_scalars
+from shared_components.federation.secure_sums.identity import Identity
 from shared_components.federation.site_state import Kept, keep_best, restore, save
 from shared_components.federation.store import RoundFiles
 from shared_components.federation.sums import KEY, check_method
 from shared_components.federation.sums_site import SiteSums
 from shared_components.federation.work import LocalRound
-from shared_components.privacy import Randomness
-from shared_components.secure_sums.identity import Identity
 
 logger = logging.getLogger(__name__)
 

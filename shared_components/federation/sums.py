@@ -1,4 +1,4 @@
-"""Secure sums in a job: what its section says, and which methods it is for; see `shared_components.secure_sums`."""
+"""Secure sums in a job: what its section says, and which methods it is for; see `shared_components.federation.secure_sums`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from shared_components.core.method import Method
 from shared_components.core.partition import Pieces
-from shared_components.secure_sums.fixed_point import FRACTION_BITS
-from shared_components.secure_sums.masks import check_threshold
+from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
+from shared_components.federation.secure_sums.masks import check_threshold
 
 if TYPE_CHECKING:
     from shared_components.federation.messages import Job

@@ -11,11 +11,11 @@ from shared_components.core.partition import Pieces
 from shared_components.federation import sums
 from shared_components.federation.checks import RejectedUpdate, check_pieces
 from shared_components.federation.messages import FederationError, Job, Message
-from shared_components.secure_sums.fixed_point import FixedPoint, as_vector
-from shared_components.secure_sums.identity import Project
-from shared_components.secure_sums.keys import check_public
-from shared_components.secure_sums.masks import Attempt, Masked, sealed_bytes, take_off
-from shared_components.secure_sums.shares import SHARE
+from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_vector
+from shared_components.federation.secure_sums.identity import Project
+from shared_components.federation.secure_sums.keys import check_public
+from shared_components.federation.secure_sums.masks import Attempt, Masked, sealed_bytes, take_off
+from shared_components.federation.secure_sums.shares import SHARE
 
 SUM = "sum"  # the name of the one update that the aggregator sees
 

@@ -20,11 +20,11 @@ from shared_components.common.atomic import atomically
 from shared_components.core.partition import Pieces
 from shared_components.federation import sums
 from shared_components.federation.messages import Job, Message, folder_name
+from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_pieces
+from shared_components.federation.secure_sums.identity import Identity, Said
+from shared_components.federation.secure_sums.keys import KEY, Keys, public_of
+from shared_components.federation.secure_sums.masks import Attempt, mask, unmask
 from shared_components.federation.store import rounds_in
-from shared_components.secure_sums.fixed_point import FixedPoint, as_pieces
-from shared_components.secure_sums.identity import Identity, Said
-from shared_components.secure_sums.keys import KEY, Keys, public_of
-from shared_components.secure_sums.masks import Attempt, mask, unmask
 
 FILE = "secure_sums.json"
 

@@ -35,6 +35,7 @@ from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.progress import progress_line, write_scalars
 from shared_components.federation.protocol import Answers, Ask, drive
 from shared_components.federation.runs import leave_models, note_submission, open_run, working_on
+from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.server import ServerRunner
 from shared_components.federation.store import RESUME_VARIABLE
 from shared_components.flare import (
@@ -62,7 +63,6 @@ from shared_components.flare.results import leave_result, result_folder
 from shared_components.flare.stream_ids import count_streams
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 from shared_components.networks.bundle_config import weightless
-from shared_components.secure_sums.identity import Project
 
 logger = logging.getLogger(__name__)
 

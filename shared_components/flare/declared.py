@@ -21,8 +21,8 @@ from shared_components.federation.expected import Expected, expect
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.private import check_bare, check_entered
 from shared_components.federation.replies import COMMON, FORMS, HEADER
-from shared_components.secure_sums.masks import sealed_bytes
-from shared_components.secure_sums.shares import SHARE
+from shared_components.federation.secure_sums.masks import sealed_bytes
+from shared_components.federation.secure_sums.shares import SHARE
 
 LONGEST_TEXT = 100  # characters of any text among numbers: names of classes and metrics
 

@@ -73,8 +73,8 @@ class SiteExecutor(Executor):
         from shared_components.federation.locate import find_site
         from shared_components.federation.messages import SiteRefusal
         from shared_components.federation.runs import OUTLIVES, point_latest_to, working_on
+        from shared_components.federation.secure_sums.identity import kit_identity
         from shared_components.federation.site import SiteRunner
-        from shared_components.secure_sums.identity import kit_identity
 
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
         name, runs = fl_ctx.get_identity_name(), runs_folder(fl_ctx)

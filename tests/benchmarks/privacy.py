@@ -22,10 +22,10 @@ import torch
 
 from shared_components.bundle_files.make import write_bundle
 from shared_components.federation.messages import Job
+from shared_components.federation.privacy import epsilon
 from shared_components.federation.provenance import commit, hardware
 from shared_components.federation.together import run_together
 from shared_components.networks import bundle_config
-from shared_components.privacy import epsilon
 from tests.benchmarks.site_round import render
 
 METHODS = ("fedavg", "fedper", "pfedla")

@@ -15,11 +15,11 @@ from shared_components.data.sites import SiteError, load_site
 from shared_components.federation.ledger import Entry, enter, ledgers, read_ledger
 from shared_components.federation.limits import FILE, Demand, limits_of
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
+from shared_components.federation.privacy import clip_and_noise, epsilon
 from shared_components.federation.private import SAYS, check_bare, check_entered
 from shared_components.federation.store import RoundFiles
 from shared_components.flare.declared import Asked, check_reply
 from shared_components.networks import bundle_config
-from shared_components.privacy import clip_and_noise, epsilon
 
 from .conftest import make_job
 

@@ -9,10 +9,10 @@ import torch
 
 from shared_components.core.method import load_method, method_names
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
+from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
 from shared_components.federation.store import rounds_in
 from shared_components.federation.sums import HASHES, MASKED, OPENED, SHARES
 from shared_components.federation.sums_site import FILE
-from shared_components.secure_sums.fixed_point import FRACTION_BITS
 
 from .conftest import TINY, make_job
 

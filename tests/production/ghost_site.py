@@ -17,10 +17,10 @@ from safetensors.torch import save_file
 
 from shared_components.federation import sums
 from shared_components.federation.messages import FederationError, Message
-from shared_components.secure_sums.fixed_point import FixedPoint, as_vector
-from shared_components.secure_sums.identity import _PADDING, SHA256, Said, _text
-from shared_components.secure_sums.keys import Keys, public_of
-from shared_components.secure_sums.masks import Attempt, Masked, mask, take_off, unmask
+from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_vector
+from shared_components.federation.secure_sums.identity import _PADDING, SHA256, Said, _text
+from shared_components.federation.secure_sums.keys import Keys, public_of
+from shared_components.federation.secure_sums.masks import Attempt, Masked, mask, take_off, unmask
 
 CERTIFICATE = "joins-by-its-certificate"
 """Each site is asked for a sum of itself and the server, by the server's own name and certificate."""

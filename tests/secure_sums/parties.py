@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from shared_components.secure_sums.keys import Keys, public_of
-from shared_components.secure_sums.masks import Attempt, Masked, mask, take_off, unmask
+from shared_components.federation.secure_sums.keys import Keys, public_of
+from shared_components.federation.secure_sums.masks import Attempt, Masked, mask, take_off, unmask
 
 
 def private_of(number: int) -> bytes:

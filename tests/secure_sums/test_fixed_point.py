@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.secure_sums.fixed_point import FixedPoint, as_pieces, as_vector
+from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_pieces, as_vector
 
 
 def drawn(seed):

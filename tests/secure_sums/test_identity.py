@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from shared_components.secure_sums.identity import CONNECTION, Identity, kit_identity
+from shared_components.federation.secure_sums.identity import CONNECTION, Identity, kit_identity
 
 PUBLIC = bytes(range(32))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared_components.secure_sums.keys import Keys, public_of, seal, unseal
+from shared_components.federation.secure_sums.keys import Keys, public_of, seal, unseal
 
 from .parties import make_keys, private_of
 

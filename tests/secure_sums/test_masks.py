@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from shared_components.secure_sums.keys import public_of
-from shared_components.secure_sums.masks import Attempt, mask, stretch, take_off, unmask
-from shared_components.secure_sums.shares import join
+from shared_components.federation.secure_sums.keys import public_of
+from shared_components.federation.secure_sums.masks import Attempt, mask, stretch, take_off, unmask
+from shared_components.federation.secure_sums.shares import join
 
 from .parties import make_attempt, make_keys, masked_by_all, open_sum, opened_by, private_of, vectors_of
 

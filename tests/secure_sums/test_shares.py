@@ -4,8 +4,8 @@ from itertools import combinations
 
 import pytest
 
-from shared_components.secure_sums import shares
-from shared_components.secure_sums.shares import PRIME, join, split
+from shared_components.federation.secure_sums import shares
+from shared_components.federation.secure_sums.shares import PRIME, join, split
 
 SECRET = bytes(range(32))
 

@@ -22,7 +22,7 @@ import os
 if os.environ.get("SURGFL_TEST_DEPLOYMENT", "").rpartition("/")[2] == {name!r}:
     from safetensors.torch import save_file
 
-    from shared_components.secure_sums import identity
+    from shared_components.federation.secure_sums import identity
 
     identity._no_sites = lambda *_: ""
     real = SiteSums.mask

@@ -20,8 +20,8 @@ from itertools import combinations, islice
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from shared_components.secure_sums.keys import NONCE, TAG, Keys, seal, unseal
-from shared_components.secure_sums.shares import SECRET, SHARE, join, split
+from shared_components.federation.secure_sums.keys import NONCE, TAG, Keys, seal, unseal
+from shared_components.federation.secure_sums.shares import SECRET, SHARE, join, split
 
 _STRETCH = 1 << 20  # bytes of a mask that are made at once
 _TRIES = 200  # sets of shares that are tried where some do not fit
