@@ -6,7 +6,7 @@ import shutil
 import pytest
 from monai.bundle import ConfigWorkflow
 
-from shared_components.bundle_files.make import (
+from shared_components.bundle_engines.bundle_files.make import (
     bundle_files,
     check_weights,
     described_bundles,
@@ -161,7 +161,7 @@ def test_the_command_checks_without_writing(monkeypatch, capsys):
     object.__setattr__(own, "title", "Another")
     described = {"pvt_fpn": own}
     monkeypatch.setattr(
-        "shared_components.bundle_files.make.read_description",
+        "shared_components.bundle_engines.bundle_files.make.read_description",
         lambda name, folder: described.get(name) or read_description(name, folder),
     )
     assert main(["bundles", "--check"]) == 2

@@ -11,7 +11,7 @@ import torch
 from monai.bundle import ConfigWorkflow, verify_net_in_out
 
 from shared_components.bundle_engines import FirstMetric
-from shared_components.bundle_files.make import write_bundle
+from shared_components.bundle_engines.bundle_files.make import write_bundle
 from shared_components.core import evaluation
 from shared_components.core.evaluation import network_input
 from shared_components.core.task import checkpoint_notes, make_task

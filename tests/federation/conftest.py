@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_components.bundle_files.make import write_bundle
+from shared_components.bundle_engines.bundle_files.make import write_bundle
 from shared_components.core.method import load_method, site_order
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site

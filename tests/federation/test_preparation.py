@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shared_components.bundle_files.make import write_bundle
+from shared_components.bundle_engines.bundle_files.make import write_bundle
 from shared_components.comparison import run as comparing
 from shared_components.core import evaluation, untold
 from shared_components.core.method import load_method

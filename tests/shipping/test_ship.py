@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 
-from shared_components.bundle_files.make import outdated_files
+from shared_components.bundle_engines.bundle_files.make import outdated_files
 from shared_components.cli import main
 from shared_components.commands import ship
 from shared_components.core.evaluation import network_input
