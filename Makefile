@@ -92,7 +92,7 @@ $(TOOLS)/.installed: tests/supply_chain/tools.txt
 supply-chain: install $(TOOLS)/.installed  ## hashes, vulnerabilities, bandit, licences, SBOM, wheel, containers
 	$(TOOLS)/bin/python -m tests.supply_chain --out $(OUT)/supply-chain --python $(BIN)/python
 
-lock: install $(TOOLS)/.installed  ## resolve shared_components/deployment/requirements.lock anew
+lock: install $(TOOLS)/.installed  ## resolve shared_components/flare/deployment/requirements.lock anew
 	$(TOOLS)/bin/python -m tests.supply_chain --write-lock
 
 clean:  ## remove the virtual environment and the demo's output

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared_components.deployment.submission import LATEST, find_job, parse_settings, write_submission
+from shared_components.flare.deployment.submission import LATEST, find_job, parse_settings, write_submission
 from shared_components.reporting.tables import Table, as_text
 
 if TYPE_CHECKING:

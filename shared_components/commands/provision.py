@@ -8,8 +8,8 @@ from getpass import getpass
 from pathlib import Path
 
 from shared_components.common.atomic import write_text
-from shared_components.deployment.federation_file import EXAMPLE, Federation, load_federation
-from shared_components.deployment.kits import Kit
+from shared_components.flare.deployment.federation_file import EXAMPLE, Federation, load_federation
+from shared_components.flare.deployment.kits import Kit
 
 HELP = "make startup kits for a server, sites and administrators from one small YAML"
 START = "start it with startup/start.sh"

@@ -4,8 +4,8 @@ import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shared_components.deployment.certificates import SOON, ends, why_outside
-from shared_components.deployment.kits import Kit, find_kit, secure
+from shared_components.flare.deployment.certificates import SOON, ends, why_outside
+from shared_components.flare.deployment.kits import Kit, find_kit, secure
 
 HELP = "let a startup kit run SurgFL's jobs and nothing else: its lists of classes and rights, what may leave"
 

@@ -21,10 +21,10 @@ from typing import Any
 from nvflare.fuel.flare_api import api_spec
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from shared_components.deployment.certificates import why_anothers, why_outside, why_refused
-from shared_components.deployment.kits import Kit, KitError, find_kit
 from shared_components.flare import console
 from shared_components.flare.console import FAILED
+from shared_components.flare.deployment.certificates import why_anothers, why_outside, why_refused
+from shared_components.flare.deployment.kits import Kit, KitError, find_kit
 from shared_components.flare.patches.late_connections import close_late_connections
 
 PATIENCE = 10.0  # seconds for the first connection

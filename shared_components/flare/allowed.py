@@ -18,7 +18,7 @@ from nvflare.app_common.widgets.component_path_authorizer import (
     ComponentPathAuthorizer,
 )
 
-from shared_components.deployment.kits import GUARD
+from shared_components.flare.deployment.kits import GUARD
 
 RESOURCES = ("resources.json", "resources.json.default")  # FLARE takes the first that is there
 AUTHORIZATION = ("authorization.json", "authorization.json.default")

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from shared_components.deployment.federation_file import parse_federation
+from shared_components.flare.deployment.federation_file import parse_federation
 from shared_components.flare.provision import provision
 
 DESCRIBED = {

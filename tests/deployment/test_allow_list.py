@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
 
-import shared_components.deployment as deployment
+import shared_components.flare.deployment as deployment
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(deployment.__file__).with_name("allow_list.json")

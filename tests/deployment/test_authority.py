@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from nvflare.lighter.provisioner import Provisioner
 
 from shared_components.cli import main
-from shared_components.deployment.federation_file import parse_federation
-from shared_components.deployment.kits import KitError
+from shared_components.flare.deployment.federation_file import parse_federation
+from shared_components.flare.deployment.kits import KitError
 from shared_components.flare.provision import add, provision
 
 from .test_provision import certificate, contents, root

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared_components.cli import main
-from shared_components.deployment.certificates import ends, why_anothers, why_outside, why_refused
-from shared_components.deployment.federation_file import parse_federation
-from shared_components.deployment.kits import KitError, find_kit
+from shared_components.flare.deployment.certificates import ends, why_anothers, why_outside, why_refused
+from shared_components.flare.deployment.federation_file import parse_federation
+from shared_components.flare.deployment.kits import KitError, find_kit
 from shared_components.flare.provision import provision
 
 from ..production.prepared import sign_again

@@ -5,7 +5,7 @@ import copy
 import pytest
 import yaml
 
-from shared_components.deployment.federation_file import (
+from shared_components.flare.deployment.federation_file import (
     EXAMPLE,
     ROLES,
     FederationFileError,

@@ -9,8 +9,16 @@ from nvflare.security.security import COMMAND_CATEGORIES
 
 from shared_components.cli import main
 from shared_components.data.site_file import SiteError, load_site
-from shared_components.deployment.kits import ALLOW_LIST, CODE, FILTER, RIGHTS, KitError, find_kit, secure
 from shared_components.federation.limits import Limits, read_limits
+from shared_components.flare.deployment.kits import (
+    ALLOW_LIST,
+    CODE,
+    FILTER,
+    RIGHTS,
+    KitError,
+    find_kit,
+    secure,
+)
 
 
 def read(kits, name, file):

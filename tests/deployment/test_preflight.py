@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from shared_components.cli import main
-from shared_components.deployment.job_folder import read_job_folder
-from shared_components.deployment.kits import ALLOW_LIST, GUARD
 from shared_components.flare.allowed import policies_of_list
+from shared_components.flare.deployment.job_folder import read_job_folder
+from shared_components.flare.deployment.kits import ALLOW_LIST, GUARD
 
 from ..federation.conftest import scenes  # noqa: F401 (a fixture)
 

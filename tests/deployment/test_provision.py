@@ -10,8 +10,8 @@ import yaml
 from cryptography import x509
 
 from shared_components.cli import main
-from shared_components.deployment.federation_file import EXAMPLE, parse_federation
-from shared_components.deployment.kits import KitError
+from shared_components.flare.deployment.federation_file import EXAMPLE, parse_federation
+from shared_components.flare.deployment.kits import KitError
 from shared_components.flare.provision import add, provision, read_issued
 from shared_components.flare.storage import KitStorage
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_components.deployment.submission import find_job, parse_settings, write_submission
+from shared_components.flare.deployment.submission import find_job, parse_settings, write_submission
 
 JOBS = Path(__file__).resolve().parents[2] / "nvflare_jobs"
 

@@ -28,8 +28,8 @@ from typing import Any
 import psutil
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from shared_components.deployment.federation_file import parse_federation
-from shared_components.deployment.job_copy import production_copy
+from shared_components.flare.deployment.federation_file import parse_federation
+from shared_components.flare.deployment.job_copy import production_copy
 from shared_components.flare.patches.late_connections import close_late_connections
 from shared_components.flare.provision import provision
 from shared_components.networks.bundle_config import bundle_for

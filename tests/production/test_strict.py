@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared_components.deployment.kits import find_kit, secure
+from shared_components.flare.deployment.kits import find_kit, secure
 
 from ..flare.simulator import CLIENT, SERVER, edit
 from .hostile_jobs import UNLISTED, WORKFLOW, deployed, naming, with_code

@@ -165,7 +165,7 @@ def test_nobody_else_here_assigns_to_names_of_flares():
 def test_the_version_that_is_installed_is_the_one_that_is_pinned():
     root = FLARE.parents[1]
     assert nvflare.__version__ == VERSION
-    for file in ("setup.cfg", "requirements.txt", "shared_components/deployment/requirements.lock"):
+    for file in ("setup.cfg", "requirements.txt", "shared_components/flare/deployment/requirements.lock"):
         lines = [line.strip(" \\") for line in (root / file).read_text().splitlines()]
         assert f"nvflare=={VERSION}" in lines, file
 

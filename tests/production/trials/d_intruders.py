@@ -19,7 +19,7 @@ from nvflare.fuel.f3.cellnet.defs import CellChannel, ReturnCode
 from nvflare.private.defs import TrainingTopic
 from nvflare.widgets.fed_event import FED_EVENT_TOPIC
 
-from shared_components.deployment.federation_file import parse_federation
+from shared_components.flare.deployment.federation_file import parse_federation
 from shared_components.flare.provision import provision
 from tests.production import noted
 from tests.production.deployment import MARK, Deployment, Party, until

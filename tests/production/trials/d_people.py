@@ -12,7 +12,7 @@ from pathlib import Path
 from nvflare.fuel.flare_api.api_spec import AuthorizationError, InternalError, JobNotDone
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-from shared_components.deployment.federation_file import parse_federation
+from shared_components.flare.deployment.federation_file import parse_federation
 from shared_components.flare.provision import provision
 from tests.flare.simulator import edit
 from tests.production.deployment import Deployment

@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import NameOID
 
 from shared_components.common.plain_text import printable
-from shared_components.deployment.kits import Kit, KitError
+from shared_components.flare.deployment.kits import Kit, KitError
 
 SOON = timedelta(days=30)
 ANSWER = 3.0  # seconds in which a server says that it does not take a certificate, else it takes it

@@ -9,9 +9,9 @@ from typing import Any
 
 from shared_components.common.atomic import write_json
 from shared_components.common.plain_yaml import YamlError, read_yaml
-from shared_components.deployment.job_copy import production_copy
-from shared_components.deployment.job_folder import META, RESUME, JobFolderError
 from shared_components.federation.messages import Job
+from shared_components.flare.deployment.job_copy import production_copy
+from shared_components.flare.deployment.job_folder import META, RESUME, JobFolderError
 from shared_components.networks import bundle_config
 
 LATEST = "latest"

@@ -16,7 +16,7 @@ from typing import Any
 
 from shared_components.common.atomic import write_text
 from shared_components.common.plain_text import is_one_word
-from shared_components.deployment.federation_file import RESERVED, ROLES
+from shared_components.flare.deployment.federation_file import RESERVED, ROLES
 
 PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
 """What a kit is for, by the file that its `startup` folder holds."""

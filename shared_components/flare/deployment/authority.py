@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from shared_components.common.atomic import write_json
-from shared_components.deployment.kits import KitError
+from shared_components.flare.deployment.kits import KitError
 
 CERTIFICATE, KEY = "root_cert", "root_pri_key"  # FLARE's names in its cert.json
 LEAST_LETTERS = 12

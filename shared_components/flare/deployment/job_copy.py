@@ -10,7 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
-from shared_components.deployment.job_folder import CUSTOM, MARK, META, JobFolderError, apps_of
+from shared_components.flare.deployment.job_folder import CUSTOM, MARK, META, JobFolderError, apps_of
 
 
 def production_copy(job: Path, to: Path) -> Path:
