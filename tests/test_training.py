@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.comparison import presets_fedst
 from shared_components.core.training import make_optimizer, optimizer_tensors, restore_optimizer
+from shared_components.experiments.comparison import presets_fedst
 from shared_components.federation.messages import Job
 from shared_components.networks.bundle_config import Training, load_bundle, training_from
 from shared_components.networks.parts import freeze

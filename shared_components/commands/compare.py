@@ -10,12 +10,12 @@ from typing import Any
 from shared_components.common.arguments import between, height_and_width
 from shared_components.common.board import shown
 from shared_components.common.plain_yaml import YamlError, read_yaml
-from shared_components.comparison import plan, presets, rows, sites
-from shared_components.comparison.output import as_markdown, refuse_foreign, set_aside, write_all
-from shared_components.comparison.results import Comparison, read_results
-from shared_components.comparison.schedule import carry_out_all, side_by_side
-from shared_components.comparison.tables import own_grids
 from shared_components.core.start import chosen_start
+from shared_components.experiments.comparison import plan, presets, rows, sites
+from shared_components.experiments.comparison.output import as_markdown, refuse_foreign, set_aside, write_all
+from shared_components.experiments.comparison.results import Comparison, read_results
+from shared_components.experiments.comparison.schedule import carry_out_all, side_by_side
+from shared_components.experiments.comparison.tables import own_grids
 
 MOST_SEEDS = 1000
 HELP = "train several methods on the same sites and write the papers' tables"

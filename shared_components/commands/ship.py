@@ -11,12 +11,16 @@ from shared_components.common import machine
 from shared_components.core.shipped import FACTS, MODEL, score_head, score_rows, sha256_of
 from shared_components.core.task import Task
 from shared_components.data.synthetic.looks import LOOKS
-from shared_components.networks import bundle_config
-from shared_components.networks.checkpoints import CheckpointError, save_weights
-from shared_components.reporting.tables import Table, as_text
-from shared_components.shipping.scores import Films, Tested, looks_to_test, real_sites, rendered_sites, score
-from shared_components.shipping.together import write_together
-from shared_components.shipping.weights import (
+from shared_components.experiments.shipping.scores import (
+    Films,
+    Tested,
+    looks_to_test,
+    real_sites,
+    rendered_sites,
+    score,
+)
+from shared_components.experiments.shipping.together import write_together
+from shared_components.experiments.shipping.weights import (
     HEAVIEST,
     card_of,
     card_text,
@@ -24,6 +28,9 @@ from shared_components.shipping.weights import (
     network_with,
     read_pretrained,
 )
+from shared_components.networks import bundle_config
+from shared_components.networks.checkpoints import CheckpointError, save_weights
+from shared_components.reporting.tables import Table, as_text
 
 HELP = "put the weights of `surgfl pretrain` into bundles, scored and described"
 

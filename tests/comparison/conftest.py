@@ -7,10 +7,10 @@ import cv2
 import numpy as np
 import pytest
 
-from shared_components.comparison.pictures import TESTED
-from shared_components.comparison.plan import Run, Variant
-from shared_components.comparison.results import Comparison, Result
 from shared_components.core.card import Card, Metric
+from shared_components.experiments.comparison.pictures import TESTED
+from shared_components.experiments.comparison.plan import Run, Variant
+from shared_components.experiments.comparison.results import Comparison, Result
 from shared_components.reporting.records import Run as Records
 
 SITES = ("a", "b")

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from shared_components.comparison import charts
-from shared_components.comparison.charts import cost_panel, curve_panel, panels, score_panel
+from shared_components.experiments.comparison import charts
+from shared_components.experiments.comparison.charts import cost_panel, curve_panel, panels, score_panel
 from shared_components.reporting.charts import COLOURS
 
 from .conftest import DICE, SITES, illustrated

@@ -14,14 +14,6 @@ import yaml
 from torch import nn
 
 from shared_components.commands import compare
-from shared_components.comparison import presets_fedst
-from shared_components.comparison.mixing import mixed_sites
-from shared_components.comparison.plan import SCALES, Run, Variant, fingerprint, scale_of
-from shared_components.comparison.presets import PRESETS, with_arguments
-from shared_components.comparison.rows import apportioned, resolved
-from shared_components.comparison.run import TIMED, _frames_per_second
-from shared_components.comparison.sites import server_site, synthetic_sites
-from shared_components.comparison.tables import all_grids, facts, held_out_grid, own_grids
 from shared_components.core.method import SiteFacts, check_network, load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.core.task import make_task
@@ -30,6 +22,14 @@ from shared_components.data.check import check_site
 from shared_components.data.classes import name_of
 from shared_components.data.sites import Asks, load_site, samples
 from shared_components.data.synthetic.site import write_site
+from shared_components.experiments.comparison import presets_fedst
+from shared_components.experiments.comparison.mixing import mixed_sites
+from shared_components.experiments.comparison.plan import SCALES, Run, Variant, fingerprint, scale_of
+from shared_components.experiments.comparison.presets import PRESETS, with_arguments
+from shared_components.experiments.comparison.rows import apportioned, resolved
+from shared_components.experiments.comparison.run import TIMED, _frames_per_second
+from shared_components.experiments.comparison.sites import server_site, synthetic_sites
+from shared_components.experiments.comparison.tables import all_grids, facts, held_out_grid, own_grids
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle, weightless
 from shared_components.networks.parts import inside, parts_of
@@ -242,7 +242,7 @@ def test_a_row_begins_from_the_weights_of_its_own_bundle(tmp_path, monkeypatch):
     def source(start, bundle, file=None):
         return tmp_path / bundle, f"weights of {bundle}"
 
-    monkeypatch.setattr("shared_components.comparison.plan.source_of", source)
+    monkeypatch.setattr("shared_components.experiments.comparison.plan.source_of", source)
     rows = [replace(row, start="rendered") for row in rows_of("fedst-table9")]
     assert [row.start_hash() for row in rows] == [
         f"weights of {'pvt_fpn' if n == 4 else 'fedst'}" for n in range(6)

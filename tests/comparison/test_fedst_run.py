@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from shared_components.cli import main
-from shared_components.comparison import plan, presets
+from shared_components.experiments.comparison import plan, presets
 
 pytestmark = pytest.mark.slow
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shared_components.comparison.page import as_page
-from shared_components.comparison.results import Comparison, Result
-from shared_components.comparison.tables import all_grids
+from shared_components.experiments.comparison.page import as_page
+from shared_components.experiments.comparison.results import Comparison, Result
+from shared_components.experiments.comparison.tables import all_grids
 from tests.browser import NARROW, WIDE, OpenPage, View
 
 from .conftest import illustrated

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.comparison.gallery import OUTSIDE, gallery
-from shared_components.comparison.pictures import TESTED, WIDTH, chosen, write_pictures
 from shared_components.core.evaluation import thorough
 from shared_components.core.task import make_task
 from shared_components.data.sites import load_site, samples
 from shared_components.data.synthetic.site import write_site
+from shared_components.experiments.comparison.gallery import OUTSIDE, gallery
+from shared_components.experiments.comparison.pictures import TESTED, WIDTH, chosen, write_pictures
 
 from .conftest import illustrated, metrics, picture_record
 

@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from shared_components.commands import compare
-from shared_components.comparison import schedule
-from shared_components.comparison.plan import SCALES, Run, Variant, fingerprint
-from shared_components.comparison.presets import PRESETS, of_methods, preset_named, with_arguments
-from shared_components.comparison.sites import own_sites, synthetic_sites
 from shared_components.core.method import load_method, method_names
 from shared_components.data.sites import load_site, samples
 from shared_components.data.synthetic.site import write_site
+from shared_components.experiments.comparison import schedule
+from shared_components.experiments.comparison.plan import SCALES, Run, Variant, fingerprint
+from shared_components.experiments.comparison.presets import PRESETS, of_methods, preset_named, with_arguments
+from shared_components.experiments.comparison.sites import own_sites, synthetic_sites
 
 
 @pytest.mark.parametrize("name", [*PRESETS, "all"])

@@ -5,8 +5,8 @@ import math
 import pytest
 from scipy import stats
 
-from shared_components.comparison import results
-from shared_components.comparison.results import mean_and_deviation
+from shared_components.experiments.comparison import results
+from shared_components.experiments.comparison.results import mean_and_deviation
 
 from .conftest import DICE, HD95, compared, result
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from shared_components.comparison import schedule
-from shared_components.comparison.run import REFUSED
+from shared_components.experiments.comparison import schedule
+from shared_components.experiments.comparison.run import REFUSED
 
 from .conftest import result
 

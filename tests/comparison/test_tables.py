@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from shared_components.comparison import tables
-from shared_components.comparison.output import (
+from shared_components.experiments.comparison import tables
+from shared_components.experiments.comparison.output import (
     FILES,
     as_latex,
     as_markdown,
@@ -19,8 +19,8 @@ from shared_components.comparison.output import (
     summary_csv,
     write_all,
 )
-from shared_components.comparison.plan import SCALES
-from shared_components.comparison.tables import all_grids, cost_grid, run_grid
+from shared_components.experiments.comparison.plan import SCALES
+from shared_components.experiments.comparison.tables import all_grids, cost_grid, run_grid
 
 from .conftest import ASSD, DICE, compared, result
 

@@ -7,9 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from shared_components.comparison.output import as_latex, as_markdown, as_page, scores_csv, summary_csv
-from shared_components.comparison.results import Result, contest
-from shared_components.comparison.tables import ablation_grid, all_grids, own_grids, score_grid
+from shared_components.experiments.comparison.output import (
+    as_latex,
+    as_markdown,
+    as_page,
+    scores_csv,
+    summary_csv,
+)
+from shared_components.experiments.comparison.results import Result, contest
+from shared_components.experiments.comparison.tables import ablation_grid, all_grids, own_grids, score_grid
 from shared_components.reporting.groups import RecordError
 
 from .conftest import ABS_REL, DICE, HD95, IOU, RMSE, compared, result

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from shared_components.pretraining.plan import Phase, Settings
-from shared_components.pretraining.train import Pretraining
+from shared_components.experiments.pretraining.plan import Phase, Settings
+from shared_components.experiments.pretraining.train import Pretraining
 
 from ..federation.conftest import toy_bundle  # noqa: F401
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.experiments.pretraining.learner import Learner, make_optimizer
+from shared_components.experiments.pretraining.plan import Phase, task_for
+from shared_components.experiments.pretraining.stream import batches
 from shared_components.networks.bundle_config import load_bundle
 from shared_components.networks.checkpoints import save_weights
-from shared_components.pretraining.learner import Learner, make_optimizer
-from shared_components.pretraining.plan import Phase, task_for
-from shared_components.pretraining.stream import batches
 
 from .conftest import tiny
 

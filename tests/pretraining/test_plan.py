@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from shared_components.experiments.pretraining.plan import Phase, Settings, build, read_sizes, task_for
 from shared_components.networks.bundle_config import load_bundle
-from shared_components.pretraining.plan import Phase, Settings, build, read_sizes, task_for
 
 from .conftest import tiny
 

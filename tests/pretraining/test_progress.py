@@ -5,9 +5,9 @@ import io
 import pytest
 
 from shared_components.common.progress import Step, heard
-from shared_components.pretraining import progress
-from shared_components.pretraining.plan import Phase
-from shared_components.pretraining.progress import Progress
+from shared_components.experiments.pretraining import progress
+from shared_components.experiments.pretraining.plan import Phase
+from shared_components.experiments.pretraining.progress import Progress
 
 from .conftest import tiny
 

@@ -6,9 +6,9 @@ import torch
 
 from shared_components.data.sites import Asks
 from shared_components.data.synthetic.scene import SceneFrame
-from shared_components.pretraining import stream
-from shared_components.pretraining.plan import Phase
-from shared_components.pretraining.stream import Groups, batches, held_out, spans
+from shared_components.experiments.pretraining import stream
+from shared_components.experiments.pretraining.plan import Phase
+from shared_components.experiments.pretraining.stream import Groups, batches, held_out, spans
 
 from .conftest import tiny
 

@@ -9,10 +9,10 @@ import signal
 import pytest
 import torch
 
+from shared_components.experiments.pretraining import train
+from shared_components.experiments.pretraining.learner import Learner
 from shared_components.federation.store import load_tensors
 from shared_components.networks.checkpoints import load_metadata, load_weights
-from shared_components.pretraining import train
-from shared_components.pretraining.learner import Learner
 
 
 class Killed(BaseException):

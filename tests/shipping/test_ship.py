@@ -17,8 +17,8 @@ from shared_components.core.start import begin
 from shared_components.core.task import make_task
 from shared_components.data.sites import load_site, read_sample, samples
 from shared_components.data.synthetic.site import write_site
+from shared_components.experiments.shipping.weights import network_with
 from shared_components.networks.checkpoints import load_metadata, save_weights
-from shared_components.shipping.weights import network_with
 from shared_components.tasks.segmentation import enlarge
 
 from .conftest import NOTES

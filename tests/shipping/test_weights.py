@@ -5,9 +5,7 @@ import json
 import pytest
 import torch
 
-from shared_components.networks.checkpoints import CheckpointError, load_weights, save_weights
-from shared_components.networks.tiny import Tiny
-from shared_components.shipping.weights import (
+from shared_components.experiments.shipping.weights import (
     card_of,
     card_text,
     halved,
@@ -15,6 +13,8 @@ from shared_components.shipping.weights import (
     read_pretrained,
     without_folders,
 )
+from shared_components.networks.checkpoints import CheckpointError, load_weights, save_weights
+from shared_components.networks.tiny import Tiny
 
 from .conftest import FACTS, NOTES
 

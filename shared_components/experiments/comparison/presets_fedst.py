@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from shared_components.comparison.plan import Preset, Variant
+from shared_components.experiments.comparison.plan import Preset, Variant
 
 TRAINING = {"batch_size": 2, "iterations": 100, "learning_rate": 1.0e-4, "rotation": 20.0, "flips": False}
 """Of all rows, "identical training schedules" and "rotation and scale" (Section 4.1.3); those of bundles/fedst.yaml."""

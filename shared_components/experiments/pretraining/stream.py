@@ -35,7 +35,7 @@ from shared_components.data.transforms import (
     stacked,
     to_tensors,
 )
-from shared_components.pretraining.plan import Phase, Settings
+from shared_components.experiments.pretraining.plan import Phase, Settings
 
 RATE = 0.2  # rendered frames per second: two of them show other poses
 SCALES = (0.75, 2.25)  # small parts are learnt from frames that are enlarged more often than shrunk

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared_components.comparison.pictures import TESTED
-from shared_components.comparison.results import Comparison, Result
 from shared_components.core.card import Metric
+from shared_components.experiments.comparison.pictures import TESTED
+from shared_components.experiments.comparison.results import Comparison, Result
 from shared_components.reporting.groups import Group
 
 OUTSIDE = "out of federation"

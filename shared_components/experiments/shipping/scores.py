@@ -17,7 +17,7 @@ from shared_components.data.sites import LABELLED, Asks, Site, SiteError, load_s
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.synthetic.plan import layouts_for
 from shared_components.data.synthetic.site import write_site
-from shared_components.shipping.weights import Pretrained
+from shared_components.experiments.shipping.weights import Pretrained
 
 UNSEEN = 2_000_000  # looks from this number on are drawn neither in a pre-training nor in its own checks
 SEED = 7_000_000

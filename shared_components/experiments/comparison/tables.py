@@ -9,9 +9,9 @@ from functools import partial
 from operator import methodcaller
 from typing import Any
 
-from shared_components.comparison.results import Comparison, Result, contest, mean_and_deviation
 from shared_components.core.card import DASH, Metric, fixed
 from shared_components.core.start import said
+from shared_components.experiments.comparison.results import Comparison, Result, contest, mean_and_deviation
 from shared_components.reporting.groups import Group
 
 BESIDE, EDGES_BESIDE = 2, 4  # metrics beside each other, as in PFedSIS's Table I; with two columns each

@@ -19,8 +19,8 @@ from shared_components.common import machine
 from shared_components.common.atomic import write_json
 from shared_components.common.board import Board
 from shared_components.common.progress import Step
-from shared_components.comparison.plan import Run
-from shared_components.comparison.run import REFUSED, finished
+from shared_components.experiments.comparison.plan import Run
+from shared_components.experiments.comparison.run import REFUSED, finished
 from shared_components.federation import steps
 
 LIBRARIES_GB = 1.2  # a process that has imported everything, with the models of a few sites
@@ -155,7 +155,7 @@ def _start(run: Run, root: Path) -> Working:
     stream = log.open("a")
     threads = str(run.threads)
     process = subprocess.Popen(  # nosec B603 # this Python, our own module, two paths of our own, no shell
-        [sys.executable, "-m", "shared_components.comparison.run", str(settings), str(root)],
+        [sys.executable, "-m", "shared_components.experiments.comparison.run", str(settings), str(root)],
         stdout=stream,
         stderr=subprocess.STDOUT,
         env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},

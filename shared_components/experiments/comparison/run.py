@@ -1,4 +1,4 @@
-"""One run of a comparison: train, then score every site's best model; `python -m shared_components.comparison.run`."""
+"""One run of a comparison: train, then score every site's best model; `python -m shared_components.experiments.comparison.run`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ from torch import Tensor, nn
 from shared_components.common import machine
 from shared_components.common.atomic import write_json
 from shared_components.common.progress import heard, under
-from shared_components.comparison.mixing import mixed_sites
-from shared_components.comparison.pictures import TESTED, write_pictures
-from shared_components.comparison.plan import HELD_OUT, Run
 from shared_components.core import evaluation
 from shared_components.core.coarser import read_as
 from shared_components.core.method import load_method
@@ -31,6 +28,9 @@ from shared_components.core.task import make_task
 from shared_components.core.untold import tell
 from shared_components.data.classes import coarser_ids
 from shared_components.data.sites import Site, load_site, samples
+from shared_components.experiments.comparison.mixing import mixed_sites
+from shared_components.experiments.comparison.pictures import TESTED, write_pictures
+from shared_components.experiments.comparison.plan import HELD_OUT, Run
 from shared_components.federation.bench import build_bench
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.server import ServerRunner

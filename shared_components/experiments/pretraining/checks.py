@@ -14,8 +14,8 @@ from shared_components.data.dataset import collated
 from shared_components.data.sites import Item
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.transforms import to_tensors
-from shared_components.pretraining.plan import Settings
-from shared_components.pretraining.stream import RESERVED, held_out
+from shared_components.experiments.pretraining.plan import Settings
+from shared_components.experiments.pretraining.stream import RESERVED, held_out
 
 RANDOM_LOOKS, SAMPLES = 12, 2
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from shared_components.common.atomic import write_json, write_text
 from shared_components.common.plain_text import table_cells
-from shared_components.comparison.page import as_page
-from shared_components.comparison.results import Comparison, Result, mean_and_deviation
-from shared_components.comparison.tables import Cell, Grid, all_grids
+from shared_components.experiments.comparison.page import as_page
+from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
+from shared_components.experiments.comparison.tables import Cell, Grid, all_grids
 from shared_components.reporting.groups import Group
 
 

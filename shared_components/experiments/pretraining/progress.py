@@ -9,8 +9,8 @@ from typing import TextIO
 
 from shared_components.common.board import Board
 from shared_components.common.progress import heard, tell
+from shared_components.experiments.pretraining.plan import Settings
 from shared_components.federation.progress import duration
-from shared_components.pretraining.plan import Settings
 
 WINDOW = 50  # steps that the speed is taken over
 

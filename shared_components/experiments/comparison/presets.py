@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shared_components.comparison.plan import Preset, Variant
-from shared_components.comparison.presets_fedst import FEDST
 from shared_components.core.method import load_method, method_names
+from shared_components.experiments.comparison.plan import Preset, Variant
+from shared_components.experiments.comparison.presets_fedst import FEDST
 
 
 def _pfedsis(label: str, ticks: Sequence[bool], **arguments: Any) -> Variant:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shared_components.comparison.charts import Panel, panels
-from shared_components.comparison.gallery import Gallery, gallery
-from shared_components.comparison.results import Comparison
-from shared_components.comparison.tables import Grid, facts
+from shared_components.experiments.comparison.charts import Panel, panels
+from shared_components.experiments.comparison.gallery import Gallery, gallery
+from shared_components.experiments.comparison.results import Comparison
+from shared_components.experiments.comparison.tables import Grid, facts
 from shared_components.reporting.groups import Group
 from shared_components.reporting.report import TEMPLATES
 

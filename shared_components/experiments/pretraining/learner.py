@@ -15,9 +15,9 @@ from shared_components.common import machine
 from shared_components.core.start import begin, chosen_start
 from shared_components.core.task import Task
 from shared_components.core.training import optimizer_tensors, restore_optimizer, round_seed
+from shared_components.experiments.pretraining.plan import Settings, build
 from shared_components.federation.store import groups_of, named_groups
 from shared_components.networks.bundle_config import Bundle
-from shared_components.pretraining.plan import Settings, build
 
 CLIP = 1.0  # the largest norm of a step's gradient
 _STEPS = 2  # the stream of random numbers

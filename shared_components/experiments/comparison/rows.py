@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from shared_components.comparison.plan import Run, Variant
 from shared_components.core.method import load_method
+from shared_components.experiments.comparison.plan import Run, Variant
 
 AS_LONG: dict[str, tuple[str, ...]] = {"fedst": ("batches",)}
 """Arguments of methods that are as many as the comparison's iterations of a round, where a row says no other: FedST's

@@ -15,14 +15,14 @@ import torch
 from shared_components.common import machine
 from shared_components.core.start import RANDOM
 from shared_components.core.task import checkpoint_notes
+from shared_components.experiments.pretraining.checks import Checks, summary
+from shared_components.experiments.pretraining.folder import RunFolder
+from shared_components.experiments.pretraining.learner import Learner
+from shared_components.experiments.pretraining.plan import Settings, task_for
+from shared_components.experiments.pretraining.progress import Progress
+from shared_components.experiments.pretraining.stream import batches
 from shared_components.federation.provenance import commit
 from shared_components.networks.bundle_config import load_bundle
-from shared_components.pretraining.checks import Checks, summary
-from shared_components.pretraining.folder import RunFolder
-from shared_components.pretraining.learner import Learner
-from shared_components.pretraining.plan import Settings, task_for
-from shared_components.pretraining.progress import Progress
-from shared_components.pretraining.stream import batches
 
 LOGGED = 50  # steps between two losses in the log
 

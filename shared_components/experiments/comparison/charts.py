@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 
-from shared_components.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.core.card import Metric
+from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.reporting.charts import COLOURS, Dots, Series, dot_plot, fitting, line_chart, swatch
 from shared_components.reporting.groups import Group
 from shared_components.reporting.records import Curve, curves, mean, worst
