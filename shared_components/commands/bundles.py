@@ -2,7 +2,7 @@
 
 import argparse
 
-from shared_components.bundle_engines.bundle_files.make import (
+from shared_components.experiments.shipping.bundle_files.make import (
     check_weights,
     described_bundles,
     outdated_files,

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared_components.bundle_engines.bundle_files.make import write_bundle
 from shared_components.common import machine
 from shared_components.core.shipped import FACTS, MODEL, score_head, score_rows, sha256_of
 from shared_components.core.task import Task
 from shared_components.data.synthetic.looks import LOOKS
+from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.experiments.shipping.scores import (
     Films,
     Tested,

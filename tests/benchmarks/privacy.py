@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from shared_components.bundle_engines.bundle_files.make import write_bundle
+from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.federation.messages import Job
 from shared_components.federation.privacy import epsilon
 from shared_components.federation.provenance import commit, hardware

@@ -6,7 +6,9 @@ import shutil
 import pytest
 from monai.bundle import ConfigWorkflow
 
-from shared_components.bundle_engines.bundle_files.make import (
+from shared_components.cli import main
+from shared_components.core.shipped import EXPORTED, FACTS, KEEPER, MODEL
+from shared_components.experiments.shipping.bundle_files.make import (
     bundle_files,
     check_weights,
     described_bundles,
@@ -15,8 +17,6 @@ from shared_components.bundle_engines.bundle_files.make import (
     read_description,
     write_bundle,
 )
-from shared_components.cli import main
-from shared_components.core.shipped import EXPORTED, FACTS, KEEPER, MODEL
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_names, load_bundle
 from shared_components.networks.checkpoints import load_metadata, save_pt, stored_weights
@@ -161,7 +161,7 @@ def test_the_command_checks_without_writing(monkeypatch, capsys):
     object.__setattr__(own, "title", "Another")
     described = {"pvt_fpn": own}
     monkeypatch.setattr(
-        "shared_components.bundle_engines.bundle_files.make.read_description",
+        "shared_components.experiments.shipping.bundle_files.make.read_description",
         lambda name, folder: described.get(name) or read_description(name, folder),
     )
     assert main(["bundles", "--check"]) == 2

@@ -11,12 +11,12 @@ import torch
 from monai.bundle import ConfigWorkflow, verify_net_in_out
 
 from shared_components.bundle_engines import FirstMetric
-from shared_components.bundle_engines.bundle_files.make import write_bundle
 from shared_components.core import evaluation
 from shared_components.core.evaluation import network_input
 from shared_components.core.task import checkpoint_notes, make_task
 from shared_components.data.sites import load_site, samples
 from shared_components.data.synthetic.site import write_site
+from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights

@@ -7,7 +7,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shared_components.bundle_engines.bundle_files.make import write_bundle
 from shared_components.core import evaluation, untold
 from shared_components.core.method import load_method
 from shared_components.core.partition import below
@@ -19,6 +18,7 @@ from shared_components.core.text.vector import Vector
 from shared_components.core.text.vectors_file import add_vectors, read_vectors
 from shared_components.data.sites import load_site
 from shared_components.experiments.comparison import run as comparing
+from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.federation import bench as site_side
 from shared_components.federation import server as server_side
 from shared_components.federation import server_work

@@ -14,7 +14,7 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from shared_components.bundle_engines.bundle_files.make import write_bundle
+from shared_components.experiments.shipping.bundle_files.make import write_bundle
 
 from ..federation.conftest import TOY
 from ..flare.simulator import ROOT

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shared_components.bundle_engines.bundle_files import make
+from shared_components.experiments.shipping.bundle_files import make
 from shared_components.networks import bundle_config
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny

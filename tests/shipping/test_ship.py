@@ -7,7 +7,6 @@ import pytest
 import torch
 import yaml
 
-from shared_components.bundle_engines.bundle_files.make import outdated_files
 from shared_components.cli import main
 from shared_components.commands import ship
 from shared_components.core.evaluation import network_input
@@ -17,6 +16,7 @@ from shared_components.core.start import begin
 from shared_components.core.task import make_task
 from shared_components.data.sites import load_site, read_sample, samples
 from shared_components.data.synthetic.site import write_site
+from shared_components.experiments.shipping.bundle_files.make import outdated_files
 from shared_components.experiments.shipping.weights import network_with
 from shared_components.networks.checkpoints import load_metadata, save_weights
 from shared_components.tasks.segmentation import enlarge
