@@ -11,7 +11,7 @@ from torch import nn
 from shared_components.core.method import SiteFacts, load_method
 from shared_components.core.partition import Role, Slice, partition_network
 from shared_components.core.preparation import is_name, prepare
-from shared_components.data.sites import SiteError
+from shared_components.data.site import SiteError
 
 SITE = SimpleNamespace(
     path=Path("/data/a/site.yaml"), text="porcine", text_vectors=Path("/v"), text_encoder=None

@@ -37,7 +37,8 @@ from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.files import DataError
-from shared_components.data.sites import Site, SiteError, load_site
+from shared_components.data.site import Site, SiteError
+from shared_components.data.site_file import load_site
 from shared_components.inference import InferenceError
 from shared_components.networks.bundle_config import Training, check_size, training_from
 from shared_components.networks.checkpoints import CheckpointError, header_of

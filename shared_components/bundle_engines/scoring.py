@@ -30,7 +30,8 @@ from shared_components.core.shipped import sha256_of
 from shared_components.core.task import Task
 from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
-from shared_components.data.sites import Sample, Site, SiteError
+from shared_components.data.site import Site, SiteError
+from shared_components.data.sites import Sample
 from shared_components.networks.bundle_config import Training
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from shared_components.core.task import Task, checkpoint_notes
 from shared_components.core.training import make_context, train_step
 from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.profile_items import ITEMS
-from shared_components.data.sites import Site
+from shared_components.data.site import Site
 from shared_components.networks.bundle_config import Training, load_bundle, weightless
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.network_arguments import differing

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shared_components.core.shipped import shipped_weights
 from shared_components.core.trained import Trained, load_trained
-from shared_components.data.sites import load_site
+from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import load_bundle
 from shared_components.networks.onnx_file import OnnxError, export_onnx
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from shared_components.core.method import load_method, method_names
 from shared_components.core.task import choose_task
-from shared_components.data.sites import Site, load_site
+from shared_components.data.site import Site
+from shared_components.data.site_file import load_site
 from shared_components.federation.expected import expect
 from shared_components.federation.leaving import Leaving, WhatLeaves, what_leaves
 from shared_components.federation.limits import check_limits

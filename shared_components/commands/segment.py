@@ -13,7 +13,7 @@ from shared_components.common.arguments import height_and_width
 from shared_components.common.machine import device
 from shared_components.core.shipped import shipped_weights
 from shared_components.core.trained import Trained, load_trained
-from shared_components.data.sites import load_site
+from shared_components.data.site_file import load_site
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor, predict_all

@@ -12,6 +12,7 @@ import yaml
 
 from shared_components.commands.check_data import check
 from shared_components.common.atomic import atomically
+from shared_components.data.consent import PUBLISHABLE
 from shared_components.data.own.description import KINDS
 from shared_components.data.own.ids import (
     BACKGROUND,
@@ -34,9 +35,9 @@ from shared_components.data.own.survey import (
     values_of,
     video_rate,
 )
-from shared_components.data.profile_items import PUBLISHABLE
 from shared_components.data.public import known_layout
-from shared_components.data.site_file import SPLITS, SiteError, load_site
+from shared_components.data.site import SPLITS, SiteError
+from shared_components.data.site_file import load_site
 from shared_components.data.sites import Asks
 from shared_components.data.source import Source, source_names
 from shared_components.inference.volumes import FOLDER as VOLUMES

@@ -11,7 +11,7 @@ from torch import nn
 
 from shared_components.core.method import Method, SiteFacts
 from shared_components.core.partition import Partition, Pieces, Role, cut
-from shared_components.data.sites import Site, SiteError
+from shared_components.data.site import Site, SiteError
 
 LONGEST_NAME = 100  # characters; the kind of an encoder and a SHA-256 are fewer
 _NEARLY = partial(torch.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)

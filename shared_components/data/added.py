@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
-
-if TYPE_CHECKING:
-    from shared_components.data.site_file import Site
+from shared_components.data.site import Site
 
 
 def unfit(site: Site, other: Site) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from shared_components.data.files import DataError, frame_number, spacing, whole_steps, with_number
-from shared_components.data.site_file import Site
+from shared_components.data.site import Site
 
 PADDINGS = ("first", "current")
 """What stands for a frame before a video's beginning: the video's first frame, which keeps the order of time, or the

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
 import torch
 
-if TYPE_CHECKING:
-    from shared_components.data.dataset import SampleDataset
+from shared_components.data.dataset import SampleDataset
 
 LONGEST_TEXT = 1000  # characters
 
@@ -80,20 +79,6 @@ ITEMS: Mapping[str, ProfileItem] = {
         lambda value: isinstance(value, str) and len(value) <= LONGEST_TEXT,
     ),
 }
-PUBLISHABLE = (*ITEMS, "model", "result")
-"""What `publish` may name; ``model`` lets the site's whole model take part in the outsider's, ``result`` puts it into
-the job's result by itself."""
-
-
-WITHHELD: Mapping[str, str] = {
-    "loss": "loss",
-    "metrics": "scores",
-    "final": "scores",
-    "seconds": "seconds",
-    "memory_mb": "memory",
-}
-"""What of a reply's plain values only the record is for: under which name `withhold` keeps it at the site."""
-WITHHOLDABLE = tuple(dict.fromkeys(WITHHELD.values()))
 
 
 def check_item(name: str, value: Any) -> None:

@@ -37,7 +37,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,13 @@ from typing import Any
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.data.added import unfit
 from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
+from shared_components.data.consent import PUBLISHABLE, WITHHOLDABLE
 from shared_components.data.files import DataError, read_text
 from shared_components.data.own.description import KEYS as OWN_KEYS
 from shared_components.data.own.description import KINDS, describe
-from shared_components.data.profile_items import PUBLISHABLE, WITHHOLDABLE
+from shared_components.data.site import SPLITS, Site, SiteError, VideoRange
 from shared_components.data.source import Source, source_names
 
-SPLITS = ("train", "validation", "test")
 MAX_QUARANTINE = 0.2
 MOST_BYTES = 1 << 20
 """Of a site.yaml; one that lists ten thousand videos has a quarter of it."""
@@ -76,68 +76,6 @@ _OPTIONAL = (
 )
 PATHS = ("root", "text_vectors", "text_encoder", "also_trains_on")
 """The keys whose values may be relative to the file."""
-
-
-class SiteError(ValueError):
-    """Something at a site must be put right; the message names the site or its file, and what to do."""
-
-
-@dataclass(frozen=True)
-class VideoRange:
-    """The labelled frames [start, stop) of one video, in time order; stop None means to the end."""
-
-    video: str
-    start: int = 0
-    stop: int | None = None
-
-    def overlaps(self, other: VideoRange) -> bool:
-        """Say whether two ranges share a frame."""
-        ends_before = self.stop is not None and self.stop <= other.start
-        begins_after = other.stop is not None and other.stop <= self.start
-        return self.video == other.video and not ends_before and not begins_after
-
-    def __str__(self) -> str:
-        return self.video if self.stop is None else f"{self.video}[{self.start}:{self.stop}]"
-
-
-@dataclass(frozen=True)
-class Site:
-    """What a `site.yaml` says, checked.
-
-    Attributes:
-        source: its dataset.
-        classes: names of its labels' classes by id, background first; none where the dataset has no labels.
-        task: kind of task, empty for the first one of the bundle.
-        history: whether a clip may show the frames before its own.
-        rate: frame numbers per second of video; None where it is not known.
-        text_vectors: file of vectors of texts; None: the project's own.
-        text_encoder: folder of a text encoder; None: the site has none.
-        added: the site whose training split is added to this one's, with labels read in this one's classes; None: the
-            site trains on its own frames alone.
-    """
-
-    name: str
-    source: Source
-    root: Path
-    classes: tuple[str, ...]
-    split: dict[str, tuple[VideoRange, ...]]
-    task: str
-    frame_interval: int
-    history: bool
-    rate: float | None
-    text: str
-    publish: tuple[str, ...]
-    quarantine: float
-    path: Path
-    text_vectors: Path | None = None
-    text_encoder: Path | None = None
-    added: Site | None = None
-    withhold: tuple[str, ...] = ()
-
-    @property
-    def dataset(self) -> str:
-        """Name of its dataset."""
-        return self.source.dataset
 
 
 def load_site(path: Path | str, *, name: str | None = None) -> Site:

@@ -15,24 +15,8 @@ from shared_components.data.classes import merge_classes
 from shared_components.data.clips import clip_maker
 from shared_components.data.files import DataError, Size, refuse_other_size
 from shared_components.data.readers import Listing
-from shared_components.data.site_file import SPLITS, Site, SiteError, VideoRange, load_site
+from shared_components.data.site import Site, SiteError, VideoRange
 from shared_components.data.source import Source, source_names, targets_of
-
-__all__ = [
-    "LABELLED",
-    "SPLITS",
-    "Asks",
-    "Item",
-    "Sample",
-    "Site",
-    "SiteError",
-    "VideoRange",
-    "load_site",
-    "read_image",
-    "read_sample",
-    "read_targets",
-    "samples",
-]
 
 
 @dataclass(frozen=True)

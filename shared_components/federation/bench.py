@@ -19,7 +19,8 @@ from shared_components.core.start import begin
 from shared_components.core.task import Scores, Task, checkpoint_notes, choose_task
 from shared_components.core.untold import notes_of_told
 from shared_components.data.dataset import SampleDataset
-from shared_components.data.sites import Sample, Site
+from shared_components.data.site import Site
+from shared_components.data.sites import Sample
 from shared_components.federation.limits import check_limits
 from shared_components.federation.messages import Job
 from shared_components.federation.private import uncovered

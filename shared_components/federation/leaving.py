@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shared_components.core.partition import Pieces, Role
-from shared_components.data.profile_items import ITEMS, WITHHELD
+from shared_components.data.consent import WITHHELD
+from shared_components.data.profile_items import ITEMS
 from shared_components.federation import outsider, sums
 from shared_components.federation.expected import Expected
 from shared_components.federation.messages import Job, total_bytes

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from shared_components.common.atomic import write_text
-from shared_components.data.sites import Site, SiteError
+from shared_components.data.site import Site, SiteError
 from shared_components.federation.ranges import PRIVACY
 
 ENDING = ".privacy.jsonl"

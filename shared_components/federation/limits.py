@@ -18,7 +18,7 @@ import yaml
 
 from shared_components.common.arguments import between
 from shared_components.core.task import Task
-from shared_components.data.sites import Site, SiteError
+from shared_components.data.site import Site, SiteError
 from shared_components.federation.messages import Job
 from shared_components.federation.privacy import DELTA
 from shared_components.federation.ranges import check_privacy_values

@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from shared_components.data.sites import Site, load_site
+from shared_components.data.site import Site
+from shared_components.data.site_file import load_site
 from shared_components.federation.messages import Job, SiteRefusal
 
 SITE_VARIABLE = "SURGFL_SITE_CONFIG"

@@ -18,7 +18,7 @@ from torch import nn
 from shared_components.common.atomic import write_json
 from shared_components.core.method import Method
 from shared_components.core.partition import Partition, Pieces
-from shared_components.data.sites import Site, SiteError
+from shared_components.data.site import Site, SiteError
 from shared_components.federation.ledger import Entry, alone, enter, ledgers, read_ledger, releases
 from shared_components.federation.limits import FILE, limits_of
 from shared_components.federation.messages import Job, Message

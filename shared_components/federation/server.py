@@ -26,7 +26,7 @@ from shared_components.core.method import (
 from shared_components.core.partition import Partition
 from shared_components.core.task import Task, checkpoint_notes, make_task
 from shared_components.core.untold import notes_of_untold
-from shared_components.data.sites import Site
+from shared_components.data.site import Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.enrolment import check_as_before, initial_models

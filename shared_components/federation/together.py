@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from shared_components.common.progress import under
-from shared_components.data.sites import load_site
+from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal
 from shared_components.federation.privacy import Randomness
 from shared_components.federation.protocol import Answers, Ask, drive

@@ -27,7 +27,7 @@ from shared_components.common.progress import Step, tell
 from shared_components.core.method import load_method
 from shared_components.core.start import start_weights
 from shared_components.core.task import check_tasks
-from shared_components.data.sites import Site
+from shared_components.data.site import Site
 from shared_components.federation import replies, steps
 from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.locate import SERVER, find_site

@@ -13,8 +13,9 @@ from shared_components.core.method import load_method
 from shared_components.core.partition import Pieces, Role
 from shared_components.core.preparation import is_name
 from shared_components.core.task import choose_task
-from shared_components.data.profile_items import WITHHELD, check_item
-from shared_components.data.sites import Site
+from shared_components.data.consent import WITHHELD
+from shared_components.data.profile_items import check_item
+from shared_components.data.site import Site
 from shared_components.federation import checks, outsider, sums
 from shared_components.federation.enrolment import is_start
 from shared_components.federation.expected import Expected, expect

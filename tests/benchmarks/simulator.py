@@ -124,7 +124,7 @@ def serve(name: str, scene: Path, folder: Path, pipe: Connection) -> None:
     """Answer tasks until told to stop."""
     import torch
 
-    from shared_components.data.sites import load_site
+    from shared_components.data.site_file import load_site
     from shared_components.federation.site import SiteRunner
 
     torch.set_num_threads(1)

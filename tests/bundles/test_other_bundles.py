@@ -7,7 +7,7 @@ import torch
 
 from shared_components.bundle_engines import trained_network_for
 from shared_components.core.task import make_task
-from shared_components.data.sites import load_site
+from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import export_pt, load_weights, save_weights
 from shared_components.networks.pvt_fpn import PvtFpn

@@ -25,7 +25,8 @@ from shared_components.core.trained import load_trained
 from shared_components.core.training import local_iterations, make_context, make_optimizer
 from shared_components.data.dataset import batches
 from shared_components.data.profile_items import ITEMS
-from shared_components.data.sites import SiteError, load_site
+from shared_components.data.site import SiteError
+from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import Training, build_network, load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.pvt_v2 import PvtV2B0

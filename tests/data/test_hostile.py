@@ -19,7 +19,8 @@ from shared_components.data.own.description import refuse_template
 from shared_components.data.own.label_names import label_names
 from shared_components.data.readers import grasp
 from shared_components.data.readers.sar_rarp50 import unpack
-from shared_components.data.site_file import SiteError, load_site
+from shared_components.data.site import SiteError
+from shared_components.data.site_file import load_site
 from shared_components.data.video import frame_count
 
 

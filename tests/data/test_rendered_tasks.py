@@ -14,7 +14,8 @@ import yaml
 
 from shared_components.commands import check_data, render
 from shared_components.data.check import check_site
-from shared_components.data.sites import Asks, Sample, load_site, read_sample, samples
+from shared_components.data.site_file import load_site
+from shared_components.data.sites import Asks, Sample, read_sample, samples
 from shared_components.data.synthetic.layouts import LAYOUTS
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.preview import DEPTH_RANGE, tile

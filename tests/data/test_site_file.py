@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared_components.data.site_file import SiteError, VideoRange, load_site
+from shared_components.data.site import SiteError, VideoRange
+from shared_components.data.site_file import load_site
 
 
 def refusal(path: Path) -> str:

@@ -8,7 +8,8 @@ from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAu
 from nvflare.security.security import COMMAND_CATEGORIES
 
 from shared_components.cli import main
-from shared_components.data.site_file import SiteError, load_site
+from shared_components.data.site import SiteError
+from shared_components.data.site_file import load_site
 from shared_components.federation.limits import Limits, read_limits
 from shared_components.flare.deployment.kits import (
     ALLOW_LIST,

@@ -18,7 +18,8 @@ from shared_components.core.card import Metric
 from shared_components.core.method import load_method
 from shared_components.core.task import check_tasks, choose_task
 from shared_components.data.check import check_site
-from shared_components.data.sites import Site, load_site
+from shared_components.data.site import Site
+from shared_components.data.site_file import load_site
 from shared_components.federation import limits
 from shared_components.federation.messages import Job
 from shared_components.federation.progress import progress_line

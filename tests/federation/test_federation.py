@@ -13,7 +13,8 @@ from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import partition_network
 from shared_components.core.task import make_task
 from shared_components.data.dataset import SampleDataset, batches
-from shared_components.data.sites import load_site, samples
+from shared_components.data.site_file import load_site
+from shared_components.data.sites import samples
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from shared_components.data.sites import Asks, load_site, samples
+from shared_components.data.site_file import load_site
+from shared_components.data.sites import Asks, samples
 from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError

@@ -8,7 +8,7 @@ import yaml
 
 from shared_components.core.method import load_method, method_names
 from shared_components.core.task import make_task
-from shared_components.data.sites import load_site
+from shared_components.data.site_file import load_site
 from shared_components.federation import site
 from shared_components.federation.expected import expect
 from shared_components.federation.leaving import FILE, what_leaves

@@ -16,7 +16,7 @@ from shared_components.core.text.sentence import SHA256
 from shared_components.core.text.tell import SiteText
 from shared_components.core.text.vector import Vector
 from shared_components.core.text.vectors_file import add_vectors, read_vectors
-from shared_components.data.sites import load_site
+from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison import run as comparing
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.federation import bench as site_side

@@ -11,7 +11,8 @@ import torch
 import yaml
 
 from shared_components.core.method import load_method, method_names
-from shared_components.data.sites import SiteError, load_site
+from shared_components.data.site import SiteError
+from shared_components.data.site_file import load_site
 from shared_components.federation.ledger import Entry, enter, ledgers, read_ledger
 from shared_components.federation.limits import FILE, Demand, limits_of
 from shared_components.federation.messages import FederationError, Message, SiteRefusal

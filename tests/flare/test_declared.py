@@ -7,7 +7,7 @@ import torch
 
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, cut, partition_network
-from shared_components.data.sites import load_site
+from shared_components.data.site_file import load_site
 from shared_components.federation.messages import Job, Message
 from shared_components.flare import declared
 from shared_components.flare.declared import Asked, check_reply, expected

@@ -13,7 +13,7 @@ from nvflare.apis.workspace import Workspace
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 
 from shared_components.core.partition import Role
-from shared_components.data.sites import load_site
+from shared_components.data.site_file import load_site
 from shared_components.federation import site as site_module
 from shared_components.federation.enrolled import agreed_job, keep_agreed
 from shared_components.federation.messages import Job, Message

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from safetensors.torch import load_file
 
-from shared_components.data.sites import load_site
+from shared_components.data.site_file import load_site
 from shared_components.federation.messages import Job, Message, SiteRefusal
 from shared_components.federation.secure_sums.identity import Identity, Project, kit_identity
 from shared_components.federation.secure_sums.keys import public_of

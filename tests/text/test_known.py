@@ -11,7 +11,7 @@ import torch
 from shared_components.core.text import sentence
 from shared_components.core.text.known import SURGERIES, known_texts, site_text
 from shared_components.core.text.vectors_file import SHIPPED, precomputed, read_vectors
-from shared_components.data.sites import load_site
+from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.synthetic.site import write_site
 

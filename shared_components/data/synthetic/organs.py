@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 
 from shared_components.data.synthetic.canvas import Canvas
-from shared_components.data.synthetic.looks import Texture
+from shared_components.data.synthetic.look import Texture
 from shared_components.data.synthetic.noise import fractal, smooth, step
 
 Array = np.ndarray

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from shared_components.data.synthetic.looks import RGB, Look, Texture
+from shared_components.data.synthetic.look import RGB, Look, Texture
 from shared_components.data.synthetic.noise import stream
 
 _STREAM = 2  # beside geometry and appearance

@@ -10,7 +10,7 @@ import numpy as np
 
 from shared_components.data.synthetic.canvas import Canvas
 from shared_components.data.synthetic.clutter import draw_thread, draw_vessels, lay_gauze, spill_blood
-from shared_components.data.synthetic.looks import Look
+from shared_components.data.synthetic.look import Look
 from shared_components.data.synthetic.noise import fractal, linear, smooth, step
 from shared_components.data.synthetic.organs import lay_background, lay_organ
 

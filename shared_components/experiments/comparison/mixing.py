@@ -7,8 +7,8 @@ from pathlib import Path
 import yaml
 
 from shared_components.common.atomic import write_text
-from shared_components.data.site_file import PATHS
-from shared_components.data.sites import SiteError, load_site
+from shared_components.data.site import SiteError
+from shared_components.data.site_file import PATHS, load_site
 from shared_components.experiments.comparison.plan import Run
 from shared_components.federation.messages import FederationError
 

@@ -27,7 +27,9 @@ from shared_components.core.method import load_method
 from shared_components.core.task import make_task
 from shared_components.core.untold import tell
 from shared_components.data.classes import coarser_ids
-from shared_components.data.sites import Site, load_site, samples
+from shared_components.data.site import Site
+from shared_components.data.site_file import load_site
+from shared_components.data.sites import samples
 from shared_components.experiments.comparison.mixing import mixed_sites
 from shared_components.experiments.comparison.pictures import TESTED, write_pictures
 from shared_components.experiments.comparison.plan import HELD_OUT, Run

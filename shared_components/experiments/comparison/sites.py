@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shared_components.common.progress import under
-from shared_components.data.sites import load_site
+from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.looks import SIMULATED
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.plan import HELD_OUT, Scale

@@ -13,7 +13,9 @@ from shared_components.core.coarser import read_as
 from shared_components.core.evaluation import native_batches, quick_scores
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import CLASS_MAPS, name_of
-from shared_components.data.sites import LABELLED, Asks, Site, SiteError, load_site
+from shared_components.data.site import Site, SiteError
+from shared_components.data.site_file import load_site
+from shared_components.data.sites import LABELLED, Asks
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.synthetic.plan import layouts_for
 from shared_components.data.synthetic.site import write_site

@@ -17,7 +17,8 @@ from shared_components.data.own.look import look_at
 from shared_components.data.own.survey import propose_split
 from shared_components.data.public import known_layout
 from shared_components.data.readers import reader_names
-from shared_components.data.sites import load_site, read_sample, samples
+from shared_components.data.site_file import load_site
+from shared_components.data.sites import read_sample, samples
 
 from . import conftest
 from .conftest import CLASSES, canonical, colours, values, write
