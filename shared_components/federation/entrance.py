@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shared_components.common.plain_text import one_line
@@ -70,6 +70,7 @@ class Entrance:
         sites: Who takes part, of those heard so far.
         left_out: Who does not, and why.
         found: What each has enrolled with.
+        givers: Who is asked for its weights.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Entrance:
         self.sites = list(sites)
         self.left_out: dict[str, str] = {}
         self.found: dict[str, Enrolment] = {}
+        self.givers: set[str] = set()
         self._method, self._least, self._sums = method, least, sums
         self._reader = EnrolmentReader(job, method, file=file)
 
@@ -93,15 +95,12 @@ class Entrance:
         """The profiles of those that take part, in order."""
         return {site: self.found[site].profile for site in self.sites if site in self.found}
 
-    def take(
-        self, replies: Mapping[str, Message], failures: Mapping[str, str], *, givers: Collection[str]
-    ) -> None:
+    def take(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
         """Take answers, or why there is none, and leave out who has not enrolled well.
 
         Args:
             replies: As `replies.read` returned them.
             failures: By site.
-            givers: Who was asked for its weights.
 
         Raises:
             FederationError: Too few sites are left, and it has the sentence of each that is not there; or sites differ
@@ -109,7 +108,7 @@ class Entrance:
         """
         for site, reply in replies.items():
             try:
-                found = self._reader.read(site, reply, asked=site in givers)
+                found = self._reader.read(site, reply, asked=site in self.givers)
                 if self._sums:
                     self._sums.enrol(site, reply)
                 self.found[site] = found

@@ -62,7 +62,7 @@ def conduct(server: ServerRunner) -> Conversation:
     while messages:
         answers = understood("enrol", (yield Ask("enrol", messages, len(messages))))
         messages = server.enrolled(answers.replies, answers.failures)
-    while server.round < server.job.rounds:
+    while server.state.round < server.job.rounds:
         messages = server.round_messages()
         answers = understood("round", (yield Ask("round", messages, server.needed(messages))))
         if messages := server.unmask_messages(answers.replies, answers.failures):
@@ -94,10 +94,10 @@ def drive(
     conversation = conduct(server)
     ask = next(conversation)
     while True:
-        before = server.round
+        before = server.state.round
         try:
             ask = conversation.send(exchange(ask))
         except StopIteration:
             return
-        if server.round > before:
+        if server.state.round > before:
             told(server.last_record)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from torch import Tensor
+from typing import Any
 
 from shared_components.common.atomic import write_json
 from shared_components.common.progress import tell
@@ -18,18 +16,15 @@ from shared_components.core.method import (
     Aggregation,
     Method,
     Models,
-    Profile,
     Update,
     load_method,
     site_order,
 )
-from shared_components.core.partition import Partition
 from shared_components.core.task import Task, checkpoint_notes, make_task
 from shared_components.core.untold import notes_of_untold
-from shared_components.data.site import Site
 from shared_components.federation import checks, outsider
 from shared_components.federation.checks import RejectedUpdate
-from shared_components.federation.enrolment import check_as_before, initial_models
+from shared_components.federation.enrolment import check_as_before, initial_models, profile_header
 from shared_components.federation.entrance import Entrance, check_possible
 from shared_components.federation.journal import Journal
 from shared_components.federation.messages import FederationError, Job, Message
@@ -43,18 +38,23 @@ from shared_components.federation.runs import (
     state_to_resume,
 )
 from shared_components.federation.secure_sums.identity import Project
-from shared_components.federation.server_state import packed, unpack
+from shared_components.federation.server_state import ServerState
+from shared_components.federation.server_work import FindSite, Own, open_own, train_at_server
 from shared_components.federation.store import RECORDS, SINGLE
 from shared_components.federation.sums import HEADER
 from shared_components.federation.sums_server import ServerSums
 from shared_components.networks.checkpoints import save_weights
 
-if TYPE_CHECKING:
-    from shared_components.federation.server_work import Own
-
 logger = logging.getLogger(__name__)
 
-FindSite = Callable[[Job, int], Site]
+
+@dataclass
+class Asking:
+    """The round under way: whom it asks and since when; where its sum is being opened, what came of the updates."""
+
+    sites: list[str] = field(default_factory=list)
+    since: float = field(default_factory=time.perf_counter)
+    taken: tuple[list[Update], dict[str, str]] | None = None  # the valid masked updates, and the rejected
 
 
 class ServerRunner:
@@ -85,30 +85,16 @@ class ServerRunner:
     ) -> None:
         self.job = job
         self.folder = folder
-        self.sites = site_order(sites)
         self.method: Method = load_method(job.method, **job.arguments)
-        self.sums = ServerSums(job, folder.name, project) if job.secure_sums else None
-        self.round = 0
-        self.profiles: dict[str, Profile] = {}
-        self.left_out: dict[str, str] = {}  # sites that have not enrolled well, and why
-        self.partition = Partition(())
-        self.models = Models({}, {})
-        self.state: dict[str, Tensor] = {}
-        self.kept: dict[str, Tensor] = {}  # of the server's own training: optimizers, memory
-        self.answered: dict[str, int] = {}  # the last round of each site whose update counted
+        self.state = ServerState.of_new_run(sites)
         self.journal = Journal(folder / "server" / RECORDS, job.noise)
-        self.own: Own | None = None  # data of a server that trains, once they have been checked
-        self.own_before: dict[str, Any] | None = None  # their profile when the run began
-        self._entrance: Entrance | None = None  # until the run begins
-        self._gives: set[str] = set()  # whom the enrolment asks for weights
-        self.numbers = {site: n for n, site in enumerate(self.sites)}  # stay, whoever is left out
-        self._files = server_files(folder)
-        self._find_data = find_data
+        self.sums = ServerSums(job, folder.name, project) if job.secure_sums else None
         self.start_weights = start_weights
-        self._asked: list[str] = []  # whom the round under way asks
-        self._sent_at = time.perf_counter()
-        # of the round whose sum is being opened: its valid masked updates, and the rejected
-        self._taken: tuple[list[Update], dict[str, str]] | None = None
+        self.left_out: dict[str, str] = {}  # sites that have not enrolled well, and why
+        self.own: Own | None = None  # data of a server that trains, once they have been checked
+        self._find_data = find_data
+        self._entrance: Entrance | None = None  # until the run begins
+        self._asking = Asking()
 
     def wanted(self, asked: Collection[str]) -> int:
         """How many answers the job asks for: its ``min_sites``, or all."""
@@ -143,22 +129,27 @@ class ServerRunner:
             FederationError: The method needs more sites or rounds, sends what the job's noise does not cover, trains at
                 a server that has no good data, or needs more than the job's secure sums.
         """
-        asked_each_round = len(self._drawn()) if self.job.secure_sums else len(self.sites)
-        check_possible(self.job, self.method, self.sites, asked=asked_each_round)
+        asked_each_round = len(self._drawn()) if self.job.secure_sums else len(self.state.sites)
+        check_possible(self.job, self.method, self.state.sites, asked=asked_each_round)
         if self.method.server_update is not None:
-            from shared_components.federation.server_work import open_own  # late: few servers train
-
-            self.own = open_own(self, self._find_data)
-        every = bool(self.profiles) or self.method.pooled  # a resume needs all of its sites
-        least = len(self.sites) if every else self.needed(self.sites)
+            self.own = open_own(
+                self.job,
+                self._find_data,
+                start_weights=self.start_weights,
+                sites=len(self.state.numbers),
+                kept=self.state.kept,
+            )
+        every = bool(self.state.profiles) or self.method.pooled  # a resume needs all of its sites
+        least = len(self.state.sites) if every else self.needed(self.state.sites)
         self._entrance = Entrance(
-            self.job, self.method, self.sites, least=least, file=self.start_weights, sums=self.sums
+            self.job, self.method, self.state.sites, least=least, file=self.start_weights, sums=self.sums
         )
-        asked = self.sites if self.method.multi_task else self.sites[:1]
-        return self._enrol_messages(self.sites, asked if not self.profiles else ())
+        asked = self.state.sites if self.method.multi_task else self.state.sites[:1]
+        return self._enrol_messages(self.state.sites, asked if not self.state.profiles else ())
 
     def _enrol_messages(self, sites: Sequence[str], initial: Collection[str]) -> dict[str, Message]:
-        self._gives = set(initial)
+        assert self._entrance is not None
+        self._entrance.givers = set(initial)
         return {site: Message(self._header(site) | {"send_initial": site in initial}) for site in sites}
 
     def enrolled(
@@ -178,10 +169,10 @@ class ServerRunner:
         """
         assert self._entrance is not None
         self.left_out = self._entrance.left_out
-        self._entrance.take(replies, failures or {}, givers=self._gives)
-        self.sites = self._entrance.sites
-        if not self.profiles and self.sites[0] not in self._gives:
-            return self._enrol_messages(self.sites[:1], self.sites[:1])
+        self._entrance.take(replies, failures or {})
+        self.state.sites = self._entrance.sites
+        if not self.state.profiles and self.state.sites[0] not in self._entrance.givers:
+            return self._enrol_messages(self.state.sites[:1], self.state.sites[:1])
         self._begin(self._entrance)
         self._entrance = None
         return {}
@@ -189,30 +180,34 @@ class ServerRunner:
     def _begin(self, entered: Entrance) -> None:
         """Compare the profiles, with one another and with those of the run's beginning, and note what they say."""
         profiles = entered.profiles
-        partitions = {site: entered.found[site].partition for site in self.sites}
+        partitions = {site: entered.found[site].partition for site in self.state.sites}
         if self.own is not None:
-            self.own.check_beside(profiles, before=self.own_before)
-        if self.profiles:
-            check_as_before(self.profiles, profiles)
+            self.own.check_beside(profiles)
+            self.own.check_as_before(self.state.own)
+            self.state.own = profile_header(self.own.profile)
+        if self.state.profiles:
+            check_as_before(self.state.profiles, profiles)
         else:
-            self.profiles = profiles
-            self.partition = partitions[self.sites[0]]
-            given = {site: entered.found[site].pieces for site in self.sites}
-            self.models = initial_models(self.method, self.partition, self.sites, given)
-            self.state = self.method.aggregator.init(self.partition, self.models, list(profiles.values()))
-            facts = self._tasks() | {"start": profiles[self.sites[0]].start}
+            self.state.profiles = profiles
+            self.state.partition = partitions[self.state.sites[0]]
+            given = {site: entered.found[site].pieces for site in self.state.sites}
+            self.state.models = initial_models(self.method, self.state.partition, self.state.sites, given)
+            self.state.aggregator = self.method.aggregator.init(
+                self.state.partition, self.state.models, list(profiles.values())
+            )
+            facts = self._tasks() | {"start": profiles[self.state.sites[0]].start}
             facts |= {"left_out": entered.left_out} if entered.left_out else {}
             facts |= {"privacy": {**asdict(self.job.noise), "unit": UNIT}} if self.job.noise else {}
-            write_json(self.folder / "run.json", describe(self.job, self.method, self.sites, facts))
+            write_json(self.folder / "run.json", describe(self.job, self.method, self.state.sites, facts))
         point_latest_to(self.folder)
 
     def first_metric(self, site: str) -> Metric:
         """Return the metric that selects a site's best model."""
-        return self._task(self.profiles[site].card).metrics[0]
+        return self._task(self.state.profiles[site].card).metrics[0]
 
     def _tasks(self) -> dict[str, Any]:
         """Return the sites' cards and the metrics of each kind of task, for whoever reads the run."""
-        cards = {site: self.profiles[site].card for site in self.sites}
+        cards = {site: self.state.profiles[site].card for site in self.state.sites}
         metrics = {card.kind: self._task(card).metrics for card in cards.values()}
         return {
             "cards": {site: card.to_json() for site, card in cards.items()},
@@ -226,11 +221,11 @@ class ServerRunner:
 
     def round_messages(self) -> dict[str, Message]:
         """Return, for the sites that the current round asks, each one's own message."""
-        self._asked = self._drawn()
-        messages = self._deliveries(self._asked, self.models)
+        self._asking = Asking(self._drawn())
+        messages = self._deliveries(self._asking.sites, self.state.models)
         if self.sums:
-            samples = {site: profile.samples for site, profile in self.profiles.items()}
-            said = self.sums.begin(self.round, self._asked, samples)
+            samples = {site: profile.samples for site, profile in self.state.profiles.items()}
+            said = self.sums.begin(self.state.round, self._asking.sites, samples)
             for message in messages.values():
                 message.header[HEADER] = said
         return messages
@@ -245,7 +240,9 @@ class ServerRunner:
         """
         if self.sums is None:
             return {}
-        self._taken = updates, _ = self._enough(replies, failures, time.perf_counter() - self._sent_at)
+        self._asking.taken = updates, _ = self._enough(
+            replies, failures, time.perf_counter() - self._asking.since
+        )
         return self.sums.messages({update.site: self._header(update.site) for update in updates})
 
     def unmasked(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
@@ -256,27 +253,33 @@ class ServerRunner:
     def _drawn(self) -> list[str]:
         """Return the sites that the current round asks."""
         seed = self.job.open_bundle().training.seed
-        return self.job.drawn(self.sites, self.round, seed, least=self.method.min_sites)
+        return self.job.drawn(self.state.sites, self.state.round, seed, least=self.method.min_sites)
 
     def finish_messages(self) -> dict[str, Message]:
         """Return every site's last delivery."""
-        return self._deliveries(self.sites, self._delivered())
+        return self._deliveries(self.state.sites, self._delivered())
 
     def _delivered(self) -> Models:
         """Return the models as the method delivers them at the end."""
-        return self.method.finish(self.state, self.models) if self.method.finish else self.models
+        return (
+            self.method.finish(self.state.aggregator, self.state.models)
+            if self.method.finish
+            else self.state.models
+        )
 
     def _deliveries(self, sites: Sequence[str], models: Models) -> dict[str, Message]:
-        self._sent_at = time.perf_counter()
+        self._asking.since = time.perf_counter()
         names = sorted(self.method.shares | self.method.may_share)
-        items = {name: [self.profiles[site].items.get(name) for site in self.sites] for name in names}
+        items = {
+            name: [self.state.profiles[site].items.get(name) for site in self.state.sites] for name in names
+        }
         header: dict[str, Any] = {"items": items}
         if self.method.pooled:
-            header["pool"] = self.sites
+            header["pool"] = self.state.sites
         groups = {group: pieces for group, pieces in models.broadcast.items() if pieces}
         return {
             site: Message(
-                self._header(site) | header | {"answered": self.answered.get(site)},
+                self._header(site) | header | {"answered": self.state.answered.get(site)},
                 models.of(site),
                 dict(groups),
             )
@@ -285,8 +288,8 @@ class ServerRunner:
 
     def note_reply(self, site: str, reply: Message) -> dict[str, Any]:
         """Record a reply as soon as it is there, once; return the record."""
-        sent = Message({}, self.models.of(site), dict(self.models.broadcast))
-        return self.journal.note(site, reply, sent, self.partition, round=self.round)
+        sent = Message({}, self.state.models.of(site), dict(self.state.models.broadcast))
+        return self.journal.note(site, reply, sent, self.state.partition, round=self.state.round)
 
     def check_update(self, site: str, reply: Message) -> Update:
         """Turn a reply into an update.
@@ -295,17 +298,19 @@ class ServerRunner:
             RejectedUpdate: It is of another round, misshapen, not finite, too large, or of a wrong sample count.
         """
         samples = checks.check_header(
-            reply.header, round=self.round, largest_samples=self.profiles[site].samples
+            reply.header, round=self.state.round, largest_samples=self.state.profiles[site].samples
         )
         if self.sums:
-            self.sums.take(site, reply, self.models.shared)
-            return Update(site, self.round, {}, samples=samples)
-        sent, noise = self.models.of(site), 0.0
+            self.sums.take(site, reply, self.state.models.shared)
+            return Update(site, self.state.round, {}, samples=samples)
+        sent, noise = self.state.models.of(site), 0.0
         if self.job.noise:
             noise = farthest(self.job.noise, sum(value.numel() for value in sent.values()))
         checks.check_pieces(reply.pieces, sent, largest_change=self.job.largest_change, noise=noise)
-        checks.check_extras(reply.groups, self.method.extras, self.models.shared, method=self.method.name)
-        return Update(site, self.round, reply.pieces, reply.groups, samples)
+        checks.check_extras(
+            reply.groups, self.method.extras, self.state.models.shared, method=self.method.name
+        )
+        return Update(site, self.state.round, reply.pieces, reply.groups, samples)
 
     def finish_round(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Any]:
         """Check, aggregate, train where the method does so at the server, keep state and records.
@@ -316,31 +321,32 @@ class ServerRunner:
         Raises:
             FederationError: Fewer valid updates than the round needs, or the server cannot train.
         """
-        wall = time.perf_counter() - self._sent_at
-        updates, rejected = self._taken or self._enough(replies, failures, wall)
-        self._taken = None
+        wall = time.perf_counter() - self._asking.since
+        updates, rejected = self._asking.taken or self._enough(replies, failures, wall)
         started = time.perf_counter()
         tell("aggregating")
-        counted = [self.sums.mean(updates, self.models.shared)] if self.sums else updates
-        result = self.method.aggregator.apply(self.state, self.partition, self.models, counted)
+        counted = [self.sums.mean(updates, self.state.models.shared)] if self.sums else updates
+        result = self.method.aggregator.apply(
+            self.state.aggregator, self.state.partition, self.state.models, counted
+        )
         seconds = time.perf_counter() - started
         result, trained = self._train(result)
-        self.state, self.models = result.state, result.models
+        self.state.aggregator, self.state.models = result.state, result.models
         record = {
             "kind": "aggregation",
-            "round": self.round,
+            "round": self.state.round,
             "seconds": seconds,
             "seconds_wall": wall,
             "rejected": [{"site": site, "reason": reason} for site, reason in rejected.items()],
-            **({"drawn": self._asked} if len(self._asked) < len(self.sites) else {}),
+            **({"drawn": self._asking.sites} if len(self._asking.sites) < len(self.state.sites) else {}),
             **({"secure_sum": [update.site for update in updates]} if self.sums else {}),
             **trained,
             **self.journal.spent(),
             **result.report,
         }
         self.journal.close(record)
-        self.answered |= {update.site: self.round for update in updates}
-        self.round += 1
+        self.state.answered |= {update.site: self.state.round for update in updates}
+        self.state.round += 1
         self._save()
         return record
 
@@ -352,12 +358,12 @@ class ServerRunner:
         Raises:
             FederationError: They are fewer than the round needs.
         """
-        silent = {site: "no answer" for site in self._asked if site not in {*replies, *failures}}
+        silent = {site: "no answer" for site in self._asking.sites if site not in {*replies, *failures}}
         updates, rejected = self._valid(replies, {**failures, **silent}, wall)
-        if len(updates) < (needed := self.needed(self._asked)):
+        if len(updates) < (needed := self.needed(self._asking.sites)):
             reasons = "; ".join(f"{site}: {reason}" for site, reason in rejected.items())
             raise FederationError(
-                f"round {self.round + 1} has {len(updates)} valid updates and needs {needed}: {reasons}"
+                f"round {self.state.round + 1} has {len(updates)} valid updates and needs {needed}: {reasons}"
             )
         return updates, rejected
 
@@ -366,7 +372,7 @@ class ServerRunner:
     ) -> tuple[list[Update], dict[str, str]]:
         updates, rejected = [], dict(failures)
         for site in site_order(replies):
-            if site not in self._asked:
+            if site not in self._asking.sites:
                 rejected[site] = "the round did not ask it"
                 continue
             record = self.note_reply(site, replies[site])
@@ -380,18 +386,26 @@ class ServerRunner:
         rejected |= (outliers := checks.outlying_extras(updates))
         updates = [update for update in updates if update.site not in outliers]
         for site, reason in rejected.items():
-            logger.warning("round %d: no update of %s: %s", self.round + 1, site, reason)
+            logger.warning("round %d: no update of %s: %s", self.state.round + 1, site, reason)
         return updates, rejected
 
     def _train(self, result: Aggregation) -> tuple[Aggregation, dict[str, Any]]:
         """Let the method train at the server, where it does; return what it made and the record's addition."""
-        if self.method.server_update is None:
+        if self.own is None:
             return result, {}
-        from shared_components.federation.server_work import train_at_server  # late: few servers train
-
-        logger.info("round %d: %s trains at the server; the sites wait", self.round + 1, self.method.name)
+        logger.info(
+            "round %d: %s trains at the server; the sites wait", self.state.round + 1, self.method.name
+        )
         started = time.perf_counter()
-        result, self.kept, losses = train_at_server(self, result)
+        result, self.state.kept, losses = train_at_server(
+            self.job,
+            self.own,
+            result,
+            kept=self.state.kept,
+            start_weights=self.start_weights,
+            round=self.state.round,
+            sites=len(self.state.sites),
+        )
         return result, {"seconds_training": time.perf_counter() - started, "loss": losses}
 
     def finished(self, replies: Mapping[str, Message], failures: Mapping[str, str] | None = None) -> None:
@@ -403,12 +417,15 @@ class ServerRunner:
                 finals.append({**final, "kind": "final", "site": site})
         for site, reason in (failures or {}).items():
             logger.warning("%s has not finished: %s", site, reason)
-        folder, profiles = self.folder / "server", {site: self.profiles[site] for site in self.sites}
+        folder, profiles = (
+            self.folder / "server",
+            {site: self.state.profiles[site] for site in self.state.sites},
+        )
         delivered = self._delivered()
         given, single = (
             outsider.given_models(
                 replies,
-                self.sites,
+                self.state.sites,
                 group,
                 lambda site: outsider.expected_model(
                     self.job,
@@ -421,7 +438,9 @@ class ServerRunner:
             )
             for group in outsider.AT_FINISH
         )
-        found = outsider.outsiders(self.method, self.partition, delivered, list(profiles.values()), given)
+        found = outsider.outsiders(
+            self.method, self.state.partition, delivered, list(profiles.values()), given
+        )
         files = outsider.write_outsiders(folder, found, self._notes)
         for site, model in single.items():
             notes = {**self._notes(profiles[site].card), "site": site}
@@ -436,8 +455,8 @@ class ServerRunner:
         numbers = bundle.tasks.get(card.kind, {})
         task, chosen = self._task(card), bundle.chosen
         notes = checkpoint_notes(bundle.name, self.method.name, task, numbers, size=size, network=chosen)
-        untold = notes_of_untold(self.method, self.job.arguments, len(self.sites))
-        return notes | untold | {"round": str(self.round)}
+        untold = notes_of_untold(self.method, self.job.arguments, len(self.state.sites))
+        return notes | untold | {"round": str(self.state.round)}
 
     def note_failure(self, reason: str) -> bool:
         """Write why the run ended early into its run.json; return whether there is one."""
@@ -451,23 +470,24 @@ class ServerRunner:
         if found is None:
             return False
         last, tensors, values = found
-        unpack(self, tensors, values)
-        self.round = last + 1
+        self.state, self.journal.records = ServerState.unpack(
+            tensors, values, round=last + 1, folder=self.folder
+        )
         change_description(self.folder, rounds=self.job.rounds, error=None)
         return True
 
     def _save(self) -> None:
-        self._files.save(self.round - 1, *packed(self))
+        server_files(self.folder).save(self.state.round - 1, *self.state.pack(self.journal.records))
         self.journal.write()
-        change_description(self.folder, **{ENDED: self.round})
+        change_description(self.folder, **{ENDED: self.state.round})
 
     def _header(self, site: str) -> dict[str, Any]:
         return {
             "job": self.job.to_json(),
             "run": self.folder.name,
-            "round": self.round,
-            "index": self.sites.index(site),
-            "number": self.numbers[site],
-            "numbers": len(self.numbers),
-            "sites": len(self.sites),
+            "round": self.state.round,
+            "index": self.state.sites.index(site),
+            "number": self.state.numbers[site],
+            "numbers": len(self.state.numbers),
+            "sites": len(self.state.sites),
         }

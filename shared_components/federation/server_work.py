@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from shared_components.core import training as local
 from shared_components.core.card import Card
@@ -19,11 +20,11 @@ from shared_components.data.sites import Sample
 from shared_components.federation.bench import Workbench, build_bench
 from shared_components.federation.enrolment import check_as_before, profile_of, wrong_kind
 from shared_components.federation.locate import SERVER
-from shared_components.federation.messages import FederationError
+from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.work import LocalRound, memory_of
 
-if TYPE_CHECKING:
-    from shared_components.federation.server import FindSite, ServerRunner
+FindSite = Callable[[Job, int], Site]
+"""(job, the number after the last site's) -> the server's own site."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +36,27 @@ class Own:
     validation: list[Sample]
     profile: Profile
 
-    def check_beside(self, sites: Mapping[str, Profile], *, before: Mapping[str, Any] | None) -> None:
+    def check_as_before(self, before: Mapping[str, Any] | None) -> None:
+        """Refuse other data than when a resumed run began.
+
+        Args:
+            before: The header of the profile that the server had then, if there was one.
+
+        Raises:
+            FederationError: They are others.
+        """
+        if before is not None:
+            check_as_before({SERVER: profile_of(SERVER, before)}, {SERVER: self.profile})
+
+    def check_beside(self, sites: Mapping[str, Profile]) -> None:
         """Refuse data that are not for what the sites learn, and a network that does not begin as theirs.
 
         Args:
             sites: Their profiles, which fit together.
-            before: The header of the server's own profile when a resumed run began.
 
         Raises:
             FederationError: The server has another task, other classes, another start or other FIXED weights than
-                the sites, or other data than when the run began.
+                the sites.
         """
         cards, first = [profile.card for profile in sites.values()], next(iter(sites.values()))
         if self.profile.card not in cards:
@@ -55,30 +67,35 @@ class Own:
                 f"the server cannot train: it begins from {said(self.profile.start)}, and the sites from "
                 f"{said(first.start)}; give the server the sites' weights to start from"
             )
-        if before is not None:
-            check_as_before({SERVER: profile_of(SERVER, before)}, {SERVER: self.profile})
 
 
-def open_own(server: ServerRunner, find_data: FindSite | None) -> Own:
+def open_own(
+    job: Job, find_data: FindSite | None, *, start_weights: Path | None, sites: int, kept: State
+) -> Own:
     """Read and check the server's own data, all of them, before the first round.
+
+    Args:
+        job: What to run.
+        find_data: Finds the server's own data; None: there are none.
+        start_weights: The file of the first weights, where the job's ``start`` is ``file``.
+        sites: How many sites there are.
+        kept: What a resumed run's training goes on from.
 
     Raises:
         FederationError: The server has no data, they are wrong, or the method cannot train on them.
     """
     if find_data is None:
-        raise FederationError(
-            f"{server.method.name} trains at the server, and this one has no data of its own"
-        )
+        raise FederationError(f"{job.method} trains at the server, and this one has no data of its own")
     try:
-        site = find_data(server.job, len(server.numbers))
-        bench = build_bench(server.job, site, start_weights=server.start_weights)
+        site = find_data(job, sites)
+        bench = build_bench(job, site, start_weights=start_weights)
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteError(f"{site.path}: {refusal}")
         readable, _ = readable_samples(site, "train", asks=bench.task.asks)
         validation: list[Sample] = []
         if site.split.get("validation"):
             validation, _ = readable_samples(site, "validation", asks=bench.task.asks)
-        context = _context(server, bench)
+        context = _context(bench, round=0, number=sites, memory=memory_of(kept))
         batch = bench.task.draw(collated([bench.dataset(readable)[0]]), context.generator)
         if bench.method.server_check is not None:
             bench.method.server_check(bench.network, batch, context)
@@ -90,15 +107,29 @@ def open_own(server: ServerRunner, find_data: FindSite | None) -> Own:
     return Own(site, readable, validation, profile)
 
 
-def train_at_server(server: ServerRunner, result: Aggregation) -> tuple[Aggregation, State, Losses]:
+def train_at_server(
+    job: Job,
+    own: Own,
+    result: Aggregation,
+    *,
+    kept: State,
+    start_weights: Path | None,
+    round: int,
+    sites: int,
+) -> tuple[Aggregation, State, Losses]:
     """Run the method's ``server_update`` after the aggregation of a round.
 
     All chance follows from (seed, the number after the last site's, round), and optimizers and memory are kept with
     the server's state, so that a resumed run gives equal bits.
 
     Args:
-        server: The run, with its own data; its ``kept`` tensors go on.
+        job: What is run.
+        own: The server's data.
         result: What the aggregator made.
+        kept: The tensors that go on from the round before.
+        start_weights: The file of the first weights, where the job's ``start`` is ``file``.
+        round: From 0 on.
+        sites: How many sites take part.
 
     Returns:
         What the method made of it, the tensors to keep, and the losses for the record.
@@ -106,42 +137,37 @@ def train_at_server(server: ServerRunner, result: Aggregation) -> tuple[Aggregat
     Raises:
         FederationError: The training fails.
     """
-    assert server.method.server_update is not None and server.own is not None
     try:
-        bench = build_bench(server.job, server.own.site, start_weights=server.start_weights)
-        _refuse_other_fixed(fixed_hash(bench.network.state_dict(), bench.partition), server.own.profile.fixed)
+        bench = build_bench(job, own.site, start_weights=start_weights)
+        method = bench.method
+        assert method.server_update is not None
+        _refuse_other_fixed(fixed_hash(bench.network.state_dict(), bench.partition), own.profile.fixed)
         paste(result.models.shared, bench.partition, bench.network.state_dict())
         work = LocalRound(
             network=bench.network,
             partition=bench.partition,
-            context=_context(server, bench, received=dict(result.models.shared)),
-            method=server.method,
-            dataset=bench.dataset(server.own.samples),
+            context=_context(
+                bench, round=round, number=sites, memory=memory_of(kept), received=dict(result.models.shared)
+            ),
+            method=method,
+            dataset=bench.dataset(own.samples),
             settings=bench.bundle.training,
-            kept=server.kept,
-            validation=bench.dataset(server.own.validation) if server.own.validation else None,
+            kept=kept,
+            validation=bench.dataset(own.validation) if own.validation else None,
         )
-        outcome, losses = server.method.server_update(work, result)
+        outcome, losses = method.server_update(work, result)
     except (SiteError, ValueError, FloatingPointError) as error:
         raise FederationError(f"the server cannot train: {error}") from error
     if odd := set(outcome.models.shared) ^ set(bench.partition.with_roles(Role.GLOBAL)):
         raise FederationError(
-            f"{server.method.name}: its training at the server changes which pieces there are: {odd}"
+            f"{method.name}: its training at the server changes which pieces there are: {odd}"
         )
     return outcome, work.tensors(), losses
 
 
-def _context(server: ServerRunner, bench: Workbench, **known: Any) -> Context:
-    number, memory = len(server.sites), memory_of(server.kept)
-    return local.make_context(
-        bench.bundle.training,
-        bench.task,
-        round=server.round,
-        site=number,
-        sites=number,
-        memory=memory,
-        **known,
-    )
+def _context(bench: Workbench, *, round: int, number: int, **known: Any) -> Context:
+    settings = bench.bundle.training
+    return local.make_context(settings, bench.task, round=round, site=number, sites=number, **known)
 
 
 def _refuse_other_fixed(own: str, due: str) -> None:

@@ -78,7 +78,7 @@ def open_together(
     server = ServerRunner(job, list(sites), folder, find_data=data, start_weights=start_weights)
     if resume:
         server.resume()
-    names = {number: site for site, number in server.numbers.items()}
+    names = {number: site for site, number in server.state.numbers.items()}
     runners = {
         name: SiteRunner(
             name,
@@ -88,13 +88,13 @@ def open_together(
             stop=stop,
             random=random,
         )
-        for name in server.sites
+        for name in server.state.sites
     }
     return server, runners
 
 
 def _answer_told(server: ServerRunner, ask: Ask, runners: Mapping[str, SiteRunner]) -> Answers:
-    with under(f"round {server.round + 1}/{server.job.rounds}" if ask.task == "round" else ask.task):
+    with under(f"round {server.state.round + 1}/{server.job.rounds}" if ask.task == "round" else ask.task):
         return answer(ask, runners)
 
 

@@ -163,20 +163,22 @@ class FederationController(Controller):
             project=self._project(job, fl_ctx),
         )
         if server.resume():
-            if missing := [site for site in server.sites if site not in present]:
+            if missing := [site for site in server.state.sites if site not in present]:
                 why = "".join(f"; {site}: {lost[site]}" for site in missing if site in lost)
                 raise FederationError(
                     f"{folder} was begun with {', '.join(missing)}, not here now{why}; start all of its sites, "
                     "or begin anew, without resume"
                 )
-            done = server.round == job.rounds
+            done = server.state.round == job.rounds
             where = (
-                f"after its {job.rounds} rounds" if done else f"at round {server.round + 1} of {job.rounds}"
+                f"after its {job.rounds} rounds"
+                if done
+                else f"at round {server.state.round + 1} of {job.rounds}"
             )
             self._console.say(f"resuming {folder} {where}")
         else:
             self._console.say(
-                f"{job.name}: {len(server.sites)} sites, {job.rounds} rounds; state in {folder}"
+                f"{job.name}: {len(server.state.sites)} sites, {job.rounds} rounds; state in {folder}"
             )
         return server
 
@@ -210,7 +212,7 @@ class FederationController(Controller):
         record = self.server.note_reply(site, reply)
         recent = self._round_seconds[-5:]
         rounds = self.server.job.rounds
-        left = (rounds - self.server.round) * sum(recent) / len(recent) if recent else None
+        left = (rounds - self.server.state.round) * sum(recent) / len(recent) if recent else None
         metric = self.server.first_metric(site)
         self._console.say(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
@@ -319,7 +321,7 @@ class FederationController(Controller):
     def _title(self, task: str) -> str:
         assert self.server is not None
         rounds = self.server.job.rounds
-        return f"round {self.server.round + 1}/{rounds}" if task == "round" else task
+        return f"round {self.server.state.round + 1}/{rounds}" if task == "round" else task
 
     def _build_page(self, server: ServerRunner, fl_ctx: FLContext) -> Path:
         from shared_components.reporting.report import build_report
@@ -340,7 +342,7 @@ class FederationController(Controller):
         self._console.say(f"finished\n{demo_text(server.folder)}")
         if is_simulator(fl_ctx):
             models = workspace_root(fl_ctx).parent / "models"
-            leave_models(server.folder, server.sites, models)
+            leave_models(server.folder, server.state.sites, models)
             left = f"models {models}, {left}"
             self._console.say(f"models  {models}/<site>/model.safetensors, and best.safetensors")
         self._console.say(f"report  {page}\nstate   {server.folder}")

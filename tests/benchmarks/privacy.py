@@ -62,8 +62,8 @@ def measure(method: str, noise: float | None, sites: dict[str, Path], folder: Pa
     started = time.perf_counter()
     server = run_together(job, sites, folder, random=np.random.default_rng(SEED).bytes)
     seconds = time.perf_counter() - started
-    finals = [json.loads((server.folder / site / "final.json").read_text()) for site in server.sites]
-    own = [server.folder / site / "privacy.json" for site in server.sites]
+    finals = [json.loads((server.folder / site / "final.json").read_text()) for site in server.state.sites]
+    own = [server.folder / site / "privacy.json" for site in server.state.sites]
     spent = [json.loads(path.read_text()) for path in own if path.is_file()]
     rounds = [r for r in server.records if r["kind"] == "site" and r["round"] < ROUNDS]
     return {

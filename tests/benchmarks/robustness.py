@@ -144,7 +144,7 @@ def hostile_rounds(warm: Warm, case: Case, folder: Path) -> dict[str, Any]:
         while run.ask.task == "round":
             answers = Answers(known) if known else run.answers()
             known = {}
-            number = run.server.round
+            number = run.server.state.round
             run.send(attacked(run.ask, answers, ATTACKER, case.attack, round=number, seed=warm.seed))
             for one in run.server.last_record["rejected"]:
                 row["refused"].append({"round": number + 1, **one})

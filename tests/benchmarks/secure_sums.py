@@ -94,7 +94,11 @@ def compare(folder: Path, method: str, secure: dict[str, int]) -> tuple[list[flo
     job = Job("bench", "pvt_fpn", method, training=TRAINING, rounds=ROUNDS, secure_sums=secure)
     seconds, server = timed(lambda: run_together(job, scenes, folder / f"runs-{bool(secure)}"))
     ends = [record for record in server.records if record["kind"] == "site"][-3:]
-    return [record["metrics"]["dice"]["mean"] for record in ends], seconds / ROUNDS, server.models.shared
+    return (
+        [record["metrics"]["dice"]["mean"] for record in ends],
+        seconds / ROUNDS,
+        server.state.models.shared,
+    )
 
 
 def main(folder: Path) -> None:

@@ -92,7 +92,7 @@ class Federation:
     def __init__(self, job: Job, folder: Path, scenes, names, *, resume=False, **data):
         sites = dict(zip(site_order(names), scenes, strict=False))
         self.server, self.sites = open_together(job, sites, folder, resume=resume, **data)
-        self.resumed = bool(self.server.profiles)
+        self.resumed = bool(self.server.state.profiles)
         self.conversation = conduct(self.server)
         self.asked = next(self.conversation)
 
@@ -104,7 +104,7 @@ class Federation:
     def send(self, replies, failures=None):
         """Give the server answers and go on to what it asks next."""
         self.asked = self.conversation.send(Answers(replies, failures or {}))
-        return self.server.last_record if self.server.round else None
+        return self.server.last_record if self.server.state.round else None
 
     def enrol(self):
         try:
@@ -116,7 +116,7 @@ class Federation:
     def run(self, until=None):
         if self.asked.task == "enrol":
             self.enrol()
-        while self.asked.task in ("round", "unmask") and self.server.round < (
+        while self.asked.task in ("round", "unmask") and self.server.state.round < (
             until or self.server.job.rounds
         ):
             self.send(self.replies())
@@ -133,8 +133,8 @@ class Federation:
         return self.sites[site]._files(self.server.job, self.server.folder.name)
 
     def weights(self):
-        models = self.server.models
-        return {f"{s}/{n}": v for s in self.server.sites for n, v in models.of(s).items()}
+        models = self.server.state.models
+        return {f"{s}/{n}": v for s in self.server.state.sites for n, v in models.of(s).items()}
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ def federation_of(files, folder, method="fedavg"):
 def test_added_frames_count_where_sites_are_weighted_and_in_no_score(adding, scenes, tmp_path):
     plain = federation_of(scenes, tmp_path / "plain")
     federation = federation_of(adding, tmp_path / "adding")
-    assert [plain.server.profiles[name].samples for name in "ab"] == [4, 4]
-    assert [federation.server.profiles[name].samples for name in "ab"] == [8, 8]
+    assert [plain.server.state.profiles[name].samples for name in "ab"] == [4, 4]
+    assert [federation.server.state.profiles[name].samples for name in "ab"] == [8, 8]
     before, after = (f.replies()["a"].header for f in (plain, federation))
     assert (before["samples"], after["samples"]) == (4, 8)
     assert before["metrics"] == after["metrics"]  # of the model that both have received

@@ -29,7 +29,7 @@ def hostile(federate, toy_bundle, tmp_path):
         while federation.asked.task == "round":
             answers = Answers(federation.replies())
             given = attacked(
-                federation.asked, answers, ATTACKER, attack, round=federation.server.round, seed=1
+                federation.asked, answers, ATTACKER, attack, round=federation.server.state.round, seed=1
             )
             federation.send(given.replies)
             refused += federation.server.last_record["rejected"]
@@ -54,7 +54,7 @@ def test_an_attack_without_strength_changes_no_bit_of_two_rounds(hostile, attack
 def test_a_flipped_sign_moves_the_mean_by_what_is_claimed(federate, toy_bundle):
     """Three sites of as many frames: the mean moves by (a + b - c) / 3."""
     federation = federate(make_job("fedavg", bundle="toy", rounds=1)).enrol()
-    start = {name: value.double() for name, value in federation.server.models.shared.items()}
+    start = {name: value.double() for name, value in federation.server.state.models.shared.items()}
     answers = Answers(federation.replies())
     moved = [
         {name: reply.pieces[name].double() - start[name] for name in start}
@@ -62,7 +62,7 @@ def test_a_flipped_sign_moves_the_mean_by_what_is_claimed(federate, toy_bundle):
     ]
     given = attacked(federation.asked, answers, ATTACKER, sign_flip(times=1), round=0)
     federation.send(given.replies)
-    for name, value in federation.server.models.shared.items():
+    for name, value in federation.server.state.models.shared.items():
         if value.is_floating_point():
             expected = start[name] + (moved[0][name] + moved[1][name] - moved[2][name]) / 3
             torch.testing.assert_close(value.double(), expected, atol=1e-6, rtol=1e-5)

@@ -43,9 +43,9 @@ def test_a_server_whose_newest_state_is_damaged_goes_on_from_the_one_before_to_t
     newest = broken.server.folder / "server" / "round-00001.safetensors"
     damage(newest)
     again = federate(toy(method, rounds=3), folder=tmp_path / "b", resume=True)
-    assert again.resumed and again.server.round == 1 and str(newest) in caplog.text
+    assert again.resumed and again.server.state.round == 1 and str(newest) in caplog.text
     assert same(straight.weights(), again.run().weights())
-    assert same(straight.server.state, again.server.state)
+    assert same(straight.server.state.aggregator, again.server.state.aggregator)
     records = [record["round"] for record in again.server.records if record["kind"] == "aggregation"]
     assert records == [0, 1, 2]
 
@@ -98,14 +98,14 @@ def test_stray_files_do_not_hinder_a_resume(federate):
     (folder.parent / "2 notes").mkdir()
     (folder.parent / "9.txt").write_text("mine")
     again = federate(toy("fedavg"), resume=True)
-    assert again.resumed and again.run().server.round == 2
+    assert again.resumed and again.run().server.state.round == 2
 
 
 def test_a_resume_with_fewer_rounds_than_are_done_is_refused(federate):
     federate(toy("fedavg", rounds=3)).run(until=2)
     with pytest.raises(FederationError, match="has done 2 rounds and the job's 'rounds' is 1; give at least"):
         federate(toy("fedavg", rounds=1), resume=True)
-    assert federate(toy("fedavg", rounds=2), resume=True).server.round == 2
+    assert federate(toy("fedavg", rounds=2), resume=True).server.state.round == 2
 
 
 # ---- a state of something else
@@ -124,7 +124,7 @@ def test_an_older_state_under_a_newer_name_is_none(federate, caplog):
     server = federate(toy("fedavg", rounds=3)).run(until=2).server
     old, new = (server.folder / "server" / f"round-{n:05d}.safetensors" for n in (0, 1))
     shutil.copy(old, new)
-    assert federate(toy("fedavg", rounds=3), resume=True).server.round == 1
+    assert federate(toy("fedavg", rounds=3), resume=True).server.state.round == 1
     assert "round 1', and that of" in caplog.text and "round 2' is due there" in caplog.text
 
 

@@ -36,7 +36,7 @@ def test_a_later_message_cannot_make_local_pieces_global(trained):
     message = trained.asked.messages["site-1"]
     still = {**TINY, "iterations": 1, "learning_rate": 0.0, "weight_decay": 0.0}
     lie = with_job(message, method="fedavg", training=still)
-    local = trained.server.partition.with_roles(Role.LOCAL)
+    local = trained.server.state.partition.with_roles(Role.LOCAL)
     assert local and not local.keys() & message.pieces.keys()
     with pytest.raises(SiteRefusal, match="site-1: the server's round message has another method than"):
         trained.sites["site-1"].answer("round", lie)

@@ -29,7 +29,7 @@ def same(a, b):
 
 def by_rank(federation):
     """Weights with site names replaced by their rank."""
-    ranks = {name: str(i) for i, name in enumerate(federation.server.sites)}
+    ranks = {name: str(i) for i, name in enumerate(federation.server.state.sites)}
     return {ranks[k.partition("/")[0]] + k[k.index("/") :]: v for k, v in federation.weights().items()}
 
 
@@ -40,9 +40,9 @@ def test_resuming_after_a_killed_round_is_bit_equal(federate, tmp_path, method):
     broken = federate(make_job(method), folder=tmp_path / "b").run(until=1)
     broken.replies(names=["site-2"])
     again = federate(make_job(method), folder=tmp_path / "b", resume=True)
-    assert again.resumed and again.server.round == 1
+    assert again.resumed and again.server.state.round == 1
     assert same(straight.weights(), again.run().weights())
-    assert same(straight.server.state, again.server.state)
+    assert same(straight.server.state.aggregator, again.server.state.aggregator)
 
 
 def test_names_of_sites_change_nothing(federate, tmp_path):
@@ -95,9 +95,9 @@ def test_local_pieces_never_leave_and_survive_between_rounds(federate):
 def test_finish_leaves_models_metrics_overlays_and_records(federate):
     federation = federate(make_job(rounds=1)).run().finish()
     folder = federation.server.folder
-    for name in federation.server.sites:
+    for name in federation.server.state.sites:
         state = load_file(folder / name / "model.safetensors")
-        for piece, value in federation.server.models.of(name).items():
+        for piece, value in federation.server.state.models.of(name).items():
             if "[" not in piece:
                 assert torch.equal(state[piece], value)
         assert (folder / name / "best.safetensors").is_file()

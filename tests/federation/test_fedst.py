@@ -64,7 +64,7 @@ def test_the_bundles_own_clips_are_those_of_these_films(films, tmp_path):
     job = make_job("fedst", rounds=1, tasks={}, training={**TINY, "batch_size": 1, "iterations": 1})
     sites = {"site-1": films[0], "site-2": films[1]}
     server = run_together(job, sites, tmp_path / "runs", server_data=films[2])
-    assert server.round == 1 and server.profiles["site-1"].card.frames == 4
+    assert server.state.round == 1 and server.state.profiles["site-1"].card.frames == 4
 
 
 @pytest.mark.parametrize("who", ["site", "server"])

@@ -49,7 +49,7 @@ def test_a_site_that_enrols_otherwise_is_left_out_alone(federate, key, site):
     if federation.asked.task == "enrol":  # the first site's weights are asked of the next
         federation.send(federation.replies())
     others = [other for other in SITES if other != site]
-    assert federation.server.sites == others == list(federation.asked.messages)
+    assert federation.server.state.sites == others == list(federation.asked.messages)
     assert site in federation.server.left_out[site]
     federation.run().finish()
     assert json.loads((federation.server.folder / "run.json").read_text())["left_out"].keys() == {site}
@@ -70,7 +70,7 @@ def test_a_site_that_was_left_out_stays_out_after_a_restart(federate):
     federation.run(until=1)
     again = federate(toy(rounds=2), names=SITES, resume=True)
     assert again.resumed and list(again.asked.messages) == ["site-1", "site-3"]
-    assert again.run().finish().server.sites == ["site-1", "site-3"]
+    assert again.run().finish().server.state.sites == ["site-1", "site-3"]
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def test_first_weights_that_the_jobs_start_does_not_give_are_their_sites_fault(f
     assert "differs by" in federation.server.left_out["site-1"]
     if federation.asked.task == "enrol":
         federation.send(federation.replies())
-    assert federation.server.sites == ["site-2", "site-3"]
+    assert federation.server.state.sites == ["site-2", "site-3"]
     if method == "fedavg":
         assert all(
-            torch.equal(honest[name], value) for name, value in federation.server.models.shared.items()
+            torch.equal(honest[name], value) for name, value in federation.server.state.models.shared.items()
         )
 
 
@@ -108,7 +108,7 @@ def test_weights_of_a_file_that_the_server_has_not_are_bounded_by_a_new_networks
     federation.send({**replies, "site-1": Message(replies["site-1"].header, large)})
     assert "look at the file that it begins from" in federation.server.left_out["site-1"]
     federation.send(federation.replies())
-    assert federation.server.sites == ["site-2", "site-3"] == list(federation.asked.messages)
+    assert federation.server.state.sites == ["site-2", "site-3"] == list(federation.asked.messages)
 
 
 # ---- the finish
@@ -133,7 +133,7 @@ def test_an_odd_model_of_the_first_giver_excludes_itself_alone(scenes, tmp_path,
     replies = federation.replies()
     groups = {name: ODD_MODELS[odd](model) for name, model in replies["site-1"].groups.items()}
     honest = [replies[site].groups["model"] for site in SITES[1:]]
-    samples = [federation.server.profiles[site].samples for site in SITES[1:]]
+    samples = [federation.server.state.profiles[site].samples for site in SITES[1:]]
     replies["site-1"] = dataclasses.replace(replies["site-1"], groups=groups)
     with pytest.raises(StopIteration):
         federation.send(replies)

@@ -54,12 +54,12 @@ def fixed_from_end_to_end(federation):
     groups = [group for message in sent for group in (message.pieces, *message.groups.values())]
     assert not any("encoder." in name for group in groups for name in group)
     federation.finish()
-    for site in federation.server.sites:
+    for site in federation.server.state.sites:
         model = load_file(federation.server.folder / site / "model.safetensors")
         assert same(encoder_of(model), encoder)
     rounds = [r for r in federation.server.records if r["kind"] == "site" and "loss" in r]
     for record in rounds:
-        declared = federation.server.models.of(record["site"])
+        declared = federation.server.state.models.of(record["site"])
         up = {role: size for role, size in record["bytes"]["up"].items() if role in ("global", "mixed")}
         assert sum(up.values()) == total_bytes(declared)
     return encoder
@@ -108,7 +108,7 @@ def test_a_run_with_a_fixed_part_goes_on_bit_equal_after_a_kill(federate, tmp_pa
 def test_without_the_setting_the_encoder_and_its_statistics_move(federate):
     federation = federate(toy_job(training={}))
     encoder = initial(federation)
-    moved = encoder_of(federation.run().server.models.shared)
+    moved = encoder_of(federation.run().server.state.models.shared)
     assert moved.keys() == encoder.keys() and not any(torch.equal(moved[n], encoder[n]) for n in moved)
 
 
@@ -165,7 +165,7 @@ def test_a_server_that_trains_needs_the_sites_fixed_weights(federate, weights, s
     ):
         other.run()
     both = federate(job, **ours)
-    assert both.run().server.round == 1
+    assert both.run().server.state.round == 1
 
 
 # ---- the outsider's model
@@ -203,7 +203,7 @@ def changes(federation):
     before, after = Tiny(), Tiny()
     torch.manual_seed(2022)
     before = Tiny()
-    after.load_state_dict(federation.server.models.shared)
+    after.load_state_dict(federation.server.state.models.shared)
     moved = {}
     for (name, old), new in zip(before.named_parameters(), after.parameters(), strict=True):
         part = "decoder" if name.startswith("past") else name.partition(".")[0]

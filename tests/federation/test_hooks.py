@@ -63,7 +63,7 @@ def test_a_resumed_run_broadcasts_the_same(play, federate, tmp_path):
     play(aggregator=Counting())
     federate(make_job("fedavg", rounds=1), names=["a"]).run()
     again = federate(make_job("fedavg", rounds=2), names=["a"], resume=True)
-    assert again.resumed and again.server.models.broadcast["count"]["rounds"] == 1
+    assert again.resumed and again.server.state.models.broadcast["count"]["rounds"] == 1
 
 
 def test_another_local_update_may_train_a_second_network_with_an_optimizer_of_its_own(play, federate):
@@ -98,7 +98,7 @@ def test_what_is_deployed_is_validated_and_saved_and_training_goes_on_from_the_o
 
     saved = load_file(federation.server.folder / "a" / "model.safetensors")
     assert saved["head_global.bias"].tolist() == [7.0] * 4
-    assert federation.server.models.shared["head_global.bias"].abs().max() < 1
+    assert federation.server.state.models.shared["head_global.bias"].abs().max() < 1
 
 
 def test_the_last_word_of_the_server_is_what_sites_keep(play, federate):
@@ -109,7 +109,7 @@ def test_the_last_word_of_the_server_is_what_sites_keep(play, federate):
     federation = federate(make_job("fedavg"), names=["a"]).run()
     assert federation.asked.task == "finish"
     assert federation.asked.messages["a"].pieces["head_global.bias"].abs().sum() == 0
-    assert federation.server.models.shared["head_global.weight"].abs().sum() > 0
+    assert federation.server.state.models.shared["head_global.weight"].abs().sum() > 0
 
 
 def test_too_few_sites_are_refused_before_anybody_is_asked(play, federate):
@@ -146,7 +146,7 @@ def test_sites_with_different_tasks_keep_heads_of_their_own_shape(play, two_task
     job = make_job("fedavg", training={**TINY, "iterations": 1})
     federation = Federation(job, tmp_path / "runs", two_tasks, ("a", "b"))
     federation.enrol()
-    mixed = federation.server.models.mixed
+    mixed = federation.server.state.models.mixed
     assert [len(mixed[site]["head_global.bias"]) for site in ("a", "b")] == [4, 3]
     federation.send(federation.replies())
 

@@ -29,9 +29,9 @@ def test_a_job_says_it_in_plain_values_and_mostly_nothing():
 
 def test_two_rounds_train_and_leave_models_of_the_chosen_network(federate):
     server = federate(job()).run().finish().server
-    assert server.models.shared["past.weight"].shape == (8, 8, 1, 1)
+    assert server.state.models.shared["past.weight"].shape == (8, 8, 1, 1)
     assert json.loads((server.folder / "run.json").read_text())["job"]["network"] == {"width": 8}
-    paths = [server.folder / name for name in (*[f"{site}/best.safetensors" for site in server.sites],
+    paths = [server.folder / name for name in (*[f"{site}/best.safetensors" for site in server.state.sites],
                                                "site-1/model.safetensors", "server/model.safetensors")]  # fmt: skip
     for path in paths:
         assert json.loads(load_metadata(path)["network"]) == {"width": 8}
@@ -53,7 +53,7 @@ def test_a_run_goes_on_with_its_own_network_alone(federate):
         with pytest.raises(FederationError, match=rf"other settings of network\.{key}; put them back"):
             federate(job(other), resume=True)
     again = federate(job(), resume=True)
-    assert again.resumed and again.run().server.round == 2
+    assert again.resumed and again.run().server.state.round == 2
 
 
 def test_a_run_from_before_jobs_said_it_had_the_bundles_own(federate, tmp_path):
@@ -64,7 +64,7 @@ def test_a_run_from_before_jobs_said_it_had_the_bundles_own(federate, tmp_path):
     path.write_text(json.dumps(facts))
     with pytest.raises(FederationError, match=r"ran with other settings of network\.width;"):
         federate(job(), resume=True)
-    assert federate(job({}), resume=True).run().server.round == 2
+    assert federate(job({}), resume=True).run().server.state.round == 2
 
 
 @pytest.mark.parametrize(

@@ -67,14 +67,14 @@ def heads(federation: Federation, name: str) -> set[int]:
 def test_sites_of_the_same_own_classes_train_together(method, hospitals, toy_bundle, tmp_path):
     federation = run(make_job(method, bundle="toy"), hospitals[:2], tmp_path)
 
-    for name in federation.server.sites:
-        assert federation.server.profiles[name].card == Card("segmentation", CLASSES)
+    for name in federation.server.state.sites:
+        assert federation.server.state.profiles[name].card == Card("segmentation", CLASSES)
         assert heads(federation, name) == {3}
 
 
 def test_a_volume_beside_folders_of_images_trains_too(hospitals, toy_bundle, tmp_path):
     federation = run(make_job("fedavg", bundle="toy"), [hospitals[0], hospitals[2]], tmp_path)
-    assert {profile.card.outputs for profile in federation.server.profiles.values()} == {CLASSES}
+    assert {profile.card.outputs for profile in federation.server.state.profiles.values()} == {CLASSES}
 
 
 @pytest.mark.parametrize("method", ["mat_fl", "fedhca2"])
@@ -83,7 +83,7 @@ def test_a_method_of_several_tasks_takes_own_classes_beside_others(
 ):
     federation = run(make_job(method, bundle="toy"), [hospitals[0], *scenes[:2]], tmp_path)
 
-    outputs = [federation.server.profiles[name].card.outputs for name in SITES]
+    outputs = [federation.server.state.profiles[name].card.outputs for name in SITES]
     assert outputs[0] == CLASSES and outputs[1] == ("background", "shaft", "wrist", "clasper")
     assert [heads(federation, name) for name in SITES[:2]] == [{3}, {4}]
 
@@ -100,4 +100,4 @@ def test_own_values_under_public_names_join_a_federation_of_public_data(scenes, 
     site.write_text(site.read_text() + "classes: parts\n")
 
     federation = run(make_job("fedavg", bundle="toy"), [site, scenes[0]], tmp_path)
-    assert len({profile.card for profile in federation.server.profiles.values()}) == 1
+    assert len({profile.card for profile in federation.server.state.profiles.values()}) == 1

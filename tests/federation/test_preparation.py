@@ -93,7 +93,7 @@ def kept(federation, site):
 def refusal_of(federation):
     with pytest.raises(FederationError) as error:
         federation.enrol()
-    assert "\n" not in str(error.value) and federation.server.round == 0
+    assert "\n" not in str(error.value) and federation.server.state.round == 0
     return str(error.value)
 
 
@@ -179,7 +179,7 @@ def test_what_is_trained_by_the_selection_alone_stays_at_the_site(play, federate
 def test_without_the_hook_the_network_is_told_nothing(play, federate):
     play(prepare=None)
     federation = federate(job(), names=["site-1"]).run()
-    assert federation.server.profiles["site-1"].prepared == ""
+    assert federation.server.state.profiles["site-1"].prepared == ""
     assert not kept(federation, "site-1")["indicator"].any()
 
 
@@ -209,8 +209,8 @@ def test_a_server_that_trains_is_not_told(play, federate, scenes, monkeypatch):
 def test_the_encoder_is_part_of_the_profile(play, federate):
     play()
     server = federate(job()).enrol().server
-    assert {p.prepared for p in server.profiles.values()} == {f"sentence {SHA256}"}
-    for site, profile in server.profiles.items():
+    assert {p.prepared for p in server.state.profiles.values()} == {f"sentence {SHA256}"}
+    for site, profile in server.state.profiles.items():
         assert profile_of(site, json.loads(json.dumps(profile_header(profile)))) == profile
 
 
@@ -261,7 +261,7 @@ def test_a_site_may_bring_vectors_of_its_own_if_all_are_of_one_encoder(play, sce
         for name, digest in hashes.items()
     }
     alike = Federation(job(), tmp_path / "one", [files["a"], files["b"]], SITES[:2]).enrol()
-    assert alike.server.profiles["site-2"].prepared == f"clip {'1' * 64}"
+    assert alike.server.state.profiles["site-2"].prepared == f"clip {'1' * 64}"
     mixed = Federation(job(), tmp_path / "two", [files["a"], files["c"]], SITES[:2])
     said = refusal_of(mixed)
     assert said.startswith(f"site-1 and site-2 differ in their encoder (clip {'1' * 64} and clip {'2' * 64})")
@@ -305,7 +305,7 @@ def test_a_site_that_says_nothing_compares_with_none(play, federate):
     replies["site-1"].header["prepared"] = ""
     del replies["site-2"].header["prepared"]
     federation.send(replies)
-    assert [p.prepared for p in federation.server.profiles.values()] == ["", "", f"sentence {SHA256}"]
+    assert [p.prepared for p in federation.server.state.profiles.values()] == ["", "", f"sentence {SHA256}"]
 
 
 # ---- resume
@@ -333,7 +333,7 @@ def test_a_resumed_run_wants_the_encoder_that_it_began_with(play, federate):
 
 def test_no_encoder_is_called_none_in_that_sentence(play, federate):
     play()
-    profiles = federate(job(), names=["site-1"]).enrol().server.profiles
+    profiles = federate(job(), names=["site-1"]).enrol().server.state.profiles
     bare = {"site-1": dataclasses.replace(profiles["site-1"], prepared="")}
     with pytest.raises(FederationError, match=rf"\(none now, sentence {SHA256} then\)"):
         check_as_before(profiles, bare)
@@ -360,7 +360,7 @@ def test_the_outsiders_model_is_told_of_the_site_that_it_is_tested_on(play, scen
     own = due(scenes)
     federation = Federation(job(), tmp_path / "runs", scenes[:2], SITES[:2]).run().finish()
     model = load_file(federation.server.folder / "server" / "model.safetensors")
-    weights = [federation.server.profiles[site].samples for site in SITES[:2]]
+    weights = [federation.server.state.profiles[site].samples for site in SITES[:2]]
     mean = sum(w * v for w, v in zip(weights, own, strict=False)) / sum(weights)
     torch.testing.assert_close(model["indicator"], mean)
     seen = []

@@ -170,7 +170,7 @@ def test_zero_noise_and_no_clip_is_the_run_without_privacy(federate, monkeypatch
 
     monkeypatch.setattr("shared_components.federation.private.clip_and_noise", silent)
     # every site of these scenes has as many frames, so that one each weighs the same
-    assert len({profile.samples for profile in plain.server.profiles.values()}) == 1
+    assert len({profile.samples for profile in plain.server.state.profiles.values()}) == 1
     noisy = federate(private_job("fedper"), folder=tmp_path / "noisy").run()
     counts = {name for name in plain.weights() if name.endswith("num_batches_tracked")}  # stay as received
     weights = [{n: v for n, v in f.weights().items() if n not in counts} for f in (plain, noisy)]
@@ -250,7 +250,7 @@ def test_a_killed_round_is_answered_as_before_after_a_resume(federate, scenes, t
     broken = federate(private_job(), folder=tmp_path / "b").run(until=1)
     sent = broken.replies(names=["site-2"])["site-2"]
     again = federate(private_job(), folder=tmp_path / "b", resume=True).enrol()
-    assert again.server.round == 1
+    assert again.server.state.round == 1
     assert same(again.replies(names=["site-2"])["site-2"].pieces, sent.pieces)
     again.run().finish()
     assert [len(entries(path)) for path in scenes] == [2, 2, 2]
@@ -374,7 +374,7 @@ def test_a_resumed_run_needs_no_more_than_what_is_left(federate, scenes, tmp_pat
     demand(scenes[0], f"privacy: {{epsilon: {epsilon({1.0: 2}, 1e-5) * 1.001}}}")
     federate(private_job(), folder=tmp_path / "a").run(until=1)
     again = federate(private_job(), folder=tmp_path / "a", resume=True)
-    assert again.run().server.round == 2
+    assert again.run().server.state.round == 2
 
 
 def test_a_site_stops_in_the_middle_of_a_job_when_its_budget_is_spent(federate, scenes):

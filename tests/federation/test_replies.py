@@ -225,7 +225,7 @@ def test_one_changed_value_never_raises_past_the_place(honest, key, value, task)
 def _use(server, task, read):
     """Do with a reply that was read what the server does with it."""
     journal = Journal(server.folder / RECORDS, server.job.noise)
-    record = journal.note("site-2", read, Message({}, {}), server.partition, round=server.round)
+    record = journal.note("site-2", read, Message({}, {}), server.state.partition, round=server.state.round)
     line = progress_line(record, rounds=2, seconds_left=None, metric=server.first_metric("site-2"))
     assert line.isprintable() and all(map(math.isfinite, flatten(record).values()))
     json.dumps({**record, "final": read.header.get("final")}).encode()
@@ -308,7 +308,7 @@ def test_weights_that_nobody_can_begin_from_come_from_the_next_site(federate, va
     assert federation.asked.task == "enrol" and list(federation.asked.messages) == ["site-2"]
     given_next = federation.replies()
     federation.send(given_next)
-    assert torch.equal(federation.server.models.shared[NAME], given_next["site-2"].pieces[NAME])
+    assert torch.equal(federation.server.state.models.shared[NAME], given_next["site-2"].pieces[NAME])
     assert re.search(words, federation.server.left_out["site-1"])
     assert {m.header["number"] for m in federation.asked.messages.values()} == {1, 2}
     federation.run().finish()

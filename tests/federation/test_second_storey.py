@@ -65,7 +65,7 @@ def test_a_site_that_was_absent_keeps_what_is_its_own_when_a_round_is_asked_agai
     job = make_job(method, rounds=3, min_sites=2)
     first = skip_round_one(federate(job)).replies(["site-2"])["site-2"]
     again = federate(job, resume=True).enrol()
-    assert again.server.round == 2
+    assert again.server.state.round == 2
     second = again.replies(["site-2"])["site-2"]
     assert same(first.pieces, second.pieces) and first.header["metrics"] == second.header["metrics"]
     best = again.sites["site-2"]._files(job, again.server.folder.name).load()[2]["best"]
@@ -203,8 +203,8 @@ def test_a_server_trains_with_the_tools_of_a_site_and_goes_on_bit_equal_after_a_
     federate(job, **options("b")).run(until=1).replies()  # killed when all sites have trained round 1
     again = federate(job, **options("b"), resume=True).run()
     assert same(straight.weights(), again.weights())
-    assert straight.server.kept["memory/rounds"] == 3
-    assert any(name.startswith("optimizer:") for name in straight.server.kept)
+    assert straight.server.state.kept["memory/rounds"] == 3
+    assert any(name.startswith("optimizer:") for name in straight.server.state.kept)
     record = straight.server.last_record
     assert record["loss"]["segmentation"] > 0 and record["seconds_training"] > 0
 
@@ -237,7 +237,7 @@ def test_where_all_is_global_the_outsider_gets_what_everybody_has(federate, scen
     closed = [rewritten(path, tmp_path / f"c{i}", publish=["style"]) for i, path in enumerate(scenes)]
     federation = Federation(make_job("fedavg", rounds=1), tmp_path / "runs", closed, SITES).run().finish()
     record, path = outsider_of(federation)
-    assert same(load_file(path), federation.server.models.shared) and record["sites"] == []
+    assert same(load_file(path), federation.server.state.models.shared) and record["sites"] == []
     assert load_metadata(path)["bundle"] == "pvt_fpn" and load_metadata(path)["task"] == "segmentation"
 
 

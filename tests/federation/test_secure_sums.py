@@ -61,7 +61,7 @@ def test_the_sum_is_that_of_the_quantised_weights_to_the_last_bit(toy_bundle, fe
     replies = plain.replies()
     masked = federate(secure_job(rounds=1), folder=tmp_path / "b").run()
     samples = {site: reply.header["samples"] for site, reply in replies.items()}
-    for name, value in masked.server.models.shared.items():
+    for name, value in masked.server.state.models.shared.items():
         summed = [0] * value.numel()
         for site, reply in replies.items():
             for place, weight in enumerate(reply.pieces[name].double().reshape(-1).tolist()):
@@ -85,7 +85,7 @@ def test_no_weight_travels_and_the_records_say_who_was_in_the_sum(toy_bundle, fe
     assert record["secure_sum"] == ["site-1", "site-2", "site-3"]
     lines = (federation.server.folder / "server" / "rounds.jsonl").read_text().splitlines()
     up = json.loads(lines[0])["bytes"]["up"]
-    parameters = sum(value.numel() for value in federation.server.models.shared.values())
+    parameters = sum(value.numel() for value in federation.server.state.models.shared.values())
     assert up["masked"] == 8 * parameters and up["shares"] < 1000
 
 
@@ -148,7 +148,7 @@ def test_a_resume_after_kills_ends_with_the_same_bits_and_no_mask_is_used_twice(
     again.send(second)
     again.replies(["site-1"])
     last = federate(secure_job(), folder=tmp_path / "b", resume=True)
-    assert last.resumed and last.server.round == 1
+    assert last.resumed and last.server.state.round == 1
     last.enrol()
     third = last.replies()
     vectors = [first, second["site-2"].groups[MASKED], third["site-2"].groups[MASKED]]
@@ -347,7 +347,10 @@ def test_a_site_whose_key_would_stop_all_others_is_left_out(toy_bundle, federate
     else:
         header["sums_key"] = replies["site-2"].header["sums_key"] if key == "stolen" else {"key": "0" * 64}
     federation.send(replies)
-    assert federation.server.sites == ["site-1", "site-2"] and "key" in federation.server.left_out["site-3"]
+    assert (
+        federation.server.state.sites == ["site-1", "site-2"]
+        and "key" in federation.server.left_out["site-3"]
+    )
     assert federation.run().server.last_record["secure_sum"] == ["site-1", "site-2"]
 
 

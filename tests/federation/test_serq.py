@@ -92,13 +92,15 @@ def test_a_killed_run_ends_bit_equal(play, federate, options, update):
     straight = federate(job, **options("a")).run()
     federate(job, **options("b")).run(until=1).replies()  # killed when all sites have trained round 1
     again = federate(job, **options("b"), resume=True).run()
-    assert again.resumed and straight.server.round == again.server.round == 2
-    assert same(straight.weights(), again.weights()) and same(straight.server.kept, again.server.kept)
+    assert again.resumed and straight.server.state.round == again.server.state.round == 2
+    assert same(straight.weights(), again.weights()) and same(
+        straight.server.state.kept, again.server.state.kept
+    )
 
 
 def test_the_server_keeps_both_models_optimizers_the_descriptor_and_the_running_mean(play, federate, options):
     server = federate(play(SERQ, rounds=2), **options("a")).run().server
-    kept = server.kept
+    kept = server.state.kept
     assert kept["memory/average"].shape == kept["memory/descriptor"].shape == (16, 8, 16)
     steps = {name: int(value) for name, value in kept.items() if name.endswith("r:/0/step")}
     steps |= {name: int(value) for name, value in kept.items() if name.endswith("pretrained/0/step")}
@@ -132,7 +134,7 @@ def test_the_servers_training_changes_what_is_sent_and_leaves_what_is_the_sites_
     assert not any("[0:8]" in name or "encoder.1." in name for m in sent.values() for name in m.pieces)
     for site in ("site-1", "site-2"):
         assert same(own_of(plain, site), own_of(quantified, site))
-    before, after = plain.server.models.shared, quantified.server.models.shared
+    before, after = plain.server.state.models.shared, quantified.server.state.models.shared
     assert before.keys() == after.keys() and "encoder.3.weight[8:16]" in after
     changed = {name for name in after if not torch.equal(before[name], after[name])}
     trained = {name for name in after if not name.startswith("past.")}  # what is over time has no part in it
@@ -163,7 +165,7 @@ def test_a_run_whose_frames_have_another_size_now_stops_with_one_sentence(
     job = play(SERQ, rounds=2)
     federate(job, **options("a")).run(until=1)
     again = federate(job, **options("a"), resume=True)
-    again.server.kept["memory/descriptor"] = torch.zeros(16, 4, 4)
+    again.server.state.kept["memory/descriptor"] = torch.zeros(16, 4, 4)
     with pytest.raises(
         FederationError, match=r"the server cannot train: serq: the descriptor .* \(16, 4, 4\)"
     ):

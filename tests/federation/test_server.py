@@ -8,6 +8,7 @@ import torch
 from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal
 from shared_components.federation.progress import progress_line
+from shared_components.federation.runs import server_files
 
 from .conftest import make_job
 
@@ -112,7 +113,7 @@ def test_a_round_survives_a_bad_update_and_records_it(federate):
         {"site": "site-2", "reason": f"piece {NAME} has values that are not finite"}
     ]
     expected = (replies["site-1"].pieces[NAME].double() + replies["site-3"].pieces[NAME].double()) / 2
-    torch.testing.assert_close(federation.server.models.shared[NAME], expected.float())
+    torch.testing.assert_close(federation.server.state.models.shared[NAME], expected.float())
 
 
 def test_too_few_updates_end_the_job_with_every_reason(federate):
@@ -175,7 +176,7 @@ def test_a_site_whose_answer_is_nowhere_counts_as_absent(federate):
 
 def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate):
     federation = federate(make_job("fedavg", client_fraction=0.5)).enrol()
-    (idle,) = set(federation.server.sites) - set(federation.asked.messages)
+    (idle,) = set(federation.server.state.sites) - set(federation.asked.messages)
     replies = federation.replies()
     record = federation.send({**replies, idle: next(iter(replies.values()))})
     assert record["rejected"] == [{"site": idle, "reason": "the round did not ask it"}]
@@ -206,7 +207,7 @@ def test_a_malformed_profile_ends_the_enrolment_by_a_sentence(federate, change, 
 
 def test_a_run_of_an_older_version_is_not_resumed(federate, tmp_path):
     federation = federate(make_job("fedavg", rounds=2)).run(until=1)
-    files = federation.server._files
+    files = server_files(federation.server.folder)
     last, tensors, values = files.load()
     del values["answered"]
     files.save(last, tensors, values)

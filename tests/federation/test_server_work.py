@@ -11,6 +11,7 @@ from shared_components.data.synthetic.site import write_site
 from shared_components.federation import server as server_side
 from shared_components.federation.locate import SERVER
 from shared_components.federation.messages import FederationError, SiteRefusal
+from shared_components.federation.runs import server_files
 from shared_components.federation.server_work import Own
 from shared_components.federation.store import load_tensors, save_tensors
 from shared_components.reporting.costs import server_seconds
@@ -108,7 +109,7 @@ def test_finer_classes_are_refused_until_they_are_read_as_the_sites(
     assert said.endswith("; write 'classes: shaft_manipulator' there") and str(scenes[2]) in said
     fitting = rewritten(scenes[2], tmp_path / "fitting", classes="shaft_manipulator")
     run = Federation(play(SERQ, rounds=1), tmp_path / "r", coarse, NAMES, server_data=fitting).enrol()
-    assert run.server.own.profile.card == run.server.profiles["site-1"].card
+    assert run.server.own.profile.card == run.server.state.profiles["site-1"].card
 
 
 def test_data_of_another_task_are_refused(play, refusal, rendered):  # noqa: F811
@@ -211,14 +212,14 @@ def test_a_state_of_before_knows_nothing_of_the_servers_data(scenes, federate, p
     run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
     own = run.server.own
     assert isinstance(own, Own) and own.profile.site == SERVER and own.profile.samples == 4
-    own.check_beside(run.server.profiles, before=None)
-    assert run.server._files.load()[2]["own"]["samples"] == 4
+    own.check_beside(run.server.state.profiles)
+    assert server_files(run.server.folder).load()[2]["own"]["samples"] == 4
 
 
 @pytest.mark.usefixtures("toy_bundle")
 def test_a_server_that_does_not_train_has_no_data_of_its_own(federate):
     run = federate(make_job("fedavg", bundle="toy", rounds=1), names=NAMES).run()
-    assert run.server.own is None and run.server._files.load()[2]["own"] is None
+    assert run.server.own is None and server_files(run.server.folder).load()[2]["own"] is None
 
 
 def test_what_the_file_says_during_a_run_changes_nothing(play, federate, options, scenes, tmp_path):  # noqa: F811
@@ -260,13 +261,13 @@ def test_the_sites_wait_for_what_the_record_says_and_no_longer(
 
     monkeypatch.setattr(type(aggregator), "apply", slowly)
     for number in range(2):
-        sent = run.server._sent_at
+        sent = run.server._asking.since
         replies = run.replies()
         now[0] += 30.0 - (now[0] - sent)
         answered = now[0]
         record = run.send(replies)
         assert record["round"] == number
         assert (record["seconds_wall"], record["seconds"], record["seconds_training"]) == (30.0, 2.0, 7.0)
-        assert run.server._sent_at - answered == record["seconds"] + record["seconds_training"]
+        assert run.server._asking.since - answered == record["seconds"] + record["seconds_training"]
     waits = server_seconds(load_run(run.server.folder))
     assert waits == {0: (30.0, 2.0, 7.0), 1: (30.0, 2.0, 7.0)}

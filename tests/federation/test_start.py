@@ -47,8 +47,8 @@ def given(federation, path, names):
 
 def test_the_first_message_is_the_first_sites_rendered_weights(federate, shipped):
     federation = federate(job("rendered")).enrol()
-    assert same(federation.server.models.shared, load_weights(shipped))
-    assert {str(p.start) for p in federation.server.profiles.values()} == {
+    assert same(federation.server.state.models.shared, load_weights(shipped))
+    assert {str(p.start) for p in federation.server.state.profiles.values()} == {
         str({"start": "rendered", "sha256": sha256_of(shipped)})
     }
     told = json.loads((federation.server.folder / "run.json").read_text())["start"]
@@ -62,7 +62,7 @@ def test_what_stays_at_a_site_begins_from_the_weights_too(federate, shipped):
     own = cut(bench.network.state_dict(), bench.partition, Role.LOCAL)
     weights = load_weights(shipped)
     assert own and all(torch.equal(value, weights[name]) for name, value in own.items() if name in weights)
-    assert federation.run().finish().server.round == 1
+    assert federation.run().finish().server.state.round == 1
 
 
 def test_random_weights_are_the_default_and_recorded(federate):
@@ -70,7 +70,7 @@ def test_random_weights_are_the_default_and_recorded(federate):
     told = json.loads((federation.server.folder / "run.json").read_text())["start"]
     assert told == {"start": "random", "sha256": ""}
     torch.manual_seed(training_from({}).seed)
-    assert same(federation.server.models.shared, Tiny().state_dict())
+    assert same(federation.server.state.models.shared, Tiny().state_dict())
 
 
 def test_sites_that_begin_from_different_files_are_refused_by_both_names(federate, tmp_path):
@@ -126,7 +126,7 @@ def test_a_resume_from_another_file_is_refused(federate, tmp_path):
     with pytest.raises(FederationError, match=r"site-1 has another start than when the run began \(file "):
         given(federate(two, resume=True), path, names).enrol()
     path.write_bytes(before)
-    assert given(federate(two, resume=True), path, names).run().server.round == 2
+    assert given(federate(two, resume=True), path, names).run().server.state.round == 2
 
 
 @pytest.mark.parametrize(

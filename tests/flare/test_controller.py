@@ -75,7 +75,7 @@ def test_resume_goes_on_with_the_newest_run(by_hand, workspace, monkeypatch):
     straight = by_hand(rounds=2).start()
 
     def dies_in_round_1(controller, site, task):
-        if task.name == "round" and controller.server.round == 1 and site == "site-2":
+        if task.name == "round" and controller.server.state.round == 1 and site == "site-2":
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
         return controller.ask(site, task)
 
@@ -503,7 +503,7 @@ def test_in_production_the_submission_says_what_to_resume_and_the_environment_do
     anew = hospital(rounds=2).start()
     assert not anew.panics and anew.server.folder != first.server.folder
     for which in ("latest", anew.server.folder.name, "0f1e-a-real-job"):
-        again = hospital(rounds=anew.server.round + 1).start(which)
+        again = hospital(rounds=anew.server.state.round + 1).start(which)
         assert not again.panics
         if which != "0f1e-a-real-job":
             assert again.server.folder == anew.server.folder

@@ -325,7 +325,7 @@ def test_a_server_does_not_get_local_weights_out_of_a_run(by_hand, workspace, mo
     assert [reply.get_return_code() for reply in replies[:2]] == [ReturnCode.OK] * 2
     assert replies[2].get_return_code() != ReturnCode.OK and "DXO" not in replies[2]
     assert "the server's round message has another method than the site enrolled with" in caplog.text
-    assert len(controller.panics) == 1 and controller.server.round == 1
+    assert len(controller.panics) == 1 and controller.server.state.round == 1
 
 
 @pytest.mark.parametrize("publish", [["style", "model"], ["style"]])

@@ -216,7 +216,11 @@ def test_a_job_that_runs_is_told_of_a_site_that_falls_silent(tmp_path):
 def test_a_site_whose_token_is_new_was_started_again(tmp_path):
     server = Server(tmp_path)
     assert not list(started_again(server.run_processes, server.sites))
-    server.sites = [server.sites[0], Client("hospital-b", "another token"), Client("hospital-c", "t")]
+    server.sites = [
+        server.sites[0],
+        Client("hospital-b", "another token"),
+        Client("hospital-c", "t"),
+    ]
     assert list(started_again(server.run_processes, server.sites)) == [(JOB, "hospital-b")]
 
 

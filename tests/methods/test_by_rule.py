@@ -128,7 +128,7 @@ def test_mu_zero_trains_fedavgs_bits_and_mu_holds_sites_back(federate, tmp_path)
         job = make_job(method, rounds=1, training={**TINY, "iterations": 3}, arguments=arguments)
         federation = federate(job, folder=tmp_path / f"{method}{arguments}")
         federation.enrol()
-        before = federation.server.models.shared
+        before = federation.server.state.models.shared
         replies = federation.replies()
         return replies["site-1"].pieces, before
 

@@ -101,9 +101,11 @@ def test_a_site_uses_its_own_model_once_it_has_one():
 def test_in_a_federation_the_common_model_is_fedavgs_and_the_saved_ones_are_the_sites_own(federate, tmp_path):  # noqa: F811
     federation = federate(make_job("ditto", rounds=1), folder=tmp_path / "a").run().finish()
     plain = federate(make_job("fedavg", rounds=1), folder=tmp_path / "b").run()
-    ours, theirs = federation.server.models.shared, plain.server.models.shared
+    ours, theirs = federation.server.state.models.shared, plain.server.state.models.shared
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    saved = [load_file(federation.server.folder / s / "model.safetensors") for s in federation.server.sites]
+    saved = [
+        load_file(federation.server.folder / s / "model.safetensors") for s in federation.server.state.sites
+    ]
     name = "head_global.weight"
     assert not torch.equal(saved[0][name], saved[1][name]) and not torch.equal(saved[0][name], ours[name])
 
@@ -112,7 +114,7 @@ def test_the_own_model_survives_between_rounds(federate, tmp_path):  # noqa: F81
     straight = federate(make_job("ditto", rounds=2), folder=tmp_path / "a").run()
     federate(make_job("ditto", rounds=2), folder=tmp_path / "b").run(until=1)
     again = federate(make_job("ditto", rounds=2), folder=tmp_path / "b", resume=True).run()
-    for name in straight.server.sites:
+    for name in straight.server.state.sites:
         files = [f.sites[name]._files(f.server.job, f.server.folder.name).load() for f in (straight, again)]
         kept = [{n: v for n, v in tensors.items() if n.startswith("memory/")} for _, tensors, _ in files]
         assert kept[0] and all(torch.equal(value, kept[1][n]) for n, value in kept[0].items())

@@ -179,7 +179,7 @@ def test_two_rounds_align_keep_the_base_and_leave_heads_at_home(federate, monkey
     records = [r for r in federation.server.records if r["kind"] == "aggregation"]
     assert all(sum(r["weights"].values()) == pytest.approx(1) for r in records)
     assert all(min(r["fisher"].values()) > 0 for r in records)
-    assert all(n.startswith(("encoder", "decoder_global")) for n in federation.server.models.shared)
+    assert all(n.startswith(("encoder", "decoder_global")) for n in federation.server.state.models.shared)
 
 
 def test_a_rate_of_zero_changes_nothing_before_training(federate, monkeypatch):  # noqa: F811

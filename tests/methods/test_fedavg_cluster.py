@@ -87,11 +87,11 @@ def test_two_tasks_and_three_sites_in_a_federation(scenes, tmp_path):  # noqa: F
     job = make_job("fedavg_cluster", rounds=1, training={**TINY, "iterations": 1})
     federation = Federation(job, tmp_path / "runs", files, ("a", "b", "c"))
     federation.enrol()
-    start = federation.server.models
+    start = federation.server.state.models
     assert all(torch.equal(v, start.mixed["c"][n]) for n, v in start.mixed["a"].items())
     replies = federation.replies()
     federation.send(replies)
-    after = federation.server.models.mixed
+    after = federation.server.state.models.mixed
     for name, value in after["a"].items():
         assert torch.equal(value, after["c"][name])
         sent = [replies[site].pieces[name].double() for site in ("a", "c")]

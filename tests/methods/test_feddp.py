@@ -48,7 +48,8 @@ def test_no_sites_private_queries_become_the_average_the_first_ones_included(fed
         )
         kept.append(tensors[f"local/{Q}"])
     assert not any(
-        Q in pieces for pieces in [federation.server.models.shared, *federation.server.models.mixed.values()]
+        Q in pieces
+        for pieces in [federation.server.state.models.shared, *federation.server.state.models.mixed.values()]
     )
     mean = torch.stack(kept).mean(0)
     assert all(not torch.allclose(value, mean) for value in kept)

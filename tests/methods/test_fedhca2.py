@@ -182,7 +182,7 @@ def test_two_tasks_exchange_encoders_and_decoders_and_keep_their_classifiers(sce
     records = [r for r in federation.server.records if r["kind"] == "aggregation"]
     assert records[0]["groups"] == {"a": 0, "b": 1} and records[0]["alpha"] == {"a": 0.1, "b": 0.1}
     assert records[1]["alpha"] != records[0]["alpha"] and records[1]["beta"] != records[0]["beta"]
-    mixed = federation.server.models.mixed
+    mixed = federation.server.state.models.mixed
     assert not any(name.startswith("head") for name in mixed["a"])
     assert all(torch.isfinite(value).all() for own in mixed.values() for value in own.values())
 

@@ -128,9 +128,9 @@ def test_a_federation_ends_with_the_mean_of_its_last_models_also_after_a_resume(
     federation = federate(job, folder=tmp_path / "a")
     federation.enrol()
     models = []
-    while federation.server.round < 3:
+    while federation.server.state.round < 3:
         federation.send(federation.replies())
-        models.append(dict(federation.server.models.shared))
+        models.append(dict(federation.server.state.models.shared))
     last = federation.asked.messages["site-1"].pieces
     for name in ("head_global.bias", "encoder.patch_embed1.proj.weight"):
         torch.testing.assert_close(last[name], (models[1][name] + models[2][name]) / 2)

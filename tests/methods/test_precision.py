@@ -99,5 +99,5 @@ def test_a_federation_of_pfedsis_in_bfloat16_is_finite_and_sends_float32(federat
         losses.append(replies["site-1"].header["loss"])
         assert all(math.isfinite(value) for value in losses[-1].values())
         mixed.send(replies)
-    assert mixed.server.round == 2
+    assert mixed.server.state.round == 2
     assert losses[0] != plain.replies(names=["site-1"])["site-1"].header["loss"]

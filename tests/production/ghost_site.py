@@ -85,12 +85,12 @@ class Ghost:
         self.server, self.site = server, site
         name = startup_of(server)[1]
         if server.job.name == NAME:
-            name = next(other for other in server.sites if other != site)
+            name = next(other for other in server.state.sites if other != site)
         said = {**message.header[sums.HEADER], "sites": [site, name], "nonce": os.urandom(16).hex()}
         said["keys"] = {site: said["keys"][site], name: signed(server)}
         message.header[sums.HEADER] = said
         self.header = dict(message.header)
-        self.attempt = Attempt(about(server), server.round, said["nonce"], (site, name), 2)
+        self.attempt = Attempt(about(server), server.state.round, said["nonce"], (site, name), 2)
         public = {one: bytes.fromhex(said["keys"][one]["key"]) for one in (site, name)}
         self.keys, self.point = Keys(name, _PRIVATE, public), FixedPoint(said["total"], 32)
 
@@ -118,7 +118,7 @@ class Ghost:
             self.attempt, self.masked,
             {self.site: theirs, self.keys.site: unmask(self.attempt, self.keys, own)},
         )  # fmt: skip
-        found = self.point.decode(total, self.samples, self.server.models.shared)
+        found = self.point.decode(total, self.samples, self.server.state.models.shared)
         save_file(found, self.server.folder / FOUND.format(self.site))
 
 

@@ -78,8 +78,8 @@ def _train_and_score(run: Run, root: Path) -> Path:
     told: list[int] = []
 
     def say(server: ServerRunner) -> None:
-        told.append(server.round)
-        print(f"{run.name}: round {server.round} of {run.rounds}", flush=True)
+        told.append(server.state.round)
+        print(f"{run.name}: round {server.state.round} of {run.rounds}", flush=True)
 
     server = run_together(
         Job.from_json(run.job()),
@@ -181,7 +181,7 @@ def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
     site = load_site(run.held_out, name=HELD_OUT)
     card = build_bench(server.job, site, start_weights=server.start_weights).task.card
     files = next(r for r in reversed(server.records) if r["kind"] == "outsider")["files"]
-    made = [profile.card for profile in server.profiles.values() if str(profile.card) in files]
+    made = [profile.card for profile in server.state.profiles.values() if str(profile.card) in files]
     exact = [one for one in made if one == card]
     finer = [one for one in made if one.kind == card.kind and coarser_ids(one.outputs, card.outputs)]
     if not (found := exact or finer):
@@ -193,10 +193,10 @@ def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
 
 def _costs(server: ServerRunner) -> dict[str, Any]:
     rounds = [r for r in server.records if r["kind"] == "site" and "loss" in r]
-    site = server.sites[0]
+    site = server.state.sites[0]
     last = load_weights(server.folder / site / "model.safetensors")
     bundle = server.job.open_bundle()
-    card = server.profiles[site].card
+    card = server.state.profiles[site].card
     task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
     network = build_network(bundle.network, out_channels=task.channels)
     by_round: dict[int, list[float]] = {}
@@ -207,7 +207,9 @@ def _costs(server: ServerRunner) -> dict[str, Any]:
     trained = server.method.trained_at_server
     return {
         "parameters_site": sum(value.numel() for value in last.values()),
-        "parameters_server": sum(v.numel() for n, v in server.state.items() if n.startswith(trained))
+        "parameters_server": sum(
+            v.numel() for n, v in server.state.aggregator.items() if n.startswith(trained)
+        )
         if trained
         else 0,
         "bytes_up": statistics.mean(sum(r["bytes"]["up"].values()) for r in rounds),
