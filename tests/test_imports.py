@@ -11,128 +11,40 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "shared_components"
 METHODS, TASKS = f"{PACKAGE}.methods", f"{PACKAGE}.tasks"
 
-# What each part may import of ours besides itself, from the bottom up.
-ALLOWED: dict[str, set[str]] = {
-    "arguments": set(),
-    "card": set(),
-    "atomic": set(),
-    "machine": set(),
-    "plain_yaml": set(),
-    "parts": {"arguments"},
-    "partition": {"parts"},
-    "task": {
-        "arguments",
-        "card",
-        "data",
-        "drawing",
-        "tasks",
-    },  # make_task lists the folder; nothing at module level
-    "tasks": {
-        "arguments",
-        "card",
-        "data",
-        "drawing",
-        "losses",
-        "metrics",
-        "reporting",
-        "task",
-    },  # pictures, late
-    "method": {
-        "card",
-        "extras",
-        "partition",
-        "task",
-        "two_paths",
-        "methods",
-    },  # load_method lists the folder; nothing at module level
-    "losses": {"data"},
-    "metrics": {"data"},
-    "networks": set(),
-    "two_paths": set(),
-    "drawing": set(),
-    "progress": set(),
-    "plain_text": set(),
-    "board": {"plain_text", "progress"},
-    "data": {"atomic", "drawing", "plain_yaml", "progress"},
-    "coarser": {"data"},
-    "preparation": {"data", "method", "partition"},
-    "privacy": {"partition"},
-    "untold": {"checkpoints", "data", "method", "partition", "preparation"},
-    "text": {"arguments", "checkpoints", "data", "method", "shipped"},
-    "bundle_config": {"arguments", "network_arguments", "no_code"},
-    "network_arguments": {"no_code"},
-    "no_code": set(),
-    "extras": {"partition"},
-    "bundle_files": {"atomic", "bundle_config", "checkpoints", "shipped"},
-    "shipped": {"bundle_config", "card", "checkpoints"},
-    "deployment": {
-        "arguments",
-        "atomic",
-        "bundle_config",
-        "data",
-        "federation",
-        "no_code",
-        "plain_text",
-        "plain_yaml",
+# What each room may import of ours besides itself, from the bottom up. Tasks and methods are loaded by name.
+ROOMS: dict[str, set[str]] = {
+    "common": set(),
+    "data": {"common"},
+    "networks": {"common"},
+    "core": {"common", "data", "networks"},
+    "reporting": {"common", "data", "networks", "core"},
+    "tasks": {"common", "data", "core", "reporting"},  # reporting for pictures, late
+    "methods": {"common", "networks", "core"},
+    "inference": {"common", "data", "networks", "core"},
+    "federation": {"common", "data", "networks", "core", "reporting"},
+    "bundle_engines": {"common", "data", "networks", "core", "inference"},
+    "flare": {"common", "data", "networks", "core", "reporting", "federation"},
+    "experiments": {"common", "data", "networks", "core", "reporting", "inference", "federation"},
+    "commands": {
+        "common", "data", "networks", "core", "reporting", "inference", "federation", "bundle_engines", "flare",
+        "experiments",
     },
-    "onnx_file": {"atomic"},
-    "start": {"card", "checkpoints", "data", "parts", "shipped"},
-    "checkpoints": {"atomic", "no_code", "plain_text"},
-    "secure_sums": {"partition"},
-    "inference": {
-        "atomic",
-        "arguments",
-        "bundle_config",
-        "data",
-        "drawing",
-        "evaluation",
-        "plain_text",
-        "shipped",
-        "task",
-    },
-    "trained": {"bundle_config", "checkpoints", "data", "parts", "task", "untold"},
-    "rules": {"arguments", "parts", "partition"},
-    "sharpness": {"method"},
-    "early_stopping": {"method"},
-    "serq_equations": {"method", "two_paths"},
-    "serq": {"arguments", "early_stopping", "method", "partition", "serq_equations"},
-    "objectives": {"method", "partition", "parts", "losses"},
-    "aggregators": {"card", "losses", "method", "partition", "parts"},
-    "methods": {
-        "arguments",
-        "extras",
-        "method",
-        "partition",
-        "parts",
-        "rules",
-        "sharpness",
-        "serq",
-        "objectives",
-        "aggregators",
-        "losses",
-        "text",
-        "two_paths",
-    },
-}
+}  # fmt: skip
 # The only parts that may import these.
 ONLY_IN: dict[str, set[str]] = {
     "nvflare": {"flare"},
     "monai": {"bundle_engines"},
     "ignite": {"bundle_engines"},
-    "transformers": {"text"},
+    "transformers": {"core"},
     "bundles": set(),
     "nvflare_jobs": set(),
     "tests": set(),
-    f"{PACKAGE}.flare": {"flare", "commands"},
-    "cryptography": {"deployment", "secure_sums"},
-    f"{PACKAGE}.deployment": {"deployment", "flare", "commands"},
-    f"{PACKAGE}.federation": {"flare", "federation", "deployment", "comparison", "pretraining", "commands"},
-    f"{PACKAGE}.comparison": {"comparison", "commands"},
-    f"{PACKAGE}.pretraining": {"pretraining", "commands"},
-    f"{PACKAGE}.shipping": {"shipping", "commands"},
-    METHODS: {"method"},
-    TASKS: {"task"},
+    "cryptography": {"flare", "federation"},
+    METHODS: {"core"},
+    TASKS: {"core"},
 }
+# Listed by `load_method` and `make_task`, whose folders they are.
+LISTED = {("core", "methods"), ("core", "tasks")}
 
 
 def sources() -> list[Path]:
@@ -164,27 +76,52 @@ def within(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
-def test_there_are_sources_and_every_named_part_exists():
-    parts = {part_of(module_of(path)) for path in sources()}
-    assert len(sources()) > 50 and set(ALLOWED) <= parts and {"flare", "federation"} <= parts
+def ours(path: Path) -> list[tuple[str, int]]:
+    """Return our own modules that a file imports; a name imported from a module counts as that module."""
+    files = {module_of(file) for file in sources()}
+    return [
+        (module if module in files else module.rpartition(".")[0], line)
+        for module, line in imports(path)
+        if within(module, PACKAGE)
+    ]
 
 
-@pytest.mark.parametrize("part", ALLOWED)
-def test_the_core_imports_one_way(part):
-    """partition <- method <- {objectives, aggregators} <- methods; networks, losses and data know none of them."""
+def test_there_are_thirteen_rooms_and_the_command_line():
+    top = ROOT / PACKAGE
+    rooms = {path.name for path in top.iterdir() if (path / "__init__.py").is_file()}
+    assert rooms == set(ROOMS) and len(rooms) <= 13
+    assert {path.name for path in top.glob("*.py")} == {"__init__.py", "cli.py"}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_says_in_one_sentence_what_it_is(room):
+    said = ast.get_docstring(ast.parse((ROOT / PACKAGE / room / "__init__.py").read_text()))
+    assert said and said.partition("\n")[0].endswith(".")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_run_one_way(room):
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {module}"
         for path in sources()
-        if part_of(module_of(path)) == part
-        for module, line in imports(path)
-        if within(module, PACKAGE) and part_of(module) not in ALLOWED[part] | {part}
+        if part_of(module_of(path)) == room
+        for module, line in ours(path)
+        if module != PACKAGE
+        and part_of(module) not in ROOMS[room] | {room}
+        and (room, part_of(module)) not in LISTED
     ]
     assert wrong == []
 
 
+def test_the_table_of_rooms_has_no_way_back():
+    for room, known in ROOMS.items():
+        below = list(ROOMS)[: list(ROOMS).index(room)]
+        assert known <= set(below), room
+
+
 @pytest.mark.parametrize("package", ONLY_IN)
-def test_outer_parts_and_heavy_libraries_are_imported_where_they_belong(package):
-    """Methods do not import each other either: only `method` imports from their folder."""
+def test_heavy_libraries_and_named_parts_are_imported_where_they_belong(package):
+    """Methods do not import each other either: only `core.method` imports from their folder."""
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {module}"
         for path in sources()
@@ -195,29 +132,26 @@ def test_outer_parts_and_heavy_libraries_are_imported_where_they_belong(package)
     assert wrong == []
 
 
-def test_no_two_parts_import_each_other():
-    """Lists what each part needs and looks for a way back; late imports count."""
-    needs: dict[str, set[str]] = {}
-    for path in sources():
-        part = part_of(module_of(path))
-        ours = {part_of(module) for module, _ in imports(path) if within(module, f"{PACKAGE}")}
-        needs.setdefault(part, set()).update(ours - {part})
-    # the two exceptions: load_method and make_task find methods and tasks by listing their folders
-    needs["method"].discard("methods")
-    needs["task"].discard("tasks")
-    pairs = [(a, b) for a in needs for b in needs[a] if a < b and a in needs.get(b, ())]
-    assert pairs == []
+def test_there_is_no_circle_among_files():
+    """Imports inside functions and under TYPE_CHECKING count."""
+    files = {module_of(path): path for path in sources()}
+    needs = {name: {module for module, _ in ours(path)} & set(files) - {name} for name, path in files.items()}
+    assert sum(map(len, needs.values())) > len(files)
+    while free := [name for name, needed in needs.items() if not needed & set(needs)]:
+        for name in free:
+            del needs[name]
+    assert needs == {}, "these import each other, or something that does"
 
 
-TRAINING = f"""
+TRAINING = """
 import sys
-from {PACKAGE}.flare.executor import SiteExecutor, _import_ahead
-from {PACKAGE}.flare.filters import DeclaredPiecesOnly
+from shared_components.flare.executor import SiteExecutor, _import_ahead
+from shared_components.flare.filters import DeclaredPiecesOnly
 _import_ahead()
-from {PACKAGE}.bundle_config import build_network, load_bundle
-from {PACKAGE}.federation import locate, site
-from {PACKAGE}.method import load_method, method_names
-from {PACKAGE}.data.readers import find_reader
+from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.federation import locate, site
+from shared_components.core.method import load_method, method_names
+from shared_components.data.readers import find_reader
 for name in ("pvt_fpn", "pfedsis"):
     build_network(load_bundle(name).network)
 for name in method_names():

@@ -1,0 +1,1 @@
+"""Sites, samples and clips, readers of data sets, a hospital's own data, synthetic scenes."""

@@ -1,4 +1,4 @@
-"""Secure sums in a job: what its section says, and which methods it is for; see `shared_components.federation.secure_sums`."""
+"""Secure sums in a job: what its section says, and which methods it is for; the mathematics is in `secure_sums/`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Architectures, their parts and protocols, checkpoints, the description of a bundle, ONNX."""

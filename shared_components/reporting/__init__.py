@@ -1,0 +1,1 @@
+"""Tables, charts, pictures and pages of a run or of several."""

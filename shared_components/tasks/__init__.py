@@ -1,0 +1,1 @@
+"""What is learned: one kind of task per file."""

@@ -20,8 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "shared_components"
-LOCK = PACKAGE / "deployment" / "requirements.lock"
-DOCKER = PACKAGE / "deployment" / "docker"
+LOCK = PACKAGE / "flare" / "deployment" / "requirements.lock"
+DOCKER = PACKAGE / "flare" / "deployment" / "docker"
 WELL, BAD, NOT_DONE = "well", "BAD", "NOT DONE"
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s\\;]+)", re.MULTILINE)
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")

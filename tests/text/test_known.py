@@ -29,7 +29,7 @@ def test_the_papers_sentence():
 
 
 def test_the_file_holds_the_known_texts_and_no_other():
-    """If this fails: remove shared_components/core/text/vectors.safetensors, and `surgfl text-vectors --known --file` it."""
+    """If this fails, remove the shipped vectors, and `surgfl text-vectors --known --file` them again."""
     assert read_vectors().texts == known_texts()
 
 

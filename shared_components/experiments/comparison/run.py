@@ -1,4 +1,4 @@
-"""One run of a comparison: train, then score every site's best model; `python -m shared_components.experiments.comparison.run`."""
+"""One run of a comparison: train, then score every site's best model; started by `comparison` in its own process."""
 
 from __future__ import annotations
 
