@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from shared_components import __version__
-from shared_components.common.plain_text import printable
+from shared_components.common.sanitise import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from shared_components.common.board import Board, StepLog, plain_line, shown
 from shared_components.common.progress import Step, tell
+from shared_components.common.progress_display import Board, StepLog, plain_line, shown
 
 
 class Terminal(io.StringIO):

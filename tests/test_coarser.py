@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.core.coarser import MergedClasses, merged_logits, read_as
+from shared_components.core.merged_classes import MergedClasses, merged_logits, read_as
 from shared_components.data.classes import CLASS_MAPS
 
 PARTS, MANIPULATOR, FOREGROUND = (CLASS_MAPS[n] for n in ("parts", "shaft_manipulator", "foreground"))

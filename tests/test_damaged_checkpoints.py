@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.core.trained import input_size
+from shared_components.core.trained_model import input_size
 from shared_components.networks.checkpoints import (
     CheckpointError,
     header_of,

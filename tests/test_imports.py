@@ -52,7 +52,7 @@ def sources() -> list[Path]:
 
 
 def part_of(module: str) -> str:
-    """Return the first name below the package: ``shared_components.data.sites`` is of ``data``."""
+    """Return the first name below the package: ``shared_components.data.samples`` is of ``data``."""
     return module.removeprefix(f"{PACKAGE}.").partition(".")[0]
 
 

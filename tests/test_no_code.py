@@ -3,7 +3,7 @@
 import pytest
 from monai.bundle import ConfigParser
 
-from shared_components.common.no_code import DEEPEST, is_expression, refuse_code
+from shared_components.common.reject_code import DEEPEST, is_expression, refuse_code
 
 
 @pytest.mark.parametrize(

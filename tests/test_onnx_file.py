@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from shared_components.cli import main
-from shared_components.core.shipped import shipped_weights
-from shared_components.core.trained import load_trained
+from shared_components.core.shipped_weights import shipped_weights
+from shared_components.core.trained_model import load_trained
 from shared_components.networks import onnx_file
 from shared_components.networks.bundle_config import bundle_names
 from shared_components.networks.checkpoints import save_weights
@@ -124,7 +124,7 @@ def test_a_missing_package_is_named(tiny, tmp_path, monkeypatch, package):
 @pytest.fixture
 def checkpoint(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shared_components.core.trained.build_network", lambda definition: tiny)
+    monkeypatch.setattr("shared_components.core.trained_model.build_network", lambda definition: tiny)
 
     def checkpoint(**notes):
         given = {"task": "segmentation", "outputs": "a,b,c,d", "height": "32", "width": "64", **notes}

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from shared_components.common.board import Board
-from shared_components.common.plain_text import is_plain, one_line, printable, table_cells
+from shared_components.common.progress_display import Board
+from shared_components.common.sanitise import is_plain, one_line, printable, table_cells
 from shared_components.flare import last_words
 from shared_components.flare.console import LogConsole
 from shared_components.reporting.tables import Table, as_markdown, as_text

@@ -10,7 +10,7 @@ from torch import nn
 
 from shared_components.core.method import SiteFacts, load_method
 from shared_components.core.partition import Role, Slice, partition_network
-from shared_components.core.preparation import is_name, prepare
+from shared_components.core.site_conditioning import is_name, prepare
 from shared_components.data.site import SiteError
 
 SITE = SimpleNamespace(

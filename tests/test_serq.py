@@ -27,10 +27,10 @@ from shared_components.core.task import make_task
 from shared_components.federation.work import LocalRound
 from shared_components.networks.bundle_config import Training
 from shared_components.networks.parts import freeze
+from shared_components.networks.protocols import Encodes, require
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
-from shared_components.networks.two_paths import Encodes, require
 
 CLASSES = ("background", "shaft")
 NOT_NUMBERS = [math.nan, math.inf, True, "1", None]

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from shared_components.core.shipped import FACTS, MODEL, sha256_of, shipped_facts, shipped_weights
+from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of, shipped_facts, shipped_weights
 from shared_components.networks.bundle_config import bundle_names
 from shared_components.networks.checkpoints import CheckpointError, save_weights
 

@@ -6,8 +6,15 @@ import pytest
 import torch
 
 from shared_components.core.card import Card
-from shared_components.core.shipped import FACTS, MODEL, sha256_of
-from shared_components.core.start import START_VARIABLE, begin, chosen_start, said, source_of, unused
+from shared_components.core.initial_weights import (
+    START_VARIABLE,
+    begin,
+    chosen_start,
+    said,
+    source_of,
+    unused,
+)
+from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.networks import bundle_config
 from shared_components.networks.checkpoints import CheckpointError, load_into, save_weights

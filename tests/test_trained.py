@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shared_components.core.task import checkpoint_notes, make_task
-from shared_components.core.trained import chosen_for, load_trained
+from shared_components.core.trained_model import chosen_for, load_trained
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 

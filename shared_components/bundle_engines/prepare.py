@@ -16,23 +16,23 @@ from torch import nn
 
 from shared_components.bundle_engines.options import ConfigError, is_overridden
 from shared_components.common.atomic import NotWritten
-from shared_components.common.plain_text import printable
-from shared_components.core import trained
+from shared_components.common.sanitise import printable
+from shared_components.core import trained_model
 from shared_components.core import training as local
 from shared_components.core.card import Card
-from shared_components.core.coarser import read_as
+from shared_components.core.initial_weights import begin, chosen_start, said, start_weights, unused
+from shared_components.core.merged_classes import read_as
 from shared_components.core.method import Method, load_method
-from shared_components.core.shipped import EXPORTED, MODEL, is_export, shipped_weights
-from shared_components.core.start import begin, chosen_start, said, start_weights, unused
+from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.core.task import Task, choose_task
-from shared_components.core.trained import (
+from shared_components.core.trained_model import (
     Remade,
     network_of,
     task_learnt,
     told_as_asked,
     with_learnt_numbers,
 )
-from shared_components.core.untold import tell
+from shared_components.core.unseen_site import tell
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
 from shared_components.data.dataset import SampleDataset
@@ -127,7 +127,7 @@ def input_size(checkpoint: str | Path | None, height: int, width: int) -> tuple[
 
 
 def _learnt_size(checkpoint: str | Path | None, height: int, width: int, *section: str) -> tuple[int, int]:
-    learnt = trained.input_size(header_of(_path(checkpoint)), height, width)
+    learnt = trained_model.input_size(header_of(_path(checkpoint)), height, width)
     for name, given, used in zip(("height", "width"), (height, width), learnt, strict=True):
         if given != used and is_overridden(*section, name):
             option = "#".join((*section, name))
@@ -176,7 +176,7 @@ def task_of(
 
 
 def task_from_checkpoint(tasks: Mapping[str, Any], checkpoint: str | None, network: nn.Module) -> Task:
-    """Build what a checkpoint's header says it has learnt, see `trained.task_learnt`.
+    """Build what a checkpoint's header says it has learnt, see `trained_model.task_learnt`.
 
     Raises:
         CheckpointError: not given, or of no kind of task.

@@ -22,16 +22,16 @@ from monai.engines import SupervisedEvaluator, Workflow
 from torch import nn
 
 from shared_components.common.atomic import write_text
-from shared_components.common.plain_text import table_cells
 from shared_components.common.progress import follow
-from shared_components.core.coarser import MergedClasses
+from shared_components.common.sanitise import table_cells
 from shared_components.core.evaluation import BATCH, Scorer, first_value, native_batches, small_batches
-from shared_components.core.shipped import sha256_of
+from shared_components.core.merged_classes import MergedClasses
+from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task
 from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
+from shared_components.data.samples import Sample
 from shared_components.data.site import Site, SiteError
-from shared_components.data.sites import Sample
 from shared_components.networks.bundle_config import Training
 
 logger = logging.getLogger(__name__)

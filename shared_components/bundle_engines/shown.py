@@ -8,8 +8,8 @@ import logging
 import os
 import sys
 
-from shared_components.common.board import Board, StepLog, can_move
 from shared_components.common.progress import listen
+from shared_components.common.progress_display import Board, StepLog, can_move
 
 logger = logging.getLogger(__name__)
 

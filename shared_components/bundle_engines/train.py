@@ -17,7 +17,7 @@ from shared_components.bundle_engines.options import ConfigError
 from shared_components.common.progress import tell
 from shared_components.core.method import Batch, Context, Method, check_network
 from shared_components.core.partition import partition_network, train_mode
-from shared_components.core.preparation import prepare
+from shared_components.core.site_conditioning import prepare
 from shared_components.core.task import Task, checkpoint_notes
 from shared_components.core.training import make_context, train_step
 from shared_components.data.dataset import SampleDataset, batches

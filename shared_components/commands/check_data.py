@@ -6,12 +6,12 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from shared_components.common.board import shown
+from shared_components.common.progress_display import shown
 from shared_components.core.task import make_task
 from shared_components.data.check import Problem, check_site
+from shared_components.data.samples import Asks, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import Asks, samples
 
 HELP = "read every file of the sites and list what must be put right"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common.arguments import between, height_and_width
-from shared_components.common.board import shown
 from shared_components.common.plain_yaml import YamlError, read_yaml
-from shared_components.core.start import chosen_start
+from shared_components.common.progress_display import shown
+from shared_components.core.initial_weights import chosen_start
 from shared_components.experiments.comparison import plan, presets, rows, sites
 from shared_components.experiments.comparison.output import as_markdown, refuse_foreign, set_aside, write_all
 from shared_components.experiments.comparison.results import Comparison, read_results

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from shared_components.core.shipped import shipped_weights
-from shared_components.core.trained import Trained, load_trained
+from shared_components.core.shipped_weights import shipped_weights
+from shared_components.core.trained_model import Trained, load_trained
 from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import load_bundle
 from shared_components.networks.onnx_file import OnnxError, export_onnx

@@ -9,7 +9,7 @@ import cv2
 import torch
 
 from shared_components.common import machine
-from shared_components.core.start import chosen_start, source_of
+from shared_components.core.initial_weights import chosen_start, source_of
 from shared_components.experiments.pretraining.plan import Settings, read_sizes
 from shared_components.experiments.pretraining.train import Pretraining
 

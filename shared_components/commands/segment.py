@@ -11,8 +11,8 @@ import torch
 from shared_components import __version__
 from shared_components.common.arguments import height_and_width
 from shared_components.common.machine import device
-from shared_components.core.shipped import shipped_weights
-from shared_components.core.trained import Trained, load_trained
+from shared_components.core.shipped_weights import shipped_weights
+from shared_components.core.trained_model import Trained, load_trained
 from shared_components.data.site_file import load_site
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream

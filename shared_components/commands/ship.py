@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common import machine
-from shared_components.core.shipped import FACTS, MODEL, score_head, score_rows, sha256_of
+from shared_components.core.shipped_weights import FACTS, MODEL, score_head, score_rows, sha256_of
 from shared_components.core.task import Task
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.experiments.shipping.bundle_files.make import write_bundle

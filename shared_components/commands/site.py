@@ -13,8 +13,9 @@ import yaml
 from shared_components.commands.check_data import check
 from shared_components.common.atomic import atomically
 from shared_components.data.consent import PUBLISHABLE
-from shared_components.data.own.description import KINDS
-from shared_components.data.own.ids import (
+from shared_components.data.custom.description import KINDS
+from shared_components.data.custom.guess_layout import Found, look_at
+from shared_components.data.custom.ids import (
     BACKGROUND,
     IGNORE,
     Value,
@@ -24,9 +25,8 @@ from shared_components.data.own.ids import (
     parse_value,
     written,
 )
-from shared_components.data.own.label_names import label_names
-from shared_components.data.own.look import Found, look_at
-from shared_components.data.own.survey import (
+from shared_components.data.custom.label_names import label_names
+from shared_components.data.custom.survey import (
     Split,
     Values,
     counted_from_one,
@@ -35,10 +35,10 @@ from shared_components.data.own.survey import (
     values_of,
     video_rate,
 )
-from shared_components.data.public import known_layout
+from shared_components.data.detect_layout import known_layout
+from shared_components.data.samples import Asks
 from shared_components.data.site import SPLITS, SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import Asks
 from shared_components.data.source import Source, source_names
 from shared_components.inference.volumes import FOLDER as VOLUMES
 

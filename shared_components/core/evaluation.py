@@ -21,7 +21,7 @@ from shared_components.common.progress import follow
 from shared_components.core.card import Metric
 from shared_components.core.task import Answer, Batch, Scores, Task
 from shared_components.data.dataset import SampleDataset
-from shared_components.data.sites import Item, Sample, read_sample
+from shared_components.data.samples import Item, Sample, read_sample
 from shared_components.data.transforms import resize_image
 
 BATCH = 8

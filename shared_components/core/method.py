@@ -16,7 +16,7 @@ from shared_components.core.card import Card
 from shared_components.core.extras import Extra
 from shared_components.core.partition import Partition, Pieces, Role, Rule
 from shared_components.core.task import Batch, Task
-from shared_components.networks.two_paths import require
+from shared_components.networks.protocols import require
 
 State = dict[str, Tensor]
 Extras = dict[str, Pieces]

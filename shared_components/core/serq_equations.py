@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.method import Batch, Context, Term
-from shared_components.networks.two_paths import encodes
+from shared_components.networks.protocols import encodes
 
 WINDOW = 0.1  # share of a batch in the mean of F_pre that Eq. 11 compares: some twenty batches count; ours
 

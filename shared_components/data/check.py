@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from shared_components.common.progress import follow
 from shared_components.data.files import MISSING, DataError, Size, is_there, refuse_other_size
+from shared_components.data.samples import LABELLED, Asks, Sample, list_samples, samples, target_noun
 from shared_components.data.site import Site, SiteError
-from shared_components.data.sites import LABELLED, Asks, Sample, list_samples, samples, target_noun
 
 T = TypeVar("T")
 _THREADS = 4  # decoding releases Python's lock

@@ -11,8 +11,8 @@ import torch
 
 from shared_components.data.colours import change_colours, sample_colours
 from shared_components.data.files import Size
+from shared_components.data.samples import Sample, read_image, read_targets
 from shared_components.data.site import Site, SiteError
-from shared_components.data.sites import Sample, read_image, read_targets
 from shared_components.data.transforms import (
     augment,
     resize_image,

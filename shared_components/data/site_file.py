@@ -43,12 +43,12 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common.plain_yaml import YamlError, read_yaml
-from shared_components.data.added import unfit
+from shared_components.data.added_site import unfit
 from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
 from shared_components.data.consent import PUBLISHABLE, WITHHOLDABLE
+from shared_components.data.custom.description import KEYS as OWN_KEYS
+from shared_components.data.custom.description import KINDS, describe
 from shared_components.data.files import DataError, read_text
-from shared_components.data.own.description import KEYS as OWN_KEYS
-from shared_components.data.own.description import KINDS, describe
 from shared_components.data.site import SPLITS, Site, SiteError, VideoRange
 from shared_components.data.source import Source, source_names
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared_components.data.classes import CLASS_MAPS
-from shared_components.data.own.description import KINDS, Own
+from shared_components.data.custom.description import KINDS, Own
 from shared_components.data.readers import Reader, find_reader, reader_names
 
 
@@ -21,7 +21,7 @@ class Source:
         """What reads its files."""
         if self.own is None:
             return find_reader(self.dataset)
-        from shared_components.data.own.readers import own_reader
+        from shared_components.data.custom.readers import own_reader
 
         return own_reader(self.own)
 

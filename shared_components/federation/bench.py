@@ -12,15 +12,15 @@ import torch
 from torch import nn
 
 from shared_components.common import machine
+from shared_components.core.initial_weights import begin
 from shared_components.core.method import Method, State, check_network, load_method
 from shared_components.core.partition import Partition, partition_network
-from shared_components.core.preparation import prepare
-from shared_components.core.start import begin
+from shared_components.core.site_conditioning import prepare
 from shared_components.core.task import Scores, Task, checkpoint_notes, choose_task
-from shared_components.core.untold import notes_of_told
+from shared_components.core.unseen_site import notes_of_told
 from shared_components.data.dataset import SampleDataset
+from shared_components.data.samples import Sample
 from shared_components.data.site import Site
-from shared_components.data.sites import Sample
 from shared_components.federation.limits import check_limits
 from shared_components.federation.messages import Job
 from shared_components.federation.private import uncovered

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared_components.common.plain_text import is_plain
+from shared_components.common.sanitise import is_plain
 from shared_components.core.extras import CheckExtra
 from shared_components.core.method import Update
 from shared_components.core.partition import Pieces

@@ -10,10 +10,10 @@ from statistics import median_high
 from typing import Any
 
 from shared_components.core.card import Card
+from shared_components.core.initial_weights import FILE, said
 from shared_components.core.method import Method, Models, Profile
 from shared_components.core.partition import Partition, Pieces, Role, fixed_hash
-from shared_components.core.preparation import is_name
-from shared_components.core.start import FILE, said
+from shared_components.core.site_conditioning import is_name
 from shared_components.core.task import make_task
 from shared_components.data.profile_items import check_item
 from shared_components.federation.expected import Expected, FirstWeights, expect, first_weights

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from shared_components.common.plain_text import one_line
+from shared_components.common.sanitise import one_line
 from shared_components.core.method import Method, Profile
 from shared_components.federation.enrolment import Enrolment, EnrolmentReader, disagreeing, outlying_counts
 from shared_components.federation.messages import FederationError, Job, Message

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
+from shared_components.core.initial_weights import FILE, RANDOM, begin
 from shared_components.core.method import Method, State
 from shared_components.core.partition import Partition, Pieces, Role, partition_network
-from shared_components.core.start import FILE, RANDOM, begin
 from shared_components.core.task import Task
 from shared_components.federation.messages import Job
 from shared_components.networks.bundle_config import build_network, weightless

@@ -79,8 +79,8 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
         simulated: As computer graphics show it, which is what a server's own frames are.
     """
     from shared_components.data.synthetic.looks import SIMULATED
-    from shared_components.data.synthetic.plan import plan_sites
     from shared_components.data.synthetic.site import write_site
+    from shared_components.data.synthetic.site_plan import plan_sites
 
     sizes = {**SYNTHETIC, **job.synthetic}
     if unknown := sorted(set(sizes) - set(SYNTHETIC)):

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from shared_components.common.arguments import between
-from shared_components.common.no_code import refuse_code
+from shared_components.common.reject_code import refuse_code
 from shared_components.core.partition import Pieces
 from shared_components.federation.privacy import Privacy
 from shared_components.federation.ranges import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared_components.common.plain_text import one_line
+from shared_components.common.sanitise import one_line
 from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.messages import FederationError, Message
 from shared_components.federation.replies import read

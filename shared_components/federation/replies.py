@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared_components.common.plain_text import is_plain, one_line
+from shared_components.common.sanitise import is_plain, one_line
 from shared_components.core.partition import Partition, Pieces
-from shared_components.core.preparation import is_name
+from shared_components.core.site_conditioning import is_name
 from shared_components.data.profile_items import ITEMS
 from shared_components.federation.checks import NOTED, RejectedUpdate, is_scores
 from shared_components.federation.enrolment import is_start

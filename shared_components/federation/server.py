@@ -21,7 +21,7 @@ from shared_components.core.method import (
     site_order,
 )
 from shared_components.core.task import Task, checkpoint_notes, make_task
-from shared_components.core.untold import notes_of_untold
+from shared_components.core.unseen_site import notes_of_untold
 from shared_components.federation import checks, outsider
 from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.enrolment import check_as_before, initial_models, profile_header

@@ -9,14 +9,14 @@ from typing import Any
 
 from shared_components.core import training as local
 from shared_components.core.card import Card
+from shared_components.core.initial_weights import said
 from shared_components.core.method import Aggregation, Context, Losses, Profile, State
 from shared_components.core.partition import Role, fixed_hash, paste
-from shared_components.core.start import said
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import name_of, readable_as
 from shared_components.data.dataset import collated
+from shared_components.data.samples import Sample
 from shared_components.data.site import Site, SiteError
-from shared_components.data.sites import Sample
 from shared_components.federation.bench import Workbench, build_bench
 from shared_components.federation.enrolment import check_as_before, profile_of, wrong_kind
 from shared_components.federation.locate import SERVER

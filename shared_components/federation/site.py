@@ -18,13 +18,13 @@ from shared_components.common.atomic import write_json
 from shared_components.common.progress import tell
 from shared_components.core import evaluation
 from shared_components.core import training as local
+from shared_components.core.initial_weights import said, unused
 from shared_components.core.partition import Pieces, Role, cut, fixed_hash, paste
-from shared_components.core.start import said, unused
 from shared_components.data.consent import WITHHELD
 from shared_components.data.dataset import SampleDataset, collated
 from shared_components.data.profile_items import ITEMS
+from shared_components.data.samples import Sample, samples
 from shared_components.data.site import Site, SiteError
-from shared_components.data.sites import Sample, samples
 from shared_components.federation import instructions, leaving, outsider
 from shared_components.federation.bench import Workbench, build_bench
 from shared_components.federation.checks import check_pieces

@@ -18,7 +18,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from shared_components.common.plain_text import one_line
+from shared_components.common.sanitise import one_line
 from shared_components.core.partition import Pieces, update_with
 from shared_components.networks.checkpoints import write_tensors
 

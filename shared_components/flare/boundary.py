@@ -35,7 +35,7 @@ from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 from nvflare.private.defs import CellChannelTopic as ServerTopic
 from nvflare.private.stream_runner import TOPIC_STREAM_ABORT, TOPIC_STREAM_REQUEST
 
-from shared_components.common.plain_text import one_line
+from shared_components.common.sanitise import one_line
 from shared_components.flare.refusals import Refusals
 
 logger = logging.getLogger(__name__)

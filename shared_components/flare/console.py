@@ -18,9 +18,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.utils.log_utils import LogMode, default_log_dict
 
 from shared_components.common.atomic import write_json
-from shared_components.common.board import PAUSE, Board
-from shared_components.common.plain_text import printable
 from shared_components.common.progress import Step, heard
+from shared_components.common.progress_display import PAUSE, Board
+from shared_components.common.sanitise import printable
 
 CONFIG = "log_config_sites.json"  # in the workspace: how its sites' processes log
 LOG, RECORDS = "log.txt", "log.json"  # of a party, in its folder of the workspace

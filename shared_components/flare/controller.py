@@ -22,10 +22,10 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from shared_components.common.atomic import NotWritten
-from shared_components.common.plain_text import one_line
 from shared_components.common.progress import Step, tell
+from shared_components.common.sanitise import one_line
+from shared_components.core.initial_weights import start_weights
 from shared_components.core.method import load_method
-from shared_components.core.start import start_weights
 from shared_components.core.task import check_tasks
 from shared_components.data.site import Site
 from shared_components.federation import replies, steps

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shared_components.core.method import load_method
 from shared_components.core.partition import Pieces, Role
-from shared_components.core.preparation import is_name
+from shared_components.core.site_conditioning import is_name
 from shared_components.core.task import choose_task
 from shared_components.data.consent import WITHHELD
 from shared_components.data.profile_items import check_item

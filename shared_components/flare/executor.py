@@ -16,8 +16,8 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from shared_components.common.atomic import NotWritten
-from shared_components.common.board import StepLog
 from shared_components.common.progress import Listener, heard
+from shared_components.common.progress_display import StepLog
 from shared_components.federation import steps
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.log_lines import mark_lines
@@ -67,7 +67,7 @@ class SiteExecutor(Executor):
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
         import torch
 
-        from shared_components.core.start import start_weights
+        from shared_components.core.initial_weights import start_weights
         from shared_components.federation import instructions
         from shared_components.federation.enrolled import site_folder
         from shared_components.federation.locate import find_site

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from shared_components.common.plain_text import printable
+from shared_components.common.sanitise import printable
 
 _said: list[tuple[str, Callable[[], None]]] = []
 _leave = os._exit

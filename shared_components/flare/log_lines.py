@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import traceback
 
-from shared_components.common.plain_text import printable
+from shared_components.common.sanitise import printable
 
 MARK = "\n    | "
 

@@ -39,7 +39,7 @@ from nvflare.private.fed.server.message_send import ClientReply
 from nvflare.private.fed.server.server_engine import ServerEngine
 
 from shared_components.common.atomic import NotWritten, write_json
-from shared_components.common.plain_text import one_line
+from shared_components.common.sanitise import one_line
 from shared_components.flare.patches.incoming import stand_guard
 from shared_components.flare.patches.replace import or_end, replace
 

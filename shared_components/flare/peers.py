@@ -19,7 +19,7 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 
-from shared_components.common.plain_text import one_line
+from shared_components.common.sanitise import one_line
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.patches.incoming import stand_guard
 from shared_components.flare.patches.replace import replace

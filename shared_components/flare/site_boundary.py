@@ -15,7 +15,7 @@ from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.download_service import OBJ_DOWNLOADER_CHANNEL, OBJ_DOWNLOADER_TOPIC
 
-from shared_components.common.plain_text import one_line
+from shared_components.common.sanitise import one_line
 from shared_components.flare.boundary import ANY, IN_WHOSE_NAME, NOT_TAKEN, asked_for, may_ask
 from shared_components.flare.refusals import Refusals
 

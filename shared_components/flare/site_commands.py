@@ -27,7 +27,7 @@ from nvflare.private.defs import RequestHeader, TrainingTopic, new_cell_message
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 
-from shared_components.common.plain_text import one_line
+from shared_components.common.sanitise import one_line
 from shared_components.flare.patches.replace import replace
 from shared_components.flare.refusals import Refusals
 

@@ -14,7 +14,7 @@ from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 
-from shared_components.common.plain_text import one_line
+from shared_components.common.sanitise import one_line
 from shared_components.flare.patches.replace import replace
 
 WORDS = (FLContextKey.TASK_NAME, ReservedKey.AUDIT_EVENT_ID)  # headers that FLARE writes down

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shared_components.common.atomic import try_lock
-from shared_components.common.plain_text import is_one_word
+from shared_components.common.sanitise import is_one_word
 from shared_components.federation.messages import FederationError
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from shared_components.common.plain_text import one_line, table_cells
+from shared_components.common.sanitise import one_line, table_cells
 from shared_components.inference.frames import Shot
 from shared_components.inference.progress import clock
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from shared_components.common.atomic import write_text
 from shared_components.common.drawing.palette import colour
-from shared_components.core.shipped import sha256_of
+from shared_components.core.shipped_weights import sha256_of
 from shared_components.data.nifti import MOST_FRAMES, LabelWriter, PictureWriter
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream, Shot

@@ -40,7 +40,7 @@ from shared_components.core.partition import (
 )
 from shared_components.core.rules import HEAD, modules
 from shared_components.networks.parts import inside, resolve, shared_paths, trained_parameters
-from shared_components.networks.two_paths import SplitFeatures, split_features
+from shared_components.networks.protocols import SplitFeatures, split_features
 
 BASE = "base/"  # in the memory: the base as this site trained it last
 ALIGNED = ("encoder", "decoder_global")  # what the features come from

@@ -32,7 +32,7 @@ from shared_components.core.method import (
 )
 from shared_components.core.objectives import as_received
 from shared_components.core.partition import Partition, Pieces, Role, everything
-from shared_components.networks.two_paths import TwoPaths, two_paths
+from shared_components.networks.protocols import TwoPaths, two_paths
 
 PROTOTYPES = "prototypes"
 BACKGROUND = 0  # the class of every class map that holds what a site has not labelled

@@ -20,7 +20,7 @@ from shared_components.core.serq import RATE, FineTuning, Quantification, check_
 from shared_components.core.text.encode import DEFAULT, KINDS
 from shared_components.core.text.tell import WORDINGS, SiteText
 from shared_components.networks.parts import parts_of
-from shared_components.networks.two_paths import Encodes
+from shared_components.networks.protocols import Encodes
 
 SYNTHETIC = ("quantification", "fine_tuning", "none")
 

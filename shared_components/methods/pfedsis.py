@@ -35,7 +35,7 @@ from shared_components.core.method import (
 )
 from shared_components.core.objectives import task_objective
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, cut
-from shared_components.networks.two_paths import TwoPaths, two_paths
+from shared_components.networks.protocols import TwoPaths, two_paths
 
 PLACES = {  # what may be personal, and how the names of its tensors begin and go on
     "decoder": ("decoder_personal.", "."),

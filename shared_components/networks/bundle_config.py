@@ -18,7 +18,7 @@ import yaml
 from torch import nn
 
 from shared_components.common.arguments import between, require_list, true_or_false
-from shared_components.common.no_code import refuse_expression
+from shared_components.common.reject_code import refuse_expression
 from shared_components.networks.network_arguments import chosen_arguments
 
 NETWORKS = "shared_components.networks."

@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from shared_components.common.atomic import atomically, write_bytes
-from shared_components.common.no_code import is_expression
-from shared_components.common.plain_text import is_plain
+from shared_components.common.reject_code import is_expression
+from shared_components.common.sanitise import is_plain
 
 _DAMAGES = (
     SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, LookupError, TypeError,

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from torch import nn
 
-from shared_components.common.no_code import is_expression
+from shared_components.common.reject_code import is_expression
 
 DECIDED = "out_channels"  # by a site's task or by a checkpoint's last layer
 WORDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}

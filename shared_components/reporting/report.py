@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared_components.common.atomic import write_text
-from shared_components.core.start import said
+from shared_components.core.initial_weights import said
 from shared_components.reporting import figures
 from shared_components.reporting.costs import cost_table, rejections, server_table, traffic_table
 from shared_components.reporting.galleries import Gallery, chosen_frames, gallery

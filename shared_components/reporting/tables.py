@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shared_components.common.plain_text import one_line
+from shared_components.common.sanitise import one_line
 from shared_components.core.card import DASH, Metric
 from shared_components.reporting.glossary import policy_remark, remarks
 from shared_components.reporting.groups import Group

@@ -22,7 +22,7 @@ from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
 from shared_components.core.task import Array, Batch, Scores, asks, last_frame, mean_rows
 from shared_components.data.files import depth_values
-from shared_components.data.sites import Asks, Item
+from shared_components.data.samples import Asks, Item
 
 POOLINGS = ("batch", "image")
 LEAST = 1e-3  # mm: smallest depth of which a logarithm or a ratio is taken

@@ -20,7 +20,7 @@ from shared_components.common.arguments import between
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
 from shared_components.core.task import Array, Batch, Scores, asks, last_frame, mean_rows
-from shared_components.data.sites import Asks, Item
+from shared_components.data.samples import Asks, Item
 
 GREY = 0.5
 METRICS = (

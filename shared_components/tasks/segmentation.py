@@ -27,7 +27,7 @@ from shared_components.core.metrics import (
     summarise,
 )
 from shared_components.core.task import Array, Batch, Scores, asks, last_frame
-from shared_components.data.sites import Asks, Item
+from shared_components.data.samples import Asks, Item
 
 METRICS = (
     Metric("dice", "Dice", True, "%", 100.0, 2),

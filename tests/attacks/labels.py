@@ -12,9 +12,9 @@ import numpy as np
 import yaml
 
 from shared_components.data.classes import CLASS_MAPS, IGNORED
+from shared_components.data.samples import Sample, read_sample, samples
 from shared_components.data.site import SPLITS
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import Sample, read_sample, samples
 
 PARTS = CLASS_MAPS["parts"]
 

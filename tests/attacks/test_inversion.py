@@ -8,8 +8,8 @@ from shared_components.core.method import load_method
 from shared_components.core.partition import Role
 from shared_components.core.task import make_task
 from shared_components.data.dataset import SampleDataset
+from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.networks.bundle_config import Training
 from shared_components.networks.tiny import Tiny

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import read_sample, samples
 from shared_components.data.synthetic.site import write_site
 from tests.attacks.labels import flip_site, flipped
 

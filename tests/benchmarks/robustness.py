@@ -26,8 +26,8 @@ from typing import Any
 import torch
 
 from shared_components.common.atomic import write_json
-from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
+from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.protocol import Answers, Ask, Conversation, conduct
 from shared_components.federation.provenance import commit, hardware

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
+from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.protocol import conduct
 from shared_components.federation.server import ServerRunner

@@ -7,7 +7,7 @@ import pytest
 from monai.bundle import ConfigWorkflow
 
 from shared_components.cli import main
-from shared_components.core.shipped import EXPORTED, FACTS, KEEPER, MODEL
+from shared_components.core.shipped_weights import EXPORTED, FACTS, KEEPER, MODEL
 from shared_components.experiments.shipping.bundle_files.make import (
     bundle_files,
     check_weights,

@@ -10,8 +10,8 @@ import torch
 
 from shared_components.core.evaluation import network_input
 from shared_components.core.metrics import frame_scores, summarise
+from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import read_sample, samples
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.tasks.segmentation import enlarge

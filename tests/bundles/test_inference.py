@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.core.shipped import sha256_of
+from shared_components.core.shipped_weights import sha256_of
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import export_pt, save_weights
 

@@ -9,8 +9,8 @@ import yaml
 from shared_components.cli import main
 from shared_components.core.evaluation import network_input
 from shared_components.core.metrics import frame_scores, summarise
+from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import read_sample, samples
 from shared_components.federation.messages import Job
 from shared_components.federation.together import run_together
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights

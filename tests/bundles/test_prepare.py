@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shared_components.bundle_engines import bundle_root, input_size, own_checkpoint, task_from_checkpoint
-from shared_components.core.shipped import EXPORTED, FACTS, MODEL, sha256_of
+from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, sha256_of
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_pt, save_weights
 from shared_components.networks.tiny import Tiny
 

@@ -14,8 +14,8 @@ from shared_components.bundle_engines import FirstMetric
 from shared_components.core import evaluation
 from shared_components.core.evaluation import network_input
 from shared_components.core.task import checkpoint_notes, make_task
+from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.networks import bundle_config

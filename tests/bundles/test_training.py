@@ -21,7 +21,7 @@ from shared_components.core.evaluation import quick
 from shared_components.core.method import SiteFacts, load_method
 from shared_components.core.partition import partition_network
 from shared_components.core.task import make_task
-from shared_components.core.trained import load_trained
+from shared_components.core.trained_model import load_trained
 from shared_components.core.training import local_iterations, make_context, make_optimizer
 from shared_components.data.dataset import batches
 from shared_components.data.profile_items import ITEMS

@@ -18,10 +18,10 @@ from shared_components.core.task import make_task
 from shared_components.core.text.known import site_text
 from shared_components.core.text.sentence import SHA256
 from shared_components.core.text.vectors_file import read_vectors
-from shared_components.core.trained import load_trained
-from shared_components.core.untold import knows_no_site, notes_of_told, notes_of_untold, tell
+from shared_components.core.trained_model import load_trained
+from shared_components.core.unseen_site import knows_no_site, notes_of_told, notes_of_untold, tell
+from shared_components.data.samples import LABELLED, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import LABELLED, samples
 from shared_components.federation.together import run_together
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor

@@ -15,8 +15,8 @@ import yaml
 from monai.bundle import ConfigParser, ckpt_export, create_workflow, verify_metadata, verify_net_in_out
 from safetensors.torch import load_file
 
-from shared_components.core.shipped import EXPORTED, FACTS, MODEL
-from shared_components.core.trained import load_trained
+from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL
+from shared_components.core.trained_model import load_trained
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
 

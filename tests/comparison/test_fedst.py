@@ -20,8 +20,8 @@ from shared_components.core.task import make_task
 from shared_components.core.text.tell import SiteText
 from shared_components.data.check import check_site
 from shared_components.data.classes import name_of
+from shared_components.data.samples import Asks, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import Asks, samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import presets_fedst
 from shared_components.experiments.comparison.mixing import mixed_sites

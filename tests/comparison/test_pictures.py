@@ -12,8 +12,8 @@ from torch import nn
 
 from shared_components.core.evaluation import thorough
 from shared_components.core.task import make_task
+from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.gallery import OUTSIDE, gallery
 from shared_components.experiments.comparison.pictures import TESTED, WIDTH, chosen, write_pictures

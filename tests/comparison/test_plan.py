@@ -13,8 +13,8 @@ import yaml
 
 from shared_components.commands import compare
 from shared_components.core.method import load_method, method_names
+from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import schedule
 from shared_components.experiments.comparison.plan import SCALES, Run, Variant, fingerprint

@@ -11,9 +11,9 @@ from shared_components.cli import main
 from shared_components.data.check import check_site, readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.profile_items import style_statistics
+from shared_components.data.samples import Asks, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import Asks, read_sample, samples
 
 
 @pytest.fixture

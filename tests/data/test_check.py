@@ -12,9 +12,9 @@ import pytest
 from shared_components.commands import check_data, unpack_sar_rarp50
 from shared_components.data.check import check_site, readable_samples
 from shared_components.data.readers import find_reader, reader_names
+from shared_components.data.samples import LABELLED, Asks, Sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import LABELLED, Asks, Sample, samples
 
 
 def remove(path: Path, layouts) -> None:

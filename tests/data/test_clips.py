@@ -17,9 +17,9 @@ from shared_components.data.dataset import SampleDataset, batches, once
 from shared_components.data.files import whole_steps
 from shared_components.data.profile_items import style_statistics
 from shared_components.data.readers import find_reader, sar_rarp50
+from shared_components.data.samples import Asks, read_sample, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import Asks, read_sample, samples
 
 FOUR = Asks(frames=4, interval=0.2)  # every 12th number at 60 a second
 PAIR = Asks(frames=2, interval=0.5)  # every number at 2 a second

@@ -12,15 +12,15 @@ import torch
 
 from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.profile_items import style_statistics
+from shared_components.data.samples import samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import samples
 
 STREAM = """
 import hashlib, sys, torch
 from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import samples
+from shared_components.data.samples import samples
 site = load_site(sys.argv[1])
 dataset = SampleDataset(samples(site, "train"), height=32, width=64, site=site)
 generator = torch.Generator().manual_seed(5)

@@ -14,14 +14,14 @@ import yaml
 
 from shared_components.commands import check_data, render
 from shared_components.data.check import check_site
+from shared_components.data.samples import Asks, Sample, read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import Asks, Sample, read_sample, samples
+from shared_components.data.synthetic.frame_times import TARGETS, schedule
 from shared_components.data.synthetic.layouts import LAYOUTS
-from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.preview import DEPTH_RANGE, tile
 from shared_components.data.synthetic.scene import render_video
-from shared_components.data.synthetic.schedule import TARGETS, schedule
 from shared_components.data.synthetic.site import remove_sites, video_seed, write_site
+from shared_components.data.synthetic.site_plan import plan_sites
 
 SIZE = {"height": 64, "width": 96}
 VIDEOS = {"train": 1, "validation": 1}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from shared_components.data.readers import find_reader, reader_names
+from shared_components.data.samples import Asks, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import Asks, read_sample, samples
 
 
 def own_asks(dataset: str) -> Asks:

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from shared_components.commands import render
+from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import read_sample, samples
 from shared_components.data.synthetic import carving
 from shared_components.data.synthetic.instruments import KINDS
 from shared_components.data.synthetic.layouts import LAYOUTS

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from shared_components.core.method import load_method, site_order
-from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
+from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.federation.messages import FederationError, Job, SiteRefusal
 from shared_components.federation.protocol import Answers, conduct

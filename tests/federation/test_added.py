@@ -5,8 +5,8 @@ import shutil
 import pytest
 import yaml
 
+from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import samples
 
 from .conftest import Federation, make_job
 

@@ -6,8 +6,8 @@ import torch
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, cut, paste
 from shared_components.data.dataset import SampleDataset
+from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import samples
 from shared_components.federation.bench import build_bench
 from shared_components.federation.protocol import Answers
 from tests.attacks.labels import flip_site

@@ -7,9 +7,9 @@ import torch
 import yaml
 
 from shared_components.core import evaluation
-from shared_components.data.sites import samples
-from shared_components.data.synthetic.plan import plan_sites
+from shared_components.data.samples import samples
 from shared_components.data.synthetic.site import write_site
+from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.experiments.comparison.run import _costs
 from shared_components.federation.bench import build_bench
 from shared_components.federation.messages import FederationError

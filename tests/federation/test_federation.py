@@ -13,10 +13,10 @@ from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import partition_network
 from shared_components.core.task import make_task
 from shared_components.data.dataset import SampleDataset, batches
+from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import samples
-from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
+from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, load_bundle
 

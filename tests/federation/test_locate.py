@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from shared_components.data.samples import Asks, samples
 from shared_components.data.site import Site
-from shared_components.data.sites import Asks, samples
 from shared_components.federation.locate import find_site
 from shared_components.federation.messages import Job, SiteRefusal
 

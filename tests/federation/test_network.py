@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from shared_components.core.trained import load_trained
+from shared_components.core.trained_model import load_trained
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.runs import newest_run
 from shared_components.networks.checkpoints import load_metadata, load_weights

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shared_components.core import evaluation, untold
+from shared_components.core import evaluation, unseen_site
 from shared_components.core.method import load_method
 from shared_components.core.partition import below
 from shared_components.core.rules import representation
@@ -61,7 +61,7 @@ def play(monkeypatch):
     def replace(**fields):
         fields = {"rule": representation(), "prepare": SiteText(), **fields}
         method = dataclasses.replace(load_method("fedavg"), **fields)
-        for side in (server_side, site_side, comparing, untold):
+        for side in (server_side, site_side, comparing, unseen_site):
             monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
         return method
 

@@ -8,8 +8,8 @@ import pytest
 from safetensors.torch import load_file
 
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
+from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.networks.checkpoints import load_metadata
 from shared_components.tasks.reconstruction import GREY
 

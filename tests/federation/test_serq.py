@@ -13,7 +13,7 @@ from shared_components.federation import bench as bench_side
 from shared_components.federation import server as server_side
 from shared_components.federation.messages import FederationError
 from shared_components.networks import tiny
-from shared_components.networks.two_paths import Encodes
+from shared_components.networks.protocols import Encodes
 
 from .conftest import make_job
 

@@ -5,8 +5,8 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
+from shared_components.data.samples import LABELLED, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import LABELLED, samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.federation import server as server_side
 from shared_components.federation.locate import SERVER

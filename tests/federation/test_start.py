@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shared_components.core.partition import Role, cut
-from shared_components.core.shipped import FACTS, MODEL, sha256_of
+from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of
 from shared_components.federation.enrolment import is_start
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import training_from

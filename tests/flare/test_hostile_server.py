@@ -19,7 +19,7 @@ from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
 
-from shared_components.core.trained import load_trained
+from shared_components.core.trained_model import load_trained
 from shared_components.federation.messages import Message
 from shared_components.flare import wire
 from shared_components.flare.executor import SiteExecutor

@@ -8,8 +8,8 @@ import yaml
 from safetensors.torch import load_file
 
 from shared_components.cli import main
+from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import read_sample, samples
 from shared_components.data.synthetic.site import write_site
 from tests.flare.simulator import Simulator, tiny_job
 

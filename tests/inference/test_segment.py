@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from shared_components.cli import main
-from shared_components.core.shipped import sha256_of
-from shared_components.core.trained import load_trained
+from shared_components.core.shipped_weights import sha256_of
+from shared_components.core.trained_model import load_trained
 from shared_components.data.synthetic.scene import render_video
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.h264 import H264Video

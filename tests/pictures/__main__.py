@@ -26,7 +26,7 @@ from shared_components.common.atomic import atomically
 from shared_components.common.drawing.palette import class_entries
 from shared_components.common.drawing.pictures import GAP, captioned, legend, overlay, resized, side_by_side
 from shared_components.core.evaluation import network_input
-from shared_components.core.trained import load_trained
+from shared_components.core.trained_model import load_trained
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.synthetic.scene import render_video
 from shared_components.experiments.comparison.plan import HELD_OUT

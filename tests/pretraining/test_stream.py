@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.data.sites import Asks
+from shared_components.data.samples import Asks
 from shared_components.data.synthetic.scene import SceneFrame
 from shared_components.experiments.pretraining import stream
 from shared_components.experiments.pretraining.plan import Phase

@@ -17,8 +17,8 @@ from itertools import cycle
 from pathlib import Path
 
 from shared_components.common.atomic import write_text
-from shared_components.data.synthetic.plan import plan_sites
 from shared_components.data.synthetic.site import write_site
+from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.federation.provenance import commit, hardware
 
 from ..federation.conftest import VIDEOS

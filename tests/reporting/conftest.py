@@ -13,7 +13,7 @@ import pytest
 from shared_components.core.card import Card, Metric
 from shared_components.core.evaluation import plain
 from shared_components.core.task import make_task
-from shared_components.data.sites import Item
+from shared_components.data.samples import Item
 from shared_components.reporting.overlays import depth_sheet, segmentation_sheet
 
 CLASSES = ("shaft", "wrist", "clasper")

@@ -10,12 +10,12 @@ import yaml
 from shared_components.cli import main
 from shared_components.commands import ship
 from shared_components.core.evaluation import network_input
+from shared_components.core.initial_weights import begin
 from shared_components.core.metrics import frame_scores, summarise
-from shared_components.core.shipped import FACTS, KEEPER, MODEL, sha256_of, shipped_weights
-from shared_components.core.start import begin
+from shared_components.core.shipped_weights import FACTS, KEEPER, MODEL, sha256_of, shipped_weights
 from shared_components.core.task import make_task
+from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import read_sample, samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.shipping.bundle_files.make import outdated_files
 from shared_components.experiments.shipping.weights import network_with

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from shared_components.core.task import make_task
-from shared_components.data.sites import Item
+from shared_components.data.samples import Item
 
 DEPTH = make_task("depth")
 

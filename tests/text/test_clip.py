@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from shared_components.core.shipped import sha256_of
+from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.text.clip import open_clip
 
 from .by_hand import clip_vector

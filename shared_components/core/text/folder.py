@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shared_components.core.shipped import sha256_of
+from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.text.vector import TextError, Vector, one_line, require_finite
 from shared_components.networks.checkpoints import load_weights, require_equal
 

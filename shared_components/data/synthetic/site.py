@@ -22,12 +22,12 @@ import yaml
 
 from shared_components.common.progress import tell
 from shared_components.data.files import depth_values
+from shared_components.data.synthetic.frame_times import TARGETS, Schedule, schedule
 from shared_components.data.synthetic.layouts import LAYOUTS, write_png
 from shared_components.data.synthetic.looks import look_named
 from shared_components.data.synthetic.motion import PHASES
-from shared_components.data.synthetic.plan import layouts_for
 from shared_components.data.synthetic.scene import SceneFrame
-from shared_components.data.synthetic.schedule import TARGETS, Schedule, schedule
+from shared_components.data.synthetic.site_plan import layouts_for
 
 MARK = "render.json"
 SPLITS = ("train", "validation", "test")

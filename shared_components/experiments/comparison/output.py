@@ -13,7 +13,7 @@ from operator import methodcaller
 from pathlib import Path
 
 from shared_components.common.atomic import write_json, write_text
-from shared_components.common.plain_text import table_cells
+from shared_components.common.sanitise import table_cells
 from shared_components.experiments.comparison.page import as_page
 from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.experiments.comparison.tables import Cell, Grid, all_grids

@@ -15,7 +15,7 @@ from shared_components.common.drawing.pictures import encoded, resized
 from shared_components.common.drawing.sheets import Panel, Sheet
 from shared_components.core.evaluation import first_value, plain, predicted
 from shared_components.core.task import Task
-from shared_components.data.sites import Sample
+from shared_components.data.samples import Sample
 
 TESTED = "tested"
 """The folder of the pictures beside a site's models."""

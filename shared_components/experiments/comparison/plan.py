@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common.arguments import between
+from shared_components.core.initial_weights import RANDOM, source_of
 from shared_components.core.method import load_method
-from shared_components.core.start import RANDOM, source_of
 from shared_components.core.task import check_tasks, choose_task
+from shared_components.data.samples import Asks, Sample, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import Asks, Sample, samples
 from shared_components.networks.bundle_config import (
     Bundle,
     Training,

@@ -22,14 +22,14 @@ from shared_components.common import machine
 from shared_components.common.atomic import write_json
 from shared_components.common.progress import heard, under
 from shared_components.core import evaluation
-from shared_components.core.coarser import read_as
+from shared_components.core.merged_classes import read_as
 from shared_components.core.method import load_method
 from shared_components.core.task import make_task
-from shared_components.core.untold import tell
+from shared_components.core.unseen_site import tell
 from shared_components.data.classes import coarser_ids
+from shared_components.data.samples import samples
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import samples
 from shared_components.experiments.comparison.mixing import mixed_sites
 from shared_components.experiments.comparison.pictures import TESTED, write_pictures
 from shared_components.experiments.comparison.plan import HELD_OUT, Run

@@ -17,8 +17,8 @@ import torch
 
 from shared_components.common import machine
 from shared_components.common.atomic import write_json
-from shared_components.common.board import Board
 from shared_components.common.progress import Step
+from shared_components.common.progress_display import Board
 from shared_components.experiments.comparison.plan import Run
 from shared_components.experiments.comparison.run import REFUSED, finished
 from shared_components.federation import steps

@@ -10,7 +10,7 @@ from operator import methodcaller
 from typing import Any
 
 from shared_components.core.card import DASH, Metric, fixed
-from shared_components.core.start import said
+from shared_components.core.initial_weights import said
 from shared_components.experiments.comparison.results import Comparison, Result, contest, mean_and_deviation
 from shared_components.reporting.groups import Group
 

@@ -11,7 +11,7 @@ from shared_components.common.progress import follow
 from shared_components.core.evaluation import BATCH, quick_scores
 from shared_components.core.task import Batch, Scores, Task
 from shared_components.data.dataset import collated
-from shared_components.data.sites import Item
+from shared_components.data.samples import Item
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.transforms import to_tensors
 from shared_components.experiments.pretraining.plan import Settings

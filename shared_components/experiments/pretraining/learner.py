@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from shared_components.common import machine
-from shared_components.core.start import begin, chosen_start
+from shared_components.core.initial_weights import begin, chosen_start
 from shared_components.core.task import Task
 from shared_components.core.training import optimizer_tensors, restore_optimizer, round_seed
 from shared_components.experiments.pretraining.plan import Settings, build

@@ -7,8 +7,8 @@ from collections import deque
 from contextlib import ExitStack
 from typing import TextIO
 
-from shared_components.common.board import Board
 from shared_components.common.progress import heard, tell
+from shared_components.common.progress_display import Board
 from shared_components.experiments.pretraining.plan import Settings
 from shared_components.federation.progress import duration
 

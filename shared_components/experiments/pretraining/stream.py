@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 from shared_components.core.training import round_seed
 from shared_components.data.colours import change_colours, sample_colours
 from shared_components.data.dataset import collated
-from shared_components.data.sites import Asks, Item
+from shared_components.data.samples import Asks, Item
 from shared_components.data.synthetic.scene import SceneFrame, render_video
 from shared_components.data.transforms import (
     augment,

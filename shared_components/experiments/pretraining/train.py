@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import torch
 
 from shared_components.common import machine
-from shared_components.core.start import RANDOM
+from shared_components.core.initial_weights import RANDOM
 from shared_components.core.task import checkpoint_notes
 from shared_components.experiments.pretraining.checks import Checks, summary
 from shared_components.experiments.pretraining.folder import RunFolder

@@ -9,16 +9,16 @@ from typing import Any
 
 from torch import nn
 
-from shared_components.core.coarser import read_as
 from shared_components.core.evaluation import native_batches, quick_scores
+from shared_components.core.merged_classes import read_as
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import CLASS_MAPS, name_of
+from shared_components.data.samples import LABELLED, Asks
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import LABELLED, Asks
 from shared_components.data.synthetic.looks import LOOKS
-from shared_components.data.synthetic.plan import layouts_for
 from shared_components.data.synthetic.site import write_site
+from shared_components.data.synthetic.site_plan import layouts_for
 from shared_components.experiments.shipping.weights import Pretrained
 
 UNSEEN = 2_000_000  # looks from this number on are drawn neither in a pre-training nor in its own checks

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.task import Task, make_task
-from shared_components.core.trained import chosen_for
+from shared_components.core.trained_model import chosen_for
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_into, load_metadata, load_weights
 

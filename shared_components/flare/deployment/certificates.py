@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import NameOID
 
-from shared_components.common.plain_text import printable
+from shared_components.common.sanitise import printable
 from shared_components.flare.deployment.kits import Kit, KitError
 
 SOON = timedelta(days=30)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shared_components.common.no_code import refuse_code
+from shared_components.common.reject_code import refuse_code
 from shared_components.federation.messages import Job
 
 META, CUSTOM = "meta.json", "custom"

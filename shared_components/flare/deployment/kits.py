@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common.atomic import write_text
-from shared_components.common.plain_text import is_one_word
+from shared_components.common.sanitise import is_one_word
 from shared_components.flare.deployment.federation_file import RESERVED, ROLES
 
 PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}

@@ -15,9 +15,9 @@ import pytest
 from shared_components.commands.check_data import check
 from shared_components.data.check import check_site
 from shared_components.data.nifti import PictureWriter, write_labels
+from shared_components.data.samples import Asks, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import Asks, read_sample, samples
 from shared_components.inference.video import frames_of, look_at
 
 from . import conftest

@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from shared_components.cli import main
+from shared_components.data.custom.guess_layout import look_at
+from shared_components.data.custom.survey import propose_split
+from shared_components.data.detect_layout import known_layout
 from shared_components.data.nifti import write_labels
-from shared_components.data.own.look import look_at
-from shared_components.data.own.survey import propose_split
-from shared_components.data.public import known_layout
 from shared_components.data.readers import reader_names
+from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import read_sample, samples
 
 from . import conftest
 from .conftest import CLASSES, canonical, colours, values, write

@@ -11,9 +11,9 @@ from shared_components.data.check import check_site
 from shared_components.data.classes import CLASS_MAPS, coarser_ids
 from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader
+from shared_components.data.samples import Asks, Sample, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import Asks, Sample, samples
 
 READER = find_reader("grasp")
 FOUR = Asks(frames=4, interval=0.2)

@@ -8,9 +8,9 @@ import pytest
 from shared_components.data.check import check_site
 from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader
+from shared_components.data.samples import Asks, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.sites import Asks, samples
 
 READER = find_reader("sisvse")
 FOUR = Asks(frames=4, interval=0.2)

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
 from shared_components.common.atomic import write_text
-from shared_components.core.shipped import (
+from shared_components.core.shipped_weights import (
     EXPORTED,
     KEEPER,
     MODEL,

@@ -11,9 +11,9 @@ from threading import Lock
 
 import numpy as np
 
+from shared_components.data.custom.ids import Ids, Value, counts, unknown_values
 from shared_components.data.files import Axes, DataError, Size
 from shared_components.data.nifti import label_frames, label_shape
-from shared_components.data.own.ids import Ids, Value, counts, unknown_values
 
 _KEPT = 256  # volumes; a mask takes some kilobytes, packed
 _LOCK = Lock()

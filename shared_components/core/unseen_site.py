@@ -15,7 +15,7 @@ from torch import nn
 
 from shared_components.core.method import Method, load_method
 from shared_components.core.partition import partition_network
-from shared_components.core.preparation import prepare
+from shared_components.core.site_conditioning import prepare
 from shared_components.data.site import Site
 from shared_components.networks.checkpoints import CheckpointError, header_of
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shared_components.data.custom.description import VIDEO
 from shared_components.data.files import (
     IMAGES,
     VIDEOS,
@@ -19,7 +20,6 @@ from shared_components.data.files import (
     natural_order,
     read_rgb,
 )
-from shared_components.data.own.description import VIDEO
 
 _DIGITS = 6
 _NAMED = 3  # files that an error lists

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shared_components.data.custom.description import KINDS
 from shared_components.data.files import DataError
-from shared_components.data.own.description import KINDS
 from shared_components.data.readers import find_reader, reader_names
 
 

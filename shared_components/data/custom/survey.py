@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from shared_components.data.custom.guess_layout import Found
+from shared_components.data.custom.ids import Value, counts
+from shared_components.data.custom.layout import files_of, images_of, is_volume, placed, video_names
+from shared_components.data.custom.masks import read_mask
+from shared_components.data.custom.volumes import packed_volume
 from shared_components.data.files import DataError
 from shared_components.data.nifti import lies_as_written
-from shared_components.data.own.ids import Value, counts
-from shared_components.data.own.layout import files_of, images_of, is_volume, placed, video_names
-from shared_components.data.own.look import Found
-from shared_components.data.own.masks import read_mask
-from shared_components.data.own.volumes import packed_volume
 
 _THREADS = 4  # decoding releases Python's lock
 _MOST = 64  # values that can be a table

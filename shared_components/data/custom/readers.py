@@ -8,10 +8,8 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from shared_components.data.files import DataError, frame_number
-from shared_components.data.nifti import label_shape, refuse_other_shape
-from shared_components.data.own.description import Own
-from shared_components.data.own.layout import (
+from shared_components.data.custom.description import Own
+from shared_components.data.custom.layout import (
     Images,
     files_of,
     frame_path,
@@ -22,8 +20,10 @@ from shared_components.data.own.layout import (
     refuse_missing,
     video_names,
 )
-from shared_components.data.own.masks import read_mask
-from shared_components.data.own.volumes import Volume, packed_volume
+from shared_components.data.custom.masks import read_mask
+from shared_components.data.custom.volumes import Volume, packed_volume
+from shared_components.data.files import DataError, frame_number
+from shared_components.data.nifti import label_shape, refuse_other_shape
 from shared_components.data.readers import Listing, Reader
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from shared_components.common.plain_text import printable
 from shared_components.common.progress import Step, heard
+from shared_components.common.sanitise import printable
 
 PAUSE = 8.0
 """Seconds of silence after which a plain line says how far the work is; they grow with work that takes hours."""

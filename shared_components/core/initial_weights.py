@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.card import Card
-from shared_components.core.shipped import sha256_of, verified_weights
+from shared_components.core.shipped_weights import sha256_of, verified_weights
 from shared_components.data.classes import coarser_ids
 from shared_components.networks.checkpoints import (
     CheckpointError,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from shared_components.data.synthetic.frame_times import TARGETS
 from shared_components.data.synthetic.layouts import LAYOUTS
 from shared_components.data.synthetic.looks import SITE_LOOKS, look_named
-from shared_components.data.synthetic.schedule import TARGETS
 
 
 @dataclass(frozen=True)

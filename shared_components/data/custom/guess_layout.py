@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from shared_components.data.custom.description import VIDEO, Kind
 from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, decode, natural_order
 from shared_components.data.nifti import holds_colours
-from shared_components.data.own.description import VIDEO, Kind
 
 _DEEPEST = 5  # folders below the one that is looked at
 _SAMPLED = 3  # images of a folder that tell whether they are masks

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from shared_components.data.custom.ids import Ids, class_ids, own_classes, parse_ids
 from shared_components.data.files import VOLUMES, Axes
-from shared_components.data.own.ids import Ids, class_ids, own_classes, parse_ids
 
 Kind = Literal["frames", "nifti"]
 KINDS: tuple[Kind, ...] = ("frames", "nifti")

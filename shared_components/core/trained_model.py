@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 from torch import Tensor, nn
 
 from shared_components.core.task import Task, make_task
-from shared_components.core.untold import knows_no_site, tell
+from shared_components.core.unseen_site import knows_no_site, tell
 from shared_components.data.site import Site
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, header_of, load_into, load_weights
