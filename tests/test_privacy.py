@@ -7,7 +7,14 @@ import pytest
 import torch
 from scipy import optimize, stats
 
-from shared_components.federation.privacy import ORDERS, Privacy, clip_and_noise, epsilon, farthest, normal
+from shared_components.federation.privacy.gaussian import (
+    ORDERS,
+    Privacy,
+    clip_and_noise,
+    epsilon,
+    farthest,
+    normal,
+)
 
 
 def seeded(seed=0):

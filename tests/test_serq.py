@@ -24,7 +24,7 @@ from shared_components.core.serq_equations import (
     representation_distance,
 )
 from shared_components.core.task import make_task
-from shared_components.federation.work import LocalRound
+from shared_components.federation.site.local_round import LocalRound
 from shared_components.networks.bundle_config import Training
 from shared_components.networks.parts import freeze
 from shared_components.networks.protocols import Encodes, require

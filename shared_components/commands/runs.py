@@ -5,12 +5,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from shared_components.federation import kept
-from shared_components.federation.kept import KeptRun
+from shared_components.federation import run_cleanup
 from shared_components.federation.messages import FederationError
+from shared_components.federation.run_cleanup import KeptRun
 from shared_components.reporting.tables import Table, as_text
 
-HELP = "list the runs that are kept, and remove old ones"
+HELP = "list the runs that are run_cleanup, and remove old ones"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,13 +51,17 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     if args.keep is not None and args.keep < 0:
         raise ValueError(f"--keep is {args.keep}; give a whole number, at least 0")
-    runs = kept.find_runs(args.place)
+    runs = run_cleanup.find_runs(args.place)
     if args.remove is None and args.keep is None:
         if args.models or args.yes:
             raise ValueError("--models and --yes go with --remove RUN or --keep N; name what is removed")
         print(as_text(table(runs)) if runs else f"{args.place}: no runs")
         return 0
-    chosen = kept.older_runs(runs, args.keep) if args.remove is None else kept.chosen_runs(runs, args.remove)
+    chosen = (
+        run_cleanup.older_runs(runs, args.keep)
+        if args.remove is None
+        else run_cleanup.chosen_runs(runs, args.remove)
+    )
     if running := [one for one in chosen if one.status == "running"]:
         raise ValueError(f"{running[0].name} is running; wait for its end, nothing was removed")
     if not chosen:
@@ -67,7 +71,7 @@ def _run(args: argparse.Namespace) -> int:
     if not (args.yes or _agreed(len(chosen), "the models of " if args.models else "")):
         print("nothing was removed")
         return 1
-    freed = sum(kept.remove(one, models_only=args.models) for one in chosen)
+    freed = sum(run_cleanup.remove(one, models_only=args.models) for one in chosen)
     print(f"removed; {megabytes(freed)} freed")
     return 0
 

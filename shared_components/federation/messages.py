@@ -15,14 +15,14 @@ from torch import Tensor
 from shared_components.common.arguments import between
 from shared_components.common.reject_code import refuse_code
 from shared_components.core.partition import Pieces
-from shared_components.federation.privacy import Privacy
-from shared_components.federation.ranges import (
+from shared_components.federation.job_ranges import (
     LARGEST,
     check_privacy,
     check_section,
     check_secure_sums,
     check_synthetic,
 )
+from shared_components.federation.privacy.gaussian import Privacy
 from shared_components.networks.bundle_config import MOST_ROUNDS, Bundle, load_bundle
 
 MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds

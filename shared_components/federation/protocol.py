@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared_components.common.sanitise import one_line
-from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.messages import FederationError, Message
-from shared_components.federation.replies import read
-from shared_components.federation.server import ServerRunner
+from shared_components.federation.server.parse_reply import read
+from shared_components.federation.server.runner import ServerRunner
+from shared_components.federation.server.update_checks import RejectedUpdate
 
 
 @dataclass(frozen=True)

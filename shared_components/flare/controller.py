@@ -28,15 +28,16 @@ from shared_components.core.initial_weights import start_weights
 from shared_components.core.method import load_method
 from shared_components.core.task import check_tasks
 from shared_components.data.site import Site
-from shared_components.federation import replies, steps
-from shared_components.federation.checks import RejectedUpdate
-from shared_components.federation.locate import SERVER, find_site
+from shared_components.federation import step_file
+from shared_components.federation.find_site import SERVER, find_site
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.progress import progress_line, write_scalars
 from shared_components.federation.protocol import Answers, Ask, drive
 from shared_components.federation.runs import leave_models, note_submission, open_run, working_on
 from shared_components.federation.secure_sums.identity import Project
-from shared_components.federation.server import ServerRunner
+from shared_components.federation.server import parse_reply
+from shared_components.federation.server.runner import ServerRunner
+from shared_components.federation.server.update_checks import RejectedUpdate
 from shared_components.federation.store import RESUME_VARIABLE
 from shared_components.flare import (
     console,
@@ -237,7 +238,7 @@ class FederationController(Controller):
         self._console.show(title, partial(at_work, exchange, folder))
         for site, one in tasks.items():
             processes.forget(folder / site)
-            steps.forget(folder / site)
+            step_file.forget(folder / site)
             if site in self._desk.lost:
                 continue
             self.send(task=one, fl_ctx=fl_ctx, targets=[site])
@@ -392,7 +393,7 @@ def present_sites(fl_ctx: FLContext) -> list[str]:
 
 def at_work(exchange: Exchange, folder: Path) -> dict[str, Step]:
     """Return how far each site is that has not answered; one that has told nothing is about to begin."""
-    return {site: steps.read_step(folder / site) or Step("waiting") for site in exchange.pending}
+    return {site: step_file.read_step(folder / site) or Step("waiting") for site in exchange.pending}
 
 
 def note_dead(exchange: Exchange, folder: Path) -> None:
@@ -427,7 +428,7 @@ def read_reply(result: Shareable, task: str) -> Message | str:
         code = result.get_return_code()
         if code != ReturnCode.OK:
             return f"FLARE reports {one_line(code, 80)}; the site's log says why"
-        return replies.read(task, wire.from_wire(result))
+        return parse_reply.read(task, wire.from_wire(result))
     except RejectedUpdate as error:
         return str(error)
     except Exception as error:  # whatever a site sends: it ends that site's part, and not this thread

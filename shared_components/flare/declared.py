@@ -16,14 +16,15 @@ from shared_components.core.task import choose_task
 from shared_components.data.consent import WITHHELD
 from shared_components.data.profile_items import check_item
 from shared_components.data.site import Site
-from shared_components.federation import checks, outsider, sums
-from shared_components.federation.enrolment import is_start
-from shared_components.federation.expected import Expected, expect
+from shared_components.federation.allowed_payload import Expected, expect
 from shared_components.federation.messages import Job, Message
-from shared_components.federation.private import check_bare, check_entered
-from shared_components.federation.replies import COMMON, FORMS, HEADER
+from shared_components.federation.privacy.noisy_updates import check_bare, check_entered
+from shared_components.federation.secure_sums import job_section
 from shared_components.federation.secure_sums.masks import sealed_bytes
 from shared_components.federation.secure_sums.shares import SHARE
+from shared_components.federation.server import outsider, update_checks
+from shared_components.federation.server.enrolment import is_start
+from shared_components.federation.server.parse_reply import COMMON, FORMS, HEADER
 
 LONGEST_TEXT = 100  # characters of any text among numbers: names of classes and metrics
 
@@ -94,7 +95,7 @@ def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: 
             f"{site.path} withholds {WITHHELD[held[0]]!r}, and it says {held[0]}; nothing was sent"
         )
     forms: dict[str, Callable[[Any], bool]] = {
-        **checks.NOTED,
+        **update_checks.NOTED,
         "round": lambda value: value == asked.header["round"],
         "card": lambda value: value == due.task.card.to_json(),
         "partition": lambda value: value == due.partition.to_json(),
@@ -102,11 +103,11 @@ def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: 
         "prepared": lambda value: is_name(value) and (value == "" or due.method.prepare is not None),
         "start": is_start,
         "items": lambda value: isinstance(value, Mapping),
-        sums.KEY: lambda value: bool(asked.job.secure_sums) and sums.is_said(value),
+        job_section.KEY: lambda value: bool(asked.job.secure_sums) and job_section.is_said(value),
         "final": lambda value: _is_final(value, site),
     }
     for key, value in header.items():
-        if not forms[key](value) or (key in checks.NOTED and not _brief(value)):
+        if not forms[key](value) or (key in update_checks.NOTED and not _brief(value)):
             raise ValueError(f"its {key} has an odd form: {value!r:.80}; nothing was sent")
     published = (due.method.shares | due.method.may_share) & set(site.publish)
     for name, value in header.get("items", {}).items():
@@ -121,11 +122,11 @@ def _check_sums(message: Message, asked: Asked, due: Expected) -> None:
     """Accept masked pieces and sealed shares of a round, and the shares that open its sum; no weight as it is."""
     if message.pieces or not asked.job.secure_sums:
         raise ValueError(f"nothing of the kind is due to {asked.task!r} of this job; nothing was sent")
-    said = asked.header[sums.HEADER]
+    said = asked.header[job_section.HEADER]
     if asked.task == "unmask":
-        if set(message.groups) != {sums.OPENED}:
+        if set(message.groups) != {job_section.OPENED}:
             raise ValueError(f"{sorted(message.groups)} is nothing that opens a sum; nothing was sent")
-        for name, value in message.groups[sums.OPENED].items():
+        for name, value in message.groups[job_section.OPENED].items():
             rows = value.shape[0] if value.dim() == 2 and value.shape[1] == SHARE else 0
             if (
                 name not in said["sites"]
@@ -136,7 +137,7 @@ def _check_sums(message: Message, asked: Asked, due: Expected) -> None:
         return
     sites = said["sites"]
     try:
-        sums.check_masked(message.groups, due.pieces(Role.GLOBAL), sites, sealed_bytes(len(sites)))
+        job_section.check_masked(message.groups, due.pieces(Role.GLOBAL), sites, sealed_bytes(len(sites)))
     except ValueError as error:
         raise ValueError(f"{error}; nothing was sent") from error
 
@@ -146,7 +147,7 @@ def _is_final(value: Any, site: Site) -> bool:
     if not isinstance(value, Mapping) or value.get("site") != site.name:
         return False
     scores = {key: item for key, item in value.items() if key not in ("site", "split")}
-    return checks.NOTED["metrics"](scores) and _brief(value)
+    return update_checks.NOTED["metrics"](scores) and _brief(value)
 
 
 def _brief(value: Any) -> bool:

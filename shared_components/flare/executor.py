@@ -18,7 +18,7 @@ from nvflare.apis.signal import Signal
 from shared_components.common.atomic import NotWritten
 from shared_components.common.progress import Listener, heard
 from shared_components.common.progress_display import StepLog
-from shared_components.federation import steps
+from shared_components.federation import step_file
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.peers import keep_to_the_server
@@ -68,19 +68,19 @@ class SiteExecutor(Executor):
         import torch
 
         from shared_components.core.initial_weights import start_weights
-        from shared_components.federation import instructions
-        from shared_components.federation.enrolled import site_folder
-        from shared_components.federation.locate import find_site
+        from shared_components.federation.find_site import find_site
         from shared_components.federation.messages import SiteRefusal
         from shared_components.federation.runs import OUTLIVES, point_latest_to, working_on
         from shared_components.federation.secure_sums.identity import kit_identity
-        from shared_components.federation.site import SiteRunner
+        from shared_components.federation.site import parse_request
+        from shared_components.federation.site.agreed_job import site_folder
+        from shared_components.federation.site.runner import SiteRunner
 
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
         name, runs = fl_ctx.get_identity_name(), runs_folder(fl_ctx)
         scenes = runs / "scenes" if is_simulator(fl_ctx) else None
         local = local_folder(fl_ctx)
-        message = instructions.read(task_name, wire.from_wire(shareable))
+        message = parse_request.read(task_name, wire.from_wire(shareable))
         pool = message.header.get("pool")
         if pool and scenes is None:
             raise SiteRefusal(
@@ -105,7 +105,7 @@ class SiteExecutor(Executor):
         if is_simulator(fl_ctx):
             # the server, on this machine too, looks whether this process lives, and how far it is
             processes.announce(own, os.getpid())
-            listener = steps.StepFile(own)
+            listener = step_file.StepFile(own)
         elif folder != self._run:
             mark_lines()
             folder.mkdir(parents=True, exist_ok=True)

@@ -26,8 +26,8 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
-from shared_components.federation.enrolled import agreed_job, keep_agreed
-from shared_components.federation.locate import find_site
+from shared_components.federation.find_site import find_site
+from shared_components.federation.site.agreed_job import agreed_job, keep_agreed
 from shared_components.flare import wire
 from shared_components.flare.declared import Asked, check_reply
 from shared_components.flare.places import is_simulator, local_folder, runs_folder

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
+from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
-from shared_components.federation.privacy import epsilon
+from shared_components.federation.privacy.gaussian import epsilon
 from shared_components.federation.provenance import commit, hardware
-from shared_components.federation.together import run_together
 from shared_components.networks import bundle_config
 from tests.benchmarks.site_round import render
 

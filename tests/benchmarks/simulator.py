@@ -87,7 +87,7 @@ def without_flare(folder: Path, scenes: list[Path]) -> float:
     from shared_components.federation.messages import Job
     from shared_components.federation.protocol import Answers, Ask, drive
     from shared_components.federation.runs import open_run
-    from shared_components.federation.server import ServerRunner
+    from shared_components.federation.server.runner import ServerRunner
 
     names = [f"site-{i + 1}" for i in range(len(scenes))]
     job = Job(name="bench", bundle="pvt_fpn", method="fedavg", training=SIZE, rounds=ROUNDS)
@@ -125,7 +125,7 @@ def serve(name: str, scene: Path, folder: Path, pipe: Connection) -> None:
     import torch
 
     from shared_components.data.site_file import load_site
-    from shared_components.federation.site import SiteRunner
+    from shared_components.federation.site.runner import SiteRunner
 
     torch.set_num_threads(1)
     runner = SiteRunner(name, folder=folder, find_site=lambda job, index: load_site(scene, name=name))

@@ -17,11 +17,11 @@ import torch
 
 from shared_components.data.synthetic.site import write_site
 from shared_components.data.synthetic.site_plan import plan_sites
+from shared_components.federation.in_process import answer, open_together
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.protocol import conduct
-from shared_components.federation.server import ServerRunner
-from shared_components.federation.site import SiteRunner
-from shared_components.federation.together import answer, open_together
+from shared_components.federation.server.runner import ServerRunner
+from shared_components.federation.site.runner import SiteRunner
 
 SIZE = {"height": 96, "width": 128, "batch_size": 4, "iterations": 28, "learning_rate": 1e-3}  # of the demo
 REPEATS = 3

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
-from shared_components.federation.together import run_together
 from shared_components.networks.checkpoints import load_weights
 
 

@@ -11,8 +11,8 @@ from shared_components.core.evaluation import network_input
 from shared_components.core.metrics import frame_scores, summarise
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
+from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
-from shared_components.federation.together import run_together
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.tasks.segmentation import enlarge

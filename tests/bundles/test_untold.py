@@ -22,7 +22,7 @@ from shared_components.core.trained_model import load_trained
 from shared_components.core.unseen_site import knows_no_site, notes_of_told, notes_of_untold, tell
 from shared_components.data.samples import LABELLED, samples
 from shared_components.data.site_file import load_site
-from shared_components.federation.together import run_together
+from shared_components.federation.in_process import run_together
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor
 from shared_components.networks.bundle_config import build_network, load_bundle

@@ -10,7 +10,7 @@ from nvflare.security.security import COMMAND_CATEGORIES
 from shared_components.cli import main
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.federation.limits import Limits, read_limits
+from shared_components.federation.site.limits import Limits, read_limits
 from shared_components.flare.deployment.kits import (
     ALLOW_LIST,
     CODE,

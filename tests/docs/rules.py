@@ -20,9 +20,9 @@ from shared_components.core.task import check_tasks, choose_task
 from shared_components.data.check import check_site
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
-from shared_components.federation import limits
 from shared_components.federation.messages import Job
 from shared_components.federation.progress import progress_line
+from shared_components.federation.site import limits
 from shared_components.networks.bundle_config import load_bundle
 
 from .blocks import Block

@@ -9,9 +9,9 @@ from shared_components.core.method import load_method, site_order
 from shared_components.data.synthetic.site import write_site
 from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
+from shared_components.federation.in_process import open_together
 from shared_components.federation.messages import FederationError, Job, SiteRefusal
 from shared_components.federation.protocol import Answers, conduct
-from shared_components.federation.together import open_together
 from shared_components.networks import bundle_config, fpn, pvt_fpn, pvt_fpn_clips, pvt_v2
 from shared_components.networks.bundle_config import bundle_for
 

@@ -8,8 +8,8 @@ from shared_components.core.partition import Role, cut, paste
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.federation.bench import build_bench
 from shared_components.federation.protocol import Answers
+from shared_components.federation.site.site_setup import build_bench
 from tests.attacks.labels import flip_site
 from tests.attacks.replies import attacked, noise, sign_flip
 from tests.attacks.sent import train_round

@@ -11,8 +11,8 @@ from shared_components.data.samples import samples
 from shared_components.data.synthetic.site import write_site
 from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.experiments.comparison.run import _costs
-from shared_components.federation.bench import build_bench
 from shared_components.federation.messages import FederationError
+from shared_components.federation.site.site_setup import build_bench
 from shared_components.networks.checkpoints import load_metadata
 from shared_components.networks.tiny import Tiny
 from shared_components.reporting.report import build_report

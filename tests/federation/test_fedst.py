@@ -10,8 +10,8 @@ from shared_components.data.samples import Asks, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
 from shared_components.data.synthetic.site_plan import plan_sites
+from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import FederationError
-from shared_components.federation.together import run_together
 from shared_components.networks.bundle_config import load_bundle
 
 from ..text.conftest import clip_folder  # noqa: F401 (a fixture)

@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components.core.method import Term, load_method, method_names
-from shared_components.federation import bench as bench_side
-from shared_components.federation import server as server_side
 from shared_components.federation.messages import FederationError, total_bytes
+from shared_components.federation.server import runner as server_side
+from shared_components.federation.site import site_setup as bench_side
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny
 

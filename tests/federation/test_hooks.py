@@ -8,9 +8,9 @@ import yaml
 
 from shared_components.core.method import Aggregation, Models, Term, load_method
 from shared_components.core.partition import Role, Slice
-from shared_components.federation import bench as site_side
-from shared_components.federation import server as server_side
 from shared_components.federation.messages import FederationError
+from shared_components.federation.server import runner as server_side
+from shared_components.federation.site import site_setup as site_side
 
 from .conftest import TINY, make_job
 

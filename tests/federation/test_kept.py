@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from shared_components.cli import main
-from shared_components.federation import kept
+from shared_components.federation import run_cleanup
 from shared_components.federation.messages import FederationError
 from shared_components.federation.runs import leave_models, point_latest_to, working_on
 
@@ -58,12 +58,12 @@ def names(runs):
 
 def test_every_place_where_people_look_leads_to_the_runs(state, tmp_path):
     all_three = [f"fedavg/{FIRST}", f"fedavg/{SECOND}", f"pfedsis/{THIRD}"]
-    assert names(kept.find_runs(tmp_path / "ws")) == names(kept.find_runs(state)) == all_three
-    assert names(kept.find_runs(state / "fedavg")) == all_three[:2]
+    assert names(run_cleanup.find_runs(tmp_path / "ws")) == names(run_cleanup.find_runs(state)) == all_three
+    assert names(run_cleanup.find_runs(state / "fedavg")) == all_three[:2]
     state.rename(tmp_path / "runs")
-    assert names(kept.find_runs(tmp_path)) == all_three  # of a comparison
+    assert names(run_cleanup.find_runs(tmp_path)) == all_three  # of a comparison
     (tmp_path / "runs").rename(tmp_path / "surgfl")
-    assert names(kept.find_runs(tmp_path)) == all_three  # of a startup kit
+    assert names(run_cleanup.find_runs(tmp_path)) == all_three  # of a startup kit
 
 
 @pytest.mark.parametrize(
@@ -77,51 +77,51 @@ def test_every_place_where_people_look_leads_to_the_runs(state, tmp_path):
 def test_what_a_site_alone_keeps_of_a_run_is_known_as_one(federate, toy_bundle, tmp_path, method, section):
     """In a deployment a site has its own folder of a run, and nothing that the server writes."""
     federate(make_job(method, bundle="toy", rounds=1, **section)).run().finish()
-    (run,) = kept.find_runs(tmp_path)
+    (run,) = run_cleanup.find_runs(tmp_path)
     (run.folder / "run.json").unlink()
     shutil.rmtree(run.folder / "server")
-    assert names(kept.find_runs(tmp_path)) == [run.name]
+    assert names(run_cleanup.find_runs(tmp_path)) == [run.name]
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     with pytest.raises(FederationError, match="there are no runs"):
-        kept.find_runs(tmp_path / "nowhere")
+        run_cleanup.find_runs(tmp_path / "nowhere")
 
 
 def test_a_run_is_described_by_its_files(state):
-    first, second, third = kept.find_runs(state)
+    first, second, third = run_cleanup.find_runs(state)
     assert (first.method, first.done, first.rounds, first.sites) == ("fedavg", 2, 2, 2)
     assert [run.status for run in (first, second, third)] == ["finished", "failed", "unfinished"]
     assert [run.latest for run in (first, second, third)] == [False, True, True]
     assert first.when == "2026-01-01 10:00:00" and 6000 < first.size < 7000
     with working_on(second.folder):
-        assert kept.read_run(second.folder).status == "running"
-    assert kept.read_run(second.folder).status == "failed"
+        assert run_cleanup.read_run(second.folder).status == "running"
+    assert run_cleanup.read_run(second.folder).status == "failed"
 
 
 def test_a_removed_run_is_gone_and_latest_names_the_newest_that_is_left(state):
-    second = kept.find_runs(state)[1]
-    assert kept.remove(second) == second.size
-    assert names(kept.find_runs(state / "fedavg")) == [f"fedavg/{FIRST}"]
+    second = run_cleanup.find_runs(state)[1]
+    assert run_cleanup.remove(second) == second.size
+    assert names(run_cleanup.find_runs(state / "fedavg")) == [f"fedavg/{FIRST}"]
     assert os.readlink(state / "fedavg" / "latest") == FIRST
-    kept.remove(kept.find_runs(state / "fedavg")[0])
+    run_cleanup.remove(run_cleanup.find_runs(state / "fedavg")[0])
     assert not (state / "fedavg" / "latest").is_symlink()
     assert (state / "fedavg" / "20260104-100000" / "thesis.txt").read_text() == "mine"
 
 
 def test_models_alone_can_go_and_the_numbers_stay(state):
-    first = kept.find_runs(state)[0]
-    assert kept.remove(first, models_only=True) == 6000
-    again = kept.read_run(first.folder)
+    first = run_cleanup.find_runs(state)[0]
+    assert run_cleanup.remove(first, models_only=True) == 6000
+    again = run_cleanup.read_run(first.folder)
     assert (again.done, again.status) == (2, "finished") and not list(first.folder.rglob("*.safetensors"))
 
 
 def test_a_workspace_keeps_its_models_when_their_run_goes_and_they_do_not_count_as_freed(state, tmp_path):
-    first = kept.find_runs(state)[0]
+    first = run_cleanup.find_runs(state)[0]
     left = leave_models(first.folder, ["site-1", "site-2"], tmp_path / "ws" / "models")
     assert len(left) == 4 and left[0].samefile(first.folder / "site-1" / "model.safetensors")
-    size = kept.read_run(first.folder).size
-    assert kept.remove(first) == size - 4000
+    size = run_cleanup.read_run(first.folder).size
+    assert run_cleanup.remove(first) == size - 4000
     assert all(path.stat().st_size == 1000 for path in left)
 
 
@@ -138,50 +138,50 @@ def test_models_are_copied_where_the_disk_has_no_second_names(state, tmp_path, m
 
 
 def test_what_runs_is_not_removed(state):
-    second = kept.find_runs(state)[1]
+    second = run_cleanup.find_runs(state)[1]
     with working_on(second.folder), pytest.raises(FederationError, match="another process works on this run"):
-        kept.remove(second)
+        run_cleanup.remove(second)
     assert second.folder.is_dir()
 
 
 def test_what_is_no_run_is_not_removed(state, tmp_path):
     mine = state / "fedavg" / "20260104-100000"
-    run = kept.read_run(mine)
+    run = run_cleanup.read_run(mine)
     with pytest.raises(FederationError, match="is no run"):
-        kept.remove(run)
+        run_cleanup.remove(run)
     (state / "fedavg" / "20260105-100000").symlink_to(state / "fedavg" / FIRST)
-    assert not kept.is_run(state / "fedavg" / "20260105-100000") and not kept.is_run(
+    assert not run_cleanup.is_run(state / "fedavg" / "20260105-100000") and not run_cleanup.is_run(
         state / "fedavg" / "latest"
     )
     (mine / "run.json").write_text("[]")  # another's
-    assert not kept.is_run(mine)
+    assert not run_cleanup.is_run(mine)
 
 
 def test_a_run_that_never_began_is_one_too(state):
     empty = state / "fedavg" / "20260106-100000"
     (empty / "site-1").mkdir(parents=True)
     (empty / "site-1" / "process").write_text("12")
-    assert kept.read_run(empty).status == "never began" and kept.is_run(empty)
+    assert run_cleanup.read_run(empty).status == "never began" and run_cleanup.is_run(empty)
 
 
 def test_the_newest_of_each_job_are_kept(state):
-    runs = kept.find_runs(state)
-    assert names(kept.older_runs(runs, 1)) == [f"fedavg/{FIRST}"]
-    assert names(kept.older_runs(runs, 0)) == names(runs) and kept.older_runs(runs, 2) == []
+    runs = run_cleanup.find_runs(state)
+    assert names(run_cleanup.older_runs(runs, 1)) == [f"fedavg/{FIRST}"]
+    assert names(run_cleanup.older_runs(runs, 0)) == names(runs) and run_cleanup.older_runs(runs, 2) == []
 
 
 @pytest.mark.parametrize("name", ["fedavg", "20250101-100000", "pfedsis/" + FIRST])
 def test_a_name_of_no_run_is_refused(state, name):
     with pytest.raises(FederationError, match="names no run"):
-        kept.chosen_runs(kept.find_runs(state), [name])
+        run_cleanup.chosen_runs(run_cleanup.find_runs(state), [name])
 
 
 def test_a_time_that_two_jobs_share_is_no_name(state):
     make_run(state, "pfedsis", FIRST)
     with pytest.raises(FederationError, match="several runs"):
-        kept.chosen_runs(kept.find_runs(state), [FIRST])
+        run_cleanup.chosen_runs(run_cleanup.find_runs(state), [FIRST])
     path = state / "pfedsis" / FIRST
-    assert names(kept.chosen_runs(kept.find_runs(state), [str(path)])) == [f"pfedsis/{FIRST}"]
+    assert names(run_cleanup.chosen_runs(run_cleanup.find_runs(state), [str(path)])) == [f"pfedsis/{FIRST}"]
 
 
 # ---- the command
@@ -196,14 +196,14 @@ def test_the_command_lists(state, capsys):
 def test_the_command_removes_only_when_it_is_told_so(state, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     assert main(["runs", str(state), "--keep", "1"]) == 2
-    assert "add --yes" in capsys.readouterr().err and len(kept.find_runs(state)) == 3
+    assert "add --yes" in capsys.readouterr().err and len(run_cleanup.find_runs(state)) == 3
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda question: "n")
-    assert main(["runs", str(state), "--remove", FIRST]) == 1 and len(kept.find_runs(state)) == 3
+    assert main(["runs", str(state), "--remove", FIRST]) == 1 and len(run_cleanup.find_runs(state)) == 3
     monkeypatch.setattr("builtins.input", lambda question: "y")
-    assert main(["runs", str(state), "--remove", FIRST]) == 0 and len(kept.find_runs(state)) == 2
+    assert main(["runs", str(state), "--remove", FIRST]) == 0 and len(run_cleanup.find_runs(state)) == 2
     assert main(["runs", str(state), "--keep", "0", "--models", "--yes"]) == 0
-    assert not list(state.rglob("*.safetensors")) and len(kept.find_runs(state)) == 2
+    assert not list(state.rglob("*.safetensors")) and len(run_cleanup.find_runs(state)) == 2
 
 
 @pytest.mark.parametrize(
@@ -216,10 +216,10 @@ def test_the_command_removes_only_when_it_is_told_so(state, capsys, monkeypatch)
 )
 def test_the_command_refuses_in_one_sentence(state, capsys, options, words):
     assert main(["runs", str(state), *options]) == 2
-    assert words in capsys.readouterr().err and len(kept.find_runs(state)) == 3
+    assert words in capsys.readouterr().err and len(run_cleanup.find_runs(state)) == 3
 
 
 def test_the_command_refuses_to_remove_what_runs(state, capsys):
     with working_on(state / "fedavg" / FIRST):
         assert main(["runs", str(state), "--remove", FIRST, SECOND, "--yes"]) == 2
-    assert "is running" in capsys.readouterr().err and len(kept.find_runs(state)) == 3
+    assert "is running" in capsys.readouterr().err and len(run_cleanup.find_runs(state)) == 3

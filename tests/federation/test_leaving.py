@@ -9,10 +9,10 @@ import yaml
 from shared_components.core.method import load_method, method_names
 from shared_components.core.task import make_task
 from shared_components.data.site_file import load_site
-from shared_components.federation import site
-from shared_components.federation.expected import expect
-from shared_components.federation.leaving import FILE, what_leaves
+from shared_components.federation.allowed_payload import expect
 from shared_components.federation.messages import FederationError, total_bytes
+from shared_components.federation.site import runner as site
+from shared_components.federation.site.disclosure import FILE, what_leaves
 
 from .conftest import Federation, make_job
 

@@ -8,8 +8,8 @@ import pytest
 from shared_components.core.task import choose_task
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.federation.limits import FILE, Limits, check_limits, limits_of
 from shared_components.federation.messages import FederationError, SiteRefusal
+from shared_components.federation.site.limits import FILE, Limits, check_limits, limits_of
 from shared_components.networks.bundle_config import load_bundle
 
 from .conftest import TINY, make_job

@@ -8,7 +8,7 @@ import pytest
 
 from shared_components.data.samples import Asks, samples
 from shared_components.data.site import Site
-from shared_components.federation.locate import find_site
+from shared_components.federation.find_site import find_site
 from shared_components.federation.messages import Job, SiteRefusal
 
 SMALL = {"frames_per_video": 2, "videos": [1, 1, 0], "height": 64, "width": 96}

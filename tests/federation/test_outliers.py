@@ -5,8 +5,8 @@ import torch
 
 from shared_components.core.card import Card
 from shared_components.core.method import Profile, Update, load_method
-from shared_components.federation.checks import RejectedUpdate, check_extras, outlying_extras
-from shared_components.federation.enrolment import outlying_counts
+from shared_components.federation.server.enrolment import outlying_counts
+from shared_components.federation.server.update_checks import RejectedUpdate, check_extras, outlying_extras
 
 SHARED = {"a": torch.zeros(2), "b": torch.zeros(1)}
 

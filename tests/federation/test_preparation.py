@@ -19,11 +19,11 @@ from shared_components.core.text.vectors_file import add_vectors, read_vectors
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison import run as comparing
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
-from shared_components.federation import bench as site_side
-from shared_components.federation import server as server_side
-from shared_components.federation import server_work
-from shared_components.federation.enrolment import check_as_before, profile_header, profile_of
 from shared_components.federation.messages import FederationError, SiteRefusal
+from shared_components.federation.server import runner as server_side
+from shared_components.federation.server import training
+from shared_components.federation.server.enrolment import check_as_before, profile_header, profile_of
+from shared_components.federation.site import site_setup as site_side
 from shared_components.networks import bundle_config
 
 from .conftest import Federation, make_job
@@ -200,7 +200,7 @@ def test_a_server_that_trains_is_not_told(play, federate, scenes, monkeypatch):
     play(server_update=update)
     federate(job(), names=SITES[:2], server_data=scenes[2]).run()
     assert len(seen) == 1 and not seen[0].any()
-    assert not hasattr(server_work, "prepare")
+    assert not hasattr(training, "prepare")
 
 
 # ---- enrolment

@@ -13,11 +13,11 @@ import yaml
 from shared_components.core.method import load_method, method_names
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.federation.ledger import Entry, enter, ledgers, read_ledger
-from shared_components.federation.limits import FILE, Demand, limits_of
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
-from shared_components.federation.privacy import clip_and_noise, epsilon
-from shared_components.federation.private import SAYS, check_bare, check_entered
+from shared_components.federation.privacy.gaussian import clip_and_noise, epsilon
+from shared_components.federation.privacy.ledger import Entry, enter, ledgers, read_ledger
+from shared_components.federation.privacy.noisy_updates import SAYS, check_bare, check_entered
+from shared_components.federation.site.limits import FILE, Demand, limits_of
 from shared_components.federation.store import RoundFiles
 from shared_components.flare.declared import Asked, check_reply
 from shared_components.networks import bundle_config
@@ -116,7 +116,7 @@ def test_a_method_that_sends_more_is_refused_by_name_on_both_sides(federate, mon
     words = f"{method} {NOT_COVERED[method]}.*does not cover"
     with pytest.raises(FederationError, match=words):
         federate(private_job(method))
-    monkeypatch.setattr("shared_components.federation.entrance.uncovered", lambda method: "")
+    monkeypatch.setattr("shared_components.federation.server.admission.uncovered", lambda method: "")
     with pytest.raises(FederationError, match=words):
         federate(private_job(method)).enrol()
 
@@ -168,7 +168,7 @@ def test_zero_noise_and_no_clip_is_the_run_without_privacy(federate, monkeypatch
     def silent(began, trained, **known):
         return clip_and_noise(began, trained, clip=math.inf, noise_multiplier=0)
 
-    monkeypatch.setattr("shared_components.federation.private.clip_and_noise", silent)
+    monkeypatch.setattr("shared_components.federation.privacy.noisy_updates.clip_and_noise", silent)
     # every site of these scenes has as many frames, so that one each weighs the same
     assert len({profile.samples for profile in plain.server.state.profiles.values()}) == 1
     noisy = federate(private_job("fedper"), folder=tmp_path / "noisy").run()
@@ -231,7 +231,7 @@ def test_the_filter_refuses_whatever_the_noise_does_not_cover(federate, more):
 
 
 def test_what_is_said_is_a_part_of_what_is_said_without_noise():
-    from shared_components.federation.replies import COMMON, HEADER
+    from shared_components.federation.server.parse_reply import COMMON, HEADER
 
     assert all(SAYS[task] <= HEADER[task] | COMMON for task in SAYS)
 
@@ -288,7 +288,7 @@ def test_it_is_entered_before_it_is_kept(federate, scenes, monkeypatch):
         raise KeyboardInterrupt
 
     kept = type("Kept", (RoundFiles,), {"save": killed})
-    monkeypatch.setattr("shared_components.federation.private.RoundFiles", kept)
+    monkeypatch.setattr("shared_components.federation.privacy.noisy_updates.RoundFiles", kept)
     with pytest.raises(KeyboardInterrupt):
         federation.replies()
     assert len(entries(scenes[0])) == 1

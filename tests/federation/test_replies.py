@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared_components.core.method import load_method, method_names
-from shared_components.federation import replies as place
-from shared_components.federation.checks import RejectedUpdate, check_extras
-from shared_components.federation.enrolment import EnrolmentReader
-from shared_components.federation.journal import Journal
 from shared_components.federation.messages import FederationError, Message
 from shared_components.federation.progress import flatten, progress_line
 from shared_components.federation.protocol import Answers, understood
+from shared_components.federation.server import parse_reply as place
+from shared_components.federation.server.enrolment import EnrolmentReader
+from shared_components.federation.server.round_log import Journal
+from shared_components.federation.server.update_checks import RejectedUpdate, check_extras
 from shared_components.federation.store import RECORDS
 
 from .conftest import Federation, make_job

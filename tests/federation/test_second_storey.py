@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 
 from shared_components.core.method import Method, load_method
 from shared_components.core.partition import Role, cut
-from shared_components.federation import bench as bench_side
-from shared_components.federation import server as server_side
 from shared_components.federation.messages import FederationError, SiteRefusal
+from shared_components.federation.server import runner as server_side
+from shared_components.federation.site import site_setup as bench_side
 from shared_components.flare.results import leave_result
 from shared_components.networks.checkpoints import load_metadata
 

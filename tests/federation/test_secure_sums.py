@@ -10,9 +10,9 @@ import torch
 from shared_components.core.method import load_method, method_names
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
 from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
+from shared_components.federation.secure_sums.job_section import HASHES, MASKED, OPENED, SHARES
+from shared_components.federation.site.secure_sums import FILE
 from shared_components.federation.store import rounds_in
-from shared_components.federation.sums import HASHES, MASKED, OPENED, SHARES
-from shared_components.federation.sums_site import FILE
 
 from .conftest import TINY, make_job
 
@@ -291,7 +291,7 @@ def test_a_runaway_site_refuses_itself_where_the_server_cannot_see_it(toy_bundle
 
 
 def test_a_mean_that_went_too_far_ends_the_job_and_blames_nobody_alone(toy_bundle, federate, monkeypatch):
-    from shared_components.federation import site as site_module
+    from shared_components.federation.site import runner as site_module
 
     monkeypatch.setattr(site_module, "check_pieces", lambda *a, **k: None)
     federation = federate(secure_job(largest_change=1e-9)).enrol()

@@ -9,9 +9,9 @@ import yaml
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, Slice
 from shared_components.core.serq import FineTuning, Quantification, check_beforehand
-from shared_components.federation import bench as bench_side
-from shared_components.federation import server as server_side
 from shared_components.federation.messages import FederationError
+from shared_components.federation.server import runner as server_side
+from shared_components.federation.site import site_setup as bench_side
 from shared_components.networks import tiny
 from shared_components.networks.protocols import Encodes
 

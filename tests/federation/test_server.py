@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from shared_components.federation.checks import RejectedUpdate
 from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal
 from shared_components.federation.progress import progress_line
 from shared_components.federation.runs import server_files
+from shared_components.federation.server.update_checks import RejectedUpdate
 
 from .conftest import make_job
 

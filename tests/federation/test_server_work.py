@@ -8,11 +8,11 @@ from safetensors.torch import save_file
 from shared_components.data.samples import LABELLED, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
-from shared_components.federation import server as server_side
-from shared_components.federation.locate import SERVER
+from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.runs import server_files
-from shared_components.federation.server_work import Own
+from shared_components.federation.server import runner as server_side
+from shared_components.federation.server.training import Own
 from shared_components.federation.store import load_tensors, save_tensors
 from shared_components.reporting.costs import server_seconds
 from shared_components.reporting.records import load_run

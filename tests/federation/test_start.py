@@ -8,8 +8,8 @@ import torch
 
 from shared_components.core.partition import Role, cut
 from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of
-from shared_components.federation.enrolment import is_start
 from shared_components.federation.messages import FederationError
+from shared_components.federation.server.enrolment import is_start
 from shared_components.networks.bundle_config import training_from
 from shared_components.networks.checkpoints import load_weights, save_weights
 from shared_components.networks.tiny import Tiny

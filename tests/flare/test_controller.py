@@ -21,11 +21,11 @@ from safetensors.torch import load_file
 from shared_components.common.atomic import NotWritten, write_json
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, cut
-from shared_components.federation import bench as bench_side
-from shared_components.federation import server as server_side
-from shared_components.federation import server_work
-from shared_components.federation.bench import build_bench
 from shared_components.federation.messages import FederationError, Job, Message
+from shared_components.federation.server import runner as server_side
+from shared_components.federation.server import training
+from shared_components.federation.site import site_setup as bench_side
+from shared_components.federation.site.site_setup import build_bench
 from shared_components.flare import processes, wire
 from shared_components.flare.controller import read_job, read_reply
 from shared_components.flare.exchange import Exchange
@@ -365,7 +365,7 @@ def test_a_server_that_trains_finds_its_own_site_yaml(
         found.append(site)
         return build_bench(job, site, **options)
 
-    monkeypatch.setattr(server_work, "build_bench", noting)
+    monkeypatch.setattr(training, "build_bench", noting)
     controller = by_hand().start()
     assert controller.panics == []
     assert {(site.name, site.path) for site in found} == {("server", server / "site.yaml")}

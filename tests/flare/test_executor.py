@@ -12,11 +12,11 @@ import yaml
 from nvflare.apis.signal import Signal
 
 from shared_components.common.atomic import not_written
-from shared_components.federation.bench import Workbench
 from shared_components.federation.messages import FederationError, Message
 from shared_components.federation.protocol import Answers, conduct
 from shared_components.federation.runs import open_run, working_on
-from shared_components.federation.server import ServerRunner
+from shared_components.federation.server.runner import ServerRunner
+from shared_components.federation.site.site_setup import Workbench
 from shared_components.flare import wire
 from shared_components.flare.controller import read_reply
 from shared_components.flare.executor import SiteExecutor

@@ -14,9 +14,9 @@ from nvflare.private.fed.app.fl_conf import create_privacy_manager
 
 from shared_components.core.partition import Role
 from shared_components.data.site_file import load_site
-from shared_components.federation import site as site_module
-from shared_components.federation.enrolled import agreed_job, keep_agreed
 from shared_components.federation.messages import Job, Message
+from shared_components.federation.site import runner as site_module
+from shared_components.federation.site.agreed_job import agreed_job, keep_agreed
 from shared_components.flare import filters, wire
 from shared_components.flare.declared import expected
 from shared_components.flare.executor import SiteExecutor

@@ -13,11 +13,11 @@ from cryptography.x509.oid import NameOID
 from safetensors.torch import load_file
 
 from shared_components.data.site_file import load_site
+from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job, Message, SiteRefusal
 from shared_components.federation.secure_sums.identity import Identity, Project, kit_identity
+from shared_components.federation.secure_sums.job_section import MASKED, OPENED
 from shared_components.federation.secure_sums.keys import public_of
-from shared_components.federation.sums import MASKED, OPENED
-from shared_components.federation.together import run_together
 from shared_components.flare.declared import Asked, check_reply
 
 from ..federation.conftest import Federation, make_job, scenes  # noqa: F401 (a fixture)

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from safetensors.torch import save_file
 
-from shared_components.federation import sums
 from shared_components.federation.messages import FederationError, Message
+from shared_components.federation.secure_sums import job_section
 from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_vector
 from shared_components.federation.secure_sums.identity import _PADDING, SHA256, Said, _text
 from shared_components.federation.secure_sums.keys import Keys, public_of
@@ -86,9 +86,9 @@ class Ghost:
         name = startup_of(server)[1]
         if server.job.name == NAME:
             name = next(other for other in server.state.sites if other != site)
-        said = {**message.header[sums.HEADER], "sites": [site, name], "nonce": os.urandom(16).hex()}
+        said = {**message.header[job_section.HEADER], "sites": [site, name], "nonce": os.urandom(16).hex()}
         said["keys"] = {site: said["keys"][site], name: signed(server)}
-        message.header[sums.HEADER] = said
+        message.header[job_section.HEADER] = said
         self.header = dict(message.header)
         self.attempt = Attempt(about(server), server.state.round, said["nonce"], (site, name), 2)
         public = {one: bytes.fromhex(said["keys"][one]["key"]) for one in (site, name)}
@@ -96,23 +96,24 @@ class Ghost:
 
     def take(self, reply: Message) -> Message:
         """Add a vector of zeros to a site's, and ask it to open the sum."""
-        vector = as_vector(reply.groups[sums.MASKED])
+        vector = as_vector(reply.groups[job_section.MASKED])
         shares, hashes = (
-            {name: sums.as_bytes(value) for name, value in reply.groups[group].items()}
-            for group in (sums.SHARES, sums.HASHES)
+            {name: job_section.as_bytes(value) for name, value in reply.groups[group].items()}
+            for group in (job_section.SHARES, job_section.HASHES)
         )
         own = mask(vector * 0, self.attempt, self.keys)
         self.masked = {self.site: Masked(vector, shares, hashes), self.keys.site: own}
         self.samples = reply.header["samples"]
-        sealed = sums.as_tensors({name: sent.shares[self.site] for name, sent in self.masked.items()})
+        sealed = job_section.as_tensors({name: sent.shares[self.site] for name, sent in self.masked.items()})
         said = {"nonce": self.attempt.nonce, "sites": list(self.masked)}
-        return Message({**self.header, sums.HEADER: said}, {}, {sums.SHARES: sealed})
+        return Message({**self.header, job_section.HEADER: said}, {}, {job_section.SHARES: sealed})
 
     def read(self, reply: Message) -> None:
         """Write the weights of the site to a file."""
         own = {name: sent.shares[self.keys.site] for name, sent in self.masked.items()}
         theirs = {
-            name: [sums.as_bytes(row) for row in rows] for name, rows in reply.groups[sums.OPENED].items()
+            name: [job_section.as_bytes(row) for row in rows]
+            for name, rows in reply.groups[job_section.OPENED].items()
         }
         total = take_off(
             self.attempt, self.masked,
@@ -126,12 +127,12 @@ def change_keys(server: Any, messages: Mapping[str, Message]) -> None:
     """Tell the first site of one site less, the second of one more, the third of another key of the first."""
     first, second, third = messages
     for site, message in messages.items():
-        said = dict(message.header[sums.HEADER])
+        said = dict(message.header[job_section.HEADER])
         if site == first:
             said |= {part: without(said[part], third) for part in ("keys", "sites")}
         else:
             said["keys"] = {**said["keys"], (NEW if site == second else first): signed(server)}
-        message.header[sums.HEADER] = said
+        message.header[job_section.HEADER] = said
 
 
 def without(part: Any, site: str) -> Any:

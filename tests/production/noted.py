@@ -37,7 +37,7 @@ def _leaking(round_of):
     """Send the LOCAL pieces of a round with the others."""
     from dataclasses import replace
 
-    from shared_components.federation.site_state import OWN
+    from shared_components.federation.site.state import OWN
     from shared_components.core.partition import below
 
     def leaking(self, job, site, message):
@@ -178,6 +178,6 @@ def end_by_code(installed: Path, name: str, code: str) -> None:
     _append(installed, CODE.format(name=name, code=code), "flare/executor.py")
 
 
-def _append(installed: Path, code: str, room: str = "federation/site.py") -> None:
+def _append(installed: Path, code: str, room: str = "federation/site/runner.py") -> None:
     path = installed / "shared_components" / room
     path.write_text(path.read_text() + code)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shared_components.federation.private import RECORD as WRITTEN
+from shared_components.federation.privacy.noisy_updates import RECORD as WRITTEN
 from shared_components.reporting.privacy import RECORD, privacy_table
 from shared_components.reporting.records import load_run
 from shared_components.reporting.report import build_report

@@ -33,11 +33,11 @@ from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison.mixing import mixed_sites
 from shared_components.experiments.comparison.pictures import TESTED, write_pictures
 from shared_components.experiments.comparison.plan import HELD_OUT, Run
-from shared_components.federation.bench import build_bench
+from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import FederationError, Job
-from shared_components.federation.server import ServerRunner
-from shared_components.federation.steps import StepFile
-from shared_components.federation.together import run_together
+from shared_components.federation.server.runner import ServerRunner
+from shared_components.federation.site.site_setup import build_bench
+from shared_components.federation.step_file import StepFile
 from shared_components.inference.stream import Remembers, Streaming
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_weights

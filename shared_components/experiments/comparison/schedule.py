@@ -21,7 +21,7 @@ from shared_components.common.progress import Step
 from shared_components.common.progress_display import Board
 from shared_components.experiments.comparison.plan import Run
 from shared_components.experiments.comparison.run import REFUSED, finished
-from shared_components.federation import steps
+from shared_components.federation import step_file
 
 LIBRARIES_GB = 1.2  # a process that has imported everything, with the models of a few sites
 GB_PER_MEGAPIXEL = 4.0  # of a training batch: 3.6 measured with PFedSIS, 1.8 with FedAvg
@@ -102,7 +102,8 @@ def carry_out_all(runs: Sequence[Run], root: Path, *, jobs: int) -> dict[str, st
 def _steps(working: Sequence[Working]) -> dict[str, Step]:
     """Return how far the runs under way are, by their names in the table."""
     return {
-        f"{one.run.variant.label}, seed {one.run.seed}": steps.read_step(one.log.parent) or Step("starting")
+        f"{one.run.variant.label}, seed {one.run.seed}": step_file.read_step(one.log.parent)
+        or Step("starting")
         for one in list(working)
     }
 
@@ -148,7 +149,7 @@ def _end(working: Sequence[Working]) -> None:
 
 def _start(run: Run, root: Path) -> Working:
     folder = root / run.name
-    steps.forget(folder)
+    step_file.forget(folder)
     settings = folder / "settings.json"
     write_json(settings, run.to_json())
     log = folder / "log.txt"

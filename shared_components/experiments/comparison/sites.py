@@ -9,7 +9,7 @@ from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.looks import SIMULATED
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.plan import HELD_OUT, Scale
-from shared_components.federation.locate import SERVER
+from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import folder_name
 
 LOOKS = ("narrowband", "fluorescence", "fibrescope")

@@ -143,7 +143,7 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
 
 def _templates() -> Iterator[tuple[str, str, str]]:
     """Yield what a site gets once and then changes as it likes: names, texts, and what they are."""
-    from shared_components.federation.limits import FILE, Limits  # it needs torch, which takes seconds
+    from shared_components.federation.site.limits import FILE, Limits  # it needs torch, which takes seconds
 
     yield "site.yaml", TEMPLATE, "a template; fill it in"
     given = {key: value for key, value in asdict(Limits()).items() if value is not None}

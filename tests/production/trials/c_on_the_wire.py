@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from shared_components.core.partition import below
-from shared_components.federation.site_state import OWN
-from shared_components.federation.work import OPTIMIZER
+from shared_components.federation.site.local_round import OPTIMIZER
+from shared_components.federation.site.state import OWN
 from tests.federation.conftest import TINY
 from tests.flare.simulator import CLIENT, edit
 from tests.production import noted

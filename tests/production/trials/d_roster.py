@@ -77,14 +77,14 @@ def haunt(installed: Path) -> None:
     """Let the server's part of a run be the changed one; sites do not load it."""
     folder = installed / "shared_components" / "federation"
     shutil.copy(ghost_site.__file__, folder / "ghost_site.py")
-    path = folder / "server.py"
+    path = folder / "server" / "runner.py"
     words = "\n\nfrom shared_components.federation import ghost_site\n\nghost_site.change(ServerRunner)\n"
     path.write_text(path.read_text() + words)
 
 
 def take_any_certificate(installed: Path, name: str) -> None:
     """Let a site believe every certificate of the project, and keep what it has trained."""
-    path = installed / "shared_components" / "federation" / "sums_site.py"
+    path = installed / "shared_components" / "federation" / "site" / "secure_sums.py"
     path.write_text(path.read_text() + UNCHECKED.format(name=name, trained=TRAINED))
 
 

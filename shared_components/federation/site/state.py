@@ -10,10 +10,10 @@ from shared_components.core import evaluation
 from shared_components.core.method import State
 from shared_components.core.partition import Role, below, cut, paste, prefixed
 from shared_components.core.task import Scores
-from shared_components.federation.bench import Workbench
 from shared_components.federation.messages import SiteRefusal
+from shared_components.federation.site.local_round import OPTIMIZER, memory_of
+from shared_components.federation.site.site_setup import Workbench
 from shared_components.federation.store import RoundFiles
-from shared_components.federation.work import OPTIMIZER, memory_of
 
 OWN = "local/"  # LOCAL pieces among the tensors
 

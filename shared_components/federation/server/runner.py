@@ -22,13 +22,8 @@ from shared_components.core.method import (
 )
 from shared_components.core.task import Task, checkpoint_notes, make_task
 from shared_components.core.unseen_site import notes_of_untold
-from shared_components.federation import checks, outsider
-from shared_components.federation.checks import RejectedUpdate
-from shared_components.federation.enrolment import check_as_before, initial_models, profile_header
-from shared_components.federation.entrance import Entrance, check_possible
-from shared_components.federation.journal import Journal
 from shared_components.federation.messages import FederationError, Job, Message
-from shared_components.federation.privacy import UNIT, farthest
+from shared_components.federation.privacy.gaussian import UNIT, farthest
 from shared_components.federation.runs import (
     ENDED,
     change_description,
@@ -38,11 +33,16 @@ from shared_components.federation.runs import (
     state_to_resume,
 )
 from shared_components.federation.secure_sums.identity import Project
-from shared_components.federation.server_state import ServerState
-from shared_components.federation.server_work import FindSite, Own, open_own, train_at_server
+from shared_components.federation.secure_sums.job_section import HEADER
+from shared_components.federation.server import outsider, update_checks
+from shared_components.federation.server.admission import Entrance, check_possible
+from shared_components.federation.server.enrolment import check_as_before, initial_models, profile_header
+from shared_components.federation.server.round_log import Journal
+from shared_components.federation.server.secure_sums import ServerSums
+from shared_components.federation.server.state import ServerState
+from shared_components.federation.server.training import FindSite, Own, open_own, train_at_server
+from shared_components.federation.server.update_checks import RejectedUpdate
 from shared_components.federation.store import RECORDS, SINGLE
-from shared_components.federation.sums import HEADER
-from shared_components.federation.sums_server import ServerSums
 from shared_components.networks.checkpoints import save_weights
 
 logger = logging.getLogger(__name__)
@@ -297,7 +297,7 @@ class ServerRunner:
         Raises:
             RejectedUpdate: It is of another round, misshapen, not finite, too large, or of a wrong sample count.
         """
-        samples = checks.check_header(
+        samples = update_checks.check_header(
             reply.header, round=self.state.round, largest_samples=self.state.profiles[site].samples
         )
         if self.sums:
@@ -306,8 +306,8 @@ class ServerRunner:
         sent, noise = self.state.models.of(site), 0.0
         if self.job.noise:
             noise = farthest(self.job.noise, sum(value.numel() for value in sent.values()))
-        checks.check_pieces(reply.pieces, sent, largest_change=self.job.largest_change, noise=noise)
-        checks.check_extras(
+        update_checks.check_pieces(reply.pieces, sent, largest_change=self.job.largest_change, noise=noise)
+        update_checks.check_extras(
             reply.groups, self.method.extras, self.state.models.shared, method=self.method.name
         )
         return Update(site, self.state.round, reply.pieces, reply.groups, samples)
@@ -383,7 +383,7 @@ class ServerRunner:
                 updates.append(self.check_update(site, replies[site]))
             except RejectedUpdate as error:
                 rejected[site] = str(error)
-        rejected |= (outliers := checks.outlying_extras(updates))
+        rejected |= (outliers := update_checks.outlying_extras(updates))
         updates = [update for update in updates if update.site not in outliers]
         for site, reason in rejected.items():
             logger.warning("round %d: no update of %s: %s", self.state.round + 1, site, reason)

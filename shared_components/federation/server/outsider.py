@@ -19,9 +19,9 @@ from shared_components.core.card import Card
 from shared_components.core.method import Method, Models, Profile, State
 from shared_components.core.partition import Partition, Pieces, Role, paste
 from shared_components.core.task import Task
-from shared_components.federation.checks import RejectedUpdate, check_pieces
-from shared_components.federation.expected import expect, first_weights
+from shared_components.federation.allowed_payload import expect, first_weights
 from shared_components.federation.messages import Job, Message
+from shared_components.federation.server.update_checks import RejectedUpdate, check_pieces
 from shared_components.networks.checkpoints import save_weights
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from shared_components.core.partition import Partition, Pieces, Role, fixed_hash
 from shared_components.core.site_conditioning import is_name
 from shared_components.core.task import make_task
 from shared_components.data.profile_items import check_item
-from shared_components.federation.expected import Expected, FirstWeights, expect, first_weights
+from shared_components.federation.allowed_payload import Expected, FirstWeights, expect, first_weights
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.networks.bundle_config import STARTS
 

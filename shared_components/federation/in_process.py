@@ -9,11 +9,11 @@ from pathlib import Path
 from shared_components.common.progress import under
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal
-from shared_components.federation.privacy import Randomness
+from shared_components.federation.privacy.gaussian import Randomness
 from shared_components.federation.protocol import Answers, Ask, drive
 from shared_components.federation.runs import open_run, working_on
-from shared_components.federation.server import ServerRunner
-from shared_components.federation.site import SiteRunner
+from shared_components.federation.server.runner import ServerRunner
+from shared_components.federation.site.runner import SiteRunner
 
 
 def run_together(

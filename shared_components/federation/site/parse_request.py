@@ -12,18 +12,18 @@ from typing import Any
 import torch
 
 from shared_components.data.profile_items import ITEMS, check_item
-from shared_components.federation import sums
-from shared_components.federation.checks import RejectedUpdate
-from shared_components.federation.enrolled import check_place
 from shared_components.federation.messages import MOST_SITES, Job, Message, folder_name
-from shared_components.federation.replies import kind_of, read_body
+from shared_components.federation.secure_sums import job_section
+from shared_components.federation.server.parse_reply import kind_of, read_body
+from shared_components.federation.server.update_checks import RejectedUpdate
+from shared_components.federation.site.agreed_job import check_place
 from shared_components.networks.bundle_config import MOST_ROUNDS
 
 EVERY = {"job", "run", "round", "index", "number", "numbers", "sites"}
 DUE = {
     "enrol": EVERY | {"send_initial"},
     "round": EVERY | {"items"},
-    "unmask": EVERY | {sums.HEADER},
+    "unmask": EVERY | {job_section.HEADER},
     "finish": EVERY | {"items"},
 }
 """What a message says in plain values; it may say all of `FORMS`."""
@@ -105,6 +105,6 @@ FORMS: dict[str, Callable[[Any], bool]] = {
     "items": _is_items,
     "answered": lambda value: value is None or (type(value) is int and 0 <= value <= MOST_ROUNDS),
     "pool": _is_pool,
-    sums.HEADER: sums.is_asked,
+    job_section.HEADER: job_section.is_asked,
 }
 """The form of everything that a header may say; `Job` looks at ``job``, `check_place` at the numbers."""

@@ -19,10 +19,10 @@ from shared_components.common.atomic import write_json
 from shared_components.core.method import Method
 from shared_components.core.partition import Partition, Pieces
 from shared_components.data.site import Site, SiteError
-from shared_components.federation.ledger import Entry, alone, enter, ledgers, read_ledger, releases
-from shared_components.federation.limits import FILE, limits_of
 from shared_components.federation.messages import Job, Message
-from shared_components.federation.privacy import Privacy, Randomness, clip_and_noise, epsilon
+from shared_components.federation.privacy.gaussian import Privacy, Randomness, clip_and_noise, epsilon
+from shared_components.federation.privacy.ledger import Entry, alone, enter, ledgers, read_ledger, releases
+from shared_components.federation.site.limits import FILE, limits_of
 from shared_components.federation.store import DamagedState, RoundFiles, hash_of, named_groups
 
 SAYS = {

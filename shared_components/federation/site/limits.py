@@ -19,9 +19,9 @@ import yaml
 from shared_components.common.arguments import between
 from shared_components.core.task import Task
 from shared_components.data.site import Site, SiteError
+from shared_components.federation.job_ranges import check_privacy_values
 from shared_components.federation.messages import Job
-from shared_components.federation.privacy import DELTA
-from shared_components.federation.ranges import check_privacy_values
+from shared_components.federation.privacy.gaussian import DELTA
 from shared_components.networks.bundle_config import Bundle, weightless
 
 FILE = "limits.yaml"

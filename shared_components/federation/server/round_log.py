@@ -11,9 +11,9 @@ from typing import Any
 from shared_components.common.atomic import write_text
 from shared_components.core.method import site_order
 from shared_components.core.partition import Partition, Role
-from shared_components.federation import checks
 from shared_components.federation.messages import Message, total_bytes
-from shared_components.federation.privacy import Privacy, epsilon
+from shared_components.federation.privacy.gaussian import Privacy, epsilon
+from shared_components.federation.server import update_checks
 
 Record = dict[str, Any]
 
@@ -50,7 +50,7 @@ class Journal:
             round: From 0 on.
         """
         if site not in self._noted:
-            noted = {"noisy": bool(reply.pieces)} if self._noise else checks.noted(reply.header)
+            noted = {"noisy": bool(reply.pieces)} if self._noise else update_checks.noted(reply.header)
             bytes_ = {"up": _bytes(reply, partition), "down": _bytes(sent, partition)}
             self._noted[site] = {"kind": "site", "round": round, "site": site, **noted, "bytes": bytes_}
         return self._noted[site]

@@ -17,10 +17,10 @@ from shared_components.common.sanitise import is_plain, one_line
 from shared_components.core.partition import Partition, Pieces
 from shared_components.core.site_conditioning import is_name
 from shared_components.data.profile_items import ITEMS
-from shared_components.federation.checks import NOTED, RejectedUpdate, is_scores
-from shared_components.federation.enrolment import is_start
 from shared_components.federation.messages import Message
-from shared_components.federation.sums import KEY, is_said
+from shared_components.federation.secure_sums.job_section import KEY, is_said
+from shared_components.federation.server.enrolment import is_start
+from shared_components.federation.server.update_checks import NOTED, RejectedUpdate, is_scores
 
 HEADER: dict[str, set[str]] = {
     "enrol": {"samples", "card", "items", "partition", "fixed", "prepared", "start", KEY},

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from shared_components.common.atomic import atomically
 from shared_components.core.partition import Pieces
-from shared_components.federation import sums
 from shared_components.federation.messages import Job, Message, folder_name
+from shared_components.federation.secure_sums import job_section
 from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_pieces
 from shared_components.federation.secure_sums.identity import Identity, Said
 from shared_components.federation.secure_sums.keys import KEY, Keys, public_of
@@ -65,7 +65,7 @@ class SiteSums:
             ValueError: Its form is odd, it was begun before, the round had other sites, the run's list of sites and
                 keys has changed, or a key is not of its site.
         """
-        header = message.header.get(sums.HEADER)
+        header = message.header.get(job_section.HEADER)
         nonce, sites, keys = _form(header, self._site)
         attempt = self._attempt(message.header["round"], nonce, sites)
         self._check_keys(keys)
@@ -90,14 +90,14 @@ class SiteSums:
         Raises:
             ValueError: A weight is not finite, or too large for the sum.
         """
-        header = message.header[sums.HEADER]
+        header = message.header[job_section.HEADER]
         attempt = self._attempt(message.header["round"], header["nonce"], header["sites"])
-        point = FixedPoint(header["total"], sums.fraction_bits_of(self._job))
+        point = FixedPoint(header["total"], job_section.fraction_bits_of(self._job))
         found = mask(point.encode(pieces, samples), attempt, self._keys(attempt))
         return {
-            sums.MASKED: as_pieces(found.vector, pieces),
-            sums.SHARES: sums.as_tensors(found.shares),
-            sums.HASHES: sums.as_tensors(found.hashes),
+            job_section.MASKED: as_pieces(found.vector, pieces),
+            job_section.SHARES: job_section.as_tensors(found.shares),
+            job_section.HASHES: job_section.as_tensors(found.hashes),
         }
 
     def open(self, message: Message) -> dict[str, dict[str, Tensor]]:
@@ -107,13 +107,16 @@ class SiteSums:
             ValueError: The round was not begun with this attempt, is another sum than the one that was opened before,
                 or of fewer sites than the threshold.
         """
-        nonce, round = _nonce(message.header.get(sums.HEADER)), message.header["round"]
+        nonce, round = _nonce(message.header.get(job_section.HEADER)), message.header["round"]
         kept = self._kept.get("rounds", {}).get(str(round), {"nonces": []})
         if nonce not in kept["nonces"]:
             raise ValueError(
                 f"the server asks to open a sum of round {round + 1} that the site has no part in"
             )
-        sealed = {site: sums.as_bytes(value) for site, value in message.groups.get(sums.SHARES, {}).items()}
+        sealed = {
+            site: job_section.as_bytes(value)
+            for site, value in message.groups.get(job_section.SHARES, {}).items()
+        }
         chosen = sorted(sealed)
         if kept["opened"] not in (None, chosen):
             raise ValueError(
@@ -124,10 +127,10 @@ class SiteSums:
         opened = unmask(attempt, self._keys(attempt), sealed)
         self._kept["rounds"][str(round)] = {**kept, "opened": chosen}
         self._write()
-        return {sums.OPENED: {site: _rows(rows) for site, rows in opened.items()}}
+        return {job_section.OPENED: {site: _rows(rows) for site, rows in opened.items()}}
 
     def _attempt(self, round: int, nonce: str, sites: Sequence[str]) -> Attempt:
-        return Attempt(self._run, round, nonce, tuple(sites), sums.threshold_of(self._job))
+        return Attempt(self._run, round, nonce, tuple(sites), job_section.threshold_of(self._job))
 
     def _about(self) -> bytes:
         return self._run.encode()
@@ -194,7 +197,7 @@ def _refuse_other_sites(before: Mapping[str, Said], now: Mapping[str, Said]) -> 
 
 
 def _rows(rows: Sequence[bytes]) -> Tensor:
-    return sums.as_tensors({"": b"".join(rows)})[""].reshape(len(rows), -1)
+    return job_section.as_tensors({"": b"".join(rows)})[""].reshape(len(rows), -1)
 
 
 def _nonce(header: object) -> str:
@@ -223,7 +226,7 @@ def _form(header: object, own: str) -> tuple[str, list[str], dict[str, Said]]:
         raise ValueError("the server's message has no keys for the sites of a secure sum, or not this site's")
     for site in keys:
         folder_name("site", site)
-    if not all(sums.is_said(said) for said in keys.values()):
+    if not all(job_section.is_said(said) for said in keys.values()):
         raise ValueError("the server's message has an odd key among those of a secure sum")
     if type(total) is not int or total < 1:
         raise ValueError(f"the server's message has an odd number of samples: {total!r:.80}")

@@ -21,9 +21,9 @@ from shared_components.core.unseen_site import notes_of_told
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import Sample
 from shared_components.data.site import Site
-from shared_components.federation.limits import check_limits
 from shared_components.federation.messages import Job
-from shared_components.federation.private import uncovered
+from shared_components.federation.privacy.noisy_updates import uncovered
+from shared_components.federation.site.limits import check_limits
 from shared_components.networks.bundle_config import Bundle, build_network, check_size
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.parts import by_learning_rate, freeze

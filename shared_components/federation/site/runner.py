@@ -25,23 +25,24 @@ from shared_components.data.dataset import SampleDataset, collated
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.samples import Sample, samples
 from shared_components.data.site import Site, SiteError
-from shared_components.federation import instructions, leaving, outsider
-from shared_components.federation.bench import Workbench, build_bench
-from shared_components.federation.checks import check_pieces
-from shared_components.federation.enrolled import agreed_job, keep_agreed, site_folder
-from shared_components.federation.enrolment import wrong_kind
-from shared_components.federation.expected import Expected
-from shared_components.federation.leaving import what_leaves
+from shared_components.federation.allowed_payload import Expected
 from shared_components.federation.messages import Job, Message, SiteRefusal, folder_name
-from shared_components.federation.privacy import Randomness
-from shared_components.federation.private import Release, bare, variances
+from shared_components.federation.privacy.gaussian import Randomness
+from shared_components.federation.privacy.noisy_updates import Release, bare, variances
 from shared_components.federation.progress import write_scalars
 from shared_components.federation.secure_sums.identity import Identity
-from shared_components.federation.site_state import Kept, keep_best, restore, save
+from shared_components.federation.secure_sums.job_section import KEY, check_method
+from shared_components.federation.server import outsider
+from shared_components.federation.server.enrolment import wrong_kind
+from shared_components.federation.server.update_checks import check_pieces
+from shared_components.federation.site import disclosure, parse_request
+from shared_components.federation.site.agreed_job import agreed_job, keep_agreed, site_folder
+from shared_components.federation.site.disclosure import what_leaves
+from shared_components.federation.site.local_round import LocalRound
+from shared_components.federation.site.secure_sums import SiteSums
+from shared_components.federation.site.site_setup import Workbench, build_bench
+from shared_components.federation.site.state import Kept, keep_best, restore, save
 from shared_components.federation.store import RoundFiles
-from shared_components.federation.sums import KEY, check_method
-from shared_components.federation.sums_site import SiteSums
-from shared_components.federation.work import LocalRound
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class SiteRunner:
         self._began = machine.process_start() if not SiteRunner.answered_before else started
         SiteRunner.answered_before = True
         try:
-            message = instructions.read(task, message)
+            message = parse_request.read(task, message)
             job = agreed_job(task, message.header, self._folder, site=self.name)
             site = self._find_site(job, message.header["number"])
             reply = handlers[task](job, site, message)
@@ -163,7 +164,7 @@ class SiteRunner:
         """Write, before anything is sent, what this job lets leave the site."""
         due = Expected(bench.method, bench.task, bench.network.state_dict(), bench.partition)
         report = what_leaves(job, due, publish=bench.site.publish, withhold=bench.site.withhold)
-        path = self._files(job, run).folder / leaving.FILE
+        path = self._files(job, run).folder / disclosure.FILE
         write_json(path, report.to_json())
         logger.info("site %s: %s; %s has the rest", self.name, report.sentence(), path)
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from shared_components.core.method import Update
 from shared_components.core.partition import Pieces
-from shared_components.federation import sums
-from shared_components.federation.checks import RejectedUpdate, check_pieces
 from shared_components.federation.messages import FederationError, Job, Message
+from shared_components.federation.secure_sums import job_section
 from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_vector
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.secure_sums.keys import check_public
 from shared_components.federation.secure_sums.masks import Attempt, Masked, sealed_bytes, take_off
 from shared_components.federation.secure_sums.shares import SHARE
+from shared_components.federation.server.update_checks import RejectedUpdate, check_pieces
 
 SUM = "sum"  # the name of the one update that the aggregator sees
 
@@ -41,7 +41,7 @@ class ServerSums:
     @property
     def threshold(self) -> int:
         """How many sites a sum has, and open their shares, at least."""
-        return sums.threshold_of(self._job)
+        return job_section.threshold_of(self._job)
 
     def enrol(self, site: str, reply: Message) -> None:
         """Keep a site's public key.
@@ -50,11 +50,11 @@ class ServerSums:
             FederationError: It has sent none, one that is no key, another site's, or one that its certificate does not
                 vouch for, at which all sites would refuse.
         """
-        if sums.KEY not in reply.header:
+        if job_section.KEY not in reply.header:
             raise FederationError(
                 f"{site} enrols without a key for secure sums; use one version of surgfl everywhere"
             )
-        said = reply.header[sums.KEY]
+        said = reply.header[job_section.KEY]
         if any(said["key"] == other["key"] for name, other in self._keys.items() if name != site):
             raise FederationError(
                 f"{site} enrols with another site's key for secure sums; start it with its own"
@@ -99,20 +99,22 @@ class ServerSums:
         try:
             if reply.pieces:
                 raise ValueError("it sends pieces beside a secure sum")
-            sums.check_masked(reply.groups, shared, attempt.sites, sealed_bytes(len(attempt.sites)))
+            job_section.check_masked(reply.groups, shared, attempt.sites, sealed_bytes(len(attempt.sites)))
         except ValueError as error:
             raise RejectedUpdate(str(error)) from error
-        groups = {name: reply.groups[name] for name in (sums.SHARES, sums.HASHES)}
-        shares, hashes = ({s: sums.as_bytes(v) for s, v in group.items()} for group in groups.values())
-        self._masked[site] = Masked(as_vector(reply.groups[sums.MASKED]), shares, hashes)
+        groups = {name: reply.groups[name] for name in (job_section.SHARES, job_section.HASHES)}
+        shares, hashes = ({s: job_section.as_bytes(v) for s, v in group.items()} for group in groups.values())
+        self._masked[site] = Masked(as_vector(reply.groups[job_section.MASKED]), shares, hashes)
 
     def messages(self, headers: Mapping[str, dict[str, Any]]) -> dict[str, Message]:
         """Ask the sites whose vectors are in the sum to open their shares of the masks."""
         found = {}
         for site, header in headers.items():
-            sealed = sums.as_tensors({sender: sent.shares[site] for sender, sent in self._masked.items()})
-            said = {sums.HEADER: {"nonce": self._current.nonce, "sites": list(self._masked)}}
-            found[site] = Message(header | said, {}, {sums.SHARES: sealed})
+            sealed = job_section.as_tensors(
+                {sender: sent.shares[site] for sender, sent in self._masked.items()}
+            )
+            said = {job_section.HEADER: {"nonce": self._current.nonce, "sites": list(self._masked)}}
+            found[site] = Message(header | said, {}, {job_section.SHARES: sealed})
         return found
 
     def opened(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
@@ -121,15 +123,15 @@ class ServerSums:
         absent = len(self._current.sites) - len(self._masked)
         for site, reply in replies.items():
             try:
-                if reply.pieces or set(reply.groups) != {sums.OPENED}:
+                if reply.pieces or set(reply.groups) != {job_section.OPENED}:
                     raise ValueError(f"it carries the groups {sorted(reply.groups)}; 'opened' is due")
-                content = reply.groups[sums.OPENED]
-                sums.check_bytes(sums.OPENED, content, list(self._masked), (1 + absent, SHARE))
+                content = reply.groups[job_section.OPENED]
+                job_section.check_bytes(job_section.OPENED, content, list(self._masked), (1 + absent, SHARE))
             except ValueError as error:
                 self._failures[site] = str(error)
                 continue
             self._opened[site] = {
-                name: [sums.as_bytes(row) for row in rows] for name, rows in content.items()
+                name: [job_section.as_bytes(row) for row in rows] for name, rows in content.items()
             }
 
     def mean(self, updates: Collection[Update], shared: Pieces) -> Update:
@@ -144,7 +146,7 @@ class ServerSums:
         except ValueError as error:
             reasons = "".join(f"; {site}: {reason}" for site, reason in self._failures.items())
             raise FederationError(f"round {round + 1} has no secure sum: {error}{reasons}") from error
-        point = FixedPoint(self._total, sums.fraction_bits_of(self._job))
+        point = FixedPoint(self._total, job_section.fraction_bits_of(self._job))
         pieces = point.decode(total, samples, shared)
         try:
             check_pieces(pieces, shared, largest_change=self._job.largest_change)

@@ -17,11 +17,11 @@ from shared_components.data.classes import name_of, readable_as
 from shared_components.data.dataset import collated
 from shared_components.data.samples import Sample
 from shared_components.data.site import Site, SiteError
-from shared_components.federation.bench import Workbench, build_bench
-from shared_components.federation.enrolment import check_as_before, profile_of, wrong_kind
-from shared_components.federation.locate import SERVER
+from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import FederationError, Job
-from shared_components.federation.work import LocalRound, memory_of
+from shared_components.federation.server.enrolment import check_as_before, profile_of, wrong_kind
+from shared_components.federation.site.local_round import LocalRound, memory_of
+from shared_components.federation.site.site_setup import Workbench, build_bench
 
 FindSite = Callable[[Job, int], Site]
 """(job, the number after the last site's) -> the server's own site."""

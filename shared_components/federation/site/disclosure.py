@@ -14,11 +14,12 @@ from typing import Any
 from shared_components.core.partition import Pieces, Role
 from shared_components.data.consent import WITHHELD
 from shared_components.data.profile_items import ITEMS
-from shared_components.federation import outsider, sums
-from shared_components.federation.expected import Expected
+from shared_components.federation.allowed_payload import Expected
 from shared_components.federation.messages import Job, total_bytes
-from shared_components.federation.private import SAMPLES, SAYS
-from shared_components.federation.replies import COMMON, HEADER
+from shared_components.federation.privacy.noisy_updates import SAMPLES, SAYS
+from shared_components.federation.secure_sums import job_section
+from shared_components.federation.server import outsider
+from shared_components.federation.server.parse_reply import COMMON, HEADER
 
 FILE = "what-leaves.json"
 SENT = (Role.GLOBAL, Role.MIXED)
@@ -31,7 +32,7 @@ WORDS = {
     "fixed": "a hash of the weights that are not trained",
     "prepared": "the name of the text encoder, if there is one",
     "start": "the hash of the file that the weights begin from",
-    sums.KEY: "a public key of the site's, for this run's secure sums",
+    job_section.KEY: "a public key of the site's, for this run's secure sums",
     "loss": "a mean of each loss term",
     "metrics": "scores on validation, of each class",
     "final": "scores on validation at full resolution, of each class",
@@ -193,7 +194,7 @@ def _values(task: str, job: Job) -> list[str]:
     if task == "unmask" and not job.secure_sums:
         return []
     names = [name for name in WORDS if name in HEADER[task] | COMMON]
-    return [name for name in names if name != sums.KEY or job.secure_sums]
+    return [name for name in names if name != job_section.KEY or job.secure_sums]
 
 
 def _under(job: Job, part: Leaving) -> Leaving:

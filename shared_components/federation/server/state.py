@@ -11,8 +11,8 @@ from torch import Tensor
 
 from shared_components.core.method import Models, Profile, site_order
 from shared_components.core.partition import Partition
-from shared_components.federation.enrolment import profile_header, profile_of
 from shared_components.federation.messages import FederationError
+from shared_components.federation.server.enrolment import profile_header, profile_of
 from shared_components.federation.store import groups_of, named_groups
 
 

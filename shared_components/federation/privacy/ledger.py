@@ -18,7 +18,7 @@ from pathlib import Path
 
 from shared_components.common.atomic import write_text
 from shared_components.data.site import Site, SiteError
-from shared_components.federation.ranges import PRIVACY
+from shared_components.federation.job_ranges import PRIVACY
 
 ENDING = ".privacy.jsonl"
 
