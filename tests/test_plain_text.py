@@ -7,8 +7,8 @@ import pytest
 
 from shared_components.common.progress_display import Board
 from shared_components.common.sanitise import is_plain, one_line, printable, table_cells
-from shared_components.flare import last_words
 from shared_components.flare.console import LogConsole
+from shared_components.flare.patches import final_message
 from shared_components.reporting.tables import Table, as_markdown, as_text
 
 FORGED = "shaft\x1b[2J\x1b]0;title\x07\r\nround 2/2  site-1  Dice 1.000\u202e\x9b31m"
@@ -50,8 +50,8 @@ def test_our_own_line_breaks_stay_and_nothing_that_a_terminal_obeys():
 def test_no_way_to_the_terminal_lets_an_escape_through(capsys, caplog):
     out = io.StringIO()
     Board(out, read=dict).say(FORGED)
-    last_words.say(FORGED, first=lambda: None)
-    last_words._print()
+    final_message.say(FORGED, first=lambda: None)
+    final_message._print()
     with caplog.at_level(logging.INFO):
         LogConsole().say(FORGED)
     lines = [record.getMessage() for record in caplog.records]

@@ -22,7 +22,7 @@ from shared_components.networks.bundle_config import bundle_for
 from shared_components.reporting.tables import Table, as_text
 
 if TYPE_CHECKING:
-    from shared_components.flare.allowed import Policy
+    from shared_components.flare.class_allow_list import Policy
 
 HELP = "say which classes of a job a site refuses, whether it brings code, and what would leave the site"
 CLASSES = ("background", "a", "b", "c")  # of a site that is not there yet
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ValueError: Something cannot be read.
     """
-    from shared_components.flare.allowed import policies_of_list, policy_of_kit
+    from shared_components.flare.class_allow_list import policies_of_list, policy_of_kit
 
     policies = (policy_of_kit(args.kit),) if args.kit else policies_of_list(args.allow_list or ALLOW_LIST)
     site = load_site(args.site) if args.site else None

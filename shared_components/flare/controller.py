@@ -39,29 +39,26 @@ from shared_components.federation.server import parse_reply
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.server.update_checks import RejectedUpdate
 from shared_components.federation.store import RESUME_VARIABLE
-from shared_components.flare import (
-    console,
-    last_words,
-    memory,
-    processes,
-    submissions,
-    unread,
-    wire,
-    worker_names,
-)
-from shared_components.flare.desk import Desk
+from shared_components.flare import console, memory, processes, wire
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.log_lines import mark_lines
-from shared_components.flare.peers import keep_to_the_server
-from shared_components.flare.places import (
+from shared_components.flare.lost_site_poll import Desk
+from shared_components.flare.patches import (
+    final_message,
+    sanitise_submissions,
+    survive_bad_messages,
+    worker_names,
+)
+from shared_components.flare.patches.stream_ids import count_streams
+from shared_components.flare.paths import (
     is_simulator,
     last_error,
     local_folder,
     runs_folder,
     workspace_root,
 )
+from shared_components.flare.peers import keep_to_the_server
 from shared_components.flare.results import leave_result, result_folder
-from shared_components.flare.stream_ids import count_streams
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 from shared_components.networks.bundle_config import weightless
 
@@ -84,10 +81,10 @@ class FederationController(Controller):
     def __init__(self, *, resume: bool | str = False, **job: Any) -> None:
         super().__init__(task_check_period=0.05)
         wire.register()
-        unread.stay_alive()
+        survive_bad_messages.stay_alive()
         keep_to_the_server()
         count_streams()
-        submissions.end_nothing()
+        sanitise_submissions.end_nothing()
         worker_names.keep_apart()  # here, since a simulator starts its workers beside the controller
         self.resume = resume
         self.settings = job  # read in control_flow, where what is wrong with them can be told
@@ -348,7 +345,7 @@ class FederationController(Controller):
             self._console.say(f"models  {models}/<site>/model.safetensors, and best.safetensors")
         self._console.say(f"report  {page}\nstate   {server.folder}")
         self._console.end()
-        last_words.say(
+        final_message.say(
             f"surgfl: {server.job.name} finished {server.job.rounds} rounds; {left}",
             first=self._console.close,
         )
@@ -357,7 +354,7 @@ class FederationController(Controller):
         if not is_simulator(fl_ctx):  # whose last words are below
             self._console.say(f"{console.FAILED}{reason}")
         self._console.end()
-        last_words.say(
+        final_message.say(
             f"surgfl: job {self.settings.get('name', '?')} FAILED: {reason}", first=self._console.close
         )
         self.system_panic(reason, fl_ctx)

@@ -21,9 +21,9 @@ from shared_components.common.progress_display import StepLog
 from shared_components.federation import step_file
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.log_lines import mark_lines
+from shared_components.flare.patches.stream_ids import count_streams
+from shared_components.flare.paths import is_simulator, local_folder, runs_folder
 from shared_components.flare.peers import keep_to_the_server
-from shared_components.flare.places import is_simulator, local_folder, runs_folder
-from shared_components.flare.stream_ids import count_streams
 
 logger = logging.getLogger(__name__)
 

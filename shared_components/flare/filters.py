@@ -29,8 +29,8 @@ from nvflare.apis.shareable import Shareable, make_reply
 from shared_components.federation.find_site import find_site
 from shared_components.federation.site.agreed_job import agreed_job, keep_agreed
 from shared_components.flare import wire
-from shared_components.flare.declared import Asked, check_reply
-from shared_components.flare.places import is_simulator, local_folder, runs_folder
+from shared_components.flare.outgoing_check import Asked, check_reply
+from shared_components.flare.paths import is_simulator, local_folder, runs_folder
 
 LONGEST_REASON = 2000  # characters of a refusal
 

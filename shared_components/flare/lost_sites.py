@@ -1,62 +1,22 @@
-"""At the server: a site that is lost is the running job's to judge, and does not end it for all.
-
-FLARE 2.9 ends a job for all where one site cannot begin it, and as soon as one reports that its own process of the
-job has ended badly, whatever the job can do without; it tells the job nothing of a site that did not take it, nor of
-one that was started again, which it never gives that job back; and it fails a job that has ended well at the server if
-a site falls silent before it has said how the job ended there.
-This component stands in the server's `local/resources.json`. It takes the reports in FLARE's place and leaves them for
-the job's controller, which counts the site as absent and goes on if `min_sites` are left. It leaves them in a file, so
-that no message to the job's process can name a site as lost.
-"""
+"""The component at the server that lets a running job judge the loss of a site; FLARE would end the job for all."""
 
 from __future__ import annotations
 
-import functools
-import json
-import logging
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from threading import Lock
 from typing import Any
 
-from nvflare.apis.client import Client
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
-from nvflare.apis.fl_constant import FLContextKey, RunProcessKey
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.job_launcher_spec import JobReturnCode
-from nvflare.fuel.f3.message import Message
-from nvflare.private.admin_defs import Message as AdminMessage
-from nvflare.private.defs import (
-    ERROR_MSG_PREFIX,
-    CellChannel,
-    CellChannelTopic,
-    CellMessageHeaderKeys,
-    JobFailureMsgKey,
+
+from shared_components.flare.patches.incoming_messages import stand_guard
+from shared_components.flare.patches.lost_sites import (
+    AGAIN,
+    judge_in_flares_place,
+    lose,
+    note_not_given,
+    started_again,
 )
-from nvflare.private.fed.server.fed_server import FederatedServer
-from nvflare.private.fed.server.message_send import ClientReply
-from nvflare.private.fed.server.server_engine import ServerEngine
-
-from shared_components.common.atomic import NotWritten, write_json
-from shared_components.common.sanitise import one_line
-from shared_components.flare.patches.incoming import stand_guard
-from shared_components.flare.patches.replace import or_end, replace
-
-logger = logging.getLogger(__name__)
-
-LOST = "lost-sites.json"  # in FLARE's folder of a job at the server: which sites do not work on it, and why
-SENTENCE = 300  # characters of a site's own reason
-BEGUN = "OK"  # a site's good answer
-AGAIN = "it was started again, and FLARE gives no site a running job a second time"
-REASONS = {
-    JobReturnCode.UNSAFE_COMPONENT: "it refuses a class of the job, which is not on its class_allow_list",
-    JobReturnCode.CONFIG_ERROR: "the job's configuration is wrong for it; its own log says why",
-    JobReturnCode.INFRASTRUCTURE_ERROR: "its process of the job could not begin; its own log says why",
-    JobReturnCode.ABORTED: "its process of the job was stopped there",
-}
-DIED = "its process of the job died; its own log says why"
-_WRITING = Lock()
+from shared_components.flare.patches.replace import or_end
 
 
 class LostSites(FLComponent):
@@ -71,135 +31,9 @@ class LostSites(FLComponent):
         engine: Any = fl_ctx.get_engine()
         if event_type == EventType.SYSTEM_START:
             with or_end("what judges the loss of a site"):
-                _judge_in_flares_place(engine)
+                judge_in_flares_place(engine)
         elif event_type == EventType.CLIENT_REGISTER_PROCESSED:
             for job, site in started_again(engine.run_processes, engine.get_clients()):
                 lose(engine, job, {site: AGAIN})
         elif event_type == EventType.JOB_DEPLOYED:
             note_not_given(fl_ctx)
-
-
-def _judge_in_flares_place(engine: Any) -> None:
-    engine.server.cell.register_request_cb(
-        channel=CellChannel.SERVER_MAIN,
-        topic=CellChannelTopic.REPORT_JOB_FAILURE,
-        cb=lambda request: take_report(engine, request),
-    )
-    replace(
-        FederatedServer,
-        "_resolve_missing_client_outcome",
-        lambda _: wait_no_longer,
-        sha256="5432b3e7ada6a4df4d896c25c069e51e636df9042a23360ee0310fb4298e8ae8",
-    )
-    replace(
-        ServerEngine,
-        "start_client_job",
-        beginning_at_sites,
-        sha256="d7e1faa61233aed26ec9f102258e1abd4d8273d82555a03b8c3543ba733a461d",
-    )
-
-
-def note_not_given(fl_ctx: FLContext) -> None:
-    """Leave for a job's controller which sites FLARE could not give the job."""
-    found: dict[str, str] = {}
-    for line in fl_ctx.get_prop(FLContextKey.JOB_DEPLOY_DETAIL) or []:
-        site, _, said = str(line).partition(": ")
-        if said != BEGUN:
-            found[site] = f"it did not take the job: {_reason(said)}"
-    lose(fl_ctx.get_engine(), str(fl_ctx.get_prop(FLContextKey.JOB_RUN_NUMBER)), found)
-
-
-def beginning_at_sites(begin: Callable[..., list[ClientReply]]) -> Callable[..., list[ClientReply]]:
-    """Let FLARE begin a job at its sites, by its own function, and hide from it who cannot begin.
-
-    Returns:
-        A function that gives a good answer of every site; the job's controller is left who gave none.
-    """
-
-    @functools.wraps(begin)
-    def begin_at_sites(engine: Any, job: Any, sites: Any, fl_ctx: FLContext) -> list[ClientReply]:
-        replies = list(begin(engine, job, sites, fl_ctx))
-        found = _hide_who_cannot(replies, sites)
-        lose(fl_ctx.get_engine(), job.job_id, found)
-        return replies
-
-    return begin_at_sites
-
-
-def _hide_who_cannot(replies: list[ClientReply], sites: Any) -> dict[str, str]:
-    """Let every site's answer be a good one; return who had none, and why."""
-    found = {}
-    for one in replies:
-        said = one.reply.body if one.reply else ""
-        if isinstance(said, str) and said.startswith(ERROR_MSG_PREFIX):
-            found[one.client_name] = f"it could not begin the job: {_reason(said)}"
-            one.reply.body = BEGUN
-    for site in sorted(set(sites) - {one.client_name for one in replies}):
-        found[site] = "it was gone when the job began"
-        replies.append(ClientReply("", site, None, AdminMessage("", BEGUN)))
-    return found
-
-
-def _reason(said: str) -> str:
-    return one_line(said.removeprefix(f"{ERROR_MSG_PREFIX}: "), SENTENCE)
-
-
-def take_report(engine: Any, request: Message) -> Message:
-    """Take a site's report of how its process of a job has ended; tell a job that still runs if that was badly.
-
-    What FLARE checks of a report (who sends it, and whether it is of a job of this site) FLARE checks here, too.
-    """
-    payload, job, code = request.payload, "", JobReturnCode.SUCCESS
-    if isinstance(payload, dict):
-        job, code = str(payload.get(JobFailureMsgKey.JOB_ID)), payload.get(JobFailureMsgKey.CODE, code)
-        code = code if isinstance(code, int) else JobReturnCode.EXCEPTION
-        harmless = {JobFailureMsgKey.JOB_ID: job, JobFailureMsgKey.CODE: JobReturnCode.SUCCESS}
-        request.payload = {**payload, **harmless}
-    client = engine.client_manager.clients.get(request.get_header(CellMessageHeaderKeys.TOKEN))
-    due = client is not None and engine.job_runner.is_client_outcome_pending(job, client.name)
-    reply = engine.server.process_job_failure(request)
-    if due and code != JobReturnCode.SUCCESS and job in engine.run_processes:
-        lose(engine, job, {client.name: REASONS.get(code, DIED)})
-    return reply
-
-
-def wait_no_longer(server: Any, client: Client, job: str, reason: str) -> None:
-    """Keep the end that a job has had at the server, where a site will not say any more how it ended there."""
-    engine = server.engine
-    if job not in engine.run_processes and engine.job_runner.is_client_outcome_pending(job, client.name):
-        logger.warning("job %s has ended, and %s has not said how there: %s", job, client.name, reason)
-    engine.job_runner.resolve_client_outcome(job, client.name)
-
-
-def started_again(jobs: Mapping[str, Mapping[str, Any]], clients: list[Any]) -> Iterator[tuple[str, str]]:
-    """Yield running jobs and those of their sites whose present process is not the one that was given the job."""
-    tokens = {client.name: client.token for client in clients}
-    for job, process in list(jobs.items()):
-        for token, client in (process.get(RunProcessKey.PARTICIPANTS) or {}).items():
-            if tokens.get(client.name, token) != token:
-                yield job, client.name
-
-
-def lose(engine: Any, job: str, found: Mapping[str, str]) -> None:
-    """Leave for a job's controller which sites are lost, and why; nor does the job's end wait for their outcomes."""
-    for site, reason in found.items():
-        logger.warning("job %s has lost %s: %s", job, site, reason)
-        engine.job_runner.resolve_client_outcome(job, site)
-    folder = Path(engine.get_workspace().get_run_dir(job))
-    if not found or not folder.is_dir():
-        return
-    try:
-        with _WRITING:
-            write_json(folder / LOST, {**found, **read_lost(folder)})
-    except NotWritten as error:
-        logger.error("job %s is not told: %s", job, error)
-
-
-def read_lost(folder: Path) -> dict[str, str]:
-    """Return which sites are lost to a job, and why: the first reason of each.
-
-    Args:
-        folder: FLARE's of the job, at the server.
-    """
-    path = folder / LOST
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

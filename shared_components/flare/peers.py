@@ -1,33 +1,14 @@
-"""In every process: no message makes it connect to somebody else, and nobody but its receiver ends a stream.
-
-FLARE 2.9 connects to an address that a message names, without TLS and without a certificate: a site could have the
-server speak to it under another site's name, and a server could reach into a hospital's network. It takes the word of
-any site for what another has received: a site could end whatever the server sends to others, their weights included.
-No run of ours needs either.
-"""
+"""The component that protects every process of a deployment, from before it connects to anybody."""
 
 from __future__ import annotations
 
-import functools
-import logging
-from collections.abc import Callable
-from typing import Any
-
 from nvflare.apis.fl_component import FLComponent
-from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
-from nvflare.fuel.f3.message import Message
-from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 
-from shared_components.common.sanitise import one_line
 from shared_components.flare.log_lines import mark_lines
-from shared_components.flare.patches.incoming import stand_guard
-from shared_components.flare.patches.replace import replace
-from shared_components.flare.refusals import Refusals
-from shared_components.flare.site_commands import keep_commands
-from shared_components.flare.stream_ids import count_streams
-
-_REFUSALS = Refusals(logging.getLogger(__name__))
+from shared_components.flare.patches.incoming_messages import stand_guard
+from shared_components.flare.patches.peer_connections import keep_to_the_server
+from shared_components.flare.patches.site_commands import keep_commands
+from shared_components.flare.patches.stream_ids import count_streams
 
 
 class KeepToTheServer(FLComponent):
@@ -40,35 +21,3 @@ class KeepToTheServer(FLComponent):
         keep_to_the_server()
         count_streams()
         mark_lines()
-
-
-def keep_to_the_server() -> None:
-    """Connect to nothing that a message names, and let the receiver of a stream alone say what has come of it."""
-    replace(
-        CoreCell,
-        "_add_adhoc_connector",
-        lambda _: _connect_to_nobody,
-        sha256="9656257007fcf677d0a445bcc7b9c8f8a81dc715e7d0d3630e4551126e00ffae",
-    )
-    replace(
-        TxTask,
-        "handle_ack",
-        _from_its_receiver,
-        sha256="5d6dbe9c0357e1cceb98d4e90025e20a7fafc3fc18737e6f965c35e1191ba77e",
-    )
-
-
-def _from_its_receiver(handle: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(handle)
-    def from_its_receiver(task: TxTask, message: Message) -> None:
-        origin = message.get_header(MessageHeaderKey.ORIGIN)
-        if origin == task.target:
-            handle(task, message)
-        else:
-            _REFUSALS.say(f"{one_line(origin)} says what has come of a stream to {task.target}: refused")
-
-    return from_its_receiver
-
-
-def _connect_to_nobody(cell: Any, to_cell: str, url: str) -> None:
-    _REFUSALS.say(f"{one_line(to_cell)} asks to be connected to at {one_line(url)}: refused")

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from shared_components.cli import main
-from shared_components.flare.allowed import policies_of_list
+from shared_components.flare.class_allow_list import policies_of_list
 from shared_components.flare.deployment.job_folder import read_job_folder
 from shared_components.flare.deployment.kits import ALLOW_LIST, GUARD
 

@@ -19,7 +19,7 @@ from shared_components.federation.privacy.ledger import Entry, enter, ledgers, r
 from shared_components.federation.privacy.noisy_updates import SAYS, check_bare, check_entered
 from shared_components.federation.site.limits import FILE, Demand, limits_of
 from shared_components.federation.store import RoundFiles
-from shared_components.flare.declared import Asked, check_reply
+from shared_components.flare.outgoing_check import Asked, check_reply
 from shared_components.networks import bundle_config
 
 from .conftest import make_job

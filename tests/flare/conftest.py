@@ -9,9 +9,9 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
 
-from shared_components.flare import last_words
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
+from shared_components.flare.patches import final_message
 
 from ..federation.conftest import make_job, narrow, scenes  # noqa: F401 (fixtures)
 
@@ -97,7 +97,7 @@ def copied(shareable):
 def said(monkeypatch):
     """Return the list of last words that were said."""
     words: list[str] = []
-    monkeypatch.setattr(last_words, "say", lambda text, first: words.append(text))
+    monkeypatch.setattr(final_message, "say", lambda text, first: words.append(text))
     return words
 
 

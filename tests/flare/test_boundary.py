@@ -8,8 +8,8 @@ from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
 from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 
-from shared_components.flare.boundary import Boundary
 from shared_components.flare.refusals import MOST_SENTENCES
+from shared_components.flare.server_message_filter import Boundary
 
 JOB = "4d5c3f80"
 SITE, AT_JOB, SERVER, OF_JOB = "hospital-b", f"hospital-b.{JOB}", "server", f"server.{JOB}"

@@ -30,7 +30,7 @@ from shared_components.flare import processes, wire
 from shared_components.flare.controller import read_job, read_reply
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.executor import SiteExecutor
-from shared_components.flare.lost_sites import LOST
+from shared_components.flare.patches.lost_sites import LOST
 
 from ..federation.conftest import make_job
 from .conftest import SITES, ByHand, Place, copied
@@ -277,8 +277,8 @@ def test_a_site_that_hangs_is_ended_with_the_job(by_hand, workspace):
 @pytest.mark.parametrize("way", ["sys.exit(3)", "os._exit(3)"])
 def test_last_words_are_last_however_the_process_ends(way):
     code = (
-        "import os, sys; from shared_components.flare import last_words; last_words.say('first');"
-        f"last_words.say('surgfl: FAILED: why'); print('chatter', file=sys.stderr, flush=True); {way}"
+        "import os, sys; from shared_components.flare.patches import final_message; final_message.say('first');"
+        f"final_message.say('surgfl: FAILED: why'); print('chatter', file=sys.stderr, flush=True); {way}"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.returncode == 3 and ended.stderr == "chatter\nsurgfl: FAILED: why\n"

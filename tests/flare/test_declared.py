@@ -9,8 +9,8 @@ from shared_components.core.method import load_method
 from shared_components.core.partition import Role, cut, partition_network
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import Job, Message
-from shared_components.flare import declared
-from shared_components.flare.declared import Asked, check_reply, expected
+from shared_components.flare import outgoing_check
+from shared_components.flare.outgoing_check import Asked, check_reply, expected
 from shared_components.networks.bundle_config import build_network
 
 from ..federation.conftest import make_job
@@ -262,7 +262,7 @@ def test_the_name_of_an_encoder_leaves_only_for_a_method_that_prepares(
     method = load_method("fedavg")
     if prepares:
         method = dataclasses.replace(method, prepare=lambda network, facts: "sentence")
-    monkeypatch.setattr(declared, "load_method", lambda name, **arguments: method)
+    monkeypatch.setattr(outgoing_check, "load_method", lambda name, **arguments: method)
     message = Message({"samples": 4, "prepared": name})
     if free:
         check_reply(message, asked("enrol"), site)

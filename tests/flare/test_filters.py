@@ -18,9 +18,9 @@ from shared_components.federation.messages import Job, Message
 from shared_components.federation.site import runner as site_module
 from shared_components.federation.site.agreed_job import agreed_job, keep_agreed
 from shared_components.flare import filters, wire
-from shared_components.flare.declared import expected
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.filters import DeclaredPiecesOnly
+from shared_components.flare.outgoing_check import expected
 
 from ..federation.conftest import TINY, make_job
 from .client import Client

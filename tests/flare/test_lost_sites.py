@@ -20,11 +20,11 @@ from nvflare.private.fed.server.message_send import ClientReply
 from nvflare.private.fed.server.server_engine import ServerEngine
 
 from shared_components.common.atomic import not_written
-from shared_components.flare.desk import Desk
-from shared_components.flare.lost_sites import (
+from shared_components.flare.lost_site_poll import Desk
+from shared_components.flare.lost_sites import LostSites
+from shared_components.flare.patches.lost_sites import (
     AGAIN,
     DIED,
-    LostSites,
     beginning_at_sites,
     lose,
     started_again,
@@ -315,7 +315,7 @@ def test_a_full_disk_at_the_server_costs_no_other_report(tmp_path, monkeypatch, 
     def full(path, values):
         raise not_written(path, OSError(errno.ENOSPC, "No space left on device"))
 
-    monkeypatch.setattr("shared_components.flare.lost_sites.write_json", full)
+    monkeypatch.setattr("shared_components.flare.patches.lost_sites.write_json", full)
     server = Server(tmp_path)
     take_report(server, report(JobReturnCode.EXCEPTION))
     assert "is not told" in caplog.text and server.pending() == {"hospital-a"}

@@ -11,7 +11,7 @@ from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 
-from shared_components.flare.peers import keep_to_the_server
+from shared_components.flare.patches.peer_connections import keep_to_the_server
 
 TARGET = "hospital-a.4d5c3f80"
 CONNECT = """
@@ -23,7 +23,7 @@ from nvflare.fuel.f3.message import Message
 from tests.flare.test_peers import invitation
 
 if sys.argv[1] == "mended":
-    from shared_components.flare.peers import keep_to_the_server
+    from shared_components.flare.patches.peer_connections import keep_to_the_server
     keep_to_the_server()
 listener = socket.create_server(("127.0.0.1", 0))
 listener.settimeout(10 if sys.argv[1] == "bare" else 1)

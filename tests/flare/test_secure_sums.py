@@ -18,7 +18,7 @@ from shared_components.federation.messages import Job, Message, SiteRefusal
 from shared_components.federation.secure_sums.identity import Identity, Project, kit_identity
 from shared_components.federation.secure_sums.job_section import MASKED, OPENED
 from shared_components.federation.secure_sums.keys import public_of
-from shared_components.flare.declared import Asked, check_reply
+from shared_components.flare.outgoing_check import Asked, check_reply
 
 from ..federation.conftest import Federation, make_job, scenes  # noqa: F401 (a fixture)
 from .conftest import SITES

@@ -9,9 +9,9 @@ from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
 
-from shared_components.flare.patches.incoming import stand_guard
+from shared_components.flare.patches.incoming_messages import stand_guard
 from shared_components.flare.patches.replace import REPLACES
-from shared_components.flare.site_boundary import SiteBoundary
+from shared_components.flare.site_message_filter import SiteBoundary
 
 JOB = "4d5c3f80"
 SITE, AT_JOB, SERVER, OF_JOB = "hospital-a", f"hospital-a.{JOB}", "server", f"server.{JOB}"

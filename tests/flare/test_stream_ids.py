@@ -5,7 +5,7 @@ import threading
 import pytest
 from nvflare.fuel.f3.streaming import byte_streamer, stream_utils
 
-from shared_components.flare.stream_ids import count_streams
+from shared_components.flare.patches.stream_ids import count_streams
 
 
 class Turn:

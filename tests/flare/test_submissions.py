@@ -11,7 +11,7 @@ from nvflare.private.fed.server.server_commands import ServerCommandKey, SubmitU
 from nvflare.private.fed.server.server_runner import ServerRunner
 
 from shared_components.flare.controller import read_reply
-from shared_components.flare.submissions import LONGEST_WORD, end_nothing, tame
+from shared_components.flare.patches.sanitise_submissions import LONGEST_WORD, end_nothing, tame
 
 FATAL = ServerRunner.ABORT_RETURN_CODES
 FORGED = "round\n[E:forged] all is well"

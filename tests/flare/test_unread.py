@@ -10,7 +10,7 @@ from nvflare.fuel.f3.cellnet import cell
 from nvflare.fuel.f3.cellnet.defs import CellChannel, Encoding
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 
-from shared_components.flare.unread import stay_alive
+from shared_components.flare.patches.survive_bad_messages import stay_alive
 
 
 class Ended(BaseException):

@@ -7,7 +7,7 @@ import pytest
 from nvflare.private.fed.app.simulator import simulator_runner
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
-from shared_components.flare import worker_names
+from shared_components.flare.patches import worker_names
 
 TOGETHER = 5  # seconds, at most, that one thread waits for the other
 

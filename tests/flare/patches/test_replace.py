@@ -171,7 +171,7 @@ def test_the_version_that_is_installed_is_the_one_that_is_pinned():
 
 
 def test_the_guard_ends_the_process_where_flare_has_renamed_what_takes_messages(monkeypatch, capsys):
-    from shared_components.flare.patches.incoming import stand_guard
+    from shared_components.flare.patches.incoming_messages import stand_guard
 
     monkeypatch.delattr(CoreCell, "_process_received_msg")
     with pytest.raises(Ended):

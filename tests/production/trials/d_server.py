@@ -10,7 +10,7 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
 from nvflare.private.defs import RequestHeader, SysCommandTopic, TrainingTopic
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
-from shared_components.flare.site_commands import OF_JOBS, OF_PEOPLE
+from shared_components.flare.patches.site_commands import OF_JOBS, OF_PEOPLE
 from tests.flare.simulator import edit
 from tests.production.deployment import Party
 from tests.production.hostile_server import HostileServer, unguard

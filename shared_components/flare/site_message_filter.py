@@ -16,8 +16,8 @@ from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.download_service import OBJ_DOWNLOADER_CHANNEL, OBJ_DOWNLOADER_TOPIC
 
 from shared_components.common.sanitise import one_line
-from shared_components.flare.boundary import ANY, IN_WHOSE_NAME, NOT_TAKEN, asked_for, may_ask
 from shared_components.flare.refusals import Refusals
+from shared_components.flare.server_message_filter import ANY, IN_WHOSE_NAME, NOT_TAKEN, asked_for, may_ask
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.sfm.conn_manager import NullConnection
 
-from shared_components.flare.boundary import Boundary
 from shared_components.flare.patches.replace import replace
-from shared_components.flare.site_boundary import SiteBoundary
+from shared_components.flare.server_message_filter import Boundary
+from shared_components.flare.site_message_filter import SiteBoundary
 
 
 def stand_guard() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nvflare.apis.fl_context import FLContext
 
-from shared_components.flare.lost_sites import read_lost
+from shared_components.flare.patches.lost_sites import read_lost
 
 
 class Desk:
