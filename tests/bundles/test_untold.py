@@ -28,9 +28,8 @@ from shared_components.inference.predict import Predictor
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-
-from ..federation.conftest import make_job, scenes  # noqa: F401 (a fixture)
-from ..federation.test_second_storey import rewritten
+from tests.federation.conftest import make_job, scenes  # noqa: F401 (a fixture)
+from tests.federation.test_second_storey import rewritten
 
 SIZE = (32, 64)
 

@@ -24,9 +24,8 @@ from shared_components.federation.messages import Job
 from shared_components.federation.progress import progress_line
 from shared_components.federation.site import limits
 from shared_components.networks.bundle_config import load_bundle
-
-from .blocks import Block
-from .smaller import smaller
+from tests.docs.blocks import Block
+from tests.docs.smaller import smaller
 
 HERE = Path(__file__).resolve().parent
 LONGEST = 600  # seconds of one block

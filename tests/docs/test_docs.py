@@ -20,11 +20,10 @@ from shared_components.federation.messages import Job
 from shared_components.federation.site import limits
 from shared_components.networks.bundle_config import Training
 from shared_components.networks.checkpoints import load_metadata
-
-from .blocks import blocks_of, commands_in, prose_of
-from .files import write_data, write_model_and_video
-from .rules import RULES, Sandbox, paths_in, refuse_command, yaml_keys
-from .smaller import SMALLER, shrink_jobs
+from tests.docs.blocks import blocks_of, commands_in, prose_of
+from tests.docs.files import write_data, write_model_and_video
+from tests.docs.rules import RULES, Sandbox, paths_in, refuse_command, yaml_keys
+from tests.docs.smaller import SMALLER, shrink_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [

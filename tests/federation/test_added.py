@@ -7,8 +7,7 @@ import yaml
 
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-
-from .conftest import Federation, make_job
+from tests.federation.conftest import Federation, make_job
 
 
 @pytest.fixture

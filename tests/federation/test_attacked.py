@@ -13,8 +13,7 @@ from shared_components.federation.site.site_setup import build_bench
 from tests.attacks.labels import flip_site
 from tests.attacks.replies import attacked, noise, sign_flip
 from tests.attacks.sent import train_round
-
-from .conftest import TINY, Federation, make_job
+from tests.federation.conftest import TINY, Federation, make_job
 
 ATTACKER = "site-3"
 

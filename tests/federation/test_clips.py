@@ -16,8 +16,7 @@ from shared_components.federation.site.site_setup import build_bench
 from shared_components.networks.checkpoints import load_metadata
 from shared_components.networks.tiny import Tiny
 from shared_components.reporting.report import build_report
-
-from .conftest import VIDEOS, Federation, make_job
+from tests.federation.conftest import VIDEOS, Federation, make_job
 
 CLIP = {"frames": 4, "interval": 0.2}
 KINDS = ("segmentation", "depth", "reconstruction")

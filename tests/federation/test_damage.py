@@ -9,8 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from shared_components.federation.messages import FederationError, SiteRefusal
-
-from .conftest import make_job
+from tests.federation.conftest import make_job
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
 

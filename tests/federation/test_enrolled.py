@@ -10,8 +10,7 @@ from shared_components.core.partition import Role
 from shared_components.federation.messages import Message, SiteRefusal
 from shared_components.federation.runs import changed_settings
 from shared_components.federation.site.agreed_job import ENROLLED, PLACE, agreed_job
-
-from .conftest import TINY, make_job
+from tests.federation.conftest import TINY, make_job
 
 ONE = ("site-1",)
 

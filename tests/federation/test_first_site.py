@@ -8,9 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components.federation.messages import FederationError, Message
-
-from .conftest import Federation, make_job
-from .test_clips import rewritten
+from tests.federation.conftest import Federation, make_job
+from tests.federation.test_clips import rewritten
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
 

@@ -12,9 +12,8 @@ from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as bench_side
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny
-
-from .conftest import TINY, Federation, make_job
-from .test_second_storey import fine_tune, outsider_of, rewritten, same
+from tests.federation.conftest import TINY, Federation, make_job
+from tests.federation.test_second_storey import fine_tune, outsider_of, rewritten, same
 
 SITES = ("site-1", "site-2", "site-3")
 FIXED = {"fixed": ["encoder"]}

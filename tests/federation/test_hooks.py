@@ -11,8 +11,7 @@ from shared_components.core.partition import Role, Slice
 from shared_components.federation.messages import FederationError
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as site_side
-
-from .conftest import TINY, make_job
+from tests.federation.conftest import TINY, make_job
 
 HEADS = ("head_global", "head_personal")
 

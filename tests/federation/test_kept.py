@@ -10,8 +10,7 @@ from shared_components.cli import main
 from shared_components.federation import run_cleanup
 from shared_components.federation.messages import FederationError
 from shared_components.federation.runs import leave_models, point_latest_to, working_on
-
-from .conftest import make_job
+from tests.federation.conftest import make_job
 
 FIRST, SECOND, THIRD = "20260101-100000", "20260102-100000", "20260103-100000-1"
 

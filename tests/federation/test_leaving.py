@@ -13,8 +13,7 @@ from shared_components.federation.allowed_payload import expect
 from shared_components.federation.messages import FederationError, total_bytes
 from shared_components.federation.site import runner as site
 from shared_components.federation.site.disclosure import FILE, what_leaves
-
-from .conftest import Federation, make_job
+from tests.federation.conftest import Federation, make_job
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
 ROUND, FINISH = "round", "finish"

@@ -11,8 +11,7 @@ from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.site.limits import FILE, Limits, check_limits, limits_of
 from shared_components.networks.bundle_config import load_bundle
-
-from .conftest import TINY, make_job
+from tests.federation.conftest import TINY, make_job
 
 
 @pytest.fixture

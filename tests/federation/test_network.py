@@ -10,8 +10,7 @@ from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.runs import newest_run
 from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.tiny import Tiny
-
-from .conftest import make_job
+from tests.federation.conftest import make_job
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
 

@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 from shared_components.core.card import Card
 from shared_components.data.nifti import write_labels
 from shared_components.federation.messages import FederationError
-
-from .conftest import Federation, make_job
+from tests.federation.conftest import Federation, make_job
 
 CLASSES = ("background", "bulldog clamp", "irrigator")
 SITES = ("site-1", "site-2", "site-3")

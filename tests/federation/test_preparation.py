@@ -25,9 +25,8 @@ from shared_components.federation.server import training
 from shared_components.federation.server.enrolment import check_as_before, profile_header, profile_of
 from shared_components.federation.site import site_setup as site_side
 from shared_components.networks import bundle_config
-
-from .conftest import Federation, make_job
-from .test_second_storey import fine_tune, rewritten, same
+from tests.federation.conftest import Federation, make_job
+from tests.federation.test_second_storey import fine_tune, rewritten, same
 
 SITES = ("site-1", "site-2", "site-3")
 CLIPS = """\

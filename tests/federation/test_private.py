@@ -21,8 +21,7 @@ from shared_components.federation.site.limits import FILE, Demand, limits_of
 from shared_components.federation.store import RoundFiles
 from shared_components.flare.outgoing_check import Asked, check_reply
 from shared_components.networks import bundle_config
-
-from .conftest import make_job
+from tests.federation.conftest import make_job
 
 NOISE = {"clip": 0.5, "noise_multiplier": 1.0}
 COVERED = (

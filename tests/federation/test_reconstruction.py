@@ -12,8 +12,7 @@ from shared_components.data.synthetic.site import write_site
 from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.networks.checkpoints import load_metadata
 from shared_components.tasks.reconstruction import GREY
-
-from .conftest import VIDEOS, Federation, make_job
+from tests.federation.conftest import VIDEOS, Federation, make_job
 
 SITES = ("site-1", "site-2")
 LABELS = ("label", "ground_truth", "segmentation", "mask", "depth")

@@ -19,8 +19,7 @@ from shared_components.federation.server.enrolment import EnrolmentReader
 from shared_components.federation.server.round_log import Journal
 from shared_components.federation.server.update_checks import RejectedUpdate, check_extras
 from shared_components.federation.store import RECORDS
-
-from .conftest import Federation, make_job
+from tests.federation.conftest import Federation, make_job
 
 SITES = ("site-1", "site-2", "site-3")
 NAME = "head_global.bias"

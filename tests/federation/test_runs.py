@@ -7,8 +7,7 @@ import pytest
 from shared_components.federation import runs
 from shared_components.federation.messages import FederationError
 from shared_components.federation.runs import open_run, point_latest_to
-
-from .conftest import make_job
+from tests.federation.conftest import make_job
 
 
 class Clock(datetime):

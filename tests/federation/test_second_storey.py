@@ -16,8 +16,7 @@ from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as bench_side
 from shared_components.flare.results import leave_result
 from shared_components.networks.checkpoints import load_metadata
-
-from .conftest import make_job
+from tests.federation.conftest import make_job
 
 SITES = ("site-1", "site-2", "site-3")
 

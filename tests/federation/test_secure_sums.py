@@ -13,8 +13,7 @@ from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
 from shared_components.federation.secure_sums.job_section import HASHES, MASKED, OPENED, SHARES
 from shared_components.federation.site.secure_sums import FILE
 from shared_components.federation.store import rounds_in
-
-from .conftest import TINY, make_job
+from tests.federation.conftest import TINY, make_job
 
 SECURE = {"threshold": 2}
 SUMMED = sorted(name for name in method_names() if load_method(name).weighted_sum_only)

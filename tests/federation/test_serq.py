@@ -14,8 +14,7 @@ from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as bench_side
 from shared_components.networks import tiny
 from shared_components.networks.protocols import Encodes
-
-from .conftest import make_job
+from tests.federation.conftest import make_job
 
 SERQ = Quantification(batches=2, pretraining=2)
 

@@ -9,8 +9,7 @@ from shared_components.federation.messages import FederationError, Job, Message,
 from shared_components.federation.progress import progress_line
 from shared_components.federation.runs import server_files
 from shared_components.federation.server.update_checks import RejectedUpdate
-
-from .conftest import make_job
+from tests.federation.conftest import make_job
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,8 @@ from shared_components.federation.server.enrolment import is_start
 from shared_components.networks.bundle_config import training_from
 from shared_components.networks.checkpoints import load_weights, save_weights
 from shared_components.networks.tiny import Tiny
-
-from .conftest import make_job
-from .test_second_storey import same
+from tests.federation.conftest import make_job
+from tests.federation.test_second_storey import same
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
 NOTES = {"task": "segmentation", "outputs": "background,shaft,wrist,clasper"}

@@ -12,8 +12,7 @@ from nvflare.fuel.utils import fobs
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches import final_message
-
-from ..federation.conftest import make_job, narrow, scenes  # noqa: F401 (fixtures)
+from tests.federation.conftest import make_job, narrow, scenes  # noqa: F401 (fixtures)
 
 SITES = ("site-1", "site-2", "site-3")
 

@@ -31,9 +31,8 @@ from shared_components.flare.controller import read_job, read_reply
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches.lost_sites import LOST
-
-from ..federation.conftest import make_job
-from .conftest import SITES, ByHand, Place, copied
+from tests.federation.conftest import make_job
+from tests.flare.conftest import SITES, ByHand, Place, copied
 
 
 def run_folder(workspace, job="test-fedavg"):

@@ -12,8 +12,7 @@ from shared_components.federation.messages import Job, Message
 from shared_components.flare import outgoing_check
 from shared_components.flare.outgoing_check import Asked, check_reply, expected
 from shared_components.networks.bundle_config import build_network
-
-from ..federation.conftest import make_job
+from tests.federation.conftest import make_job
 
 HEAD, STYLE = "head_global.bias", [[0.5] * 3, [0.1] * 3]
 LOCAL_DECODER = {"ape": False, "sensitivity_images": 2}  # PFedSIS's personal parts stay at home

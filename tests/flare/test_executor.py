@@ -20,10 +20,9 @@ from shared_components.federation.site.site_setup import Workbench
 from shared_components.flare import wire
 from shared_components.flare.controller import read_reply
 from shared_components.flare.executor import SiteExecutor
-
-from ..federation.conftest import make_job
-from .conftest import Place, copied
-from .simulator import ROOT
+from tests.federation.conftest import make_job
+from tests.flare.conftest import Place, copied
+from tests.flare.simulator import ROOT
 
 
 @pytest.fixture

@@ -21,11 +21,10 @@ from shared_components.flare import filters, wire
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.filters import DeclaredPiecesOnly
 from shared_components.flare.outgoing_check import expected
-
-from ..federation.conftest import TINY, make_job
-from .client import Client
-from .conftest import copied
-from .test_declared import HEAD, honest
+from tests.federation.conftest import TINY, make_job
+from tests.flare.client import Client
+from tests.flare.conftest import copied
+from tests.flare.test_declared import HEAD, honest
 
 BLOCKED = ReturnCode.TASK_RESULT_FILTER_ERROR
 WAYS = ("job", "site", "both")

@@ -24,9 +24,8 @@ from shared_components.federation.messages import Message
 from shared_components.flare import wire
 from shared_components.flare.executor import SiteExecutor
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, load_weights
-
-from ..federation.conftest import make_job, toy_bundle  # noqa: F401 (a fixture)
-from .conftest import ByHand, Place, copied
+from tests.federation.conftest import make_job, toy_bundle  # noqa: F401 (a fixture)
+from tests.flare.conftest import ByHand, Place, copied
 
 HUGE = 100 * 10**9  # bytes
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from .simulator import CLIENT, JOBS, ROOT, SERVER, Simulator, tiny_job
+from tests.flare.simulator import CLIENT, JOBS, ROOT, SERVER, Simulator, tiny_job
 
 
 @pytest.fixture(scope="module")

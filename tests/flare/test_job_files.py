@@ -7,10 +7,9 @@ from safetensors.torch import load_file
 
 from shared_components.core.method import method_names
 from shared_components.flare.controller import FederationController
-
-from .conftest import SITES, ByHand
-from .simulator import CLIENT, JOBS, SERVER, edit, tiny_job
-from .test_simulator import LAUNCHED
+from tests.flare.conftest import SITES, ByHand
+from tests.flare.simulator import CLIENT, JOBS, SERVER, edit, tiny_job
+from tests.flare.test_simulator import LAUNCHED
 
 JOB_NAMES = sorted(path.name for path in JOBS.iterdir() if path.is_dir())
 OTHERS = sorted({*JOB_NAMES} - {*LAUNCHED})

@@ -19,10 +19,9 @@ from shared_components.federation.secure_sums.identity import Identity, Project,
 from shared_components.federation.secure_sums.job_section import MASKED, OPENED
 from shared_components.federation.secure_sums.keys import public_of
 from shared_components.flare.outgoing_check import Asked, check_reply
-
-from ..federation.conftest import Federation, make_job, scenes  # noqa: F401 (a fixture)
-from .conftest import SITES
-from .simulator import CLIENT, JOBS, SERVER, Simulator, edit, tiny_job
+from tests.federation.conftest import Federation, make_job, scenes  # noqa: F401 (a fixture)
+from tests.flare.conftest import SITES
+from tests.flare.simulator import CLIENT, JOBS, SERVER, Simulator, edit, tiny_job
 
 SECURE = {"threshold": 2}
 

@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components.networks.checkpoints import load_metadata
-
-from .simulator import Simulator, tiny_job
+from tests.flare.simulator import Simulator, tiny_job
 
 pytestmark = pytest.mark.slow
 

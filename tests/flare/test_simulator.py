@@ -17,9 +17,8 @@ from safetensors.torch import load_file
 
 from shared_components.core.method import load_method
 from shared_components.data.synthetic.site import write_site
-
-from .liar import HEAD
-from .simulator import CLIENT, JOBS, SCENES, SERVER, Simulator, edit, tiny_job
+from tests.flare.liar import HEAD
+from tests.flare.simulator import CLIENT, JOBS, SCENES, SERVER, Simulator, edit, tiny_job
 
 pytestmark = pytest.mark.slow
 

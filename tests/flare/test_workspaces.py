@@ -15,8 +15,7 @@ from shared_components.flare.workspaces import (
     refuse_no_sites,
     refuse_unusable,
 )
-
-from .simulator import Simulator, tiny_job
+from tests.flare.simulator import Simulator, tiny_job
 
 HOLD = "import sys,time,pathlib\nfrom shared_components.flare.workspaces import held\n"
 HOLD += "with held(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"

@@ -11,8 +11,7 @@ import torch
 from shared_components.core.evaluation import network_input
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
-
-from .conftest import grey, write_image, write_video
+from tests.inference.conftest import grey, write_image, write_video
 
 
 def stream_of(source, **options):

@@ -11,8 +11,7 @@ from shared_components.data.synthetic.scene import render_video
 from shared_components.inference import InferenceError
 from shared_components.inference.h264 import H264Video
 from shared_components.inference.video import frames_of, look_at
-
-from .conftest import grey
+from tests.inference.conftest import grey
 
 
 def write(path, frames, rate=Fraction(25), **options):

@@ -9,8 +9,7 @@ from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor, predict_all
 from shared_components.inference.results import PredictionFolder
-
-from .conftest import SEGMENTATION, Bright, grey, write_video
+from tests.inference.conftest import SEGMENTATION, Bright, grey, write_video
 
 
 def test_enlarging_is_the_argmax_of_logits_enlarged_by_nearest_neighbours():

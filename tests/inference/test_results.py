@@ -14,9 +14,8 @@ from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import look_at
-
-from ..test_atomic import full_disk
-from .conftest import SEGMENTATION, grey, write_image, write_video
+from tests.common.test_atomic import full_disk
+from tests.inference.conftest import SEGMENTATION, grey, write_image, write_video
 
 
 def bar(shape):

@@ -19,8 +19,7 @@ from shared_components.inference.predict import Predictor
 from shared_components.inference.video import look_at
 from shared_components.networks import bundle_config
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
-
-from .conftest import PARTS, write_image
+from tests.inference.conftest import PARTS, write_image
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,7 @@ from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor
 from shared_components.inference.stream import Streaming, shown_frames
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-
-from .conftest import PARTS, noise, write_image, write_video
+from tests.inference.conftest import PARTS, noise, write_image, write_video
 
 CLIPS = make_task("segmentation", {"frames": 4, "interval": 0.2}, classes=PARTS)
 SINGLE = make_task("segmentation", classes=PARTS)

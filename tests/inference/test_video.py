@@ -10,8 +10,7 @@ import pytest
 
 from shared_components.inference import InferenceError
 from shared_components.inference.video import frames_of, look_at
-
-from .conftest import grey, noise, write_video
+from tests.inference.conftest import grey, noise, write_video
 
 
 def read_by_opencv(path):

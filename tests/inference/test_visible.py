@@ -6,8 +6,7 @@ from fractions import Fraction
 import pytest
 
 from shared_components.inference.visible import Stretches, VisibleTables, summary
-
-from .conftest import shot
+from tests.inference.conftest import shot
 
 
 def stretches_of(seen, rate=10, part="shaft", **names):

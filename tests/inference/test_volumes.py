@@ -12,8 +12,7 @@ from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import frames_of, look_at
 from shared_components.inference.volumes import Volumes, label_names
-
-from .conftest import PARTS, SEGMENTATION, grey, write_image, write_video
+from tests.inference.conftest import PARTS, SEGMENTATION, grey, write_image, write_video
 
 RATE = 25
 

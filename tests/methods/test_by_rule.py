@@ -11,9 +11,8 @@ from shared_components.core.method import Aggregation, Context, Models, Update, 
 from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods.fedprox import Proximal
 from shared_components.networks.bundle_config import build_network, load_bundle
-
-from ..federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401 (fixtures)
-from .toys import SEGMENTATION, names, profiles, tensor
+from tests.federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401 (fixtures)
+from tests.methods.toys import SEGMENTATION, names, profiles, tensor
 
 BATCH = {"image": torch.rand(2, 3, 32, 32), "label": torch.randint(0, 4, (2, 32, 32))}
 

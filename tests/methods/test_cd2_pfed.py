@@ -10,8 +10,7 @@ from shared_components.core.method import Context, load_method
 from shared_components.core.partition import Role, partition_network
 from shared_components.methods.cd2_pfed import CyclicDistillation, mutual_divergence, ramp
 from shared_components.networks.bundle_config import build_network, load_bundle
-
-from .toys import SEGMENTATION
+from tests.methods.toys import SEGMENTATION
 
 
 @pytest.fixture(scope="module")

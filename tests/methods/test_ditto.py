@@ -10,9 +10,8 @@ from shared_components.core.method import Context, load_method
 from shared_components.core.partition import partition_network
 from shared_components.methods.ditto import NearReceived, TwoModels, personal_model
 from shared_components.networks.bundle_config import load_bundle
-
-from ..federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401 (fixtures)
-from .toys import SEGMENTATION
+from tests.federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401 (fixtures)
+from tests.methods.toys import SEGMENTATION
 
 
 class Line(torch.nn.Module):

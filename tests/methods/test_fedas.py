@@ -10,9 +10,8 @@ from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
 from shared_components.methods import fedas
 from shared_components.networks.pvt_fpn import PvtFpn
-
-from ..federation.conftest import federate, make_job, narrow, scenes  # noqa: F401
-from .toys import SITES, shared, step, updates
+from tests.federation.conftest import federate, make_job, narrow, scenes  # noqa: F401
+from tests.methods.toys import SITES, shared, step, updates
 
 build = partial(load_method, "fedas")
 

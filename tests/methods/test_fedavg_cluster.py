@@ -8,9 +8,8 @@ import yaml
 
 from shared_components.core.method import Models, Profile, Update, load_method
 from shared_components.core.partition import Role
-
-from ..federation.conftest import TINY, Federation, make_job, narrow, scenes  # noqa: F401
-from .toys import SAMPLES, SITES, card, mixed, names, partition, step, tensor, updates
+from tests.federation.conftest import TINY, Federation, make_job, narrow, scenes  # noqa: F401
+from tests.methods.toys import SAMPLES, SITES, card, mixed, names, partition, step, tensor, updates
 
 build = partial(load_method, "fedavg_cluster")
 MAPS = {"parts": ("background", "shaft", "wrist"), "whole": ("background", "tool")}

@@ -9,9 +9,8 @@ from shared_components.core.method import Context, Models, Update, load_method
 from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.methods.feddp import TwoStages, disagreement, is_query
 from shared_components.networks.bundle_config import build_network, load_bundle
-
-from ..federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
-from .toys import SEGMENTATION, names, profiles, tensor
+from tests.federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
+from tests.methods.toys import SEGMENTATION, names, profiles, tensor
 
 Q, W = "encoder.block1.0.attn.q.weight", "encoder.block1.0.attn.kv.weight"
 BOTH = Partition((Piece(Q, Role.MIXED), Piece(W, Role.MIXED)))

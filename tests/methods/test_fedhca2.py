@@ -10,9 +10,8 @@ import yaml
 from shared_components.core.method import Models, Profile, Update, load_method
 from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
-
-from ..federation.conftest import TINY, Federation, make_job, narrow, scenes  # noqa: F401
-from .toys import card, mixed, names, step, tensor, updates
+from tests.federation.conftest import TINY, Federation, make_job, narrow, scenes  # noqa: F401
+from tests.methods.toys import card, mixed, names, step, tensor, updates
 
 build = partial(load_method, "fedhca2")
 ENCODER, WEIGHT, BIAS = "encoder.w", "decoder_global.conv.1.weight", "decoder_global.conv.1.bias"

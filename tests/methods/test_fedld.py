@@ -11,8 +11,7 @@ from shared_components.core.aggregators.decomposition import LayerwiseDecomposit
 from shared_components.core.method import Context, Models, Update, load_method
 from shared_components.core.partition import Partition
 from shared_components.methods.fedld import squared_probability
-
-from .toys import SEGMENTATION, names, partition, shared, step, tensor, updates
+from tests.methods.toys import SEGMENTATION, names, partition, shared, step, tensor, updates
 
 
 def by_svd(changes, keep=0.8):

@@ -9,9 +9,8 @@ from torch import nn
 from shared_components.core.aggregators.weight_averaging import AveragedMean, delivered
 from shared_components.core.method import Context, load_method
 from shared_components.core.sharpness import SharpnessAware, ascent
-
-from ..federation.conftest import federate, make_job, narrow, scenes  # noqa: F401 (fixtures)
-from .toys import Plain, partition, profiles, shared, updates
+from tests.federation.conftest import federate, make_job, narrow, scenes  # noqa: F401 (fixtures)
+from tests.methods.toys import Plain, partition, profiles, shared, updates
 
 
 class Bowl(nn.Module):

@@ -19,9 +19,8 @@ from shared_components.methods.fedseg import (
     pixel_contrast,
 )
 from shared_components.networks.bundle_config import build_network, load_bundle
-
-from ..federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
-from .toys import SEGMENTATION
+from tests.federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
+from tests.methods.toys import SEGMENTATION
 
 
 def scalar_back_ce(logits, label):

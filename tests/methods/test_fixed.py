@@ -12,8 +12,7 @@ from shared_components.methods.fedas import Alignment
 from shared_components.methods.feddp import teachers
 from shared_components.networks.bundle_config import Training, build_network, bundle_for, load_bundle
 from shared_components.networks.parts import freeze
-
-from .test_methods import make_batch, make_context
+from tests.methods.test_methods import make_batch, make_context
 
 OTHERWISE = {"mat_fl": "MIXED", "feddp": "LOCAL"}  # what they exchange or keep lies in the encoder alone
 

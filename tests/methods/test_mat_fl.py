@@ -12,8 +12,7 @@ from shared_components.core.aggregators.clustering import average_linkage, cosin
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
-
-from .toys import mixed, names, step, tensor, updates
+from tests.methods.toys import mixed, names, step, tensor, updates
 
 build = partial(load_method, "mat_fl")
 FOUR = [[4.0, 1.0], [-3.0, 0.5], [5.0, -1.0], [-2.0, -1.0]]  # 1 and 3 go right, 2 and 4 left

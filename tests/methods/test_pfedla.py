@@ -8,8 +8,7 @@ import torch
 from shared_components.core.method import Models, Profile, Update, load_method
 from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
-
-from .toys import card, names, tensor
+from tests.methods.toys import card, names, tensor
 
 build = partial(load_method, "pfedla")
 LAYERS = {"a": ["w", "b"], "c": ["v"]}

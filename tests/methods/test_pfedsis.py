@@ -16,8 +16,7 @@ from shared_components.core.method import Context, Models, Profile, Update, load
 from shared_components.core.objectives import route_gradients
 from shared_components.core.partition import Role, cut, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
-
-from .toys import SEGMENTATION, card
+from tests.methods.toys import SEGMENTATION, card
 
 build = partial(load_method, "pfedsis")
 ROWS = {1: 32, 2: 64, 3: 160, 4: 256}

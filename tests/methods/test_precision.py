@@ -11,10 +11,9 @@ from shared_components.core.partition import partition_network
 from shared_components.core.training import make_context as context_of
 from shared_components.core.training import train_step
 from shared_components.networks.bundle_config import Training, load_bundle
-
-from ..federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401
-from .test_methods import built, make_batch, make_context, sent  # noqa: F401
-from .toys import SEGMENTATION, Plain
+from tests.federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401
+from tests.methods.test_methods import built, make_batch, make_context, sent  # noqa: F401
+from tests.methods.toys import SEGMENTATION, Plain
 
 NOT_IN_BF16 = 1 + 2**-8  # between 1 and the next bfloat16, 1 + 2**-7; rounds to even
 

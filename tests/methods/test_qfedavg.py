@@ -8,8 +8,7 @@ from shared_components.core.extras import scalar
 from shared_components.core.method import Context, load_method
 from shared_components.core.partition import Role, cut, partition_network
 from shared_components.methods.qfedavg import build
-
-from .toys import Plain
+from tests.methods.toys import Plain
 
 
 def frames(count=5, size=2):

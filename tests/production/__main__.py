@@ -20,10 +20,9 @@ from shared_components.common.atomic import write_text
 from shared_components.data.synthetic.site import write_site
 from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.federation.provenance import commit, hardware
-
-from ..federation.conftest import VIDEOS
-from .deployment import Deployment
-from .trials import Trial, all_trials
+from tests.federation.conftest import VIDEOS
+from tests.production.deployment import Deployment
+from tests.production.trials import Trial, all_trials
 
 SITES = ("hospital-a", "hospital-b", "hospital-c")
 

@@ -33,12 +33,11 @@ from shared_components.flare.deployment.job_copy import production_copy
 from shared_components.flare.patches.late_connections import close_late_connections
 from shared_components.flare.provision import provision
 from shared_components.networks.bundle_config import bundle_for
-
-from ..federation.conftest import SMALL, TINY
-from ..flare.simulator import JOBS, SERVER, edit
-from .at_start import HELD
-from .at_start import VARIABLE as HOLD
-from .prepared import CHIEF, describe, give_data, install
+from tests.federation.conftest import SMALL, TINY
+from tests.flare.simulator import JOBS, SERVER, edit
+from tests.production.at_start import HELD
+from tests.production.at_start import VARIABLE as HOLD
+from tests.production.prepared import CHIEF, describe, give_data, install
 
 MARK = "SURGFL_TEST_DEPLOYMENT"  # by which a deployment knows its own processes
 OF_START = {"MALLOC_ARENA_MAX": "4"}  # what a kit's start.sh sets

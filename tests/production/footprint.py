@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from .at_start import HELD
-from .deployment import Deployment, Party, until
+from tests.production.at_start import HELD
+from tests.production.deployment import Deployment, Party, until
 
 APART = 0.4  # seconds between two looks
 

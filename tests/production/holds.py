@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from .at_start import STEP, VARIABLE
-from .deployment import Party, until
+from tests.production.at_start import STEP, VARIABLE
+from tests.production.deployment import Party, until
 
 SITE = "shared_components.federation.site:SiteRunner"
 SERVER = "shared_components.federation.server:ServerRunner"

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..flare.simulator import CLIENT, JOBS, edit
-from .deployment import Deployment
+from tests.flare.simulator import CLIENT, JOBS, edit
+from tests.production.deployment import Deployment
 
 CODE = """\
 from pathlib import Path

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common.atomic import write_text
-
-from .deployment import until
+from tests.production.deployment import until
 
 CODE = '''
 

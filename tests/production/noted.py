@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import recorder
+from tests.production import recorder
 
 NOTES = '''
 

@@ -15,9 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
-
-from ..federation.conftest import TOY
-from ..flare.simulator import ROOT
+from tests.federation.conftest import TOY
+from tests.flare.simulator import ROOT
 
 LEAD, CHIEF = "lead@example.org", "chief@example.org"
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from .deployment import Deployment, until
+from tests.production.deployment import Deployment, until
 
 LONGER = {"height": 32, "width": 64, "batch_size": 2, "iterations": 10, "learning_rate": 1e-3}
 """Training that leaves time to break something in."""

@@ -5,9 +5,8 @@ import json
 import pytest
 
 from shared_components.cli import main
-
-from .deployment import until
-from .prepared import CHIEF
+from tests.production.deployment import until
+from tests.production.prepared import CHIEF
 
 pytestmark = pytest.mark.slow
 

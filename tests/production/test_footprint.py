@@ -5,8 +5,8 @@ from pathlib import Path
 import nvflare
 import pytest
 
-from .deployment import OF_START
-from .footprint import Footprint, Held, size, slope
+from tests.production.deployment import OF_START
+from tests.production.footprint import Footprint, Held, size, slope
 
 
 @pytest.mark.parametrize(

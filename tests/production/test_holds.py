@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from . import at_start
-from .deployment import Party, until
-from .holds import Place, go_on, held
+from tests.production import at_start
+from tests.production.deployment import Party, until
+from tests.production.holds import Place, go_on, held
 
 WORK = """\
 class Work:

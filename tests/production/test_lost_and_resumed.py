@@ -5,9 +5,8 @@ import json
 import pytest
 
 from shared_components.cli import main
-
-from .prepared import CHIEF
-from .results import LONGER, equal_tensors, records, rejected, wait_for_round
+from tests.production.prepared import CHIEF
+from tests.production.results import LONGER, equal_tensors, records, rejected, wait_for_round
 
 pytestmark = pytest.mark.slow
 

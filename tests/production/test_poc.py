@@ -10,10 +10,9 @@ import pytest
 import yaml
 
 from shared_components.cli import main
-
-from ..flare.simulator import ROOT
-from .deployment import MARK, marked, until
-from .prepared import free_ports
+from tests.flare.simulator import ROOT
+from tests.production.deployment import MARK, marked, until
+from tests.production.prepared import free_ports
 
 pytestmark = pytest.mark.slow
 

@@ -3,9 +3,8 @@
 import pytest
 
 from shared_components.flare.deployment.kits import find_kit, secure
-
-from ..flare.simulator import CLIENT, SERVER, edit
-from .hostile_jobs import UNLISTED, WORKFLOW, deployed, naming, with_code
+from tests.flare.simulator import CLIENT, SERVER, edit
+from tests.production.hostile_jobs import UNLISTED, WORKFLOW, deployed, naming, with_code
 
 pytestmark = pytest.mark.slow
 

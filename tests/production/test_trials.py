@@ -2,8 +2,8 @@
 
 import pytest
 
-from .__main__ import Row, table
-from .trials import Trial, all_trials
+from tests.production.__main__ import Row, table
+from tests.production.trials import Trial, all_trials
 
 TRIALS = all_trials()
 

@@ -21,8 +21,7 @@ from shared_components.reporting.figures import time_panels
 from shared_components.reporting.records import Run
 from shared_components.reporting.report import TEMPLATES, contents
 from shared_components.reporting.summary import sentences, tiles
-
-from .conftest import METRICS, SEGMENTATION
+from tests.reporting.conftest import METRICS, SEGMENTATION
 
 
 def line(r: int, up: int, training: float, total: float) -> dict[str, Any]:

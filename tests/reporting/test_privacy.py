@@ -8,8 +8,7 @@ from shared_components.federation.privacy.noisy_updates import RECORD as WRITTEN
 from shared_components.reporting.privacy import RECORD, privacy_table
 from shared_components.reporting.records import load_run
 from shared_components.reporting.report import build_report
-
-from .conftest import write_run
+from tests.reporting.conftest import write_run
 
 SAID = {"clip": 0.5, "noise_multiplier": 1.25, "delta": 1e-5, "unit": "all data of a site"}
 

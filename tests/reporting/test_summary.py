@@ -5,8 +5,7 @@ from typing import Any
 
 from shared_components.reporting.records import Run
 from shared_components.reporting.summary import amount, sentences, state, tiles
-
-from .conftest import METRICS, SEGMENTATION
+from tests.reporting.conftest import METRICS, SEGMENTATION
 
 
 def site_row(r: int, dice: float) -> dict[str, Any]:

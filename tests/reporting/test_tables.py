@@ -19,8 +19,7 @@ from shared_components.reporting.tables import (
     progress_table,
     scores_table,
 )
-
-from .conftest import METRICS, SEGMENTATION
+from tests.reporting.conftest import METRICS, SEGMENTATION
 
 SHAFT = Group(SEGMENTATION, METRICS["segmentation"], ("a", "b"), ("shaft",))
 

@@ -16,8 +16,7 @@ from shared_components.reporting.records import RecordError, Run, load_run, wors
 from shared_components.reporting.report import build_report
 from shared_components.reporting.summary import score_tiles, sentences, tiles
 from shared_components.reporting.tables import as_text, demo_text, progress_table, scores_table
-
-from .conftest import CLASSES, DEPTH, METRICS, SEGMENTATION
+from tests.reporting.conftest import CLASSES, DEPTH, METRICS, SEGMENTATION
 
 MakeRun = Callable[..., Path]
 RMSE = METRICS["depth"][0]

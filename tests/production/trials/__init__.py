@@ -16,7 +16,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..deployment import Deployment
+from tests.production.deployment import Deployment
 
 Deploy = Callable[..., Deployment]
 """Provisions a federation: the sites' names (three without), and options of `Deployment`; it ends with the trial."""

@@ -1,0 +1,204 @@
+"""A site's text becomes the indicator of its network, or is refused by one sentence."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from shared_components.core.method import SiteFacts
+from shared_components.core.text import sentence
+from shared_components.core.text.known import LETTERS, SURGERIES, site_text
+from shared_components.core.text.tell import SiteText
+from shared_components.core.text.vector import Vector
+from shared_components.core.text.vectors_file import add_vectors, read_vectors
+from shared_components.data.synthetic.looks import LOOKS, look_named
+from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from tests.core.text.conftest import PROJECTED, WIDTH
+
+RENDERED = f"synthetic: {look_named('rose').text}"
+
+
+class Listening(nn.Module):
+    """A network that keeps what it is told."""
+
+    def __init__(self, width: int = 384) -> None:
+        super().__init__()
+        self.register_buffer("indicator", torch.zeros(width))
+
+    def tell(self, indicator):
+        self.indicator.copy_(indicator)
+
+
+def told(facts, width=384, **settings):
+    """Return what the network was told, and by what."""
+    network = Listening(width)
+    made_by = SiteText(**settings)(network, facts)
+    return network.indicator, made_by
+
+
+def shipped(text):
+    vectors = read_vectors()
+    return vectors.values[vectors.texts.index(text)]
+
+
+def refused(words, facts, width=384, **settings):
+    with pytest.raises(ValueError, match=words) as error:
+        told(facts, width, **settings)
+    assert "\n" not in str(error.value)
+
+
+# ---- which text
+
+
+def test_by_default_the_papers_sentence_without_a_letter_is_looked_up():
+    indicator, made_by = told(SiteFacts(RENDERED, site=2, sites=3))
+    expected = f"This is the Local site model and the surgery type is {RENDERED}"
+    assert torch.equal(indicator, shipped(expected)) and bool(indicator.any())
+    assert made_by == f"sentence {sentence.SHA256}"
+
+
+@pytest.mark.parametrize("look", [*LOOKS, "random-7"])
+def test_every_rendered_site_has_a_vector_in_the_sentence_and_plain(look):
+    text = f"synthetic: {look_named(look).text}"
+    for wording, due in (("sentence", site_text(text)), ("plain", text)):
+        assert torch.equal(told(SiteFacts(text), wording=wording)[0], shipped(due))
+
+
+def test_a_letter_is_that_of_the_sites_number():
+    for number, letter in enumerate(LETTERS):
+        facts = SiteFacts("hysterectomy", site=number, sites=5)
+        due = f"This is the Local site {letter} model and the surgery type is hysterectomy"
+        assert torch.equal(told(facts, wording="letter")[0], shipped(due))
+
+
+@pytest.mark.parametrize("wording", ["sentence", "letter", "plain"])
+def test_a_text_that_is_the_papers_sentence_is_taken_as_it_is(wording):
+    """Broken over lines, as YAML does it."""
+    text = "This is the Local site D model\n  and the surgery type is hysterectomy"
+    assert torch.equal(told(SiteFacts(text), wording=wording)[0], shipped(site_text("hysterectomy", "D")))
+
+
+def test_a_letter_of_a_rendered_site_or_of_a_sixth_site_has_no_vector():
+    refused(
+        "has no vector of the text 'This is the Local site A model", SiteFacts(RENDERED), wording="letter"
+    )
+    facts = SiteFacts(SURGERIES[0], site=5, sites=6)
+    refused("has no vector of the text 'This is the Local site F model", facts, wording="letter")
+    refused("names 26 sites, and this is site 27", SiteFacts("x", site=26, sites=27), wording="letter")
+
+
+def test_a_text_without_a_vector_is_refused_with_the_command_that_computes_it():
+    refused("has no vector of the text .*liver.*surgfl text-vectors --file", SiteFacts("liver resection"))
+
+
+@pytest.mark.parametrize("text", ["", "  \n "])
+def test_a_site_without_a_text_is_refused_unless_its_number_is_what_counts(text):
+    refused("the site's text is .*; describe the site in words", SiteFacts(text))
+    assert told(SiteFacts(text), kind="one_hot")[0].sum() == 1
+
+
+# ---- which encoder
+
+
+def test_the_sites_own_file_stands_in_for_the_projects(tmp_path):
+    own = tmp_path / "own.safetensors"
+    vectors = [Vector(torch.tensor([0.6, 0.8]), "mine", "by hand", "", site_text("liver resection"))]
+    add_vectors(own, vectors)
+    indicator, made_by = told(SiteFacts("liver resection", vectors=own), width=2)
+    assert indicator.tolist() == pytest.approx([0.6, 0.8]) and made_by == "mine by hand"
+
+
+def test_one_encoder_has_one_name_whatever_its_folder_is_called(clip_folder):
+    copy = clip_folder.with_name("copied")
+    copy.mkdir()
+    for path in clip_folder.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    facts = [SiteFacts("site a", encoder=folder) for folder in (clip_folder, copy)]
+    (first, by), (second, other_by) = (told(f, PROJECTED, kind="clip", wording="plain") for f in facts)
+    assert torch.equal(first, second) and bool(first.any())
+    assert by == other_by and by.startswith("clip ") and len(by) == len("clip ") + 64
+
+
+def test_the_sentence_encoder_is_read_from_the_sites_folder(sentence_folder):
+    facts = SiteFacts("a robotic site", encoder=sentence_folder)
+    indicator, made_by = told(facts, WIDTH, kind="sentence", wording="plain")
+    assert float(indicator.norm()) == pytest.approx(1) and made_by.startswith("sentence ")
+
+
+def test_clip_asks_for_the_sites_folder_by_its_key():
+    refused("write its folder as 'text_encoder' in site.yaml", SiteFacts(RENDERED), kind="clip")
+
+
+def test_a_folder_without_weights_is_refused(tmp_path, clip_folder):
+    refused("empty", SiteFacts("site", encoder=_empty(tmp_path)), kind="clip")
+    (clip_folder / "model.safetensors").unlink()
+    refused("model.safetensors", SiteFacts("site", encoder=clip_folder), PROJECTED, kind="clip")
+
+
+def _empty(tmp_path: Path) -> Path:
+    (tmp_path / "empty").mkdir()
+    return tmp_path / "empty"
+
+
+def test_what_a_site_has_and_the_job_does_not_ask_for_is_passed_over(tmp_path):
+    """A site.yaml serves more than one job."""
+    facts = SiteFacts(RENDERED, vectors=tmp_path / "none.safetensors", encoder=tmp_path)
+    assert told(facts, kind="one_hot")[1] == "one_hot"
+    plain = SiteFacts(RENDERED, encoder=tmp_path)
+    assert torch.equal(told(plain)[0], told(SiteFacts(RENDERED))[0])
+
+
+def test_numbered_kinds_follow_the_sites_number_and_the_seed():
+    assert told(SiteFacts("", site=2, sites=4), 6, kind="one_hot")[0].tolist() == [0, 0, 1, 0, 0, 0]
+    near = told(SiteFacts("", site=2, sites=4), 6, kind="gaussian")[0] - torch.eye(6)[2]
+    assert 0 < float(near.abs().max()) < 0.5  # 5 deviations of 0.1
+    draws = [
+        told(SiteFacts("", site=n, sites=4), 6, kind="random", seed=s)[0] for n, s in ((0, 0), (1, 0), (0, 1))
+    ]
+    assert not any(torch.equal(draws[0], other) for other in draws[1:])
+    assert torch.equal(draws[0], told(SiteFacts("", sites=4), 6, kind="random")[0])
+
+
+def test_more_sites_than_numbers_are_refused():
+    refused("one_hot: width is 3", SiteFacts("", site=3, sites=4), 3, kind="one_hot")
+
+
+# ---- which network
+
+
+def test_the_network_of_fedst_is_told_and_its_state_keeps_it():
+    network = PvtFpnClips(levels=[32], text="prompt")
+    SiteText()(network, SiteFacts(RENDERED))
+    assert torch.equal(network.state_dict()["indicator"], shipped(site_text(RENDERED)))
+
+
+def test_a_vector_of_another_width_than_the_indicator_is_refused():
+    refused("has 384 numbers, and 512 are asked for", SiteFacts(RENDERED), 512)
+
+
+@pytest.mark.parametrize("network", [nn.Linear(1, 1), PvtFpnClips(text="none", temporal=False)])
+def test_a_network_that_cannot_be_told_is_refused(network):
+    with pytest.raises(ValueError, match=rf"^{type(network).__name__} cannot be told a site's text; choose"):
+        SiteText()(network, SiteFacts(RENDERED))
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"kind": "clipp"}, "encoder 'clipp' is unknown"),
+        ({"kind": None}, "encoder None is unknown"),
+        ({"wording": "letters"}, "wording 'letters' is unknown"),
+        ({"wording": True}, "wording True is unknown"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": True}, "seed is True"),
+        ({"seed": 1.0}, "seed is 1.0"),
+        ({"seed": float("nan")}, "seed is nan"),
+    ],
+)
+def test_a_wrong_setting_is_refused_when_the_method_is_built(settings, words):
+    with pytest.raises(ValueError, match=words):
+        SiteText(**settings)

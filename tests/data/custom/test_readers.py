@@ -1,0 +1,396 @@
+"""A hospital's own folders, videos and volumes are read to its own classes, pixel by pixel, or refused by name."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import shutil
+from pathlib import Path
+
+import cv2
+import nibabel as nib
+import numpy as np
+import pytest
+
+from shared_components.commands.check_data import check
+from shared_components.data.check import check_site
+from shared_components.data.nifti import PictureWriter, write_labels
+from shared_components.data.samples import Asks, read_sample, samples
+from shared_components.data.site import SiteError
+from shared_components.data.site_file import load_site
+from shared_components.inference.video import frames_of, look_at
+from tests.data.custom import conftest
+from tests.data.custom.conftest import (
+    CLASSES,
+    COLOURS,
+    FRAMES,
+    IDS,
+    H,
+    W,
+    canonical,
+    colours,
+    image,
+    values,
+    write,
+)
+
+
+def write_video(path: Path, frames: int = FRAMES) -> None:
+    conftest.write_video(path, image, rate=25, frames=frames)
+
+
+def read(path: Path, split: str = "train") -> list[np.ndarray]:
+    return [read_sample(sample).targets["label"] for sample in samples(load_site(path), split)]
+
+
+def refusal(path: Path) -> str:
+    """Return the one sentence that a check of the site says."""
+    found = {str(problem) for problem in check_site(load_site(path))}
+    assert len(found) == 1 and "\n" not in next(iter(found))
+    return found.pop()
+
+
+@pytest.mark.parametrize("kind", ["frames", "nifti"])
+def test_a_site_of_ones_own_is_read_in_its_own_classes(kind, own_site):
+    site = load_site(own_site(kind))
+
+    assert (site.dataset, site.classes) == (kind, CLASSES)
+    assert check_site(site) == []
+    for index, sample in enumerate(samples(site, "train")):
+        item = read_sample(pickle.loads(pickle.dumps(sample)))  # as another process gets it
+        np.testing.assert_array_equal(item.images, image(index)[None])
+        np.testing.assert_array_equal(item.targets["label"], canonical(index))
+        assert (sample.index, item.name) == (index, f"a-{index}")
+
+
+@pytest.mark.parametrize(
+    ("images", "masks"),
+    [
+        ("{video}/frames", "{video}/labels"),
+        ("{video}", "masks/{video}"),
+        ("{video}/frame_*.jpg", "{video}/frame_*_mask.png"),
+        ("all/images/{video}_*.png", "all/masks/{video}_*.png"),
+        ("{video}/{video}-raw", "{video}/{video}-label"),
+    ],
+)
+def test_images_and_masks_lie_where_the_templates_say(images, masks, own_site, tmp_path):
+    path = own_site(images=images, masks=masks)
+    shutil.rmtree(tmp_path / "images")
+    shutil.rmtree(tmp_path / "masks")
+    for template in (images, masks):
+        last = template.rpartition("/")[2]
+        for video in "abc":
+            for index in range(FRAMES):
+                name = last.replace("*", f"{index:03d}") if "*" in last else f"{last}/{index:03d}.png"
+                file = (tmp_path / template).parent / name
+                array = values(index) if template is masks else image(index)
+                write(Path(str(file).replace("{video}", video)), array)
+
+    assert load_site(path).source.reader.videos(tmp_path) == ["a", "b", "c"]
+    assert [mask.tolist() for mask in read(path)] == [canonical(index).tolist() for index in range(FRAMES)]
+
+
+def test_one_folder_is_one_video_that_is_cut_by_time(own_site, tmp_path):
+    split = {"train": [{tmp_path.name: [0, 3]}], "validation": [{tmp_path.name: [3, 4]}]}
+    path = own_site(images="images/a", masks="masks/a", split=split)
+
+    assert [len(read(path, name)) for name in split] == [3, 1]
+
+
+def test_images_without_numbers_in_their_names_are_counted_in_order(own_site, tmp_path):
+    path = own_site()
+    for folder in ("images", "masks"):
+        for index, name in enumerate("wxyz"):
+            (tmp_path / folder / f"a/f{index:03d}.png").rename(tmp_path / folder / f"a/{name}.png")
+
+    assert [sample.index for sample in samples(load_site(path), "train")] == [0, 1, 2, 3]
+    assert len(read(path)) == 4
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_masks_are_of_the_frame_of_the_video_that_their_number_says(first, own_site, tmp_path):
+    path = own_site(images="videos/{video}.mp4", masks="numbered/{video}", first_frame=first)
+    for video in "abc":
+        write_video(tmp_path / f"videos/{video}.mp4", frames=12)
+        for index, number in enumerate((9, 3, 7)):
+            write(tmp_path / f"numbered/{video}/f{number + first}.png", values(index))
+
+    site = load_site(path)
+    found = samples(site, "train")
+    assert check_site(site) == []
+    assert [sample.index for sample in found] == [3 + first, 7 + first, 9 + first]
+    whole = [shown for _, shown, _ in frames_of(look_at(tmp_path / "videos/a.mp4"))]
+    for sample, number, drawn in zip(found, (3, 7, 9), (1, 2, 0), strict=True):
+        item = read_sample(sample)
+        np.testing.assert_array_equal(item.images[0], whole[number])
+        np.testing.assert_array_equal(item.targets["label"], canonical(drawn))
+
+
+def test_a_volume_may_be_of_a_video_file_and_clips_show_its_frames(own_site, tmp_path):
+    path = own_site("nifti", images="{video}.mp4", rate=25.0)
+    for video in "abc":
+        write_video(tmp_path / f"{video}.mp4")
+
+    (*_, last) = samples(load_site(path), "train", Asks(frames=3, interval=0.04))
+    item = read_sample(last)
+    assert [round(int(frame[0, 0, 2]) / 10) for frame in item.images] == [1, 2, 3]
+    np.testing.assert_array_equal(item.targets["label"], canonical(3))
+    assert check_site(load_site(path), full=False) == []
+
+
+@pytest.mark.parametrize("alpha", [False, True])
+def test_masks_may_be_colours_with_transparent_background(alpha, own_site, tmp_path):
+    path = own_site(ids={"#ff8000": "irrigator", "0, 64, 255": "bulldog clamp"})
+    for index in range(FRAMES):
+        mask = colours(index)
+        if alpha:
+            there = (canonical(index) > 0).astype(np.uint8)
+            mask = np.dstack([mask + np.uint8(9) * (1 - there[..., None]), 255 * there])
+        write(tmp_path / f"masks/a/f{index:03d}.png", mask)
+
+    assert [mask.tolist() for mask in read(path)] == [canonical(index).tolist() for index in range(FRAMES)]
+
+
+@pytest.mark.parametrize(
+    "ids", [{1: "bulldog clamp", 2: "irrigator"}, {"#0040ff": "bulldog clamp", "#ff8000": "irrigator"}]
+)
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_a_palette_is_read_by_its_places_or_its_colours(bits, ids, own_site, tmp_path):
+    from PIL import Image
+
+    path = own_site(ids=ids)
+    for index in range(FRAMES):
+        drawn = Image.fromarray(canonical(index), "P")
+        drawn.putpalette([*COLOURS[0], *COLOURS[2], *COLOURS[1]])
+        drawn.save(tmp_path / f"masks/a/f{index:03d}.png", bits=bits)
+
+    assert [mask.tolist() for mask in read(path)] == [canonical(index).tolist() for index in range(FRAMES)]
+
+
+@pytest.mark.parametrize("ending", ["png", "bmp", "tif", "tiff"])
+def test_other_endings_grey_frames_and_16_bits_do(ending, own_site, tmp_path):
+    path = own_site(ids={40: "irrigator", 1000: "bulldog clamp"} if ending.startswith("tif") else IDS)
+    for index in range(FRAMES):
+        mask = values(index).astype(np.uint16 if ending.startswith("tif") else np.uint8)
+        mask[mask == 200] = 1000 if ending.startswith("tif") else 200
+        (tmp_path / f"masks/a/f{index:03d}.png").unlink()
+        write(tmp_path / f"masks/a/f{index:03d}.{ending}", mask)
+        (tmp_path / f"images/a/f{index:03d}.png").unlink()
+        write(tmp_path / f"images/a/f{index:03d}.jpg", image(index)[..., 0])
+
+    assert [mask.tolist() for mask in read(path)] == [canonical(index).tolist() for index in range(FRAMES)]
+    item = read_sample(samples(load_site(path), "train")[0])
+    assert item.images.shape == (1, H, W, 3) and (item.images[..., 0] == item.images[..., 2]).all()
+
+
+def test_what_is_not_labelled_is_no_sample_where_the_site_says_so(own_site, tmp_path):
+    path = own_site(partly_labelled=True)
+    (tmp_path / "masks/a/f001.png").unlink()
+    assert [sample.index for sample in samples(load_site(path), "train")] == [0, 2, 3]
+
+    path = own_site("nifti", partly_labelled=True)
+    write_labels(tmp_path / "masks/a.nii.gz", [values(0), 0 * values(0), values(2), 0 * values(0)])
+    assert [sample.index for sample in samples(load_site(path), "train")] == [0, 2]
+    assert [mask.tolist() for mask in read(path)] == [canonical(0).tolist(), canonical(2).tolist()]
+
+
+def test_a_volume_turned_by_another_program_is_read_the_same_or_as_stored(own_site, tmp_path):
+    path = own_site("nifti")
+    array = np.stack([values(index) for index in range(FRAMES)]).transpose(2, 1, 0)
+    nib.save(nib.Nifti1Image(array[::-1, ::-1], np.eye(4)), tmp_path / "masks/a.nii.gz")
+    assert [mask.tolist() for mask in read(path)] == [canonical(index).tolist() for index in range(FRAMES)]
+
+    path = own_site("nifti", axes="stored")
+    nib.save(nib.Nifti1Image(array, np.eye(4)), tmp_path / "masks/a.nii.gz")
+    assert [mask.tolist() for mask in read(path)] == [canonical(index).tolist() for index in range(FRAMES)]
+
+
+# ---- bad input
+
+
+def test_images_and_masks_that_do_not_pair_up_are_named(own_site, tmp_path):
+    path = own_site()
+    (tmp_path / "masks/a/f001.png").rename(tmp_path / "masks/a/g001.png")
+    assert re.search(
+        r"masks/a: holds masks without an image in .*images/a of the same name: g001\.png; ", refusal(path)
+    )
+
+    (tmp_path / "masks/a/g001.png").unlink()
+    for index in range(5, 10):
+        write(tmp_path / f"images/a/f{index:03d}.png", image(0))
+    sentence = refusal(path)
+    assert re.search(
+        r"images/a: holds images without a mask .*: f001\.png, f005\.png, f006\.png and 3 more; ", sentence
+    )
+    assert "partly_labelled: true" in sentence
+
+
+def test_two_files_of_one_frame_are_named(own_site, tmp_path):
+    path = own_site()
+    write(tmp_path / "images/a/f001.jpg", image(1))
+    assert re.search(r"images/a/f001\.png: is of the same frame as f001\.jpg; keep one", refusal(path))
+
+
+@pytest.mark.parametrize("kind", ["frames", "nifti"])
+def test_values_that_the_table_does_not_have_are_said_once_with_their_pixels(kind, own_site, capsys):
+    path = own_site(kind, ids={40: "irrigator"}, split={"train": ["a"]})
+
+    assert check(path, Asks(), full=True)
+    said = capsys.readouterr().out
+    sentences = [line for line in said.splitlines() if "does not name" in line]
+    if kind == "nifti":
+        assert (
+            len(sentences) == 1 and "a.nii.gz: holds 200 (160 pixels) (in 4 of 4 frames), which 'ids'" in said
+        )
+    else:
+        assert (
+            len(sentences) == 4
+            and "masks/a/f000.png: holds 200 (40 pixels), which 'ids' of site.yaml" in said
+        )
+    assert "such as '200: ignore', or correct the mask" in said
+
+
+def test_many_unknown_values_hint_at_smoothing(own_site, tmp_path):
+    path = own_site()
+    for index in range(FRAMES):
+        write(tmp_path / f"masks/a/f{index:03d}.png", cv2.GaussianBlur(values(index), (5, 5), 2))
+    (first, *_) = map(str, check_site(load_site(path)))
+    assert re.search(r" and \d+ more, which 'ids' .*; export the masks again without smoothing", first)
+
+
+def test_unknown_colours_are_named_as_the_table_would_have_them(own_site, tmp_path):
+    path = own_site(ids={"#ff8000": "irrigator"}, split={"train": ["a"]})
+    for index in range(FRAMES):
+        write(tmp_path / f"masks/a/f{index:03d}.png", colours(index))
+    (first, *_) = map(str, check_site(load_site(path)))
+    assert "holds #0040ff (40 pixels), which" in first and "'\"#0040ff\": ignore'" in first
+
+
+@pytest.mark.parametrize(
+    ("name", "mask", "sentence"),
+    [
+        ("f000.jpg", values(0), "is JPEG, which blurs values"),
+        ("f000.png", colours(0), "is in colours, and 'ids' of site.yaml names numbers"),
+        ("f000.png", np.dstack([colours(0), values(0)]), r"has \d+ half-transparent pixels"),
+        ("f000.png", values(0)[:-1], "mask is 32x23 but its image .* is 32x24"),
+        ("f000.tif", values(0).astype(np.float32), "holds float32 values"),
+        ("f000.png", colours(0).astype(np.uint16), "holds uint16 values in colours"),
+    ],
+)
+def test_a_mask_that_lost_its_ids_is_refused(name, mask, sentence, own_site, tmp_path):
+    path = own_site()
+    (tmp_path / "masks/a/f000.png").unlink()
+    write(tmp_path / "masks/a" / name, mask)
+    assert re.search(sentence, refusal(path))
+
+
+def test_a_jpeg_that_calls_itself_png_is_seen(own_site, tmp_path):
+    path = own_site()
+    write(tmp_path / "other.jpg", values(0))
+    (tmp_path / "other.jpg").rename(tmp_path / "masks/a/f000.png")
+    assert "is JPEG" in refusal(path)
+
+
+@pytest.mark.parametrize("frames", [FRAMES - 1, FRAMES + 1])
+def test_a_volume_of_another_length_is_refused(frames, own_site, tmp_path):
+    path = own_site("nifti")
+    write_labels(tmp_path / "masks/a.nii.gz", [values(0)] * frames)
+    assert f"a.nii.gz: holds {frames} frames, but its video has {FRAMES}; export it again" in refusal(path)
+
+
+def test_a_volume_of_another_size_is_refused_once(own_site, tmp_path):
+    path = own_site("nifti")
+    write_labels(tmp_path / "masks/a.nii.gz", [values(0)[1:]] * FRAMES)
+    assert "a.nii.gz: holds frames of 32x23, but its video is 32x24; export it again" in refusal(path)
+
+
+def test_one_frame_of_another_size_than_the_volume_is_named(own_site, tmp_path):
+    path = own_site("nifti")
+    write(tmp_path / "images/a/f002.png", image(2)[:-2])
+    assert re.search(r"a\.nii\.gz/000002: mask is 32x24 but its image .*f002\.png is 32x22", refusal(path))
+
+
+def test_frames_of_several_sizes_may_not_be_one_clip(own_site, tmp_path):
+    path = own_site(rate=25.0, split={"train": ["a"]})
+    for folder, array in (("images", image(2)), ("masks", values(2))):
+        write(tmp_path / folder / "a/f002.png", array[:-2])
+    assert check_site(load_site(path)) == []
+    found = check_site(load_site(path), Asks(frames=2, interval=0.04))
+    assert [problem.what[:30] for problem in found] == [
+        "earlier frame is 32x24 but its",
+        "earlier frame is 32x22 but its",
+    ]
+
+
+def test_a_volume_cut_short_or_missing_is_refused(own_site, tmp_path):
+    path = own_site("nifti")
+    volume = tmp_path / "masks/a.nii.gz"
+    volume.write_bytes(volume.read_bytes()[:-40])
+    assert "a.nii.gz: is not a readable NIfTI volume" in {str(p) for p in check_site(load_site(path))}.pop()
+    volume.unlink()
+    assert "a.nii.gz: is missing; put the label volume there" in refusal(path)
+
+
+def test_a_volume_without_any_label_is_refused_where_the_others_would_be_left_out(own_site, tmp_path):
+    path = own_site("nifti", partly_labelled=True)
+    write_labels(tmp_path / "masks/a.nii.gz", [0 * values(0)] * FRAMES)
+    assert "a.nii.gz: has no label in any frame; " in refusal(path)
+
+
+def test_masks_beyond_the_end_of_the_video_are_named(own_site, tmp_path):
+    path = own_site(images="{video}.mp4", split={"train": ["a"]})
+    for video in "abc":
+        write_video(tmp_path / f"{video}.mp4", frames=3)
+    assert re.search(
+        r"a\.mp4: has frames 0 to 2, and there are masks of others: f003\.png; .*first_frame: 1",
+        refusal(path),
+    )
+
+
+def test_two_masks_of_one_frame_of_a_video_are_named(own_site, tmp_path):
+    path = own_site(images="{video}.mp4")
+    write(tmp_path / "masks/a/f0001.png", values(1))
+    for video in "abc":
+        write_video(tmp_path / f"{video}.mp4")
+    assert re.search(
+        r"f001\.png: has the same frame number as f0001\.png|f0001\.png: has the same", refusal(path)
+    )
+
+
+@pytest.mark.parametrize("empty", ["images", "masks"])
+def test_an_empty_folder_is_named(empty, own_site, tmp_path):
+    path = own_site(split={"train": ["b"]})
+    site = load_site(path)
+    shutil.rmtree(tmp_path / empty / "b")
+    (tmp_path / empty / "b").mkdir()
+    found = {str(problem) for problem in check_site(site)}.pop()
+    assert f"{empty}/b" in found or "holds no video 'b'" in found
+
+
+def test_a_root_that_holds_nothing_of_the_kind_is_refused_by_its_template(own_site):
+    with pytest.raises(
+        SiteError, match=r"site\.yaml: .*: holds no images or video files at 'elsewhere/\{video\}'"
+    ):
+        load_site(own_site(images="elsewhere/{video}"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "masks"), [("nifti", "labels/{video}.nii.gz"), ("frames", "masks/{video}/f*.png")]
+)
+def test_frames_may_lie_in_a_volume_of_colours_as_segment_writes_them(kind, masks, own_site, tmp_path):
+    """With a volume of labels, or with mask files that bear the frames' numbers."""
+    path = own_site(kind, images="frames/{video}.nii", masks=masks)
+    shutil.rmtree(tmp_path / "images")
+    for video in "abc":
+        with PictureWriter(tmp_path / f"frames/{video}.nii") as writer:
+            for index in range(FRAMES):
+                writer.add(image(index))
+    if kind == "nifti":
+        (tmp_path / "masks").rename(tmp_path / "labels")
+    site = load_site(path)
+    assert check_site(site) == []
+    for index, sample in enumerate(samples(site, "train")):
+        item = read_sample(pickle.loads(pickle.dumps(sample)))
+        np.testing.assert_array_equal(item.images, image(index)[None])
+        np.testing.assert_array_equal(item.targets["label"], canonical(index))
+    assert index == FRAMES - 1

@@ -1,0 +1,422 @@
+"""`surgfl site init` sees what a folder holds, asks the rest, and writes a site.yaml that the check accepts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+
+from shared_components.cli import main
+from shared_components.data.custom.guess_layout import look_at
+from shared_components.data.custom.survey import propose_split
+from shared_components.data.detect_layout import known_layout
+from shared_components.data.nifti import write_labels
+from shared_components.data.readers import reader_names
+from shared_components.data.samples import read_sample, samples
+from shared_components.data.site_file import load_site
+from tests.data.custom import conftest
+from tests.data.custom.conftest import CLASSES, canonical, colours, values, write
+
+NAMED = ("--id", "40=irrigator", "--id", "200=bulldog clamp")
+H, W, FRAMES = 24, 32, 4
+
+
+def photograph(index: int) -> np.ndarray:
+    return np.random.default_rng(index).integers(0, 255, (H, W, 3), dtype=np.uint8)
+
+
+def write_video(path: Path, frames: int = FRAMES) -> None:
+    conftest.write_video(path, photograph, rate=30, frames=frames)
+
+
+def lay(root: Path, images: str, masks: str, drawn: Callable[[int], np.ndarray] = values) -> None:
+    """Write four videos; `{n}` in a template is a frame's number."""
+    for video in ("op_1", "op_2", "op_10", "op_11"):
+        if masks.endswith((".nii", ".nii.gz")):
+            write_labels(root / masks.format(v=video), [drawn(index) for index in range(FRAMES)])
+        if images.endswith(".mp4"):
+            write_video(root / images.format(v=video))
+        for index in range(FRAMES):
+            for template, array in ((images, photograph(index)), (masks, drawn(index))):
+                if "{n" in template:
+                    write(root / template.format(v=video, n=index), array)
+
+
+def init(folder: Path, *options: str) -> int:
+    return main(["site", "init", str(folder), *options])
+
+
+@pytest.fixture
+def answer(monkeypatch) -> Callable[..., list[str]]:
+    """Let somebody sit at a terminal and give these answers; return the questions that were asked."""
+
+    def sit(*answers: str) -> list[str]:
+        given: Iterator[str] = iter(answers)
+        asked: list[str] = []
+
+        def reply(question: str) -> str:
+            asked.append(question)
+            try:
+                return next(given)
+            except StopIteration:
+                raise EOFError from None
+
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+        monkeypatch.setattr("builtins.input", reply)
+        return asked
+
+    return sit
+
+
+LAYOUTS = {
+    "folders of videos in two folders": (
+        ("images/{v}/f{n:03d}.jpg", "masks/{v}/f{n:03d}.png"),
+        ("frames", "images/{video}", "masks/{video}"),
+    ),
+    "two folders in that of a video": (
+        ("{v}/img/{n}.png", "{v}/gt/{n}.png"),
+        ("frames", "{video}/img", "{video}/gt"),
+    ),
+    "deeper, with a date": (
+        ("2024/{v}/pics/{n}.png", "2024/{v}/gt/{n}.png"),
+        ("frames", "2024/{video}/pics", "2024/{video}/gt"),
+    ),
+    "images and masks in one folder": (
+        ("{v}/{n:04d}.jpg", "{v}/{n:04d}.png"),
+        ("frames", "{video}/*.jpg", "{video}/*.png"),
+    ),
+    "masks with an ending": (
+        ("{v}/f_{n}.png", "{v}/f_{n}_mask.png"),
+        ("frames", "{video}/f_*.png", "{video}/f_*_mask.png"),
+    ),
+    "other beginnings": (
+        ("i/{v}/frame_{n}.png", "m/{v}/mask_{n}.png"),
+        ("frames", "i/{video}/frame_*.png", "m/{video}/mask_*.png"),
+    ),
+    "all videos in one folder": (
+        ("images/{v}_{n:03d}.jpg", "masks/{v}_{n:03d}.png"),
+        ("frames", "images/{video}_*.jpg", "masks/{video}_*.png"),
+    ),
+    "videos and numbered masks": (
+        ("{v}.mp4", "masks/{v}/{n:06d}.png"),
+        ("frames", "{video}.mp4", "masks/{video}"),
+    ),
+    "videos in their folders": (
+        ("{v}/video.mp4", "{v}/segments/frame_{n:06d}.png"),
+        ("frames", "{video}/video.mp4", "{video}/segments"),
+    ),
+    "volumes and frames": (
+        ("frames/{v}/{n}.jpg", "labels/{v}.nii.gz"),
+        ("nifti", "frames/{video}", "labels/{video}.nii.gz"),
+    ),
+    "volumes and videos": (
+        ("{v}.mp4", "{v}-label.nii.gz"),
+        ("nifti", "{video}.mp4", "{video}-label.nii.gz"),
+    ),
+    "volumes in the folders of videos": (
+        ("{v}/frames/{n}.png", "{v}/Segmentation.nii.gz"),
+        ("nifti", "{video}/frames", "{video}/Segmentation.nii.gz"),
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_folder_of_ones_own_becomes_a_site(layout, tmp_path, capsys):
+    (images, masks), expected = LAYOUTS[layout]
+    lay(tmp_path, images, masks)
+
+    assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
+
+    said = yaml.safe_load((tmp_path / "site.yaml").read_text())
+    assert (said["dataset"], said["images"], said["masks"]) == expected
+    assert said["split"] == {"train": ["op_1", "op_2"], "validation": ["op_10"], "test": ["op_11"]}
+    site = load_site(tmp_path)
+    assert site.classes == CLASSES and site.rate == (30.0 if ".mp4" in images else None)
+    for index, sample in enumerate(samples(site, "train")[:FRAMES]):
+        np.testing.assert_array_equal(read_sample(sample).targets["label"], canonical(index))
+    out = capsys.readouterr().out
+    assert "test               1       4         0          0" in out and str(tmp_path / "site.yaml") in out
+
+
+def test_one_folder_is_one_video_cut_by_time(tmp_path, capsys):
+    for index in range(10):
+        write(tmp_path / f"images/f{index:03d}.png", photograph(index))
+        write(tmp_path / f"masks/f{index:03d}.png", values(index))
+
+    assert init(tmp_path, *NAMED, "--name", "x") == 0, capsys.readouterr()
+
+    assert [len(samples(load_site(tmp_path), split)) for split in ("train", "validation", "test")] == [
+        6,
+        2,
+        2,
+    ]
+
+
+@pytest.mark.parametrize(("folder", "name"), [("to-correct/nifti", "to-correct"), ("ward 3", "ward 3")])
+def test_a_site_is_named_after_its_folder(folder, name, tmp_path):
+    """`surgfl segment --nifti --out to-correct` writes to-correct/nifti."""
+    lay(tmp_path / folder, "frames/{v}/{n}.jpg", "labels/{v}.nii.gz")
+    assert init(tmp_path / folder, *NAMED) == 0
+    assert load_site(tmp_path / folder).name == name
+
+
+def test_colours_are_seen_and_written_so(tmp_path, capsys):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png", colours)
+
+    assert init(tmp_path, "--id", "#ff8000=irrigator", "--id", "0,64,255=bulldog clamp") == 0, (
+        capsys.readouterr()
+    )
+
+    site = load_site(tmp_path)
+    assert yaml.safe_load(site.path.read_text())["ids"] == {
+        "#0040ff": "bulldog clamp",
+        "#ff8000": "irrigator",
+    }
+    np.testing.assert_array_equal(read_sample(samples(site, "test")[2]).targets["label"], canonical(2))
+
+
+def test_what_cannot_be_seen_is_asked_and_a_wrong_answer_is_asked_again(tmp_path, answer, capsys):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
+    answers = (
+        "irrigator",
+        "mean",
+        "",
+        "bulldog clamp",
+        "no",
+        "op_1,op_2",
+        "op_10",
+        "op_11",
+        "0",
+        "2",
+        "day surgery",
+        "style,text",
+    )
+    asked = answer(*answers)
+
+    assert init(tmp_path) == 0, capsys.readouterr()
+
+    assert len(asked) == 12
+    assert asked[0].startswith(
+        "40 (in 16 of 16 masks, 6.2 % of their pixels) is (a name, background or ignore)"
+    )
+    assert asked[1] == asked[2] == asked[3] and asked[1].startswith("200 (")
+    said = yaml.safe_load((tmp_path / "site.yaml").read_text())
+    assert said["ids"] == {40: "irrigator", 200: "bulldog clamp"}
+    assert (said["frame_interval"], said["text"], said["publish"]) == (2, "day surgery", ["style", "text"])
+    assert "an answer is needed here" in capsys.readouterr().out
+
+
+def test_enter_takes_what_is_proposed_and_yes_asks_nothing(tmp_path, answer, capsys):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
+    asked = answer("", "", "", "")
+    assert init(tmp_path, *NAMED) == 0
+    first = (tmp_path / "site.yaml").read_text()
+    assert len(asked) == 4
+
+    assert init(tmp_path, *NAMED, "--yes", "--force") == 0
+    assert (tmp_path / "site.yaml").read_text() == first and len(asked) == 4
+
+
+def test_images_without_masks_are_left_out_on_request(tmp_path, capsys):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
+    (tmp_path / "op_1/gt/2.png").unlink()
+
+    assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
+    assert load_site(tmp_path).source.own.partly_labelled
+    assert init(tmp_path, *NAMED, "--force", "--no-partly-labelled") == 1
+    assert "holds images without a mask in" in capsys.readouterr().out
+
+
+def test_frames_without_a_label_are_never_guessed_about(tmp_path, capsys):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz", lambda index: values(index) * (index != 2))
+
+    assert init(tmp_path, *NAMED) == 2
+    assert "add --partly-labelled or --no-partly-labelled" in capsys.readouterr().err
+    assert init(tmp_path, *NAMED, "--no-partly-labelled") == 0
+    assert len(samples(load_site(tmp_path), "train")) == 8
+    assert init(tmp_path, *NAMED, "--partly-labelled", "--force") == 0
+    assert len(samples(load_site(tmp_path), "train")) == 6
+
+
+def test_masks_of_a_video_that_count_from_one_are_seen(tmp_path, capsys):
+    write_video(tmp_path / "op.mp4", 5)
+    for index in range(1, 6):
+        write(tmp_path / f"masks/op/{index}.png", values(index))
+
+    assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
+    assert load_site(tmp_path).source.own.first_frame == 1
+
+
+def test_a_volume_with_other_axes_is_pointed_out(tmp_path, capsys):
+    import nibabel as nib
+
+    lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz")
+    array = np.stack([values(index) for index in range(FRAMES)]).transpose(2, 1, 0)
+    nib.save(nib.Nifti1Image(array, np.eye(4)), tmp_path / "op_2.nii.gz")
+
+    assert init(tmp_path, *NAMED) == 0
+    assert "op_2.nii.gz says that its axes point otherwise" in capsys.readouterr().out
+    assert init(tmp_path, *NAMED, "--axes", "stored", "--force") == 0
+    assert "axes point otherwise" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("dataset", reader_names())
+def test_a_public_layout_is_recognised(dataset, make_site, tmp_path, capsys):
+    make_site(dataset).unlink()
+    root = tmp_path / "data"
+    assert known_layout(root) == dataset
+    if dataset == "sisvse":
+        assert init(root) == 2 and "so none is proposed; give --train" in capsys.readouterr().err
+        return
+
+    assert init(root, "--out", str(tmp_path / "new.yaml")) == 0, capsys.readouterr()
+    site = load_site(tmp_path / "new.yaml")
+    assert (site.dataset, site.root) == (dataset, root) and site.split["validation"]
+    if dataset == "pfedsis_npy":
+        assert str(site.split["test"][0]) == "test/video3"
+
+
+# ---- bad input
+
+
+def test_nothing_is_overwritten_unless_asked(tmp_path, capsys):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
+    (tmp_path / "site.yaml").write_text("mine")
+    assert init(tmp_path, *NAMED) == 2
+    assert (
+        "site.yaml: is there already; give --out another file, or replace it with --force"
+        in capsys.readouterr().err
+    )
+    assert (tmp_path / "site.yaml").read_text() == "mine"
+    assert init(tmp_path, "--force", "--id", "40=irrigator") == 2  # refused, and the earlier file stays
+    assert "add --id '200=NAME' (or ignore, background)" in capsys.readouterr().err
+    assert (tmp_path / "site.yaml").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["op_1", "op_10", "op_11", "op_2", "site.yaml"]
+
+
+@pytest.mark.parametrize("how", ["end", "interrupt"])
+def test_answers_that_end_leave_nothing_behind(how, tmp_path, answer, monkeypatch, capsys):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
+    answer("irrigator")
+    if how == "interrupt":
+
+        def stop(question: str) -> str:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("builtins.input", stop)
+    assert init(tmp_path) == (2 if how == "end" else 130)
+    said = "".join(capsys.readouterr())
+    assert "the answers ended before all was asked" in said or "interrupted; nothing was written" in said
+    assert not (tmp_path / "site.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--id", "40"), "--id is '40'; write a value and its name"),
+        (("--id", "40=a", "--id", "40=b"), "--id gives 40 twice"),
+        (("--id", "red=a"), "'ids' has the value 'red'"),
+        (("--id", "40=a,b"), "'ids' calls '40' 'a,b'"),
+        (("--id", "40=ignore", "--id", "200=background"), "names no class besides background"),
+        ((*NAMED, "--train", "op_1,op_9"), "there is no video 'op_9'; there are op_1, op_2"),
+        ((*NAMED, "--train", "op_1", "--test", "op_1"), "op_1 and op_1 share frames"),
+        ((*NAMED, "--publish", "weights"), "--publish names 'weights'; there are style"),
+        ((*NAMED, "--images", "{video}/img"), "--images and --masks go together"),
+        ((*NAMED, "--images", "{v}/img", "--masks", "{v}/gt"), "holds no images or video files at '{v}/img'"),
+        ((*NAMED, "--dataset", "endovis2018"), "holds no videos of endovis2018"),
+        (
+            (*NAMED, "--dataset", "nifti"),
+            "NIfTI label volumes called as their video, and holds 4 folders of images",
+        ),
+        ((*NAMED, "--frame-interval", "0"), "'frame_interval' is 0; write a whole number of 1"),
+        ((*NAMED, "--axes", "stored"), "'axes' is for 'nifti'"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_sentence(options, sentence, tmp_path, capsys):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
+    assert init(tmp_path, *options) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and said.count("\n") == 1
+    assert not (tmp_path / "site.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    "what", ["nothing", "no folder", "images alone", "masks alone", "JPEG masks", "other names"]
+)
+def test_a_folder_that_makes_no_sense_says_what_was_sought_and_seen(what, tmp_path, capsys):
+    lay(tmp_path, "{v}/img/{n}.jpg", "{v}/masks/{n}.png")
+    folder = tmp_path
+    for video in ("op_1", "op_2", "op_10", "op_11"):
+        if what in ("nothing", "masks alone"):
+            shutil.rmtree(tmp_path / video / "img")
+        if what in ("nothing", "images alone"):
+            shutil.rmtree(tmp_path / video / "masks")
+        for index in range(FRAMES):
+            mask = tmp_path / video / f"masks/{index}.png"
+            if what == "other names":
+                mask.rename(mask.with_name(f"{'wxyz'[index]}.png"))
+            if what == "JPEG masks":
+                blurred = cv2.GaussianBlur(values(index) + np.uint8(3) * photograph(index)[..., 0], (3, 3), 1)
+                cv2.imwrite(str(mask.with_suffix(".jpg")), blurred)
+                mask.unlink()
+    if what == "no folder":
+        folder = tmp_path / "absent"
+
+    assert init(folder, *NAMED) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and str(folder) in said
+    if what == "no folder":
+        assert "is not a folder; name the one" in said
+        return
+    assert (
+        "was searched for frames and masks of equal names, videos and masks numbered as their frames" in said
+    )
+    seen = {
+        "nothing": "holds no images, videos or volumes",
+        "images alone": "holds 4 folders of images (op_1/img, op_2/img",
+        "masks alone": "holds 4 folders of masks (op_1/masks",
+        "JPEG masks": "export masks without loss, since JPEG",
+        "other names": "4 folders of images (op_1/img, op_2/img, op_10/img, op_11/img), 4 folders of masks (op_1/masks",
+    }
+    assert seen[what] in said and "say with --images and --masks" in said
+
+
+def test_smoothed_masks_are_refused_by_their_number_of_values(tmp_path, capsys):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
+    for path in tmp_path.glob("op_1/gt/*.png"):
+        cv2.imwrite(str(path), photograph(0)[..., 0])
+    assert init(tmp_path, *NAMED, "--images", "{video}/img", "--masks", "{video}/gt") == 2
+    assert "too many to name; export the masks without smoothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("videos", "frames", "split"),
+    [
+        ("a", 10, {"train": [{"a": [0, 6]}], "validation": [{"a": [6, 8]}], "test": [{"a": [8, 10]}]}),
+        ("a", 3, {"train": [{"a": [0, 1]}], "validation": [{"a": [1, 2]}], "test": [{"a": [2, 3]}]}),
+        ("a", 2, {"train": ["a"]}),
+        ("ab", 9, {"train": ["a"], "validation": ["b"]}),
+        ("abc", 9, {"train": ["a"], "validation": ["b"], "test": ["c"]}),
+        ("abcdefghij", 9, {"train": list("abcdef"), "validation": ["g", "h"], "test": ["i", "j"]}),
+    ],
+)
+def test_a_split_is_proposed_by_videos(videos, frames, split):
+    found = propose_split(list(videos), frames)
+    assert {name: sorted(map(str, listed)) for name, listed in found.items()} == {
+        name: sorted(map(str, listed)) for name, listed in split.items()
+    }
+
+
+def test_what_is_hidden_or_other_is_passed_over(tmp_path):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
+    write(tmp_path / "op_1/gt/.hidden.png", values(0))
+    write(tmp_path / ".git/img/1.png", photograph(0))
+    (tmp_path / "op_1/notes.txt").write_text("x")
+    write(tmp_path / "logo/1.png", photograph(0))
+
+    assert look_at(tmp_path).videos == ("op_1", "op_2", "op_10", "op_11")

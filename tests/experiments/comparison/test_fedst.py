@@ -1,0 +1,464 @@
+"""FedST's tables and figures as presets, and what a row may differ in beside method and arguments."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from shared_components.commands import compare
+from shared_components.core.method import SiteFacts, check_network, load_method, method_names
+from shared_components.core.partition import Role, partition_network
+from shared_components.core.task import make_task
+from shared_components.core.text.tell import SiteText
+from shared_components.data.check import check_site
+from shared_components.data.classes import name_of
+from shared_components.data.samples import Asks, samples
+from shared_components.data.site_file import load_site
+from shared_components.data.synthetic.site import write_site
+from shared_components.experiments.comparison import presets_fedst
+from shared_components.experiments.comparison.mixing import mixed_sites
+from shared_components.experiments.comparison.plan import SCALES, Run, Variant, fingerprint, scale_of
+from shared_components.experiments.comparison.presets import PRESETS, with_arguments
+from shared_components.experiments.comparison.rows import apportioned, resolved
+from shared_components.experiments.comparison.run import TIMED, _frames_per_second
+from shared_components.experiments.comparison.sites import server_site, synthetic_sites
+from shared_components.experiments.comparison.tables import all_grids, facts, held_out_grid, own_grids
+from shared_components.federation.messages import FederationError
+from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle, weightless
+from shared_components.networks.parts import inside, parts_of
+from tests.experiments.comparison.conftest import compared, result
+
+FEDST = {name: preset for name, preset in PRESETS.items() if name.startswith("fedst-")}
+PARTS = ("background", "shaft", "wrist", "clasper")
+TINY_SCALE = replace(SCALES["quick"], frames_per_video=2, height=64, width=64)
+
+
+def rows_of(name, scale="paper"):
+    """Return a preset's rows as a comparison plans them, without sites."""
+    found = scale_of(scale, PRESETS[name])
+    return [resolved(Run(row, 1, found.rounds, found.training, {})) for row in PRESETS[name].variants]
+
+
+def labels(name):
+    return [row.variant.label for row in rows_of(name)]
+
+
+# ---- the rows of the paper
+
+
+def test_presets_have_the_rows_of_the_papers_tables():
+    methods = ["Local Train", "Upper bound", "FedLD", "FedDP", "FedAvg", "FedRep", "FedAS", "FedST"]
+    assert all(labels(f"fedst-table{number}") == methods for number in (2, 3, 8))
+    assert labels("fedst-table6") == ["Norm", "Key", "Value", "Key&Value", "Ours (Query)"]
+    assert labels("fedst-table7") == ["Random", "Gaussian", "One-hot", "Ours (text)"]
+    assert labels("fedst-table9") == ["FedAvg", "FedLD", "FedDP", "FedRep", "FedAS", "FedST"]
+    assert labels("fedst-figure5") == [
+        "Without synthetic frames", "Fine-tuning at the server", "SERQ, D = 0", "SERQ", "Mixed into each site",
+    ]  # fmt: skip
+    assert labels("fedst-figure6") == [f"Every {n} iterations" for n in (10, 50, 100, 200, 500)]
+    assert labels("fedst-figure7")[:4] == [
+        "Local Train", "Local Train + synthetic", "Upper bound", "Upper bound + synthetic",
+    ]  # fmt: skip
+    assert labels("fedst-figure7")[-2:] == ["FedST w/o SERQ", "FedST"] and len(labels("fedst-figure7")) == 16
+
+
+def test_the_ablations_tick_what_the_paper_ticks():
+    ticks = {n: [tuple(map(int, row.ticks)) for row in FEDST[f"fedst-table{n}"].variants] for n in (4, 5)}
+    assert ticks[4] == [
+        (0, 0, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 0), (0, 0, 0, 1), (1, 0, 0, 1), (1, 1, 1, 1),
+    ]  # fmt: skip
+    assert ticks[5] == [(0, 0, 0), (1, 1, 1), (0, 1, 0), (1, 1, 0), (1, 0, 0)]
+
+
+def test_ticks_are_what_a_rows_network_and_method_have():
+    for row in rows_of("fedst-table4"):
+        network, method = row.open_bundle().network, load_method(row.variant.method, **row.variant.arguments)
+        temporal, prompt, selection, serq = row.variant.ticks
+        texts = {(False, False): "none", (True, False): "prompt", (True, True): "selection"}
+        assert (network["temporal"], network["text"]) == (temporal, texts[prompt, selection])
+        assert (method.server_update is not None) == serq == row.variant.needs_server
+        assert row.clip == ((4, 0.2) if temporal else (1, 0.0))
+
+
+def test_what_table_5_ticks_is_what_stays_at_home():
+    for row in rows_of("fedst-table5"):
+        network = weightless(row.open_bundle().network)
+        partition = partition_network(network, load_method("fedst", **row.variant.arguments).rule)
+        local = {piece.tensor for piece in partition if piece.role is Role.LOCAL}
+        parts = parts_of(network)
+        of_each = [parts["queries"], parts["temporal_queries"], parts["decoder"]]
+        held = [
+            all(inside(name, modules) <= (name in local) for name in network.state_dict())
+            for modules in of_each
+        ]
+        assert held == list(row.variant.ticks)
+
+
+@pytest.mark.parametrize("name", FEDST)
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_every_row_can_be_and_its_method_works_on_its_network(name, scale):
+    for row in rows_of(name, scale):
+        row.check()
+        bundle = row.open_bundle()
+        task = make_task("segmentation", bundle.tasks["segmentation"], classes=PARTS)
+        method, network = load_method(row.variant.method, **row.variant.arguments), weightless(bundle.network)
+        check_network(network, method, task)
+        assert partition_network(network, method.rule)
+
+
+def test_baselines_have_the_networks_19_71_megabytes_of_the_paper():
+    for name in ("FedAvg", "FedLD", "FedDP", "FedRep"):
+        (row,) = [row for row in rows_of("fedst-table9") if row.variant.label == name]
+        numbers = sum(p.numel() for p in weightless(row.open_bundle().network, out_channels=4).parameters())
+        assert round(4 * numbers / 2**20, 2) == 19.71
+
+
+def test_all_rows_have_the_training_and_the_loss_of_fedsts_bundle():
+    own = load_bundle("fedst")
+    assert presets_fedst.ROUNDS == own.training.rounds
+    for name in FEDST:
+        for row in rows_of(name):
+            training, numbers = row.settings(), row.open_bundle().tasks["segmentation"]
+            assert replace(training, seed=0, iterations=1, rounds=1) == replace(
+                own.training, seed=0, iterations=1, rounds=1
+            )
+            assert {k: numbers[k] for k in ("cross_entropy", "log_iou", "dice")} == {
+                k: own.tasks["segmentation"][k] for k in ("cross_entropy", "log_iou", "dice")
+            }
+            assert row.rounds * training.iterations == 300 * 100 * (2 if row.variant.mixes else 1)
+
+
+def test_fedas_says_itself_that_it_cannot_have_the_others_network():
+    row = Variant("FedAS", "fedas", **presets_fedst.ALONE)
+    bundle = Run(row, 1, 1, {}, {}).open_bundle()
+    task = make_task("segmentation", bundle.tasks["segmentation"], classes=PARTS)
+    with pytest.raises(ValueError, match="fedas needs a network with a shared and a personal path"):
+        check_network(build_network(bundle.network), load_method("fedas"), task)
+    assert all("FedAS" in FEDST[f"fedst-{name}"].remark for name in ("table2", "table3", "table9", "figure7"))
+
+
+# ---- a row's own rounds and iterations
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0.1, (3000, 10)), (0.5, (600, 50)), (1.0, (300, 100)), (2.0, (150, 200)), (5.0, (60, 500))],
+)
+def test_the_papers_communication_frequencies_come_out(share, expected):
+    assert apportioned(300, 100, share) == expected
+
+
+def test_where_a_share_does_not_go_into_the_total_the_nearest_divisor_does():
+    """36 steps by 1.2, 6, 24 and 60; 24 lies between 18 (a ratio of 1.33) and 36 (of 1.5)."""
+    assert [apportioned(3, 12, s) for s in (0.1, 0.5, 2.0, 5.0)] == [(36, 1), (6, 6), (2, 18), (1, 36)]
+    assert apportioned(1, 1, 0.1) == apportioned(1, 1, 5.0) == (1, 1)
+
+
+def test_the_server_has_as_many_batches_as_the_sites_have_iterations():
+    paper, quick = (
+        {row.variant.label: row.variant.arguments for row in rows_of("fedst-table4", scale)}
+        for scale in ("paper", "quick")
+    )
+    assert paper["FedST"] == {"batches": 100} and paper["FedDP"] == {}
+    assert quick["TS + SERQ"] == {"batches": 12}
+    assert quick["TS"] == {"synthetic": "none"}
+    given = with_arguments(FEDST["fedst-figure6"], {"fedst": {"batches": 7}})
+    for row in given.variants:
+        told = resolved(Run(row, 1, 300, presets_fedst.TRAINING, {})).variant
+        assert told.arguments == {"batches": 7}
+
+
+def test_clips_indicator_is_as_wide_as_its_vector():
+    preset = with_arguments(FEDST["fedst-table7"], {"fedst": {"text_encoder": "clip"}})
+    rows = [resolved(Run(row, 1, 1, {}, {})) for row in preset.variants]
+    kinds = [row.variant.arguments["text_encoder"] for row in rows]
+    assert kinds == ["random", "gaussian", "one_hot", "clip"]
+    assert [row.open_bundle().network["indicator"] for row in rows] == [384, 384, 384, 512]
+
+
+def test_rows_that_come_out_alike_are_one(tmp_path):
+    args = parsed("--preset", "fedst-figure6", "--rounds", "1", "--iterations", "2", "--out", str(tmp_path))
+    args.sites, args.server = three(tmp_path), server_at(tmp_path)
+    runs = compare.planned(args, PRESETS["fedst-figure6"])
+    assert [(r.variant.label, r.rounds) for r in runs] == [
+        ("Every 1 iterations", 2),
+        ("Every 2 iterations", 1),
+    ]
+
+
+# ---- a run's name
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Return the site.yaml of a tiny site."""
+    out = tmp_path_factory.mktemp("sites") / "a"
+    return write_site(
+        out, look="rose", seed=1, videos={"train": 1, "test": 1}, frames_per_video=2, height=64, width=64
+    )
+
+
+def run_of(site, variant, **changes):
+    return Run(variant, 1, 2, {"iterations": 3}, {"a": str(site)}, **changes)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"mu": 1.0}])
+def test_names_of_earlier_comparisons_stay(site, arguments):
+    """The digest as it was before rows had more than a method and its arguments."""
+    values = {
+        "variant": {"method": "fedprox", "arguments": arguments}, "seed": 1, "rounds": 2,
+        "training": {"iterations": 3}, "sites": {"a": fingerprint(str(site), bundle_for("fedprox"))},
+        "held_out": "", "threads": 1,
+    }  # fmt: skip
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+    assert run_of(site, Variant("A row", "fedprox", arguments)).name == f"a-row-seed-1-{digest}"
+    assert run_of(site, Variant("A row", "fedprox", arguments, bundle="pvt_fpn")).name.endswith(digest)
+
+
+def test_whatever_a_row_differs_in_is_part_of_its_name_and_of_its_job(site):
+    plain = Variant("A", "fedavg", bundle="fedst")
+    changes = [
+        {"bundle": "pvt_fpn"}, {"network": {"temporal": False}}, {"network": {"text": "none"}},
+        {"tasks": {"segmentation": {"dice": 2.0}}}, {"training": {"batch_size": 1}}, {"mixes": True},
+    ]  # fmt: skip
+    runs = [run_of(site, replace(plain, **change)) for change in ({}, *changes)]
+    assert len({run.name for run in runs} | {run_of(site, plain, server=str(site)).name}) == 8
+    jobs = [run.job() for run in runs]
+    assert "network" not in jobs[0] and "tasks" not in jobs[0] and jobs[0]["bundle"] == "fedst"
+    assert jobs[1]["bundle"] == "pvt_fpn" and jobs[2]["network"] == {"temporal": False}
+    assert jobs[4]["tasks"] == {"segmentation": {"dice": 2.0}} and jobs[5]["training"]["batch_size"] == 1
+    assert all(Run.from_json(run.to_json()) == run for run in runs)
+
+
+def test_a_row_begins_from_the_weights_of_its_own_bundle(tmp_path, monkeypatch):
+    def source(start, bundle, file=None):
+        return tmp_path / bundle, f"weights of {bundle}"
+
+    monkeypatch.setattr("shared_components.experiments.comparison.plan.source_of", source)
+    rows = [replace(row, start="rendered") for row in rows_of("fedst-table9")]
+    assert [row.start_hash() for row in rows] == [
+        f"weights of {'pvt_fpn' if n == 4 else 'fedst'}" for n in range(6)
+    ]
+    assert {row.job()["training"]["start"] for row in rows} == {"rendered"}
+
+
+def test_wrong_values_of_a_row_are_refused_before_anything_runs():
+    for change, said in (
+        ({"bundle": "fedts"}, "bundle 'fedts' does not exist"),
+        ({"network": {"temporl": False}}, "temporl"),
+        ({"tasks": {"segmentation": {"dise": 1.0}}}, "dise"),
+        ({"tasks": {"depth": {}}}, "does not learn 'depth'"),
+        ({"training": {"iteration": 1}}, "iteration"),
+        ({"arguments": {"personal": "queries"}}, "personal"),
+    ):
+        row = replace(Variant("A", "fedst"), **change)
+        with pytest.raises(ValueError, match=said):
+            Run(row, 1, 1, {}, {}).check()
+
+
+# ---- sites and the server's own frames
+
+
+def parsed(*words):
+    parser = argparse.ArgumentParser()
+    compare.configure(parser)
+    return parser.parse_args(["--scale", "quick", "--seeds", "1", "--start", "random", *words])
+
+
+def three(folder):
+    """Return the folder of two tiny sites that can give clips."""
+    for number, name in enumerate("ab"):
+        write_site(
+            folder / "sites" / name, look="rose", seed=number, videos={"train": 1, "validation": 1, "test": 1},
+            frames_per_video=1, height=64, width=64, clip=4, interval=0.2, layout="sar_rarp50",
+        )  # fmt: skip
+    return folder / "sites"
+
+
+def server_at(folder):
+    return server_site(folder / "given", TINY_SCALE)
+
+
+def test_synthetic_sites_give_clips_and_texts_that_have_vectors(tmp_path):
+    files, held_out = synthetic_sites(tmp_path, TINY_SCALE, clip=(4, 0.2), held_out_layout="grasp")
+    server = server_site(tmp_path, TINY_SCALE)
+    counts = {name: len(samples(load_site(path, name=name), "train")) for name, path in files.items()}
+    assert counts == {"site-1": 4, "site-2": 4, "site-3": 4, "site-4": 2}  # the last one is poor
+    for number, path in enumerate([*files.values(), held_out, server]):
+        site = load_site(path)
+        asks = Asks(frames=4, interval=0.2)
+        if path != server:
+            assert check_site(site, asks, required=("train", "validation", "test")) == []
+        moves = any(len(set(sample.images)) > 1 for sample in samples(site, "train", asks))
+        assert moves == (path != server)  # the server's are single images
+        SiteText().vector(SiteFacts(text=site.text, site=number, sites=6), width=384)
+    assert name_of(load_site(held_out).classes) == "foreground"
+    assert name_of(load_site(server).classes) == "parts"
+    assert len(samples(load_site(server), "train")) == 14
+
+
+def test_the_servers_frames_are_rendered_and_count_for_the_rows_that_use_them(tmp_path, monkeypatch):
+    monkeypatch.setitem(SCALES, "quick", TINY_SCALE)
+    args = parsed("--preset", "fedst-table4", "--out", str(tmp_path))
+    runs = compare.planned(args, PRESETS["fedst-table4"])
+    file = tmp_path / "sites" / "quick-clips" / "server" / "site.yaml"
+    assert [bool(run.server) for run in runs] == [False] * 4 + [True] * 3
+    assert {run.server for run in runs if run.server} == {str(file.resolve())}
+    before = [run.name for run in runs]
+    file.write_text(file.read_text() + "frame_interval: 2\n")
+    assert [a == b for a, b in zip(before, (run.name for run in runs), strict=True)] == [True] * 4 + [
+        False
+    ] * 3
+
+
+def test_a_table_that_needs_the_servers_frames_is_refused_without_them(tmp_path):
+    words = ["--sites", str(three(tmp_path)), "--out", str(tmp_path / "out")]
+    with pytest.raises(
+        ValueError, match=r"SERQ uses frames of the server's own, .* name their site\.yaml by --server"
+    ):
+        compare.run(parsed("--preset", "fedst-table4", *words))
+    with pytest.raises(ValueError, match="Local Train \\+ synthetic uses frames of the server's own"):
+        compare.run(parsed("--preset", "fedst-figure7", *words))
+    with pytest.raises(ValueError, match=r"nowhere/site\.yaml: no such file"):
+        compare.run(
+            parsed("--preset", "fedst-table4", *words, "--server", str(tmp_path / "nowhere/site.yaml"))
+        )
+    assert not (tmp_path / "out").exists()
+    given = parsed("--preset", "fedst-table4", *words, "--server", str(server_at(tmp_path).parent))
+    assert sum(bool(run.server) for run in compare.planned(given, PRESETS["fedst-table4"])) == 3
+    plain = compare.planned(
+        parsed("--methods", "fedavg", *words), compare.chosen(parsed("--methods", "fedavg"))
+    )
+    assert plain[0].server == ""
+
+
+def test_a_row_whose_clips_a_site_cannot_give_has_a_folder_too(site):
+    """So that the other rows go on, and this one is a dash with the federation's sentence."""
+    assert run_of(site, Variant("FedST", "fedst")).name.startswith("fedst-seed-1-")
+
+
+def test_a_mixing_row_writes_a_site_that_adds_the_servers_frames(site, tmp_path):
+    server = server_at(tmp_path)
+    run = run_of(site, Variant("A", "fedavg", mixes=True), server=str(server))
+    (path,) = mixed_sites(run, tmp_path / "run").values()
+    mixed, plain = load_site(path, name="a"), load_site(site, name="a")
+    assert path == str(tmp_path / "run" / "sites" / "a" / "site.yaml") and mixed.root == plain.root.resolve()
+    assert len(samples(mixed, "train")) == len(samples(plain, "train")) + 14
+    assert samples(mixed, "test") == samples(replace(plain, root=mixed.root), "test")
+    again = replace(run, sites={"a": path})
+    with pytest.raises(FederationError, match=r"says 'also_trains_on' itself, and this row adds"):
+        mixed_sites(again, tmp_path / "again")
+    config = yaml.safe_load(server.read_text()) | {"classes": "foreground"}
+    server.write_text(yaml.safe_dump(config))
+    with pytest.raises(FederationError, match="cannot be read as 'parts'"):
+        mixed_sites(run, tmp_path / "run")
+
+
+# ---- tables
+
+
+def test_the_held_out_layout_shows_all_metrics_of_the_site_outside():
+    comparison = compared(
+        result("FedAvg", 1, (0.5, 0.3), held_out=0.2), result("FedST", 1, (0.7, 0.1), held_out=0.4),
+        layout="held-out",
+    )  # fmt: skip
+    (grid,) = own_grids(comparison)
+    assert grid.head == ("Method", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
+    assert [[cell.text for cell in row] for row in grid.rows] == [
+        ["FedAvg", "20.00", "10.00", "8.00", "16.00"],
+        ["FedST", "40.00", "20.00", "6.00", "12.00"],
+    ]
+    assert grid.title.endswith(": out of federation") and "merged" not in grid.note
+    assert all_grids(comparison)[0] == grid
+
+
+def test_a_site_that_knows_fewer_classes_is_scored_by_the_models_merged():
+    one = result("FedST", 1, (0.7, 0.1), held_out=0.4)
+    one.scores["held_out"] = {"merged": ["background", "shaft"], "dice": {"instrument": 0.9, "mean": 0.9}}
+    comparison = compared(one, layout="held-out")
+    grid = held_out_grid(comparison, comparison.groups[0])
+    assert [cell.text for cell in grid.rows[0]][:2] == ["FedST", "90.00"] and "merged" in grid.note
+    one.scores["held_out"]["merged"] = ["background", "depth"]
+    assert held_out_grid(comparison, comparison.groups[0]).rows[0][1].text == "–"
+
+
+def test_scores_of_a_table_with_ticks_have_them_beside_the_sites():
+    rows = [
+        result("TS", 1, (0.5, 0.3), held_out=0.2, ticks=(True, False)),
+        result("FedST", 1, (0.5, 0.4), ticks=(True, True)),
+    ]
+    (grid,) = own_grids(compared(*rows, tick_names=("TS", "SERQ")))
+    assert grid.head[:5] == ("Method", "TS", "SERQ", "Average", "a") and grid.labels == 3
+    assert [[cell.text for cell in row[:3]] for row in grid.rows] == [["TS", "✓", ""], ["FedST", "✓", "✓"]]
+
+
+def test_facts_say_what_each_row_has_where_they_differ():
+    rows = [result("A", 1, (0.5, 0.3)), result("B", 1, (0.5, 0.3))]
+    rows[1] = replace(rows[1], run=replace(rows[1].run, rounds=9))
+    assert facts(compared(*rows))["rounds"] == "2 / 9" and facts(compared(rows[0]))["rounds"] == "2"
+
+
+class Remembering(nn.Module):
+    """Adds to a frame what it remembers, and keeps the shapes that it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.seen = []
+
+    def forward(self, image):
+        self.seen.append(tuple(image.shape))
+        return image
+
+    def begin_stream(self, stride, padding):
+        return 0
+
+    def remember(self, image, memory):
+        self.seen.append((memory, *image.shape))
+        return image + self.weight, memory + 1
+
+
+def test_a_network_that_remembers_is_timed_frame_by_frame():
+    network = Remembering()
+    assert _frames_per_second(network, 4, 32, 64) > 0
+    assert network.seen == [(number, 1, 3, 32, 64) for number in range(4 + 1 + TIMED)]
+
+
+def test_a_network_that_does_not_remember_is_timed_by_whole_samples():
+    for frames, shape in ((1, (1, 3, 32, 64)), (4, (1, 4, 3, 32, 64))):
+        network, inner = nn.Sequential(Remembering()), []
+        network[0].seen = inner
+        assert _frames_per_second(network, frames, 32, 64) > 0
+        assert inner == [shape] * (1 + TIMED)
+
+
+def test_the_help_lists_every_preset(capsys):
+    with pytest.raises(SystemExit):
+        parsed("--help")
+    said = re.sub(r"\s", "", capsys.readouterr().out)  # lines break after hyphens
+    assert all(name in said for name in FEDST)
+
+
+def test_of_every_method_those_that_need_the_servers_frames_are_left_out_where_there_are_none(tmp_path):
+    folder = str(three(tmp_path))
+    words = ["--preset", "all", "--sites", folder]
+    left = compare.chosen(parsed(*words))
+    assert [v.method for v in left.variants] == [name for name in method_names() if name != "fedst"]
+    assert (
+        "without FedST, which uses frames of the server's own; name their site.yaml by --server"
+        in left.remark
+    )
+    whole = compare.chosen(parsed(*words, "--server", str(tmp_path / "site.yaml")))
+    assert [v.method for v in whole.variants] == method_names() and whole.remark == ""
+    assert compare.chosen(parsed("--preset", "all")) == whole
+    with pytest.raises(ValueError, match="FedST uses frames of the server's own, and --sites has none"):
+        chosen = parsed("--methods", "fedst", "--sites", folder)
+        compare.planned(chosen, compare.chosen(chosen))

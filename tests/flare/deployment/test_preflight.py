@@ -1,0 +1,220 @@
+"""`surgfl preflight`: what a site would refuse of a job, by FLARE's own rule and by ours."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shared_components.cli import main
+from shared_components.flare.class_allow_list import policies_of_list
+from shared_components.flare.deployment.job_folder import read_job_folder
+from shared_components.flare.deployment.kits import ALLOW_LIST, GUARD
+from tests.federation.conftest import scenes  # noqa: F401 (a fixture)
+
+JOBS = Path(__file__).resolve().parents[3] / "nvflare_jobs"
+SERVER, CLIENT = "app/config/config_fed_server.json", "app/config/config_fed_client.json"
+FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
+EXECUTOR = "shared_components.flare.executor.SiteExecutor"
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Return a copy of a job as it is submitted: without the simulator's folder."""
+    shutil.copytree(JOBS / "fedper", tmp_path / "job")
+    shutil.rmtree(tmp_path / "job" / "app" / "custom")
+    return tmp_path / "job"
+
+
+def changed(path, change):
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+
+
+def kit(tmp_path, listed=(), *, default=False, **permissions):
+    """Return a site's startup kit with this list of classes."""
+    root = tmp_path / "kit"
+    (root / "startup").mkdir(parents=True)
+    (root / "local").mkdir()
+    (root / "startup" / "fed_client.json").write_text("{}")
+    resources = {"class_allow_list": list(listed)} if listed is not None else {}
+    (root / "local" / ("resources.json.default" if default else "resources.json")).write_text(
+        json.dumps(resources)
+    )
+    if permissions:
+        (root / "local" / "authorization.json").write_text(json.dumps({"permissions": permissions}))
+    return root
+
+
+def preflight(capsys, *arguments):
+    code = main(["preflight", *map(str, arguments)])
+    shown = capsys.readouterr()
+    return code, shown.out + shown.err
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in JOBS.glob("*/meta.json")))
+def test_no_job_of_ours_brings_what_a_site_refuses(name):
+    folder = read_job_folder(JOBS / name)
+    assert (folder.problems, folder.code, folder.unneeded, len(folder.named)) == ((), (), (), 3)
+    policies = {policy.side: policy for policy in policies_of_list(ALLOW_LIST)}
+    assert [policies[named.side].refusal(named.path) for named in folder.named] == ["", "", ""]
+
+
+def test_a_job_is_described(job, capsys):
+    code, text = preflight(capsys, job)
+    assert code == 0 and "code: none\n" in text and "files that nobody needs: none" in text
+    local = next(line for line in text.splitlines() if line.startswith("LOCAL"))
+    assert "stays" in local and "megabytes: 20.40 per round" in text  # 5,100,128 float32 numbers
+
+
+def test_a_method_alone_is_described_by_its_own_defaults(capsys):
+    code, text = preflight(capsys, "pfedsis")
+    assert code == 0 and "sensitivity" in text and "MIXED" in text
+
+
+@pytest.mark.parametrize(
+    ("listed", "refused"),
+    [
+        (["shared_components.flare.executor.SiteExecutor", FILTER], False),
+        (["shared_components."], False),
+        (["shared_components.flare."], False),
+        (["shared_components.flare"], False),
+        (["*"], False),
+        (["shared_components.flare.executor.SiteExecutor"], True),
+        (["shared_components.flare.execut"], True),
+        (["nvflare."], True),
+        (["shared_components"], True),
+        ([""], True),
+        ([], True),
+        (None, True),
+    ],
+)
+def test_a_kits_list_decides_as_flare_would(job, tmp_path, capsys, listed, refused):
+    code, text = preflight(capsys, job, "--kit", kit(tmp_path, listed, default=listed == []))
+    assert code == int(refused) and ("REFUSED: " in text) == refused
+    assert ("every class is allowed" in text) == (listed == ["*"])
+    if listed and listed[0].endswith("SiteExecutor") and refused:
+        assert f"{FILTER} is refused by" in text and "task_result_filters.#1.filters.#1" in text
+
+
+def test_a_site_that_only_warns_is_said_to_do_so(job, tmp_path, capsys):
+    root = kit(tmp_path, [])
+    changed(root / "local" / "resources.json", lambda v: v.update(class_list_enforcement_mode="warn"))
+    code, text = preflight(capsys, job, "--kit", root)
+    assert code == 0 and "class_list_enforcement_mode is 'warn'" in text
+
+
+def test_code_is_named_and_the_simulators_empty_folder_is_told_apart(job, tmp_path, capsys):
+    (job / "app" / "custom").mkdir()
+    (job / "app" / "custom" / ".gitkeep").write_text("")
+    assert preflight(capsys, job)[0] == 0
+    strict = kit(
+        tmp_path, ["shared_components."], lead={"submit_job": "any", "byoc": "none"}, member={"view": "any"}
+    )
+    code, text = preflight(capsys, job, "--kit", strict)
+    assert code == 1 and "app/custom is there, empty, and the site forbids code" in text
+    (job / "app" / "custom" / "evil.py").write_text("raise SystemExit(9)")
+    code, text = preflight(capsys, job)
+    assert code == 1 and "it brings code: app/custom/evil.py" in text
+
+
+MESSAGES = [
+    (SERVER, lambda v: v["workflows"][0]["args"]["arguments"].update(personal="$import os"), "is the expression"),
+    (SERVER, lambda v: v["workflows"][0]["args"]["training"].update(_target_="os.system"), "names code"),
+    (SERVER, lambda v: v["workflows"][0]["args"]["network"].update(text="{$HOME}"), "is the expression"),
+    (SERVER, lambda v: v["workflows"][0]["args"].update(bundle="../../evil"), "'../../evil' does not exist"),
+    (SERVER, lambda v: v["workflows"][0]["args"].update(bundle="/tmp/evil"), "does not exist"),
+    (SERVER, lambda v: v["workflows"][0]["args"].update(method="os"), "does not exist"),
+    (SERVER, lambda v: v["workflows"][0]["args"].update(logging_file="x.conf"), "unknown key 'logging_file'"),
+    (SERVER, lambda v: v["workflows"][0]["args"].update(rounds=10**30), "rounds is"),
+    (SERVER, lambda v: v["workflows"][0].update(config_type="dict"), "config_type is no key"),
+    (SERVER, lambda v: v.update(handlers=[]), "handlers is no key"),
+    (SERVER, lambda v: v["components"].append({"id": "x", "path": "os.system", "args": {"command": ""}}), "os.system"),
+    (CLIENT, lambda v: v["components"].append({"id": "x", "path": "nvflare.app_common.np.np_trainer.NPTrainer"}), "NP"),
+    (CLIENT, lambda v: v["executors"][0]["executor"]["args"].update(x={"path": "os.system", "args": {}}), "names code"),
+    (CLIENT, lambda v: v["executors"][0]["executor"].update(path="subprocess.Popen"), "subprocess.Popen is refused"),
+    (CLIENT, lambda v: v["components"].append({"id": "x", "name": "FedAvg"}), "name is no key"),
+    ("meta.json", lambda v: v.update(launcher_spec={"a": {"docker": {"image": "evil"}}}), "'launcher_spec' is n"),
+    ("meta.json", lambda v: v.update(resource_spec={"site-1": {"x": "$exit()"}}), "is the expression"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "change", "words"), MESSAGES)
+def test_what_a_job_says_beyond_names_and_numbers_is_refused(job, capsys, file, change, words):
+    changed(job / SERVER, lambda v: v["workflows"][0]["args"].setdefault("network", {}))
+    changed(job / file, change)
+    code, text = preflight(capsys, job)
+    assert code == 1 and words in text and "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "app/config/log_config.json",
+        "app/model.pt",
+        "weights.safetensors",
+        "app/config/config_fed_client.conf",
+    ],
+)
+def test_files_that_nobody_needs_are_named(job, capsys, name):
+    (job / name).write_text("x")
+    code, text = preflight(capsys, job)
+    assert code == 1 and f"{name} is a file that nobody needs" in text
+
+
+def test_a_link_is_no_file_of_a_job(job, tmp_path, capsys):
+    (tmp_path / "elsewhere.json").write_text((job / CLIENT).read_text())
+    (job / CLIENT).unlink()
+    (job / CLIENT).symlink_to(tmp_path / "elsewhere.json")
+    assert preflight(capsys, job)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (CLIENT, "{"), (CLIENT, "[]"), (CLIENT, '{"executors": 3}'), (CLIENT, '{"executors": [{"executor": 3}]}'),
+        (CLIENT, "[" * 200_000), (CLIENT, " " * 2_000_000), ("meta.json", "{}"), (CLIENT, "\udcff"),
+        ("meta.json", '{"deploy_map": {"../job": ["@ALL"]}}'), ("meta.json", '{"deploy_map": {"..": ["@ALL"]}}'),
+        ("meta.json", '{"deploy_map": {"": ["@ALL"]}}'),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_ends_with_2_and_one_sentence(job, capsys, file, text):
+    (job / file).write_bytes(text.encode("utf-8", "surrogateescape"))
+    code, shown = preflight(capsys, job)
+    assert code == 2 and shown.count("\n") == 1 and "Traceback" not in shown
+
+
+def test_other_wrong_arguments_end_with_2(job, tmp_path, capsys):
+    assert preflight(capsys, "nosuch")[0] == 2
+    assert preflight(capsys, job, "--kit", tmp_path)[0] == 2
+    assert preflight(capsys, job, "--allow-list", tmp_path / "no.json")[0] == 2
+    assert preflight(capsys, job, "--site", tmp_path / "no.yaml")[0] == 2
+
+
+def test_the_sites_own_consent_and_limits_count(scenes, tmp_path, capsys):  # noqa: F811
+    values = yaml.safe_load(scenes[0].read_text())
+    values["root"] = str((scenes[0].parent / values["root"]).resolve())
+    values |= {"publish": [], "withhold": ["scores"]}
+    site = tmp_path / "site.yaml"
+    site.write_text(yaml.safe_dump(values))
+    code, text = preflight(capsys, JOBS / "pfedsis", "--site", site, "--json", tmp_path / "leaves.json")
+    assert code == 1 and "does not publish 'style', which pfedsis needs" in text
+    told = {(p["task"], p["name"]): p for p in json.loads((tmp_path / "leaves.json").read_text())["parts"]}
+    assert not told["round", "metrics"]["leaves"] and not told["enrol", "style"]["leaves"]
+    (tmp_path / "limits.yaml").write_text("iterations: 5\n")
+    code, text = preflight(capsys, JOBS / "fedavg", "--site", site)
+    assert code == 1 and "training.iterations is 26, and the site allows at most 5" in text
+
+
+def test_a_kit_whose_processes_would_take_whatever_is_sent_is_noticed(job, tmp_path, capsys):
+    root = kit(tmp_path, [EXECUTOR, FILTER])
+    code, text = preflight(capsys, job, "--kit", root)
+    assert code == 0 and f"WARNING: {root / 'local' / 'resources.json'} has no component {GUARD}" in text
+    assert "surgfl secure-kit" in text
+    changed(
+        root / "local" / "resources.json", lambda v: v.update(components=[{"id": "peers", "path": GUARD}])
+    )
+    assert "WARNING" not in preflight(capsys, job, "--kit", root)[1]
+    assert "WARNING" not in preflight(capsys, "fedper")[1], "the list that ships here is no kit's"

@@ -1,0 +1,192 @@
+"""Kits from a description: who signs them, what the authority keeps, who is added later."""
+
+import json
+import shutil
+import stat
+from datetime import timedelta
+
+import pytest
+import yaml
+from cryptography import x509
+
+from shared_components.cli import main
+from shared_components.flare.deployment.federation_file import EXAMPLE, parse_federation
+from shared_components.flare.deployment.kits import KitError
+from shared_components.flare.provision import add, provision, read_issued
+from shared_components.flare.storage import KitStorage
+from tests.flare.deployment.conftest import NAMES
+
+
+def certificate(folder, name="client.crt"):
+    return x509.load_pem_x509_certificate((folder / "startup" / name).read_bytes())
+
+
+def root(folder):
+    return certificate(folder, "rootCA.pem")
+
+
+def contents(folder):
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_everybody_has_a_kit_that_the_authority_signed_for_as_long_as_was_said(kits):
+    assert sorted(path.name for path in kits.iterdir()) == sorted([*NAMES, "ca"])
+    for name in NAMES:
+        own = certificate(kits / name, "server.crt" if name == "localhost" else "client.crt")
+        own.verify_directly_issued_by(root(kits / name))
+        assert own.not_valid_after_utc - own.not_valid_before_utc == timedelta(days=40)
+        assert own.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value == name
+        ends = read_issued(kits)["parties"][name]["ends"]
+        assert ends == own.not_valid_after_utc.date().isoformat()
+    authority = root(kits / "localhost")
+    assert authority.not_valid_after_utc - authority.not_valid_before_utc == timedelta(days=100)
+
+
+def test_a_certificate_ends_with_its_root_at_the_latest(described, tmp_path):
+    described["certificates"] = {"days": 5, "root_days": 5}
+    provision(parse_federation(described), tmp_path / "kits")
+    folder = tmp_path / "kits" / "hospital-a"
+    assert certificate(folder).not_valid_after_utc <= root(folder).not_valid_after_utc
+
+
+def test_all_is_private_and_the_authority_keeps_nobodys_key_but_its_own(kits):
+    for path in (kits, *kits.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    kept = "".join(path.read_text() for path in (kits / "ca").rglob("*.json"))
+    assert kept.count("PRIVATE KEY-----") == 2  # begin and end of one
+    for name in NAMES:
+        (key,) = (kits / name / "startup").glob("*.key")
+        assert json.dumps(key.read_text())[1:60] not in kept
+
+
+def test_the_servers_name_and_ports_stand_in_every_kit(described, tmp_path):
+    described["server"] |= {"host": "fl.example.org", "port": 9001, "admin_port": 9002}
+    kits = tmp_path / "kits"
+    provision(parse_federation(described), kits)
+    site = json.loads((kits / "hospital-a" / "startup" / "fed_client.json").read_text())
+    assert site["servers"][0]["service"]["target"] == "fl.example.org:9001"
+    assert site["client"]["connection_security"] == "mtls" and site["require_signed_jobs"] is True
+    admin = json.loads((kits / "anna@example.org" / "startup" / "fed_admin.json").read_text())["admin"]
+    assert (admin["host"], admin["port"], admin["connection_security"]) == ("fl.example.org", 9002, "mtls")
+
+
+def test_a_later_site_gets_a_kit_of_the_same_authority_and_no_other_kit_changes(kits, described):
+    before = contents(kits)
+    described["sites"].append({"name": "hospital-b", "organisation": "hospital_b"})
+    (new,) = add(parse_federation(described), kits)
+    certificate(new.folder).verify_directly_issued_by(root(kits / "localhost"))
+    after = contents(kits)
+    changed = {path for path in before if after[path] != before[path]}
+    assert changed == {str(kits / "ca" / "issued.json")}
+    assert all(str(new.folder) in path for path in set(after) - set(before))
+    assert add(parse_federation(described), kits) == []
+
+
+def test_a_kit_is_renewed_when_the_old_one_is_out_of_the_way(kits, described):
+    federation = parse_federation(described)
+    with pytest.raises(KitError, match="hospital-a: is there already; move it away"):
+        add(federation, kits, renew=("hospital-a",))
+    shutil.move(kits / "hospital-a", kits / "old")
+    (new,) = add(federation, kits, renew=("hospital-a",))
+    own, old = certificate(new.folder), certificate(kits / "old")
+    own.verify_directly_issued_by(root(kits / "localhost"))
+    assert own.serial_number != old.serial_number and own.subject == old.subject
+    assert read_issued(kits)["parties"]["hospital-a"]["serial"] == f"{own.serial_number:x}"
+    with pytest.raises(KitError, match="--renew nobody: nobody in the file is called so"):
+        add(federation, kits, renew=("nobody",))
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "words"),
+    [
+        ("name", "other", "name is 'other', and the kits were made with 'small'"),
+        ("server", {"host": "other.org", "organisation": "consortium"}, "and the kits were made with"),
+        ("certificates", {"days": 40, "root_days": 90}, "root_days is 90, and the kits were made with 100"),
+        ("sites", [{"name": "hospital-a", "organisation": "theirs"}], "hospital-a: organisation is 'theirs'"),
+        (
+            "administrators",
+            [{"email": "anna@example.org", "organisation": "consortium", "role": "lead"}],
+            "anna@example.org: role is 'lead', and its certificate says 'project_admin'",
+        ),
+    ],
+)
+def test_what_certificates_say_cannot_be_changed_by_adding(kits, described, section, change, words):
+    before = contents(kits)
+    described[section] = change
+    with pytest.raises(KitError) as refused:
+        add(parse_federation(described), kits)
+    assert words in str(refused.value) and contents(kits) == before
+
+
+def test_nothing_is_overwritten_and_nothing_half_made_stays(kits, described, monkeypatch):
+    federation = parse_federation(described)
+    with pytest.raises(KitError, match="is there already and not empty"):
+        provision(federation, kits)
+    (kits / "plain").write_text("a file")
+    with pytest.raises(KitError, match="is there already and not empty"):
+        provision(federation, kits / "plain")
+    monkeypatch.setattr("shared_components.flare.provision.secure", lambda kit: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        provision(federation, kits.parent / "new")
+    assert [path.name for path in kits.parent.iterdir()] == ["kits"]
+
+
+@pytest.mark.parametrize("folder", ["our kits", "o'brien", "a\tb"])
+def test_a_folder_from_which_flare_cannot_start_is_refused(described, tmp_path, folder):
+    with pytest.raises(KitError, match="has a space or a quotation mark in it"):
+        provision(parse_federation(described), tmp_path / folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"name": 1, "server": 2, "parties": 3}'])
+def test_an_authority_that_is_not_there_or_damaged_adds_nobody(kits, described, text):
+    path = kits / "ca" / "issued.json"
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(KitError, match=r"issued\.json: (no such file|cannot be read)"):
+        add(parse_federation(described), kits)
+
+
+def test_the_command_tells_each_person_what_to_do(tmp_path, capsys):
+    file, out = tmp_path / "federation.yaml", tmp_path / "kits"
+    assert main(["provision", "--example", str(file)]) == 0
+    assert file.read_text() == EXAMPLE.read_text()
+    assert main(["provision", str(file), "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert f"{out}/hospital-a  site hospital-a, of hospital_a, until " in said
+    assert "everybody connects to localhost, port 8002" in said and "fill in local/site.yaml" in said
+    values = yaml.safe_load(file.read_text())
+    values["sites"][2]["name"] = "hospital-d"
+    file.write_text(yaml.safe_dump(values))
+    assert main(["provision", str(file), "--out", str(out), "--add"]) == 0
+    said = capsys.readouterr().out
+    assert f"{out}/hospital-d  site" in said and "hospital-c: no longer in the file" in said
+    assert main(["provision", str(file), "--out", str(out), "--add"]) == 0
+    assert "everybody in the file has a kit; no kit was written" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give FEDERATION.yaml and --out FOLDER"),
+        (["{file}"], "give FEDERATION.yaml and --out FOLDER"),
+        (["{file}", "--out", "{out}", "--renew", "a"], "--renew goes with --add"),
+        (["{file}", "--out", "{out}", "--add"], "issued.json: no such file"),
+        (["--example", "{file}"], "is there already; give another file"),
+        (["{out}.yaml", "--out", "{out}"], "no such file; surgfl provision --example"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(tmp_path, capsys, arguments, words):
+    file, out = tmp_path / "f.yaml", tmp_path / "kits"
+    shutil.copy(EXAMPLE, file)
+    assert main(["provision", *(one.format(file=file, out=out) for one in arguments)]) == 2
+    said = capsys.readouterr().err
+    assert words in said and said.startswith("surgfl provision: ") and said.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_server_stores_below_its_working_folder_wherever_that_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = KitStorage("storage")
+    store.create_object("jobs/one", b"data", {"a": 1}, True)
+    assert (tmp_path / "storage" / "jobs" / "one" / "data").read_bytes() == b"data"
+    assert store.list_objects("jobs") and store.get_data("jobs/one") == b"data"
