@@ -71,29 +71,29 @@ format: install  ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 prod-test: install  ## provision a federation of real processes, break it in many ways, print what survived
-	$(BIN)/python -m tests.production
+	$(BIN)/python -m evidence.production
 
 bench: install  ## print the performance ratios of docs/benchmarks.md
-	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m evidence.benchmarks
 
 bench-before: install  ## a round's time beside another checkout's: make bench-before BEFORE=/path/to/it
-	$(BIN)/python -m tests.benchmarks.before $(BEFORE)
+	$(BIN)/python -m evidence.benchmarks.before $(BEFORE)
 
 pictures: install  ## make README's pictures anew; trains a small comparison and needs a Chromium
-	$(BIN)/python -m tests.pictures
+	$(BIN)/python -m evidence.pictures
 
 TOOLS = $(VENV)/supply-chain
 
-$(TOOLS)/.installed: tests/supply_chain/tools.txt
+$(TOOLS)/.installed: evidence/supply_chain/tools.txt
 	@$(PYTHON) -m venv $(TOOLS)
 	$(TOOLS)/bin/pip install --disable-pip-version-check --quiet --requirement $<
 	@touch $@
 
 supply-chain: install $(TOOLS)/.installed  ## hashes, vulnerabilities, bandit, licences, SBOM, wheel, containers
-	$(TOOLS)/bin/python -m tests.supply_chain --out $(OUT)/supply-chain --python $(BIN)/python
+	$(TOOLS)/bin/python -m evidence.supply_chain --out $(OUT)/supply-chain --python $(BIN)/python
 
 lock: install $(TOOLS)/.installed  ## resolve shared_components/flare/deployment/requirements.lock anew
-	$(TOOLS)/bin/python -m tests.supply_chain --write-lock
+	$(TOOLS)/bin/python -m evidence.supply_chain --write-lock
 
 clean:  ## remove the virtual environment and the demo's output
 	rm -rf $(VENV) $(OUT)

@@ -36,6 +36,7 @@ ONLY_IN: dict[str, set[str]] = {
     "monai": {"bundle_engines"},
     "ignite": {"bundle_engines"},
     "transformers": {"core"},
+    "evidence": set(),
     "bundles": set(),
     "nvflare_jobs": set(),
     "tests": set(),

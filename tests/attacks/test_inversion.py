@@ -4,16 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.core.method import load_method
-from shared_components.core.partition import Role
-from shared_components.core.task import make_task
-from shared_components.data.dataset import SampleDataset
-from shared_components.data.samples import samples
-from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
-from shared_components.networks.bundle_config import Training
-from shared_components.networks.tiny import Tiny
-from tests.attacks.inversion import (
+from evidence.attacks.inversion import (
     _soft_sign,
     cosine,
     invert,
@@ -23,9 +14,18 @@ from tests.attacks.inversion import (
     total_variation,
     true_gradient,
 )
-from tests.attacks.measures import psnr
-from tests.attacks.membership import losses
-from tests.attacks.sent import joined, train_round
+from evidence.attacks.measures import psnr
+from evidence.attacks.membership import losses
+from evidence.attacks.sent import joined, train_round
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role
+from shared_components.core.task import make_task
+from shared_components.data.dataset import SampleDataset
+from shared_components.data.samples import samples
+from shared_components.data.site_file import load_site
+from shared_components.data.synthetic.site import write_site
+from shared_components.networks.bundle_config import Training
+from shared_components.networks.tiny import Tiny
 
 PARTS = ("background", "shaft", "wrist", "clasper")
 TRAINING = Training(height=16, width=24, batch_size=1, iterations=1, learning_rate=1e-3)

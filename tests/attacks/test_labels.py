@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from evidence.attacks.labels import flip_site, flipped
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
-from tests.attacks.labels import flip_site, flipped
 
 
 def test_ids_are_counted_from_the_other_end_and_unlabelled_pixels_stay():

@@ -8,7 +8,7 @@ import torch
 from monai.metrics.regression import SSIMMetric
 from scipy.stats import mannwhitneyu
 
-from tests.attacks.measures import auc, auc_interval, matched, psnr, ssim
+from evidence.attacks.measures import auc, auc_interval, matched, psnr, ssim
 
 
 def test_psnr_by_hand():

@@ -5,9 +5,7 @@ import math
 import pytest
 import torch
 
-from shared_components.federation.messages import Message
-from shared_components.federation.protocol import Answers, Ask
-from tests.attacks.replies import (
+from evidence.attacks.replies import (
     Exchange,
     Seen,
     attacked,
@@ -17,6 +15,8 @@ from tests.attacks.replies import (
     noise,
     sign_flip,
 )
+from shared_components.federation.messages import Message
+from shared_components.federation.protocol import Answers, Ask
 
 
 def message(*values, steps=0, sensitivity=None):

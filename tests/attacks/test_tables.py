@@ -1,7 +1,7 @@
 """What the benchmarks' rows become: means over seeds, differences from no attack, the worst site, who was refused."""
 
-from tests.benchmarks import leakage
-from tests.benchmarks.robustness_tables import tables
+from evidence.benchmarks import leakage
+from evidence.benchmarks.robustness_tables import tables
 
 
 def row(case, seed, *dice, method="fedavg", refused=(), stopped=""):

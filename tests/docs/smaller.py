@@ -59,7 +59,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
     (
         r"^(kits/\S+/startup/start\.sh)$",
         r"test -x \1",
-        "parties that stay until they are stopped; tests/production starts them",
+        "parties that stay until they are stopped; evidence/production starts them",
     ),
     (r"--frames 16 --videos 3,1,1", r"--frames 2 --videos 1,1,1 --height 64 --width 96", "a minute"),
 )

@@ -3,6 +3,9 @@
 import pytest
 import torch
 
+from evidence.attacks.labels import flip_site
+from evidence.attacks.replies import attacked, noise, sign_flip
+from evidence.attacks.sent import train_round
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, cut, paste
 from shared_components.data.dataset import SampleDataset
@@ -10,9 +13,6 @@ from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.protocol import Answers
 from shared_components.federation.site.site_setup import build_bench
-from tests.attacks.labels import flip_site
-from tests.attacks.replies import attacked, noise, sign_flip
-from tests.attacks.sent import train_round
 from tests.federation.conftest import TINY, Federation, make_job
 
 ATTACKER = "site-3"

@@ -1,4 +1,4 @@
-"""What an administrator reads of FLARE's descriptions, records and errors; the real server is in tests/production."""
+"""What an administrator reads of FLARE's descriptions, records and errors; evidence/production has a server."""
 
 import json
 from types import SimpleNamespace

@@ -4,8 +4,8 @@ from itertools import cycle
 
 import pytest
 
+from evidence.production.deployment import Deployment
 from tests.federation.conftest import scenes  # noqa: F401 (a fixture)
-from tests.production.deployment import Deployment
 
 SITES = ("hospital-a", "hospital-b", "hospital-c")
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from evidence.production.deployment import until
+from evidence.production.prepared import CHIEF
 from shared_components.cli import main
-from tests.production.deployment import until
-from tests.production.prepared import CHIEF
 
 pytestmark = pytest.mark.slow
 

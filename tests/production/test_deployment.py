@@ -5,8 +5,8 @@ import json
 import psutil
 import pytest
 
-from tests.production.at_start import GUARDED
-from tests.production.deployment import marked, until
+from evidence.production.at_start import GUARDED
+from evidence.production.deployment import marked, until
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import nvflare
 import pytest
 
-from tests.production.deployment import OF_START
-from tests.production.footprint import Footprint, Held, size, slope
+from evidence.production.deployment import OF_START
+from evidence.production.footprint import Footprint, Held, size, slope
 
 
 @pytest.mark.parametrize(

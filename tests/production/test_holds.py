@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.production import at_start
-from tests.production.deployment import Party, until
-from tests.production.holds import Place, go_on, held
+from evidence.production import at_start
+from evidence.production.deployment import Party, until
+from evidence.production.holds import Place, go_on, held
 
 WORK = """\
 class Work:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from evidence.production.prepared import CHIEF
+from evidence.production.results import LONGER, equal_tensors, records, rejected, wait_for_round
 from shared_components.cli import main
-from tests.production.prepared import CHIEF
-from tests.production.results import LONGER, equal_tensors, records, rejected, wait_for_round
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.production.network import Network
+from evidence.production.network import Network
 
 PORT = 5000
 SERVE = f"""\

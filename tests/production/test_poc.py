@@ -9,10 +9,10 @@ import psutil
 import pytest
 import yaml
 
+from evidence.production.deployment import MARK, marked, until
+from evidence.production.prepared import free_ports
 from shared_components.cli import main
 from tests.flare.simulator import ROOT
-from tests.production.deployment import MARK, marked, until
-from tests.production.prepared import free_ports
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.production import search as searching
-from tests.production.search import file_windows, patterns, search, windows
+from evidence.production import search as searching
+from evidence.production.search import file_windows, patterns, search, windows
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
+from evidence.production.hostile_jobs import UNLISTED, WORKFLOW, deployed, naming, with_code
 from shared_components.flare.deployment.kits import find_kit, secure
 from tests.flare.simulator import CLIENT, SERVER, edit
-from tests.production.hostile_jobs import UNLISTED, WORKFLOW, deployed, naming, with_code
 
 pytestmark = pytest.mark.slow
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.production.__main__ import Row, table
-from tests.production.trials import Trial, all_trials
+from evidence.production.__main__ import Row, table
+from evidence.production.trials import Trial, all_trials
 
 TRIALS = all_trials()
 

@@ -6,9 +6,9 @@ import zipfile
 import pytest
 import yaml
 
-from tests.supply_chain import checks
-from tests.supply_chain.__main__ import as_table
-from tests.supply_chain.checks import BAD, LOCK, NOT_DONE, WELL, Row
+from evidence.supply_chain import checks
+from evidence.supply_chain.__main__ import as_table
+from evidence.supply_chain.checks import BAD, LOCK, NOT_DONE, WELL, Row
 
 
 def test_the_lock_file_holds_everything_with_hashes_and_no_address():

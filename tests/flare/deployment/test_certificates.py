@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from evidence.production.prepared import sign_again
 from shared_components.cli import main
 from shared_components.flare.deployment.certificates import ends, why_anothers, why_outside, why_refused
 from shared_components.flare.deployment.federation_file import parse_federation
 from shared_components.flare.deployment.kits import KitError, find_kit
 from shared_components.flare.provision import provision
 from tests.flare.deployment.conftest import NAMES
-from tests.production.prepared import sign_again
 
 DAY = timedelta(days=1)
 

@@ -1,0 +1,31 @@
+"""Print all ratios: `make bench`; docs/benchmarks.md says for how long."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from evidence.benchmarks import aggregation, clips, frame_metrics, rendering, simulator, site_round, streams
+from shared_components.federation.provenance import commit, hardware
+
+
+def main() -> None:
+    print(f"commit {commit()}, {hardware()}, one thread per site\n")
+    with tempfile.TemporaryDirectory() as folder:
+        site_round.main(Path(folder) / "sites")
+        print()
+        clips.main(Path(folder) / "clips")
+        print()
+        streams.main(Path(folder) / "streams")
+        print()
+        simulator.main(Path(folder) / "simulator")
+    print()
+    frame_metrics.main()
+    print()
+    aggregation.main()
+    print()
+    rendering.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What FedST costs a site in time and bytes, beside FedAvg with its network and with the one of single frames.
+
+A round is all of a site's work, as in `site_round`, here with what it kept after the round before: restore, paste, tell
+the text, validate, train, cut, save. The server's training is left out; the site's work is the same without it.
+
+Fang et al., Section 4.4.2: local training took 20 hours, and a round of FedST 12.69 MB beside 19.71 MB of FedAvg and
+FedLD, which share everything; 0.64. The hours of FedAvg stood in Table 9, which the text at hand has lost, so that
+there is no ratio of times to compare with; the paper says that the temporal modelling makes local training longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evidence.benchmarks.site_round import SIZE, Variant, fastest, render
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, partition_network
+from shared_components.networks.bundle_config import load_bundle, weightless
+
+CLIP = {"frames": 4, "interval": 0.2}
+SINGLE_FRAMES = {"temporal": False, "text": "none"}
+TRAINING = {**SIZE, "batch_size": 2}  # the paper's, Section 4.1.3, and the job's
+VARIANTS: dict[str, dict[str, Any]] = {
+    "FedST": {"method": "fedst", "arguments": {"synthetic": "none"}},
+    "FedAvg, same network and clips": {"method": "fedavg"},
+    "FedAvg, network of single frames": {
+        "method": "fedavg",
+        "network": SINGLE_FRAMES,
+        "tasks": {"segmentation": {"frames": 1, "interval": 0.0}},
+    },
+}
+PERSONAL = (["queries"], ["queries", "decoder"])  # the default, and what gives about the paper's bytes
+NETWORKS: dict[str, dict[str, Any]] = {
+    "temporal layer and text": {},
+    "temporal layer": {"text": "none"},
+    "text": {"temporal": False},
+    "neither": SINGLE_FRAMES,
+}
+
+
+def main(folder: Path) -> None:
+    """Print both parts."""
+    print_rounds(folder)
+    print()
+    print_bytes()
+
+
+def print_rounds(folder: Path) -> None:
+    """Print a round of FedST beside both of FedAvg."""
+    torch.set_num_threads(1)
+    scene = render(folder, clip=CLIP["frames"], interval=CLIP["interval"])[0]
+    common = {"bundle": "fedst", "training": TRAINING}
+    variants = {
+        name: Variant.start(name, scene, folder, settings=common | settings, rounds_before=1)
+        for name, settings in VARIANTS.items()
+    }
+    best = fastest(variants, repeats=2)
+    print(
+        f"a site's round on clips of {CLIP['frames']} frames at {SIZE['height']}x{SIZE['width']}, "
+        f"batch {TRAINING['batch_size']}, {SIZE['iterations']} steps, the server's training left out"
+    )
+    whole, training = best.pop("FedST")
+    for name, (theirs, trained) in best.items():
+        ratio = f"{whole:.2f} s / {theirs:.2f} s = {whole / theirs:.2f}"
+        print(f"  FedST / {name:40} {ratio}   training alone {training / trained:.2f}")
+
+
+def print_bytes() -> None:
+    """Print what a site sends in a round, and receives, beside all of the same network's weights."""
+    print("what a site sends in a round, and receives, / all of the same network's weights (aim 0.65)")
+    for name, arguments in NETWORKS.items():
+        everything = sent("fedavg", arguments)
+        print(f"  network with {name}, {everything / 1e6:.1f} MB")
+        for personal in PERSONAL:
+            found = sent("fedst", arguments, personal=personal)
+            print(f"    personal {', '.join(personal):20} {found / 1e6:5.1f} MB = {found / everything:.3f}")
+
+
+def sent(method: str, network: Mapping[str, Any], **arguments: Any) -> int:
+    """Return the bytes of the pieces that travel each way in a round, by the method's partition.
+
+    Args:
+        method: Its name.
+        network: Arguments of the bundle's network that are other than there.
+        arguments: Of the method.
+    """
+    built = weightless(load_bundle("fedst", network=network).network)
+    pieces = partition_network(built, load_method(method, **arguments).rule).with_roles(
+        Role.GLOBAL, Role.MIXED
+    )
+    state = built.state_dict()
+    return sum(p.view(state).numel() * p.view(state).element_size() for p in pieces.values())

@@ -1,0 +1,154 @@
+"""What FedST's network costs in use: frames a second of a stream, and its memory over a long one.
+
+Fang et al., Section 4.4.2: the temporal modelling takes 33.01 frames a second down to 23.04; 0.70.
+
+Times are those of one thread. The network of clips, which encodes every frame once and remembers, and the same network
+without temporal layer and text take turns of a few frames; the fastest frame of each counts. Of the whole command the
+fastest video counts. The long stream runs in a process of its own, so that nothing else's memory is in the figures.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.core.task import Task, make_task
+from shared_components.data.synthetic.scene import render_video
+from shared_components.inference.frames import FrameStream
+from shared_components.inference.h264 import H264Video
+from shared_components.inference.predict import Predictor, predict_all
+from shared_components.inference.results import PredictionFolder
+from shared_components.inference.stream import Streaming, shown_frames
+from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+
+RATE = 25  # frames a second
+INTERVAL = 0.2
+STRIDE = round(RATE * INTERVAL)
+CLASSES = ("background", "shaft", "wrist", "clasper")
+SIZES = {(192, 256): 10, (512, 640): 3}  # (height, width) of the job and of the bundle: frames of a turn
+TURNS = 4
+VIDEO, SHOWN = 30, 3  # frames, and how often each network sees them
+LONG, SETTLED, SMALL = 10_000, 500, 32
+
+
+def main(folder: Path) -> None:
+    """Print all parts."""
+    torch.set_num_threads(1)
+    print(f"a stream, the four frames of a clip {STRIDE} frames apart (aim 0.8)")
+    for size, frames in SIZES.items():
+        print_rate(f"network alone at {size[0]}x{size[1]}", *alone(size, frames))
+    print_rate("surgfl segment, 192x256 of 256x320, all files", *segmenting(folder, (192, 256)))
+    print(flush=True)
+    subprocess.run([sys.executable, "-m", "evidence.benchmarks.streams"], check=True)
+
+
+def print_rate(what: str, clips: float, single: float) -> None:
+    """Print one line; seconds per frame of both networks."""
+    ratio = f"{1 / clips:.1f} / {1 / single:.1f} frames/s"
+    print(f"  {what:48} clips / single frames {ratio} = {single / clips:.2f}")
+
+
+def networks() -> tuple[PvtFpnClips, PvtFpnClips]:
+    """Return the network of clips and the one of single frames."""
+    torch.manual_seed(0)
+    clips = PvtFpnClips(out_channels=len(CLASSES))
+    clips.tell(torch.randn(len(clips.indicator)))
+    return clips.eval(), PvtFpnClips(out_channels=len(CLASSES), temporal=False, text="none").eval()
+
+
+def alone(size: tuple[int, int], frames: int) -> tuple[float, float]:
+    """Return the least seconds of a frame: of the network of clips as a stream, and of the other."""
+    clips, single = networks()
+    streaming, image = Streaming(clips, STRIDE), torch.rand(1, 3, *size)
+    best = [float("inf")] * 2
+    with torch.no_grad():
+        for _ in range(3 * STRIDE):  # from now on the past is whole
+            streaming(image)
+        for _ in range(TURNS):
+            for number, network in enumerate((streaming, single)):
+                taken = [seconds(partial(network, image)) for _ in range(frames)]
+                best[number] = min(best[number], *taken)
+    return best[0], best[1]
+
+
+def segmenting(folder: Path, size: tuple[int, int]) -> tuple[float, float]:
+    """Return the least seconds of a frame as `surgfl segment` spends them: decode, predict, draw, write."""
+    folder.mkdir(parents=True, exist_ok=True)
+    video = H264Video(folder / "surgery.mp4", rate=Fraction(RATE))
+    for number, frame in enumerate(render_video("narrowband", 0, frames=VIDEO, rate=RATE)):
+        video.add(frame.image, Fraction(number, RATE))
+    video.close()
+    numbers: tuple[dict[str, Any], ...] = ({"frames": 4, "interval": INTERVAL}, {})
+    tasks = [make_task("segmentation", given, classes=CLASSES) for given in numbers]
+    best = [float("inf")] * 2
+    for _ in range(SHOWN):
+        for number, (network, task) in enumerate(zip(networks(), tasks, strict=True)):
+            best[number] = min(best[number], segment(folder, network, task, size))
+    return best[0], best[1]
+
+
+def segment(folder: Path, network: nn.Module, task: Task, size: tuple[int, int]) -> float:
+    """Segment the video as the command does; return the seconds of a frame."""
+    stream = FrameStream(folder / "surgery.mp4", height=size[0], width=size[1])
+    with tempfile.TemporaryDirectory(dir=folder) as out:
+        results = PredictionFolder(Path(out) / "segmented", stream, task, alone=True)
+        predictor = Predictor(shown_frames(network, task, stream), task)
+        started = time.perf_counter()
+        done = predict_all(predictor, stream, results, lambda line: None)
+        return (time.perf_counter() - started) / done.count
+
+
+def print_memory() -> None:
+    """Print what the process and the network's memory grow by in a long stream."""
+    clips, _ = networks()
+    memory, image = clips.begin_stream(STRIDE), torch.rand(1, 3, SMALL, SMALL)
+    sizes = {}
+    with torch.no_grad():
+        for number in range(1, LONG + 1):
+            _, memory = clips.remember(image, memory)
+            if number in (SETTLED, LONG):
+                tensors = list(tensors_of(memory.frames))
+                held = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+                sizes[number] = (len(tensors), held, resident_bytes())
+    first, last = sizes[SETTLED], sizes[LONG]
+    print(f"a stream of {LONG:,} frames at {SMALL}x{SMALL}, from frame {SETTLED} on")
+    print(f"  tensors remembered {first[0]}, then {last[0]}; {first[1]:,} bytes, then {last[1]:,}")
+    grown = (last[2] - first[2]) / 2**20
+    print(f"  the process grew by {grown:.1f} MB of {last[2] / 2**20:.0f} MB")
+
+
+def tensors_of(remembered: Any) -> Iterator[Tensor]:
+    """Yield the tensors of nested tuples."""
+    if isinstance(remembered, Tensor):
+        yield remembered
+        return
+    for part in remembered:
+        yield from tensors_of(part)
+
+
+def resident_bytes() -> int:
+    """Return the process's resident memory, of which torch's is part."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return how long one call takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print_memory()

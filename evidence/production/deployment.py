@@ -1,0 +1,341 @@
+"""A federation of real processes on this machine: a server, sites and an administrator, over mutual TLS.
+
+    with Deployment(folder, {"hospital-a": site_yaml, "hospital-b": other}) as deployment:
+        deployment.start()
+        job = deployment.submit(deployment.job("pfedsis", rounds=2))
+        deployment.sites["hospital-a"].kill()              # -9: its parent process and its job's
+        deployment.sites["hospital-a"].start()
+        assert deployment.wait(job) == "FINISHED:COMPLETED", deployment.server.log
+
+Whatever happens, leaving the context ends every process that it has started, and no other.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+
+from evidence.production.at_start import HELD
+from evidence.production.at_start import VARIABLE as HOLD
+from evidence.production.prepared import CHIEF, describe, give_data, install
+from shared_components.flare.deployment.federation_file import parse_federation
+from shared_components.flare.deployment.job_copy import production_copy
+from shared_components.flare.patches.late_connections import close_late_connections
+from shared_components.flare.provision import provision
+from shared_components.networks.bundle_config import bundle_for
+from tests.federation.conftest import SMALL, TINY
+from tests.flare.simulator import JOBS, SERVER, edit
+
+MARK = "SURGFL_TEST_DEPLOYMENT"  # by which a deployment knows its own processes
+OF_START = {"MALLOC_ARENA_MAX": "4"}  # what a kit's start.sh sets
+MODULES = {
+    "server": "nvflare.private.fed.app.server.server_train",
+    "client": "nvflare.private.fed.app.client.client_train",
+}
+
+
+def until(true: Callable[[], Any], seconds: float, what: str) -> Any:
+    """Wait for a condition and return its value; an AssertionError says what did not come."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if value := true():
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"{what} within {seconds:g} s")
+
+
+class Party:
+    """The server or a site: its startup kit, and its processes once it is started.
+
+    Args:
+        kit: The startup kit, which is FLARE's workspace, too.
+        side: ``server`` or ``client``.
+        organisation: Of its certificate.
+        variables: Of its environment.
+        prefix: What its command begins with, such as ``ip netns exec NAME``.
+    """
+
+    def __init__(
+        self,
+        kit: Path,
+        side: str,
+        organisation: str,
+        variables: Mapping[str, str],
+        prefix: Sequence[str] = (),
+    ) -> None:
+        self.kit, self.side, self.organisation = kit, side, organisation
+        self.variables, self.prefix = dict(variables), tuple(prefix)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.kit.name
+
+    @property
+    def pid(self) -> int | None:
+        """The parent process, or None where it does not live."""
+        return self.process.pid if self.process is not None and self.process.poll() is None else None
+
+    def job_pids(self, job: str = "") -> list[int]:
+        """The processes that run jobs, or one job."""
+        return [
+            process.pid
+            for process in marked(self.variables[MARK])
+            if process.pid != self.pid
+            and any("runner_process" in word or "worker_process" in word for word in _line(process))
+            and (not job or job in _line(process))
+        ]
+
+    def start(self) -> None:
+        """Start the parent process, as the kit's own start.sh does."""
+        assert self.pid is None, f"{self.name} is running"
+        named = [f"uid={self.name}"] if self.side == "client" else []
+        options = ["secure_train=true", *named, f"org={self.organisation}", "config_folder=config"]
+        command = [*self.prefix, sys.executable, "-u", "-m", MODULES[self.side], "-m", str(self.kit)]
+        with self.console.open("ab") as console:
+            self.process = subprocess.Popen(
+                [*command, "-s", f"fed_{self.side}.json", "--set", *options],
+                cwd=self.kit, env=self.variables, stdout=console, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal, by default -9, to all its processes at once: a machine that loses its power."""
+        processes = marked(self.variables[MARK])
+        for process in processes:
+            _signal(process, number)
+        if number == signal.SIGKILL:
+            psutil.wait_procs(processes, timeout=20)
+            if self.process is not None:
+                self.process.wait(20)
+
+    def kill_parent(self) -> None:
+        """Kill -9 the parent process alone; a job's process lives on, for two minutes at least."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(20)
+
+    def kill_job(self) -> None:
+        """Kill -9 its job processes alone."""
+        killed = [psutil.Process(pid) for pid in self.job_pids()]
+        assert killed, f"{self.name} runs no job"
+        for process in killed:
+            _signal(process, signal.SIGKILL)
+        psutil.wait_procs(killed, timeout=20)
+
+    @property
+    def console(self) -> Path:
+        """The file of what it prints, over all its starts."""
+        return self.kit / "console.txt"
+
+    @property
+    def log(self) -> str:
+        """What the parent process has printed."""
+        return self.console.read_text(errors="replace") if self.console.exists() else ""
+
+    def job_log(self, job: str) -> str:
+        """What FLARE logs of a job here, while its folder is there."""
+        files = [self.kit / job / name for name in ("log.txt", "error_log.txt")]
+        return "\n".join(path.read_text(errors="replace") for path in files if path.exists())
+
+    def runs(self, name: str) -> Path:
+        """The newest run of a job of this name."""
+        return (self.kit / "surgfl" / name / "latest").resolve()
+
+
+class Deployment:
+    """A provisioned federation.
+
+    Args:
+        folder: Of its kits and all that it writes.
+        sites: The site.yaml of each, by name.
+        change: What to change in the description of the federation before it is provisioned.
+        variables: Further environment variables of every party.
+        prefixes: What a party's command begins with, by its name.
+
+    Attributes:
+        server, sites: The parties.
+        kits: Where the kits lie, administrators' included: ``kits/chief@example.org``, ``kits/ca``.
+        phases: Seconds that each step has taken, by its name.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        sites: Mapping[str, Path],
+        *,
+        change: Mapping[str, Any] | None = None,
+        variables: Mapping[str, str] | None = None,
+        prefixes: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        close_late_connections()  # of sessions, which are this process's
+        self.folder, self.kits = folder, folder / "kits"
+        self.phases: dict[str, float] = {}
+        self.mark = uuid.uuid4().hex
+        self.root = install(folder / "installed")
+        self.federation = parse_federation({**describe(sites), **(change or {})})
+        with self.phase("provision"):
+            provision(self.federation, self.kits)
+        for name, path in sites.items():
+            give_data(self.kits / name, path)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
+        self.variables = {
+            **kept, **OF_START, "PYTHONPATH": str(self.root), "OMP_NUM_THREADS": "1", **(variables or {}),
+        }  # fmt: skip
+        self.prefixes = dict(prefixes or {})
+        host = self.federation.server
+        self.server = self._party(host.host, "server", host.organisation)
+        self.sites = {
+            site.name: self._party(site.name, "client", site.organisation) for site in self.federation.sites
+        }
+
+    def _party(self, name: str, side: str, organisation: str) -> Party:
+        kit = self.kits / name
+        files = {HOLD: str(kit / "hold.json"), HELD: str(kit / "held.txt")}
+        own = {**self.variables, MARK: f"{self.mark}/{name}", **files}
+        return Party(kit, side, organisation, own, self.prefixes.get(name, ()))
+
+    def __enter__(self) -> Deployment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def parties(self) -> list[Party]:
+        """The server and the sites."""
+        return [self.server, *self.sites.values()]
+
+    def kill(self) -> None:
+        """Kill -9 every process of this deployment."""
+        for party in self.parties:
+            party.kill()
+
+    def start(self, *, seconds: float = 90) -> None:
+        """Start all parties and wait until the server sees every site."""
+        with self.phase("start"):
+            for party in self.parties:
+                party.start()
+            self.wait_for_sites(*self.sites, seconds=seconds)
+
+    def wait_for_sites(self, *names: str, seconds: float = 90) -> None:
+        """Wait until the server sees these sites."""
+        until(lambda: set(names) <= set(self.connected()), seconds, f"{names} did not all connect")
+
+    def connected(self) -> list[str]:
+        """The sites that the server sees; none where it cannot be asked."""
+        host = self.federation.server
+        try:
+            socket.create_connection((host.host, host.admin_port), 1).close()  # FLARE itself tries for longer
+            with self.session() as session:
+                return sorted(client.name for client in session.get_connected_client_list())
+        except Exception:  # it is starting
+            return []
+
+    @contextmanager
+    def session(self, administrator: str = CHIEF) -> Iterator[Session]:
+        """Log in; FLARE keeps its threads until a session is closed."""
+        with closing(
+            new_secure_session(administrator, str(self.kits / administrator), timeout=10.0)
+        ) as session:
+            yield session
+
+    def job(self, method: str, *, rounds: int = 2, name: str = "", **changes: Any) -> Path:
+        """Write a small job of this method, in place of an earlier one of its name; return what strict sites take.
+
+        The network is the tiny one, unless the method has a bundle of its own.
+
+        Args:
+            method: The job folder of `nvflare_jobs`.
+            rounds: Of the federation.
+            name: Of the job; default: the method's.
+            changes: Of the job's settings.
+        """
+        name = name or method
+        bundle = method if bundle_for(method) == method else "toy"
+        strict = self.folder / "production-jobs"
+        for before in (self.folder / "jobs" / name, strict / name):
+            shutil.rmtree(before, ignore_errors=True)
+        job = Path(shutil.copytree(JOBS / method, self.folder / "jobs" / name))
+        settings = {"name": name, "bundle": bundle, "rounds": rounds, "training": TINY, "grace_seconds": 5}
+
+        def shrink(config: dict) -> None:
+            own = config["workflows"][0]["args"]
+            config["workflows"][0]["args"] = {**own, **settings, **SMALL.get(method, {}), **changes}
+
+        edit(job / SERVER, shrink)
+        return production_copy(job, strict)
+
+    def submit(self, job: Path, administrator: str = CHIEF) -> str:
+        """Submit a job folder; return the job's id."""
+        with self.session(administrator) as session:
+            return session.submit_job(str(job))
+
+    def wait(self, job: str, *, seconds: float = 240) -> str:
+        """Wait for a job's end; return FLARE's word for it, such as FINISHED:COMPLETED."""
+        with self.phase("job"), self.session() as session:
+            return until(lambda: _ended(session.get_job_status(job)), seconds, f"job {job} did not end")
+
+    def fetch(self, job: str, administrator: str = CHIEF) -> Path:
+        """Download a job's result; return its folder."""
+        with self.phase("fetch"), self.session(administrator) as session:
+            return Path(session.download_job_result(job))
+
+    def shutdown(self, *, seconds: float = 60) -> None:
+        """Let FLARE end all parties, and wait until they have ended."""
+        with self.phase("shutdown"):
+            with self.session() as session:
+                session.shutdown("all", wait=False)
+            until(lambda: not any(party.pid for party in self.parties), seconds, "the parties did not end")
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Note how long a step takes."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases[name] = round(time.monotonic() - begun, 1)
+
+
+def _ended(status: str | None) -> str | None:
+    return status if status and status.startswith(("FINISHED", "ABORTED", "FAILED")) else None
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Return the processes whose environment carries a mark: a deployment's, or a deployment's and a party's name."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            own = process.environ().get(MARK, "")
+            if (own == mark or own.startswith(f"{mark}/")) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        pass

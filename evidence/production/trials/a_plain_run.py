@@ -1,0 +1,23 @@
+"""Nothing is broken: the way from one small YAML to models, which every other trial is compared with."""
+
+from __future__ import annotations
+
+from evidence.production.results import personal_model, rejected
+from evidence.production.trials import Deploy, trial
+
+
+@trial("PFedSIS by a server, three sites and an administrator, strict kits", quick=True)
+def plain_run(deploy: Deploy) -> str:
+    """All sites in all rounds, a model at each, the report at the server, and everybody ends when told to."""
+    deployment = deploy()
+    deployment.start()
+    job = deployment.submit(deployment.job("pfedsis", rounds=2))
+    assert deployment.wait(job) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
+    assert rejected(deployment, "pfedsis") == [{}, {}]
+    models = [personal_model(deployment, "pfedsis", site) for site in deployment.sites]
+    assert all(path.is_file() for path in models)
+    assert (deployment.server.runs("pfedsis") / "report" / "index.html").is_file()
+    deployment.fetch(job)
+    deployment.shutdown()
+    seconds = ", ".join(f"{name} {value:g} s" for name, value in deployment.phases.items())
+    return f"{len(models)} models after 2 rounds; {seconds}"
