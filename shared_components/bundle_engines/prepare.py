@@ -204,7 +204,7 @@ def network_for(
         task: what the site learns.
         settings: its seed is that of the initial weights, as in a federation; what it fixes does not train.
         bundle: whose config this is, and whose shipped weights `rendered` means.
-        start: `random`, `rendered` or the path of a file, see `start.begin`; by default what the settings say.
+        start: `random`, `rendered` or the path of a file, see `initial_weights.begin`; by default what the settings say.
 
     Raises:
         ConfigError: a part that is to be fixed does not exist, or the network takes no frames of this size.
@@ -245,14 +245,14 @@ def trained_network_for(
 ) -> nn.Module:
     """Return the network that a checkpoint is of, with its weights, to answer in the task's outputs.
 
-    A model of a finer class map answers in the site's classes, see `coarser.MergedClasses`.
+    A model of a finer class map answers in the site's classes, see `merged_classes.MergedClasses`.
 
     Args:
         definition: the network of `network_def`, taken unless the checkpoint's header names another bundle.
         task: what the site learns.
         checkpoint: its path.
         bundle: whose config this is.
-        site: where it is used: a model that knows no site is told of it, see `untold.tell`.
+        site: where it is used: a model that knows no site is told of it, see `unseen_site.tell`.
 
     Raises:
         CheckpointError: not given, missing, damaged, of another network, task or class map.

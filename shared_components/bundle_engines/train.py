@@ -91,7 +91,7 @@ class TrainingStep:
 
     Raises:
         ConfigError: the network is not for this task or method.
-        SiteError: the method cannot tell the network of the site, see `preparation.prepare`.
+        SiteError: the method cannot tell the network of the site, see `site_conditioning.prepare`.
     """
 
     def __init__(self, method: Method, network: nn.Module, rounds: Rounds) -> None:

@@ -239,7 +239,7 @@ class Method:
         measure_images: Unaugmented training frames that ``measure`` sees per round; None: each once.
         extras: Groups that ``measure`` returns, by which site and server check each, with their shapes.
         kinds: Of task that the method is for; None: any.
-        needs: Protocol that the network must satisfy, such as `two_paths.TwoPaths`; None: any network will do.
+        needs: Protocol that the network must satisfy, such as `protocols.TwoPaths`; None: any network will do.
         shares: Profile items without which a site cannot take part (`data.profile_items`).
         may_share: Profile items that a site may refuse.
         prepare: Called at a site with (network, what is known of the site) whenever its network holds the weights

@@ -143,7 +143,7 @@ def _as_learnt(definition: Remade, path: Path, bundle: str) -> Remade:
 
 
 def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Module:
-    """Tell a checkpoint's network that knows no site of the one that a person names, see `untold.tell`; return it.
+    """Tell a checkpoint's network that knows no site of the one that a person names, see `unseen_site.tell`; return it.
 
     Args:
         network: With the checkpoint's weights.

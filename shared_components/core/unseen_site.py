@@ -26,7 +26,7 @@ def notes_of_told(encoder: str) -> dict[str, str]:
     """Return what the header of a site's own model says.
 
     Args:
-        encoder: What `preparation.prepare` returned; nothing is said where the network was told nothing.
+        encoder: What `site_conditioning.prepare` returned; nothing is said where the network was told nothing.
     """
     return {TOLD: encoder} if encoder else {}
 

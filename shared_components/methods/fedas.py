@@ -1,7 +1,7 @@
 """FedAS: Yang et al., Bridging Inconsistency in Personalized Federated Learning, CVPR 2024.
 
 A site first aligns the received base with the features of the base it trained last, then trains; the server
-weighs sites by Fisher information (aggregators/fisher.py).
+weighs sites by Fisher information (core/aggregators/fisher.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """FedHCA2: Lu et al., Towards Hetero-Client Federated Multi-Task Learning, CVPR 2024 (arXiv 2311.13250).
 
 Encoders take a conflict-averse direction from all sites, decoders what cross-attention finds in the others'
-changes, and learned weights say how much (aggregators/conflict.py).
+changes, and learned weights say how much (core/aggregators/conflict.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """MaT-FL: Cai et al., Many-Task Federated Learning: A New Problem Setting and A Simple Baseline, CVPRW 2023.
 
-Sites with tasks of their own share an encoder with those whose encoder changes alike (aggregators/clustering.py).
+Sites with tasks of their own share an encoder with those whose encoder changes alike (core/aggregators/clustering.py).
 """
 
 from __future__ import annotations

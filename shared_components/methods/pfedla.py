@@ -1,7 +1,7 @@
 """pFedLA: Ma et al., Layer-wised Model Aggregation for Personalized Federated Learning, CVPR 2022 (arXiv 2205.03993).
 
 Each site's hypernetwork mixes every layer of the network from all sites' layers. The rule is written in
-aggregators/hypernetwork.py, which PFedSIS applies to its personal pieces alone.
+core/aggregators/hypernetwork.py, which PFedSIS applies to its personal pieces alone.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def build(
         ape: Appearance regulation and hypernetworks (Table III); without it personal weights stay LOCAL.
         sge: Cross-style consistency and shape-similarity update (Table III); without it, FedAvg's mean.
         sensitivity_images: Training frames in the mean of Eq. (13), drawn anew each round.
-        sensitivity_scale: ``raw`` as published, or ``relative`` (see aggregators/sensitivity.py).
+        sensitivity_scale: ``raw`` as published, or ``relative`` (see core/aggregators/sensitivity.py).
         sensitivity_temperature: Divides the sensitivities in the softmax of Eq. (14); 1 as published.
         cross_style_share: Share of every batch that is style-distorted for Eq. (12); 1 as published.
         hypernetwork_rate: Learning rate of Eqs. (8) and (9).

@@ -43,7 +43,7 @@ def process(monkeypatch):
 
 
 def test_flare_has_three_codes_by_which_a_site_ends_the_job():
-    """If an upgrade takes them away, `submissions` may go."""
+    """If an upgrade takes them away, `sanitise_submissions` may go."""
     assert {ReturnCode.RUN_MISMATCH, ReturnCode.TASK_UNKNOWN, ReturnCode.UNSAFE_JOB} == set(FATAL)
 
 

@@ -123,7 +123,7 @@ def is_said(value: object) -> bool:
 
 
 def is_asked(value: object) -> bool:
-    """Say whether a value has the form of what a server asks of a secure sum; `sums_site` looks at each part."""
+    """Say whether a value has the form of what a server asks of a secure sum; `site.secure_sums` looks at each part."""
     return isinstance(value, Mapping) and {"nonce", "sites"} <= set(value) <= {
         "nonce",
         "sites",

@@ -1,6 +1,6 @@
 """What may leave a site for a job, said before anything does: tensors by role, extras, items, plain values, megabytes.
 
-It is worked out as the site's filter works out what a reply may hold (`expected`), from the method, the bundle's
+It is worked out as the site's filter works out what a reply may hold (`allowed_payload`), from the method, the bundle's
 network and the site's own description: nothing here is the server's word.
 """
 

@@ -150,7 +150,7 @@ def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int
 
 
 def _check_noise(job: Job, demand: Demand, site: Site) -> None:
-    """Refuse a job with less noise than a site demands; what it may spend is `private.Release`'s to say.
+    """Refuse a job with less noise than a site demands; what it may spend is `noisy_updates.Release`'s to say.
 
     Raises:
         SiteError: The sentence names the key.

@@ -97,7 +97,7 @@ class SiteRunner:
         Returns:
             The reply. Its header has ``round``, ``seconds`` and ``memory_mb``; enrol: ``samples``, ``card``,
             ``items``, ``partition``, ``fixed``, ``prepared``, ``start``, ``sums_key``; round: ``samples``,
-            ``loss``, ``metrics``; finish: ``metrics``, ``final``. Of a job with ``privacy`` it has what `private.SAYS`
+            ``loss``, ``metrics``; finish: ``metrics``, ``final``. Of a job with ``privacy`` it has what `noisy_updates.SAYS`
             lists.
 
         Raises:

@@ -34,7 +34,7 @@ class Workbench:
     """One task's tools, built anew for every task (a simulator's task is a new process).
 
     Attributes:
-        start: What the network began from, see `start.begin`.
+        start: What the network began from, see `initial_weights.begin`.
         told: By what encoder the network was told of the site; empty before that, and where nothing is told.
     """
 
@@ -58,7 +58,7 @@ class Workbench:
         return SampleDataset(chosen, height=height, width=width, site=self.site)
 
     def prepare(self, *, name: str, number: int, count: int, again: bool = False) -> str:
-        """Let the method tell the network of the site, see `preparation.prepare`."""
+        """Let the method tell the network of the site, see `site_conditioning.prepare`."""
         self.told = prepare(
             self.method,
             self.network,

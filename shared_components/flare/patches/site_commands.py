@@ -87,7 +87,7 @@ def why_not(command: Any, origin: str) -> str | None:
 
     Args:
         command: FLARE's message; what of it FLARE asks its own policy by, or writes down, is put right.
-        origin: Who has sent it, a name that `site_boundary` has checked.
+        origin: Who has sent it, a name that `site_message_filter` has checked.
     """
     if not isinstance(command, Message) or not isinstance(command.topic, str):
         return "it is no command"
