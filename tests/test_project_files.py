@@ -25,7 +25,7 @@ def test_a_citation_is_whole_and_cites_what_a_method_says_of_itself():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert {"cff-version", "message", "title", "authors"} <= set(citation)
     (paper,) = citation["references"]
-    own = load_method("pfedsis").paper
+    own = load_method("pfedsis").about.paper
     assert paper["doi"] in own and str(paper["year"]) in own and paper["authors"][0]["family-names"] in own
 
 

@@ -67,12 +67,12 @@ def train_round(
 ) -> Sent:
     """Do a site's local round, as its runner does, and write down what it saw; the network given is left alone."""
     before, network = copy.deepcopy(network), copy.deepcopy(network)
-    partition = partition_network(network, method.rule)
+    partition = partition_network(network, method.partition)
     seen: list[Batch] = []
 
     def objective(network, batch, context):
         seen.append({name: value.clone() for name, value in batch.items()})
-        return method.objective(network, batch, context)
+        return method.local.objective(network, batch, context)
 
     context = local.make_context(
         training, task, round=round, site=site,
@@ -82,7 +82,7 @@ def train_round(
         network=network,
         partition=partition,
         context=context,
-        method=replace(method, objective=objective),
+        method=replace(method, local=replace(method.local, objective=objective)),
         dataset=dataset,
         settings=training,
     ).run()

@@ -71,16 +71,16 @@ def measure(name: str) -> dict[str, float]:
     updates = updates_of({key: value.shape for key, value in state.items()})
     start: Pieces = {key: torch.zeros_like(value) for key, value in updates[0].pieces.items()}
     models, partition = Models(start, {}), Partition(())
-    kept = method.aggregator.init(partition, models, [Profile(u.site, u.samples, ()) for u in updates])
+    kept = method.server.aggregator.init(partition, models, [Profile(u.site, u.samples, ()) for u in updates])
     elements = sum(value.numel() for value in start.values())
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    method.aggregator.apply(kept, partition, models, updates)
+    method.server.aggregator.apply(kept, partition, models, updates)
     extra = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     found = {
         "tensors": len(start),
         "millions": elements / 1e6,
         "memory": extra / (4 * elements * SITES),
-        "seconds": best_seconds(lambda: method.aggregator.apply(kept, partition, models, updates)),
+        "seconds": best_seconds(lambda: method.server.aggregator.apply(kept, partition, models, updates)),
     }
     if one_line is not None:
         flat = [torch.cat([value.reshape(-1) for value in u.pieces.values()]) for u in updates]

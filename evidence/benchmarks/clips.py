@@ -89,7 +89,7 @@ def sent(method: str, network: Mapping[str, Any], **arguments: Any) -> int:
         arguments: Of the method.
     """
     built = weightless(load_bundle("fedst", network=network).network)
-    pieces = partition_network(built, load_method(method, **arguments).rule).with_roles(
+    pieces = partition_network(built, load_method(method, **arguments).partition).with_roles(
         Role.GLOBAL, Role.MIXED
     )
     state = built.state_dict()

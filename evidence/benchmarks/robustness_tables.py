@@ -68,18 +68,18 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
     parts = [head, line]
     methods = [name for name in METHODS if any(row["method"] == name for row in rows)]
     parts += [
-        f"| {load_method(name).label} | " + " | ".join(_cells(rows, name, columns, mean)) + " |"
+        f"| {load_method(name).about.label} | " + " | ".join(_cells(rows, name, columns, mean)) + " |"
         for name in methods
     ]
     parts += ["", "The worst of the four honest sites:", "", head, line]
     parts += [
-        f"| {load_method(name).label} | " + " | ".join(_cells(rows, name, columns, min)) + " |"
+        f"| {load_method(name).about.label} | " + " | ".join(_cells(rows, name, columns, min)) + " |"
         for name in methods
     ]
     own = [key for key in CASES if CASES[key].only and any(row["case"] == key for row in rows)]
     if own:
         method = CASES[own[0]].only
-        parts += ["", f"Attacks on what {load_method(method).label} measures:", ""]
+        parts += ["", f"Attacks on what {load_method(method).about.label} measures:", ""]
         parts += ["| Attack | Mean of the honest sites | Worst of them |", "| --- | ---: | ---: |"]
         means, worst = (_cells(rows, method, own, of) for of in (mean, min))
         parts += [f"| {CASES[k].label} | {a} | {b} |" for k, a, b in zip(own, means, worst, strict=True)]
@@ -108,7 +108,7 @@ def _refusals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     found: dict[str, str] = {}
     for row in rows:
         case = BEYOND[row["case"].removeprefix("beyond_")] if row["case"] not in CASES else CASES[row["case"]]
-        label = f"{load_method(row['method']).label}, {case.label}"
+        label = f"{load_method(row['method']).about.label}, {case.label}"
         refused = [one["reason"] for one in row["refused"]]
         if refused or row["stopped"]:
             found.setdefault(label, row["stopped"] or refused[0])

@@ -204,7 +204,7 @@ def network_for(
         task: what the site learns.
         settings: its seed is that of the initial weights, as in a federation; what it fixes does not train.
         bundle: whose config this is, and whose shipped weights `rendered` means.
-        start: `random`, `rendered` or the path of a file, see `initial_weights.begin`; by default what the settings say.
+        start: `random`, `rendered` or the path of a file, see `initial_weights.begin`; default: as the settings say.
 
     Raises:
         ConfigError: a part that is to be fixed does not exist, or the network takes no frames of this size.

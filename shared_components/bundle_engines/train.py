@@ -17,7 +17,7 @@ from shared_components.bundle_engines.options import ConfigError
 from shared_components.common.progress import tell
 from shared_components.core.method import Batch, Context, Method, check_network
 from shared_components.core.partition import partition_network, train_mode
-from shared_components.core.site_conditioning import prepare
+from shared_components.core.site_conditioning import condition_on_site
 from shared_components.core.task import Task, checkpoint_notes
 from shared_components.core.training import make_context, train_step
 from shared_components.data.dataset import SampleDataset, batches
@@ -52,7 +52,7 @@ class Rounds:
         self._next = 0
         self.task = task
         text = dataset.site.text
-        self._items = {name: [ITEMS[name].measure(dataset, text)] for name in sorted(method.shares)}
+        self._items = {name: [ITEMS[name].measure(dataset, text)] for name in sorted(method.requires.items)}
 
     @property
     def context(self) -> Context:
@@ -91,7 +91,7 @@ class TrainingStep:
 
     Raises:
         ConfigError: the network is not for this task or method.
-        SiteError: the method cannot tell the network of the site, see `site_conditioning.prepare`.
+        SiteError: the method cannot tell the network of the site, see `site_conditioning.condition_on_site`.
     """
 
     def __init__(self, method: Method, network: nn.Module, rounds: Rounds) -> None:
@@ -99,11 +99,11 @@ class TrainingStep:
         self._rounds = rounds
         try:
             check_network(network, method, rounds.task)
-            self._partition = partition_network(network, method.rule)
+            self._partition = partition_network(network, method.partition)
         except ValueError as error:
             raise ConfigError(str(error)) from None
         site = rounds.dataset.site
-        prepare(method, network, self._partition, site, name=site.name, number=0, count=1)
+        condition_on_site(method, network, self._partition, site, name=site.name, number=0, count=1)
 
     def __call__(self, engine: SupervisedTrainer, batch: Batch) -> list[dict[str, float]]:
         """Take one step and return the loss terms by name, and "loss", their sum.

@@ -142,7 +142,7 @@ def _left(job: Job, site: Site | None, path: Path | None) -> list[str]:
     _print(report)
     if path:
         path.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
-    if site and (missing := sorted(method.shares - set(site.publish))):
+    if site and (missing := sorted(method.requires.items - set(site.publish))):
         return [f"{site.path} does not publish {missing[0]!r}, which {method.name} needs"]
     return []
 

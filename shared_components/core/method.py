@@ -31,7 +31,7 @@ class Profile:
     card: Card
     items: Mapping[str, Any] = field(default_factory=dict)  # what it publishes, by name
     fixed: str = ""  # hash of the weights that are not trained
-    prepared: str = ""  # by what encoder its network was told of the site, see `Method.prepare`
+    prepared: str = ""  # by what encoder its network was told of the site, see `Local.condition_on_site`
     start: Mapping[str, str] = field(default_factory=lambda: {"start": "random", "sha256": ""})
 
 
@@ -143,7 +143,7 @@ class Term:
 
 @dataclass(frozen=True)
 class SiteFacts:
-    """What a method may tell a site's network of the site.
+    """What a site's network may be conditioned on.
 
     Attributes:
         text: The description in its site.yaml; empty where it has none.
@@ -211,107 +211,159 @@ Deploy = Callable[[State, State], State]
 Finish = Callable[[State, Models], Models]
 ServerUpdate = Callable[[LocalWork, Aggregation], tuple[Aggregation, Losses]]
 ServerCheck = Callable[[nn.Module, Batch, Context], None]
-Prepare = Callable[[nn.Module, SiteFacts], str]
+ConditionOnSite = Callable[[nn.Module, SiteFacts], str]
 Outsider = Callable[[Sequence[State], Sequence[int]], State]  # (whole models, samples) -> one model
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What is said of a method: one plain sentence, and its row in the table of methods, short Markdown texts."""
+def task_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+    """Return the task's loss alone, named after its kind; it reaches every parameter."""
+    return [task_term(network, batch, context)]
 
-    idea: str = ""  # what it does, for whoever has not read the paper
+
+def task_term(network: nn.Module, batch: Batch, context: Context, role: Role | None = None) -> Term:
+    """Return the task's loss as a term that reaches one role, or every parameter."""
+    task = context.task
+    return Term(task.card.kind, task.loss(task.predict(network, batch), batch), role)
+
+
+@dataclass(frozen=True)
+class Local:
+    """What a method does at a site.
+
+    Attributes:
+        objective: What a site minimises; by default the task's loss.
+        update: Called instead of the plain loop of local iterations.
+        gradients: Called in every step with (network, backward, context); ``backward()`` sets every
+            parameter's ``.grad`` and returns the loss terms. None: one such call.
+        measure: What a site measures after its local iterations, sent as extras.
+        measure_images: Unaugmented training frames that ``measure`` sees per round; None: each once.
+        extras: Groups that ``measure`` returns, by which site and server check each, with their shapes.
+        condition_on_site: Called with (network, what is known of the site) whenever the network holds the weights
+            that it works with; gives the network untrained inputs, and may change LOCAL pieces alone. Returns a
+            short name of the encoder that made them, equal at all sites; empty: nothing compares.
+        deploy: Called with (state of the network, memory); returns the state that is validated and saved as the
+            site's model. None: the network's own.
+    """
+
+    objective: Objective = task_objective
+    update: LocalUpdate | None = None
+    gradients: Gradients | None = None
+    measure: Measure | None = None
+    measure_images: int | None = 0
+    extras: Mapping[str, Extra] = field(default_factory=dict)
+    condition_on_site: ConditionOnSite | None = None
+    deploy: Deploy | None = None
+
+
+@dataclass(frozen=True)
+class Server:
+    """What a method does at the server.
+
+    Attributes:
+        aggregator: Combines the updates of a round.
+        update: Called after every aggregation with (the server's own local work, the aggregation), on data of the
+            server's own; returns the aggregation that counts and losses for the record. It may change GLOBAL pieces,
+            and keeps optimizers and memory from round to round as sites do.
+        check: Called at enrolment with (the server's network, a batch of its data, the context with its memory);
+            raises ValueError where ``update`` would fail after the sites' first round.
+        finish: Called with (the aggregator's state, models) before the last delivery.
+        outsider: Combines whole models of consenting sites of one task to the outsider's. None: their mean,
+            weighted by samples.
+        weighted_sum_only: The aggregator reads nothing of the updates but the sum of their GLOBAL pieces weighted by
+            samples, and the samples' sum: secure sums will do.
+        takes_own_step: The server takes a step of its own, so that one site alone does not get back exactly what it
+            trained.
+        trained: Prefixes of the names in the aggregator's state that are weights of its own.
+    """
+
+    aggregator: Aggregator
+    update: ServerUpdate | None = None
+    check: ServerCheck | None = None
+    finish: Finish | None = None
+    outsider: Outsider | None = None
+    weighted_sum_only: bool = False
+    takes_own_step: bool = False
+    trained: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Requires:
+    """What a method cannot do without.
+
+    Attributes:
+        kinds: Of task that the method is for; None: any.
+        network: Protocol that the network must satisfy, such as `protocols.TwoPaths`; None: any network will do.
+        items: Profile items without which a site cannot take part (`data.profile_items`).
+        optional_items: Profile items that a site may refuse.
+        min_sites: Fewer sites than this are refused at enrolment.
+        min_rounds: Jobs of fewer rounds are refused: what the arguments name would never come.
+        pooled: The first site trains on all sites' frames, which only a simulation can.
+        multi_task: Sites may differ in task and class map; each starts from its own MIXED pieces.
+    """
+
+    kinds: tuple[str, ...] | None = None
+    network: type | None = None
+    items: frozenset[str] = frozenset()
+    optional_items: frozenset[str] = frozenset()
+    min_sites: int = 1
+    min_rounds: int = 1
+    pooled: bool = False
+    multi_task: bool = False
+
+
+@dataclass(frozen=True)
+class About:
+    """What is said of a method: as papers write it, where it is from, and its row in the table of methods.
+
+    Attributes:
+        label: As papers write it.
+        paper: Authors, venue, identifier.
+        idea: What it does in one plain sentence, for whoever has not read the paper.
+        partition: Short Markdown, as the others of the row.
+        objective: Likewise.
+        aggregator: Likewise.
+        secure_sums: "yes" or "no", then after a colon why or what of it.
+    """
+
+    label: str = ""
+    paper: str = ""
+    idea: str = ""
     partition: str = ""
     objective: str = ""
     aggregator: str = ""
-    secure_sums: str = ""  # "yes" or "no", then after a colon why or what of it
+    secure_sums: str = ""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A federated method: a partition rule, an objective and an aggregator; the rest is optional.
+    """A federated method: a partition x a local objective x a server aggregator; the rest is optional.
 
     Attributes:
         name: Its file in ``shared_components/methods``.
-        rule: Which slices are GLOBAL, MIXED and LOCAL; called with the network, which it may refuse.
-        objective: What a site minimises.
-        aggregator: What the server does.
-        measure: What a site measures after its local iterations, sent as extras.
-        measure_images: Unaugmented training frames that ``measure`` sees per round; None: each once.
-        extras: Groups that ``measure`` returns, by which site and server check each, with their shapes.
-        kinds: Of task that the method is for; None: any.
-        needs: Protocol that the network must satisfy, such as `protocols.TwoPaths`; None: any network will do.
-        shares: Profile items without which a site cannot take part (`data.profile_items`).
-        may_share: Profile items that a site may refuse.
-        prepare: Called at a site with (network, what is known of the site) whenever its network holds the weights
-            that it works with; tells the network what is not trained, and may change LOCAL pieces alone. Returns a
-            short name of the encoder that made what it told, equal at all sites; empty: nothing compares.
-        gradients: Called in every step with (network, backward, context); ``backward()`` sets every
-            parameter's ``.grad`` and returns the loss terms. Left out: one such call.
-        local_update: Called instead of the plain loop of local iterations.
-        deploy: Called at the site with (state of the network, memory); returns the state that is validated
-            and saved as the site's model. Left out: the network's own.
-        finish: Called at the server with (its state, models) before the last delivery.
-        server_update: Called at the server after every aggregation with (its own local work, the aggregation), on
-            data of the server's own; returns the aggregation that counts and losses for the record. It may change
-            GLOBAL pieces, and keeps optimizers and memory from round to round as sites do.
-        server_check: Called at enrolment with (the server's network, a batch of its data, the context with its
-            memory); raises ValueError where ``server_update`` would fail after the sites' first round.
-        outsider: Combines whole models of consenting sites of one task to the outsider's. Left out: their mean,
-            weighted by samples.
-        min_sites: Fewer sites than this are refused at enrolment.
-        least_rounds: Jobs of fewer rounds are refused: what the arguments name would never come.
-        multi_task: Sites may differ in task and class map; each starts from its own MIXED pieces.
-        pooled: The first site trains on all sites' frames, which only a simulation can.
-        weighted_sum_only: The aggregator reads nothing of the updates but the sum of their GLOBAL pieces weighted by
-            samples, and the samples' sum: secure sums will do.
-        steps_at_server: The server takes a step of its own, so that one site alone does not get back exactly
-            what it trained.
-        trained_at_server: Prefixes of the names in the aggregator's state that are weights of its own.
-        label: As papers write it.
-        paper: Authors, venue, identifier.
-        summary: What it does in a sentence, and the row in the table of methods.
+        partition: Which slices are GLOBAL, MIXED and LOCAL; called with the network, which it may refuse.
+        server: What it does at the server.
+        local: What it does at a site.
+        requires: What it cannot do without.
+        about: What is said of it.
     """
 
     name: str
-    rule: Rule
-    objective: Objective
-    aggregator: Aggregator
-    measure: Measure | None = None
-    measure_images: int | None = 0
-    extras: Mapping[str, Extra] = field(default_factory=dict)
-    kinds: tuple[str, ...] | None = None
-    needs: type | None = None
-    shares: frozenset[str] = frozenset()
-    may_share: frozenset[str] = frozenset()
-    prepare: Prepare | None = None
-    gradients: Gradients | None = None
-    local_update: LocalUpdate | None = None
-    deploy: Deploy | None = None
-    finish: Finish | None = None
-    server_update: ServerUpdate | None = None
-    server_check: ServerCheck | None = None
-    outsider: Outsider | None = None
-    min_sites: int = 1
-    least_rounds: int = 1
-    multi_task: bool = False
-    pooled: bool = False
-    weighted_sum_only: bool = False
-    steps_at_server: bool = False
-    trained_at_server: tuple[str, ...] = ()
-    label: str = ""
-    paper: str = ""
-    summary: Summary = Summary()
+    partition: Rule
+    server: Server
+    local: Local = Local()
+    requires: Requires = Requires()
+    about: About = About()
 
 
 def check_network(network: nn.Module, method: Method, task: Task) -> None:
     """Refuse a network that has not what the task or the method asks of it.
 
     Raises:
-        ValueError: It takes no clips, or longer or shorter ones, or is not what ``method.needs``; one sentence.
+        ValueError: It takes no clips, or longer or shorter ones, or is not what the method requires; one sentence.
     """
     check_frames(network, task)
-    if method.needs is not None:
-        require(network, method.needs, method.name)
+    if method.requires.network is not None:
+        require(network, method.requires.network, method.name)
 
 
 def check_frames(network: nn.Module, task: Task) -> None:

@@ -8,20 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from shared_components.core.method import Batch, Context, Term
+from shared_components.core.method import Context, Term
 from shared_components.core.partition import Partition, Piece, Pieces, Role, paste
 from shared_components.networks.parts import inside, resolve, trained_parameters
-
-
-def task_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
-    """Return the task's loss alone, named after its kind; it reaches every parameter."""
-    return [task_term(network, batch, context)]
-
-
-def task_term(network: nn.Module, batch: Batch, context: Context, role: Role | None = None) -> Term:
-    """Return the task's loss as a term that reaches one role, or every parameter."""
-    task = context.task
-    return Term(task.card.kind, task.loss(task.predict(network, batch), batch), role)
 
 
 def squared_distance(network: nn.Module, received: Pieces) -> Tensor:

@@ -19,7 +19,7 @@ _NEARLY = partial(torch.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
 _EQUAL = partial(torch.allclose, rtol=0, atol=0, equal_nan=True)
 
 
-def prepare(
+def condition_on_site(
     method: Method,
     network: nn.Module,
     partition: Partition,
@@ -30,7 +30,7 @@ def prepare(
     count: int,
     again: bool = False,
 ) -> str:
-    """Call a method's ``prepare``, if it has one, on a network that holds the weights it works with.
+    """Call a method's ``condition_on_site``, if it has one, on a network that holds the weights it works with.
 
     Args:
         method: What is trained.
@@ -49,14 +49,14 @@ def prepare(
         SiteError: The site's text, vectors or encoder cannot be used, are others than in an earlier round, or the
             method changes what is not LOCAL; one sentence.
     """
-    if method.prepare is None:
+    if method.local.condition_on_site is None:
         return ""
     facts = SiteFacts(site.text, number, count, site.text_vectors, site.text_encoder)
     who, state = f"site {name}, {site.path}", network.state_dict()
     others = cut(state, partition, *set(Role) - {Role.LOCAL})
     own = cut(state, partition, Role.LOCAL) if again else {}
     try:
-        made_by = method.prepare(network, facts)
+        made_by = method.local.condition_on_site(network, facts)
     except ValueError as error:
         raise SiteError(f"{who}: {error}") from error
     if not is_name(made_by):

@@ -85,7 +85,7 @@ def train_step(
     Raises:
         FloatingPointError: A loss term is not finite; the step is not taken.
     """
-    minimised = objective or method.objective
+    minimised = objective or method.local.objective
     where, mixed = next(network.parameters()).device.type, context.precision == "bf16"
 
     def backward() -> Losses:
@@ -99,7 +99,7 @@ def train_step(
         route_gradients(terms, network, partition)
         return losses
 
-    losses = method.gradients(network, backward, context) if method.gradients else backward()
+    losses = method.local.gradients(network, backward, context) if method.local.gradients else backward()
     optimizer.step()
     return losses
 

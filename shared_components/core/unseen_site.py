@@ -15,7 +15,7 @@ from torch import nn
 
 from shared_components.core.method import Method, load_method
 from shared_components.core.partition import partition_network
-from shared_components.core.site_conditioning import prepare
+from shared_components.core.site_conditioning import condition_on_site
 from shared_components.data.site import Site
 from shared_components.networks.checkpoints import CheckpointError, header_of
 
@@ -26,7 +26,7 @@ def notes_of_told(encoder: str) -> dict[str, str]:
     """Return what the header of a site's own model says.
 
     Args:
-        encoder: What `site_conditioning.prepare` returned; nothing is said where the network was told nothing.
+        encoder: What `site_conditioning.condition_on_site` returned; empty: the network was told nothing.
     """
     return {TOLD: encoder} if encoder else {}
 
@@ -39,7 +39,7 @@ def notes_of_untold(method: Method, arguments: Mapping[str, Any], sites: int) ->
         arguments: The method's, as the job says them.
         sites: How many took part.
     """
-    if method.prepare is None:
+    if method.local.condition_on_site is None:
         return {}
     return {TOLD: "", ARGUMENTS: json.dumps(dict(arguments)), SITES: str(sites)}
 
@@ -69,10 +69,10 @@ def tell(network: nn.Module, path: Path, site: Site) -> str:
         return ""
     try:
         method = load_method(notes["method"], **json.loads(notes[ARGUMENTS]))
-        partition, sites = partition_network(network, method.rule), int(notes[SITES])
+        partition, sites = partition_network(network, method.partition), int(notes[SITES])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"checkpoint {path} knows no site, and its header does not say how to tell it of one ({error}); use the "
             "file that the federation wrote"
         ) from error
-    return prepare(method, network, partition, site, name=site.name, number=sites, count=sites + 1)
+    return condition_on_site(method, network, partition, site, name=site.name, number=sites, count=sites + 1)

@@ -39,7 +39,7 @@ def expect(job: Job, method: Method, task: Task) -> Expected:
     bundle = job.open_bundle()
     network = weightless(bundle.network, out_channels=task.channels)
     freeze(network, bundle.training.fixed)
-    return Expected(method, task, network.state_dict(), partition_network(network, method.rule))
+    return Expected(method, task, network.state_dict(), partition_network(network, method.partition))
 
 
 @dataclass(frozen=True)

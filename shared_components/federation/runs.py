@@ -276,7 +276,7 @@ def describe(job: Job, method: Method, sites: list[str], found: dict[str, Any]) 
     return {
         "job": job.to_json(),
         "method": job.method,
-        "said": {"label": method.label, "idea": method.summary.idea, "paper": method.paper},
+        "said": {"label": method.about.label, "idea": method.about.idea, "paper": method.about.paper},
         "arguments": dict(job.arguments),
         "bundle": job.bundle,
         "rounds": job.rounds,

@@ -79,12 +79,12 @@ def check_reply(message: Message, asked: Asked, site: Site) -> None:
         return
     _check_tensors("piece", message.pieces, due.pieces(Role.GLOBAL, Role.MIXED))
     for group, pieces in message.groups.items():
-        if asked.task != "round" or group not in due.method.extras:
+        if asked.task != "round" or group not in due.method.local.extras:
             raise ValueError(
                 f"{group} is nothing that {due.method.name} declares for {asked.task!r}; nothing was sent"
             )
         _check_plain_tensors(group, pieces)
-        due.method.extras[group](pieces, due.pieces(Role.GLOBAL))
+        due.method.local.extras[group](pieces, due.pieces(Role.GLOBAL))
 
 
 def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: Site) -> None:
@@ -100,7 +100,9 @@ def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: 
         "card": lambda value: value == due.task.card.to_json(),
         "partition": lambda value: value == due.partition.to_json(),
         "fixed": FORMS["fixed"],
-        "prepared": lambda value: is_name(value) and (value == "" or due.method.prepare is not None),
+        "prepared": lambda value: (
+            is_name(value) and (value == "" or due.method.local.condition_on_site is not None)
+        ),
         "start": is_start,
         "items": lambda value: isinstance(value, Mapping),
         job_section.KEY: lambda value: bool(asked.job.secure_sums) and job_section.is_said(value),
@@ -109,7 +111,7 @@ def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: 
     for key, value in header.items():
         if not forms[key](value) or (key in update_checks.NOTED and not _brief(value)):
             raise ValueError(f"its {key} has an odd form: {value!r:.80}; nothing was sent")
-    published = (due.method.shares | due.method.may_share) & set(site.publish)
+    published = (due.method.requires.items | due.method.requires.optional_items) & set(site.publish)
     for name, value in header.get("items", {}).items():
         if name not in published:
             raise ValueError(

@@ -13,8 +13,17 @@ from torch.func import functional_call
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Batch, Context, Method, Summary, Term
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import (
+    About,
+    Batch,
+    Context,
+    Local,
+    Method,
+    Requires,
+    Server,
+    Term,
+    task_objective,
+)
 from shared_components.core.partition import Role, Rule, Slice, TensorRule
 from shared_components.networks.parts import inside, resolve
 
@@ -34,14 +43,13 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
     between("cd2_pfed", "ramp_rounds", ramp_rounds, 1, whole=True)
     return Method(
         name="cd2_pfed",
-        rule=channels(personal_share),
-        objective=CyclicDistillation(personal_share, strength, ramp_rounds),
-        kinds=("segmentation",),
-        aggregator=WeightedMean(),
-        weighted_sum_only=True,
-        label="CD2-pFed",
-        paper="Shen et al., CVPR 2022, arXiv 2204.03880",
-        summary=Summary(
+        partition=channels(personal_share),
+        server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
+        local=Local(objective=CyclicDistillation(personal_share, strength, ramp_rounds)),
+        requires=Requires(kinds=("segmentation",)),
+        about=About(
+            label="CD2-pFed",
+            paper="Shen et al., CVPR 2022, arXiv 2204.03880",
             idea="Half of every layer's channels stay at the hospital and half are shared by averaging; "
             "while training, the two halves teach each other.",
             partition="last half of every layer's output channels LOCAL, the rest and the classifiers GLOBAL",

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from shared_components.common.arguments import one_of
 from shared_components.core.aggregators.first_site import FirstSite
-from shared_components.core.method import LocalUpdate, LocalWork, Losses, Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import (
+    About,
+    Local,
+    LocalUpdate,
+    LocalWork,
+    Losses,
+    Method,
+    Requires,
+    Server,
+)
 from shared_components.core.partition import Role, everything
 
 BUDGETS = ("steps", "epochs")
@@ -21,14 +29,13 @@ def build(*, budget: str = "steps") -> Method:
     one_of("centralised", "budget", budget, BUDGETS)
     return Method(
         name="centralised",
-        rule=everything(Role.GLOBAL),
-        objective=task_objective,
-        aggregator=FirstSite(),
-        local_update=_first_site_trains(budget),
-        pooled=True,
-        label="Centralised",
-        paper="reference",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(aggregator=FirstSite()),
+        local=Local(update=_first_site_trains(budget)),
+        requires=Requires(pooled=True),
+        about=About(
+            label="Centralised",
+            paper="reference",
             idea="All hospitals' frames are pooled and one model is trained on them, which real hospitals "
             "cannot do: a reference to compare with.",
             partition="all GLOBAL",

@@ -9,8 +9,20 @@ from torch import nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Batch, Context, LocalWork, Losses, Method, State, Summary, Term
-from shared_components.core.objectives import squared_distance, task_objective
+from shared_components.core.method import (
+    About,
+    Batch,
+    Context,
+    Local,
+    LocalWork,
+    Losses,
+    Method,
+    Server,
+    State,
+    Term,
+    task_objective,
+)
+from shared_components.core.objectives import squared_distance
 from shared_components.core.partition import Role, below, everything, paste, prefixed
 
 PERSONAL = "personal/"
@@ -25,15 +37,12 @@ def build(*, strength: float = 0.1) -> Method:
     between("ditto", "strength", strength, 0)
     return Method(
         name="ditto",
-        rule=everything(Role.GLOBAL),
-        objective=task_objective,
-        aggregator=WeightedMean(),
-        local_update=TwoModels(NearReceived(strength)),
-        deploy=personal_model,
-        weighted_sum_only=True,
-        label="Ditto",
-        paper="Li et al., ICML 2021, arXiv 2012.04221",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
+        local=Local(update=TwoModels(NearReceived(strength)), deploy=personal_model),
+        about=About(
+            label="Ditto",
+            paper="Li et al., ICML 2021, arXiv 2012.04221",
             idea="Hospitals share one averaged model, and each trains a second one of its own that must "
             "stay close to what was shared.",
             partition="all GLOBAL; a second model never leaves the site",

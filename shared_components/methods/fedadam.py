@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators.server_optimizers import ServerAdam
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
 
 
@@ -33,14 +32,15 @@ def build(
     between("fedadam", "tau", tau, 0, ends="(]")
     return Method(
         name="fedadam",
-        rule=everything(Role.GLOBAL),
-        objective=task_objective,
-        aggregator=ServerAdam(learning_rate, beta_1, beta_2, tau, released=mode == "as_released"),
-        steps_at_server=True,
-        weighted_sum_only=True,
-        label="FedAdam",
-        paper="Reddi et al., ICLR 2021, arXiv 2003.00295",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(
+            aggregator=ServerAdam(learning_rate, beta_1, beta_2, tau, released=mode == "as_released"),
+            takes_own_step=True,
+            weighted_sum_only=True,
+        ),
+        about=About(
+            label="FedAdam",
+            paper="Reddi et al., ICLR 2021, arXiv 2003.00295",
             idea="Hospitals train one common model; the server treats their averaged change as a gradient "
             "and takes a step of the Adam optimizer.",
             partition="all GLOBAL",

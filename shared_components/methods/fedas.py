@@ -18,15 +18,17 @@ from shared_components.core.aggregators.fisher import GROUP, FisherMean, fisher_
 from shared_components.core.extras import scalar
 from shared_components.core.losses import IGNORED, shrink_label
 from shared_components.core.method import (
+    About,
     Batch,
     Context,
     Extras,
+    Local,
     LocalWork,
     Losses,
     Method,
-    Summary,
+    Requires,
+    Server,
 )
-from shared_components.core.objectives import task_objective
 from shared_components.core.partition import (
     Partition,
     Pieces,
@@ -65,18 +67,18 @@ def build(
         )
     return Method(
         name="fedas",
-        rule=head(personal),
-        objective=task_objective,
-        kinds=("segmentation",),
-        needs=SplitFeatures,
-        aggregator=FisherMean(largest_weight),
-        local_update=Alignment(alignment_rate),
-        measure=measure_fisher,
-        measure_images=None,
-        extras={GROUP: scalar},
-        label="FedAS",
-        paper="Yang et al., CVPR 2024",
-        summary=Summary(
+        partition=head(personal),
+        server=Server(aggregator=FisherMean(largest_weight)),
+        local=Local(
+            update=Alignment(alignment_rate),
+            measure=measure_fisher,
+            measure_images=None,
+            extras={GROUP: scalar},
+        ),
+        requires=Requires(kinds=("segmentation",), network=SplitFeatures),
+        about=About(
+            label="FedAS",
+            paper="Yang et al., CVPR 2024",
             idea="The last decoder stays at the hospital; the shared rest is first aligned with what the "
             "site knew before, and sites whose model has learnt more count more.",
             partition="last decoder and classifiers LOCAL, the rest GLOBAL",

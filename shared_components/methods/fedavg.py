@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
 
 
@@ -12,13 +11,11 @@ def build() -> Method:
     """Return FedAvg: one model for all sites, trained on each site's own loss."""
     return Method(
         name="fedavg",
-        rule=everything(Role.GLOBAL),
-        objective=task_objective,
-        aggregator=WeightedMean(),
-        weighted_sum_only=True,
-        label="FedAvg",
-        paper="McMahan et al., AISTATS 2017",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
+        about=About(
+            label="FedAvg",
+            paper="McMahan et al., AISTATS 2017",
             idea="Every hospital trains the same model on its own frames, and after each round the server "
             "averages the models, weighted by numbers of frames.",
             partition="all GLOBAL",

@@ -6,8 +6,7 @@ The baseline of multi-task federations: MaT-FL (Cai et al.) and FedHCA2 (Lu et a
 from __future__ import annotations
 
 from shared_components.core.aggregators.groups import GroupMean
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
 
@@ -15,13 +14,12 @@ def build() -> Method:
     """Return FedAvg+Cluster: one model for all sites that have the same task."""
     return Method(
         name="fedavg_cluster",
-        rule=everything(Role.MIXED),
-        objective=task_objective,
-        aggregator=GroupMean(),
-        multi_task=True,
-        label="FedAvg+Cluster",
-        paper="McMahan et al., AISTATS 2017, inside groups of one task",
-        summary=Summary(
+        partition=everything(Role.MIXED),
+        server=Server(aggregator=GroupMean()),
+        requires=Requires(multi_task=True),
+        about=About(
+            label="FedAvg+Cluster",
+            paper="McMahan et al., AISTATS 2017, inside groups of one task",
             idea="Hospitals with the same task share one averaged model; hospitals with other tasks do not "
             "touch it.",
             partition="all MIXED",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.server_optimizers import ServerMomentum
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
 
 
@@ -20,14 +19,13 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:
     between("fedavgm", "learning_rate", learning_rate, 0, ends="(]")
     return Method(
         name="fedavgm",
-        rule=everything(Role.GLOBAL),
-        objective=task_objective,
-        aggregator=ServerMomentum(momentum, learning_rate),
-        steps_at_server=True,
-        weighted_sum_only=True,
-        label="FedAvgM",
-        paper="Hsu et al., arXiv 1909.06335",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(
+            aggregator=ServerMomentum(momentum, learning_rate), takes_own_step=True, weighted_sum_only=True
+        ),
+        about=About(
+            label="FedAvgM",
+            paper="Hsu et al., arXiv 1909.06335",
             idea="Hospitals train one common model; the server averages their changes and moves on with "
             "momentum from the rounds before.",
             partition="all GLOBAL",

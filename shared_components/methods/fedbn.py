@@ -9,8 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from shared_components.common.arguments import require_list
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, Rule, Slice, TensorRule
 
 NORMS: dict[str, type[nn.Module]] = {
@@ -35,13 +34,11 @@ def build(*, norms: Sequence[str] | None = None) -> Method:
             raise ValueError(f"fedbn: norms name {', '.join(unknown)}; there are {', '.join(NORMS)}")
     return Method(
         name="fedbn",
-        rule=normalisation(norms),
-        objective=task_objective,
-        aggregator=WeightedMean(),
-        weighted_sum_only=True,
-        label="FedBN (FedLN)",
-        paper="Li et al., ICLR 2021, arXiv 2102.07623",
-        summary=Summary(
+        partition=normalisation(norms),
+        server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
+        about=About(
+            label="FedBN (FedLN)",
+            paper="Li et al., ICLR 2021, arXiv 2102.07623",
             idea="One model is averaged over all hospitals, but each keeps the normalisation layers, which "
             "fit the look of its own images.",
             partition="normalisation layers LOCAL, the rest GLOBAL",

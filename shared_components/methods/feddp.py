@@ -18,19 +18,22 @@ from shared_components.common.arguments import between, one_of
 from shared_components.core.aggregators.mean import in_site_order, mean_pieces, weighted_sum
 from shared_components.core.losses import IGNORED, labelled_mean
 from shared_components.core.method import (
+    About,
     Aggregation,
     Batch,
     Context,
+    Local,
     Method,
     Models,
     Profile,
+    Requires,
+    Server,
     State,
-    Summary,
     Term,
     Update,
     site_order,
+    task_objective,
 )
-from shared_components.core.objectives import task_objective
 from shared_components.core.partition import Partition, Pieces, Role, Rule, Slice, TensorRule, below
 from shared_components.networks.parts import fixed_tensors
 
@@ -53,14 +56,16 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
     two_stages = fine_tune_from is not None
     return Method(
         name="feddp",
-        rule=queries(Role.LOCAL, Role.GLOBAL) if not two_stages else queries(Role.MIXED, Role.MIXED),
-        objective=Disagreement(strength) if two_stages else task_objective,
-        kinds=("segmentation",) if two_stages else None,
-        aggregator=TwoStages(weighting, fine_tune_from),
-        least_rounds=1 if fine_tune_from is None else fine_tune_from + 1,
-        label="FedDP",
-        paper="Wang et al., IEEE TMI 2023",
-        summary=Summary(
+        partition=queries(Role.LOCAL, Role.GLOBAL) if not two_stages else queries(Role.MIXED, Role.MIXED),
+        server=Server(aggregator=TwoStages(weighting, fine_tune_from)),
+        local=Local(objective=Disagreement(strength) if two_stages else task_objective),
+        requires=Requires(
+            kinds=("segmentation",) if two_stages else None,
+            min_rounds=1 if fine_tune_from is None else fine_tune_from + 1,
+        ),
+        about=About(
+            label="FedDP",
+            paper="Wang et al., IEEE TMI 2023",
             idea="Each hospital keeps the queries of the encoder's attention, so that it looks at its own "
             "images in its own way; the rest is averaged.",
             partition="the encoder's queries LOCAL, the rest GLOBAL (all MIXED with stage 2)",

@@ -19,16 +19,17 @@ from shared_components.core.aggregators.groups import first_groups, groups_of
 from shared_components.core.aggregators.mean import in_site_order
 from shared_components.core.aggregators.sensitivity import normalised_entropy
 from shared_components.core.method import (
+    About,
     Aggregation,
     Method,
     Models,
     Profile,
+    Requires,
+    Server,
     State,
-    Summary,
     Update,
     site_order,
 )
-from shared_components.core.objectives import task_objective
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, below
 from shared_components.networks.parts import inside, resolve, shared_paths
 
@@ -72,15 +73,18 @@ def build(
         raise ValueError(f"fedhca2: {both[0]} is named in encoder and in decoders; name it once")
     return Method(
         name="fedhca2",
-        rule=EncoderAndDecoders(tuple(encoder), tuple(decoders)),
-        objective=task_objective,
-        aggregator=HyperWeights(conflict, alpha, beta, rate=hyper_rate, inertia=momentum, decay=weight_decay),
-        multi_task=True,
-        steps_at_server=True,
-        trained_at_server=("alpha/", "beta/"),
-        label="FedHCA2",
-        paper="Lu et al., CVPR 2024, arXiv 2311.13250",
-        summary=Summary(
+        partition=EncoderAndDecoders(tuple(encoder), tuple(decoders)),
+        server=Server(
+            aggregator=HyperWeights(
+                conflict, alpha, beta, rate=hyper_rate, inertia=momentum, decay=weight_decay
+            ),
+            takes_own_step=True,
+            trained=("alpha/", "beta/"),
+        ),
+        requires=Requires(multi_task=True),
+        about=About(
+            label="FedHCA2",
+            paper="Lu et al., CVPR 2024, arXiv 2311.13250",
             idea="Hospitals with different tasks learn from each other: the server seeks changes that harm "
             "none of them and learns how much each should take.",
             partition="encoder and decoders MIXED, classifiers LOCAL",

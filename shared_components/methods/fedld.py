@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators.decomposition import LayerwiseDecomposition
-from shared_components.core.method import Batch, Context, Method, Summary, Term
+from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term
 from shared_components.core.partition import Role, everything
 
 
@@ -28,13 +28,13 @@ def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, d
     between("fedld", "decay", decay, 0, 1)
     return Method(
         name="fedld",
-        rule=everything(Role.GLOBAL),
-        objective=Margin(margin, whole_batch=mode == "as_released"),
-        kinds=("segmentation",),
-        aggregator=LayerwiseDecomposition(keep, decay),
-        label="FedLD",
-        paper="Zeng et al., MICCAI 2024",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(aggregator=LayerwiseDecomposition(keep, decay)),
+        local=Local(objective=Margin(margin, whole_batch=mode == "as_released")),
+        requires=Requires(kinds=("segmentation",)),
+        about=About(
+            label="FedLD",
+            paper="Zeng et al., MICCAI 2024",
             idea="Hospitals train one model with a penalty on overconfidence, and the server keeps the "
             "directions in which their changes agree.",
             partition="all GLOBAL",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from shared_components.core.aggregators.robust import TrimmedMean
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
 
@@ -13,13 +12,12 @@ def build() -> Method:
     aggregator = TrimmedMean()
     return Method(
         name="fedmedian",
-        rule=everything(Role.GLOBAL),
-        objective=task_objective,
-        aggregator=aggregator,
-        min_sites=aggregator.min_sites,
-        label="FedMedian",
-        paper="Yin et al., ICML 2018, arXiv 1803.01498",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(aggregator=aggregator),
+        requires=Requires(min_sites=aggregator.min_sites),
+        about=About(
+            label="FedMedian",
+            paper="Yin et al., ICML 2018, arXiv 1803.01498",
             idea="For every single weight the server takes the median of the hospitals instead of the mean, "
             "so that one faulty hospital cannot spoil the model.",
             partition="all GLOBAL",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Method, Server
 from shared_components.core.rules import HEAD, modules
 
 
@@ -18,13 +17,11 @@ def build(*, personal: Sequence[str] = HEAD) -> Method:
     """
     return Method(
         name="fedper",
-        rule=modules(personal, what="fedper: personal"),
-        objective=task_objective,
-        aggregator=WeightedMean(),
-        weighted_sum_only=True,
-        label="FedPer",
-        paper="Arivazhagan et al., arXiv 1912.00818",
-        summary=Summary(
+        partition=modules(personal, what="fedper: personal"),
+        server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
+        about=About(
+            label="FedPer",
+            paper="Arivazhagan et al., arXiv 1912.00818",
             idea="The last decoder stays at the hospital, and everything before it is averaged over all "
             "hospitals.",
             partition="last decoder and classifiers LOCAL, the rest GLOBAL",

@@ -8,8 +8,8 @@ from torch import nn
 
 from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Batch, Context, Method, Summary, Term
-from shared_components.core.objectives import squared_distance, task_objective
+from shared_components.core.method import About, Batch, Context, Local, Method, Server, Term, task_objective
+from shared_components.core.objectives import squared_distance
 from shared_components.core.partition import Role, everything
 
 
@@ -25,13 +25,12 @@ def build(*, mu: float = 0.01, mode: str = "corrected") -> Method:
     check_mode("fedprox", mode)
     return Method(
         name="fedprox",
-        rule=everything(Role.GLOBAL),
-        objective=Proximal(mu, inert=mode == "as_released"),
-        aggregator=WeightedMean(),
-        weighted_sum_only=True,
-        label="FedProx",
-        paper="Li et al., MLSys 2020, arXiv 1812.06127",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
+        local=Local(objective=Proximal(mu, inert=mode == "as_released")),
+        about=About(
+            label="FedProx",
+            paper="Li et al., MLSys 2020, arXiv 1812.06127",
             idea="As FedAvg, but while training each hospital's model is held close to the one that it "
             "received.",
             partition="all GLOBAL",

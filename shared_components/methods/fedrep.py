@@ -9,8 +9,17 @@ from torch import nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Batch, Context, Method, Summary, Term
-from shared_components.core.objectives import task_objective, task_term
+from shared_components.core.method import (
+    About,
+    Batch,
+    Context,
+    Local,
+    Method,
+    Server,
+    Term,
+    task_objective,
+    task_term,
+)
 from shared_components.core.partition import Role
 from shared_components.core.rules import HEAD, modules
 
@@ -27,13 +36,12 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
     between("fedrep", "head_share", head_share, 0, 1, ends="()")
     return Method(
         name="fedrep",
-        rule=modules(personal, what="fedrep: personal"),
-        objective=TwoPhases(head_share),
-        aggregator=WeightedMean(),
-        weighted_sum_only=True,
-        label="FedRep",
-        paper="Collins et al., ICML 2021, arXiv 2102.07078",
-        summary=Summary(
+        partition=modules(personal, what="fedrep: personal"),
+        server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
+        local=Local(objective=TwoPhases(head_share)),
+        about=About(
+            label="FedRep",
+            paper="Collins et al., ICML 2021, arXiv 2102.07078",
             idea="The last decoder stays at the hospital; each round it is trained first, and then the "
             "shared rest, which is averaged.",
             partition="last decoder and classifiers LOCAL, the rest GLOBAL",

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from shared_components.common.arguments import between, true_or_false
 from shared_components.core.aggregators.weight_averaging import AveragedMean, delivered
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Local, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 from shared_components.core.sharpness import SharpnessAware
 
@@ -37,16 +36,17 @@ def build(
     between("fedsam", "average_cycle", average_cycle, 1, whole=True)
     return Method(
         name="fedsam",
-        rule=everything(Role.GLOBAL),
-        objective=task_objective,
-        aggregator=AveragedMean(average_from, average_cycle),
-        gradients=SharpnessAware(rho, adaptive, eta),
-        finish=delivered if average_from is not None else None,
-        least_rounds=1 if average_from is None else average_from + 1,
-        weighted_sum_only=True,
-        label="FedASAM" if adaptive else "FedSAM",
-        paper="Caldarola et al., ECCV 2022, arXiv 2203.11834",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(
+            aggregator=AveragedMean(average_from, average_cycle),
+            finish=delivered if average_from is not None else None,
+            weighted_sum_only=True,
+        ),
+        local=Local(gradients=SharpnessAware(rho, adaptive, eta)),
+        requires=Requires(min_rounds=1 if average_from is None else average_from + 1),
+        about=About(
+            label="FedASAM" if adaptive else "FedSAM",
+            paper="Caldarola et al., ECCV 2022, arXiv 2203.11834",
             idea="Hospitals train towards weights around which the loss stays low, which often serve unseen "
             "data better; the server averages the models.",
             partition="all GLOBAL",

@@ -18,15 +18,18 @@ from shared_components.core.aggregators.mean import WeightedMean, in_site_order
 from shared_components.core.extras import Extra
 from shared_components.core.losses import IGNORED, shrink_label
 from shared_components.core.method import (
+    About,
     Aggregation,
     Batch,
     Context,
     Extras,
+    Local,
     Method,
     Models,
+    Requires,
+    Server,
     State,
     StatelessStart,
-    Summary,
     Term,
     Update,
 )
@@ -62,17 +65,18 @@ def build(
     between("fedseg", "prototype_images", prototype_images, 1, whole=True)
     return Method(
         name="fedseg",
-        rule=everything(Role.GLOBAL),
-        objective=BackgroundAndContrast(temperature, weight, anchors),
-        kinds=("segmentation",),
-        needs=TwoPaths,
-        aggregator=WithPrototypes(),
-        measure=measure_prototypes,
-        measure_images=prototype_images,
-        extras={PROTOTYPES: Extra(check_prototypes, shapes_of_prototypes)},
-        label="FedSeg",
-        paper="Miao et al., CVPR 2023",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(aggregator=WithPrototypes()),
+        local=Local(
+            objective=BackgroundAndContrast(temperature, weight, anchors),
+            measure=measure_prototypes,
+            measure_images=prototype_images,
+            extras={PROTOTYPES: Extra(check_prototypes, shapes_of_prototypes)},
+        ),
+        requires=Requires(kinds=("segmentation",), network=TwoPaths),
+        about=About(
+            label="FedSeg",
+            paper="Miao et al., CVPR 2023",
             idea="Made for hospitals that label different instruments: what a hospital does not label may "
             "hide in its background, and all share what each class looks like.",
             partition="all GLOBAL",

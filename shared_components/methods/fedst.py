@@ -13,8 +13,16 @@ from torch import nn
 
 from shared_components.common.arguments import between, one_of, true_or_false
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Method, Prepare, ServerUpdate, SiteFacts, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import (
+    About,
+    ConditionOnSite,
+    Local,
+    Method,
+    Requires,
+    Server,
+    ServerUpdate,
+    SiteFacts,
+)
 from shared_components.core.rules import representation
 from shared_components.core.serq import RATE, FineTuning, Quantification, check_beforehand
 from shared_components.core.text.encode import DEFAULT, KINDS
@@ -79,19 +87,19 @@ def build(
     }
     return Method(
         name="fedst",
-        rule=representation(personal, selection=personal_selection, what="fedst: personal"),
-        objective=task_objective,
-        aggregator=WeightedMean(),
-        prepare=_where_asked(SiteText(text_encoder, text_wording, seed)),
-        server_update=updates.get(synthetic),
-        server_check=check_beforehand,
-        steps_at_server=synthetic != "none",
-        kinds=("segmentation",),
-        needs=None if synthetic == "none" else Encodes,
-        weighted_sum_only=True,
-        label="FedST",
-        paper="Fang et al., IEEE TMI 2026",
-        summary=Summary(
+        partition=representation(personal, selection=personal_selection, what="fedst: personal"),
+        server=Server(
+            aggregator=WeightedMean(),
+            update=updates.get(synthetic),
+            check=check_beforehand,
+            takes_own_step=synthetic != "none",
+            weighted_sum_only=True,
+        ),
+        local=Local(condition_on_site=_where_asked(SiteText(text_encoder, text_wording, seed))),
+        requires=Requires(kinds=("segmentation",), network=None if synthetic == "none" else Encodes),
+        about=About(
+            label="FedST",
+            paper="Fang et al., IEEE TMI 2026",
             idea="Each hospital keeps the parts that look at its own images and text; the rest is averaged "
             "and then taught by the server with synthetic frames.",
             partition="the encoder's queries, the selection of channels and the text's vector LOCAL, the rest GLOBAL",
@@ -102,10 +110,10 @@ def build(
     )
 
 
-def _where_asked(tell: SiteText) -> Prepare:
-    """Tell networks that have an indicator, and leave those without alone (Table 4's rows without text)."""
+def _where_asked(describe: SiteText) -> ConditionOnSite:
+    """Condition networks that have an indicator, and leave those without alone (Table 4's rows without text)."""
 
-    def prepare(network: nn.Module, facts: SiteFacts) -> str:
-        return tell(network, facts) if "indicator" in parts_of(network) else ""
+    def condition(network: nn.Module, facts: SiteFacts) -> str:
+        return describe(network, facts) if "indicator" in parts_of(network) else ""
 
-    return prepare
+    return condition

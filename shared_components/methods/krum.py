@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from shared_components.common.arguments import between, one_of
 from shared_components.core.aggregators.robust import NEIGHBOURS, Krum
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
 
@@ -21,13 +20,12 @@ def build(*, faults: int = 0, neighbours: str = "n-f-2") -> Method:
     aggregator = Krum(faults, neighbours=neighbours)
     return Method(
         name="krum",
-        rule=everything(Role.GLOBAL),
-        objective=task_objective,
-        aggregator=aggregator,
-        min_sites=aggregator.min_sites,
-        label="Krum",
-        paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(aggregator=aggregator),
+        requires=Requires(min_sites=aggregator.min_sites),
+        about=About(
+            label="Krum",
+            paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
             idea="Of all models the server keeps the one that is closest to its neighbours, so that faulty "
             "hospitals are left out.",
             partition="all GLOBAL",

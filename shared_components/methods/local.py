@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
 
 
@@ -12,12 +11,11 @@ def build() -> Method:
     """Return local training: as many steps as in a federation, and nothing is exchanged."""
     return Method(
         name="local",
-        rule=everything(Role.LOCAL),
-        objective=task_objective,
-        aggregator=WeightedMean(),
-        label="Local only",
-        paper="reference",
-        summary=Summary(
+        partition=everything(Role.LOCAL),
+        server=Server(aggregator=WeightedMean()),
+        about=About(
+            label="Local only",
+            paper="reference",
             idea="Every hospital trains alone and nothing is exchanged: the reference that a federation "
             "should beat.",
             partition="all LOCAL",

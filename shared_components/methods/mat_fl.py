@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from shared_components.common.arguments import between, true_or_false
 from shared_components.core.aggregators.clustering import Clustering
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role
 from shared_components.core.rules import modules
 
@@ -33,13 +32,12 @@ def build(
     between("mat_fl", "threshold", threshold, 0)
     return Method(
         name="mat_fl",
-        rule=modules(shared, what="mat_fl: shared", inside=Role.MIXED, outside=Role.LOCAL),
-        objective=task_objective,
-        aggregator=Clustering(clusters, soft, threshold),
-        multi_task=True,
-        label="MaT-FL",
-        paper="Cai et al., CVPR Workshops 2023",
-        summary=Summary(
+        partition=modules(shared, what="mat_fl: shared", inside=Role.MIXED, outside=Role.LOCAL),
+        server=Server(aggregator=Clustering(clusters, soft, threshold)),
+        requires=Requires(multi_task=True),
+        about=About(
+            label="MaT-FL",
+            paper="Cai et al., CVPR Workshops 2023",
             idea="Hospitals keep their decoders, and share an encoder with those hospitals whose encoder "
             "changes in a similar direction.",
             partition="encoder MIXED, decoders and classifiers LOCAL",

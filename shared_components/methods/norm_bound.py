@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.norm_bound import BoundedMean
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
 
 
@@ -18,12 +17,11 @@ def build(*, times: float | None = 1.0) -> Method:
     between("norm_bound", "times", times, 0, ends="()", null="no bound")
     return Method(
         name="norm_bound",
-        rule=everything(Role.GLOBAL),
-        objective=task_objective,
-        aggregator=BoundedMean(times),
-        label="Norm bound",
-        paper="Sun et al., arXiv 1911.07963",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(aggregator=BoundedMean(times)),
+        about=About(
+            label="Norm bound",
+            paper="Sun et al., arXiv 1911.07963",
             idea="FedAvg in which no hospital may move the model further than the middle one does: longer "
             "changes are shortened to that length.",
             partition="all GLOBAL",

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators import hypernetwork as hn
-from shared_components.core.method import Aggregation, Method, Models, Profile, State, Summary, Update
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Aggregation, Method, Models, Profile, Server, State, Update
 from shared_components.core.partition import Partition, Role, Slice, TensorRule
 from shared_components.networks.parts import inside, parts_of, resolve
 
@@ -32,13 +31,14 @@ def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int
     between("pfedla", "seed", seed, 0, hn.LARGEST_SEED, whole=True)
     return Method(
         name="pfedla",
-        rule=by_layer,
-        objective=task_objective,
-        aggregator=LayerMixtures(hypernetwork_rate, released=mode == "as_released", seed=seed),
-        trained_at_server=("hypernetwork/",),
-        label="pFedLA",
-        paper="Ma et al., CVPR 2022, arXiv 2205.03993",
-        summary=Summary(
+        partition=by_layer,
+        server=Server(
+            aggregator=LayerMixtures(hypernetwork_rate, released=mode == "as_released", seed=seed),
+            trained=("hypernetwork/",),
+        ),
+        about=About(
+            label="pFedLA",
+            paper="Ma et al., CVPR 2022, arXiv 2205.03993",
             idea="For each hospital a small network at the server decides, layer by layer, how much to take "
             "from every hospital.",
             partition="all MIXED, in layers",

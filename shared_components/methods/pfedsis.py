@@ -20,20 +20,23 @@ from shared_components.core.aggregators.sensitivity import SCALES, similarity_en
 from shared_components.core.extras import Extra, like_shared, shapes_of_shared
 from shared_components.core.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
 from shared_components.core.method import (
+    About,
     Aggregation,
     Batch,
     Context,
     Extras,
+    Local,
     Method,
     Models,
     Profile,
+    Requires,
     Seam,
+    Server,
     State,
-    Summary,
     Term,
     Update,
+    task_objective,
 )
-from shared_components.core.objectives import task_objective
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, cut
 from shared_components.networks.protocols import TwoPaths, two_paths
 
@@ -44,14 +47,6 @@ PLACES = {  # what may be personal, and how the names of its tensors begin and g
     "v": ("encoder.", ".attn.kv."),
 }
 PERSONAL_PARTS = tuple(PLACES)
-SUMMARY = Summary(
-    idea="Each hospital gets a model of its own: part of the attention and one of two decoders are mixed "
-    "for it at the server, and all hospitals share the rest.",
-    partition="half of the q, k, v rows, one of two decoders and its heads MIXED; the rest GLOBAL",
-    objective="segmentation; appearance regulation, reaching MIXED; cross-style consistency, reaching GLOBAL",
-    aggregator="one hypernetwork per site for MIXED; softmax of sensitivities for GLOBAL",
-    secure_sums="no: the hypernetworks need every site's MIXED pieces; the GLOBAL part is a ratio of two sums",
-)
 
 
 def build(
@@ -92,27 +87,38 @@ def build(
     released, own = mode == "as_released", Role.MIXED if ape else Role.LOCAL
     return Method(
         name="pfedsis",
-        rule=Disentanglement(tuple(personal), head_aligned=head_aligned, role=own),
-        objective=Objective(ape=ape, sge=sge, released=released, share=cross_style_share),
-        kinds=("segmentation",),
-        needs=TwoPaths,
-        aggregator=PersonalisedAggregator(
-            ape=ape,
-            sge=sge,
-            released=released,
-            scale=sensitivity_scale,
-            temperature=sensitivity_temperature,
-            rate=hypernetwork_rate,
-            seed=seed,
+        partition=Disentanglement(tuple(personal), head_aligned=head_aligned, role=own),
+        server=Server(
+            aggregator=PersonalisedAggregator(
+                ape=ape,
+                sge=sge,
+                released=released,
+                scale=sensitivity_scale,
+                temperature=sensitivity_temperature,
+                rate=hypernetwork_rate,
+                seed=seed,
+            ),
+            trained=("hypernetwork/",) if ape else (),
         ),
-        measure=Sensitivity(released) if sge else None,
-        measure_images=sensitivity_images,
-        extras={"sensitivity": Extra(_check_sensitivity, shapes_of_shared)} if sge else {},
-        shares=frozenset({"style"} if sge else ()),
-        trained_at_server=("hypernetwork/",) if ape else (),
-        label="PFedSIS",
-        paper="Xu et al., IEEE TBME 2025, doi 10.1109/TBME.2025.3526667",
-        summary=SUMMARY,
+        local=Local(
+            objective=Objective(ape=ape, sge=sge, released=released, share=cross_style_share),
+            measure=Sensitivity(released) if sge else None,
+            measure_images=sensitivity_images,
+            extras={"sensitivity": Extra(_check_sensitivity, shapes_of_shared)} if sge else {},
+        ),
+        requires=Requires(
+            kinds=("segmentation",), network=TwoPaths, items=frozenset({"style"} if sge else ())
+        ),
+        about=About(
+            label="PFedSIS",
+            paper="Xu et al., IEEE TBME 2025, doi 10.1109/TBME.2025.3526667",
+            idea="Each hospital gets a model of its own: part of the attention and one of two decoders are mixed "
+            "for it at the server, and all hospitals share the rest.",
+            partition="half of the q, k, v rows, one of two decoders and its heads MIXED; the rest GLOBAL",
+            objective="segmentation; appearance regulation, reaching MIXED; cross-style consistency, reaching GLOBAL",
+            aggregator="one hypernetwork per site for MIXED; softmax of sensitivities for GLOBAL",
+            secure_sums="no: the hypernetworks need every site's MIXED pieces; the GLOBAL part is a ratio of two sums",
+        ),
     )
 
 

@@ -10,8 +10,8 @@ from torch import nn
 from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators.fairness import FairMean
 from shared_components.core.extras import scalar
-from shared_components.core.method import Batch, Context, Extras, Method, Summary
-from shared_components.core.objectives import as_received, task_objective
+from shared_components.core.method import About, Batch, Context, Extras, Local, Method, Server
+from shared_components.core.objectives import as_received
 from shared_components.core.partition import Partition, Role, everything
 
 
@@ -36,16 +36,14 @@ def build(
     between("qfedavg", "loss_images", loss_images, 1, whole=True, null="all frames")
     return Method(
         name="qfedavg",
-        rule=everything(Role.GLOBAL),
-        objective=task_objective,
-        aggregator=FairMean(q, 1 / learning_rate, released=mode == "as_released"),
-        measure=received_loss,
-        measure_images=loss_images,
-        extras={"loss": scalar},
-        steps_at_server=True,
-        label="q-FedAvg",
-        paper="Li et al., ICLR 2020, arXiv 1905.10497",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(
+            aggregator=FairMean(q, 1 / learning_rate, released=mode == "as_released"), takes_own_step=True
+        ),
+        local=Local(measure=received_loss, measure_images=loss_images, extras={"loss": scalar}),
+        about=About(
+            label="q-FedAvg",
+            paper="Li et al., ICLR 2020, arXiv 1905.10497",
             idea="As FedAvg, but hospitals where the model does badly count more, so that scores become "
             "more even.",
             partition="all GLOBAL",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.robust import TrimmedMean
-from shared_components.core.method import Method, Summary
-from shared_components.core.objectives import task_objective
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
 
@@ -19,13 +18,12 @@ def build(*, trim: int = 1) -> Method:
     aggregator = TrimmedMean(trim)
     return Method(
         name="trimmed_mean",
-        rule=everything(Role.GLOBAL),
-        objective=task_objective,
-        aggregator=aggregator,
-        min_sites=aggregator.min_sites,
-        label="Trimmed mean",
-        paper="Yin et al., ICML 2018, arXiv 1803.01498",
-        summary=Summary(
+        partition=everything(Role.GLOBAL),
+        server=Server(aggregator=aggregator),
+        requires=Requires(min_sites=aggregator.min_sites),
+        about=About(
+            label="Trimmed mean",
+            paper="Yin et al., ICML 2018, arXiv 1803.01498",
             idea="For every single weight the server leaves out the highest and the lowest values before it "
             "averages, so that faulty hospitals cannot spoil the model.",
             partition="all GLOBAL",

@@ -42,9 +42,9 @@ def write_between_marks(path: Path, text: str) -> None:
 
 
 def _row(method: Method) -> tuple[str, ...]:
-    summary = method.summary
-    name = f"[{method.label}](../nvflare_jobs/{method.name}/README.md)"
-    texts = (summary.partition, summary.objective, summary.aggregator, method.paper)
+    summary = method.about
+    name = f"[{method.about.label}](../nvflare_jobs/{method.name}/README.md)"
+    texts = (summary.partition, summary.objective, summary.aggregator, method.about.paper)
     return (name, *texts, leaves(method), summary.secure_sums)
 
 
@@ -52,12 +52,12 @@ def leaves(method: Method) -> str:
     """Say what a round's update holds, in MB of the method's network at four classes."""
     with torch.device("meta"):
         network = build_network(load_bundle(bundle_for(method.name)).network, out_channels=4)
-    state, partition = network.state_dict(), partition_network(network, method.rule)
+    state, partition = network.state_dict(), partition_network(network, method.partition)
     sizes = {role: 0 for role in Role}
     for piece in partition:
         view = piece.view(state)
         sizes[piece.role] += view.numel() * view.element_size()
     sent = [f"{sizes[r] / 1e6:.1f} MB {r.value.upper()}" for r in (Role.GLOBAL, Role.MIXED) if sizes[r]]
-    sent += [f"`{group}`" for group in method.extras]
-    once = [f"once its {item}" for item in sorted(method.shares)]
+    sent += [f"`{group}`" for group in method.local.extras]
+    once = [f"once its {item}" for item in sorted(method.requires.items)]
     return ", ".join([*sent, *once]) or "no weights"

@@ -30,6 +30,7 @@ from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import Training, build_network, load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.pvt_v2 import PvtV2B0
+from tests.changed_method import changed
 
 BOTH = pytest.mark.parametrize(("bundle", "method"), [("pfedsis", "pfedsis"), ("pvt_fpn", "fedavg")])
 
@@ -56,7 +57,7 @@ def test_training_gives_the_bits_of_a_federations_local_loop(
     network = build_network(load_bundle(bundle).network, out_channels=4)
     optimizer = make_optimizer(network, settings)
     algorithm = load_method(method)
-    partition = partition_network(network, algorithm.rule)
+    partition = partition_network(network, algorithm.partition)
     items = {"style": [ITEMS["style"].measure(dataset, "")]}
     for number in range(settings.rounds):
         context = make_context(settings, task, round=number, site=0, items=items)
@@ -213,14 +214,14 @@ def test_a_method_tells_the_network_of_the_only_site_before_it_trains(site_confi
         heard.append((given, facts))
         return ""
 
-    TrainingStep(dataclasses.replace(load_method("fedavg"), prepare=tell), network, rounds)
+    TrainingStep(changed(load_method("fedavg"), local_condition_on_site=tell), network, rounds)
     assert heard == [(network, SiteFacts("porcine"))]
 
     def refuse(given, facts):
         raise ValueError("has no vector")
 
     with pytest.raises(SiteError, match=rf"^site {site.name}, {site.path}: has no vector$"):
-        TrainingStep(dataclasses.replace(load_method("fedavg"), prepare=refuse), network, rounds)
+        TrainingStep(changed(load_method("fedavg"), local_condition_on_site=refuse), network, rounds)
 
 
 def test_a_network_of_other_arguments_is_known_by_the_header_alone(run, site_config, small, tmp_path):

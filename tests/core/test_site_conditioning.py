@@ -1,6 +1,5 @@
 """What a method may tell a site's network: of the site, and only where it stays."""
 
-import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,8 +9,9 @@ from torch import nn
 
 from shared_components.core.method import SiteFacts, load_method
 from shared_components.core.partition import Role, Slice, partition_network
-from shared_components.core.site_conditioning import is_name, prepare
+from shared_components.core.site_conditioning import condition_on_site, is_name
 from shared_components.data.site import SiteError
+from tests.changed_method import changed
 
 SITE = SimpleNamespace(
     path=Path("/data/a/site.yaml"), text="porcine", text_vectors=Path("/v"), text_encoder=None
@@ -32,8 +32,10 @@ class Told(nn.Module):
 
 def run(tell, *, network=None, again=False):
     network = network or Told()
-    method = dataclasses.replace(load_method("fedavg"), prepare=tell)
-    return prepare(method, network, network.partition, SITE, name="ward", number=2, count=4, again=again)
+    method = changed(load_method("fedavg"), local_condition_on_site=tell)
+    return condition_on_site(
+        method, network, network.partition, SITE, name="ward", number=2, count=4, again=again
+    )
 
 
 def refused(words, tell, **options):

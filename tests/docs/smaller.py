@@ -17,7 +17,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         "minutes to an hour: make's own dry run prints what it would do",
     ),
     (
-        r"^(python -m tests.(benchmarks.robustness|benchmarks.leakage|production)) .*$",
+        r"^(python -m evidence.(benchmarks.robustness|benchmarks.leakage|production)) .*$",
         r"\1 --help",
         "a quarter of an hour and more",
     ),

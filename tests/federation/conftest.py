@@ -146,7 +146,7 @@ def federate(tmp_path, scenes):
 
     def make(job=None, *, names=("site-1", "site-2", "site-3"), folder=None, **options):
         job = job or make_job()
-        if load_method(job.method, **job.arguments).server_update is not None:
+        if load_method(job.method, **job.arguments).server.update is not None:
             options.setdefault("server_data", scenes[2])
         return Federation(job, folder or tmp_path / "runs", scenes, names, **options)
 

@@ -60,7 +60,10 @@ def test_one_site_alone_is_local_training(federate, scenes, colour):
     torch.manual_seed(settings.seed)
     network = build_network(load_bundle("pvt_fpn").network)
     method = load_method("fedavg")
-    partition, optimizer = partition_network(network, method.rule), local.make_optimizer(network, settings)
+    partition, optimizer = (
+        partition_network(network, method.partition),
+        local.make_optimizer(network, settings),
+    )
     task = make_task("segmentation", classes=site.classes)
     data = SampleDataset(samples(site, "train"), height=32, width=64, site=site)
     network.train()

@@ -1,7 +1,5 @@
 """A part that is fixed in a running federation; learning rates and loss terms of parts."""
 
-import dataclasses
-
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -12,12 +10,13 @@ from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as bench_side
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny
+from tests.changed_method import changed
 from tests.federation.conftest import TINY, Federation, make_job
 from tests.federation.test_second_storey import fine_tune, outsider_of, rewritten, same
 
 SITES = ("site-1", "site-2", "site-3")
 FIXED = {"fixed": ["encoder"]}
-PLAIN = sorted(name for name in method_names() if not load_method(name).needs)
+PLAIN = sorted(name for name in method_names() if not load_method(name).requires.network)
 OTHERWISE = {"mat_fl": "MIXED", "feddp": "LOCAL"}  # all that they exchange or keep lies in the encoder
 
 
@@ -144,7 +143,7 @@ def test_a_resumed_run_wants_the_fixed_weights_that_it_began_with(federate):
 
 @pytest.mark.usefixtures("toy_bundle")
 def test_a_server_that_trains_needs_the_sites_fixed_weights(federate, weights, scenes, monkeypatch, tmp_path):
-    method = dataclasses.replace(load_method("fedavg"), server_update=fine_tune)
+    method = changed(load_method("fedavg"), server_update=fine_tune)
     for side in (server_side, bench_side):
         monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
     names = ("site-1", "site-2")
@@ -234,7 +233,7 @@ def test_terms_reach_their_parts_alone(federate, monkeypatch):
         loss = context.task.loss(context.task.predict(network, batch), batch)
         return [Term("last", loss, parts=("head",)), Term("first", 0 * loss, parts=("encoder",))]
 
-    method = dataclasses.replace(load_method("fedavg"), objective=objective)
+    method = changed(load_method("fedavg"), local_objective=objective)
     for side in (server_side, bench_side):
         monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
     federation = federate(one_step(), names=["site-1"]).run()

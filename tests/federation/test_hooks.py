@@ -1,7 +1,5 @@
 """What a method may ask for besides a partition, an objective and an aggregator, in a whole federation."""
 
-import dataclasses
-
 import pytest
 import torch
 import yaml
@@ -11,6 +9,7 @@ from shared_components.core.partition import Role, Slice
 from shared_components.federation.messages import FederationError
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as site_side
+from tests.changed_method import changed
 from tests.federation.conftest import TINY, make_job
 
 HEADS = ("head_global", "head_personal")
@@ -32,7 +31,7 @@ def play(monkeypatch):
     """Return a function that lets both sides use FedAvg with some fields replaced."""
 
     def replace(**fields):
-        method = dataclasses.replace(load_method("fedavg"), **fields)
+        method = changed(load_method("fedavg"), **fields)
         for side in (server_side, site_side):
             monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
         return method
@@ -50,7 +49,7 @@ def test_memory_and_broadcast_reach_the_next_round_and_steps_are_counted(play, f
         seen.append((context.round, context.iteration, context.iterations, context.sites, count, memory))
         return [Term("zero", network.head_global.bias.sum() * 0)]
 
-    play(objective=objective, aggregator=Counting())
+    play(local_objective=objective, server_aggregator=Counting())
     federation = federate(make_job("fedavg"), names=["a"]).run()
     assert seen == [(0, 0, 2, 1, None, 0), (0, 1, 2, 1, None, 1), (1, 0, 2, 1, 1.0, 2), (1, 1, 2, 1, 1.0, 3)]
     federation.finish()
@@ -59,7 +58,7 @@ def test_memory_and_broadcast_reach_the_next_round_and_steps_are_counted(play, f
 
 
 def test_a_resumed_run_broadcasts_the_same(play, federate, tmp_path):
-    play(aggregator=Counting())
+    play(server_aggregator=Counting())
     federate(make_job("fedavg", rounds=1), names=["a"]).run()
     again = federate(make_job("fedavg", rounds=2), names=["a"], resume=True)
     assert again.resumed and again.server.state.models.broadcast["count"]["rounds"] == 1
@@ -91,7 +90,7 @@ def test_what_is_deployed_is_validated_and_saved_and_training_goes_on_from_the_o
     def deploy(state, memory):
         return {**state, **({"head_global.bias": memory["bias"]} if memory else {})}
 
-    play(local_update=update, deploy=deploy)
+    play(local_update=update, local_deploy=deploy)
     federation = federate(make_job("fedavg"), names=["a"]).run().finish()
     from safetensors.torch import load_file
 
@@ -104,7 +103,7 @@ def test_the_last_word_of_the_server_is_what_sites_keep(play, federate):
     def finish(state, models):
         return Models({name: value * 0 for name, value in models.shared.items()}, models.mixed)
 
-    play(finish=finish)
+    play(server_finish=finish)
     federation = federate(make_job("fedavg"), names=["a"]).run()
     assert federation.asked.task == "finish"
     assert federation.asked.messages["a"].pieces["head_global.bias"].abs().sum() == 0
@@ -112,7 +111,7 @@ def test_the_last_word_of_the_server_is_what_sites_keep(play, federate):
 
 
 def test_too_few_sites_are_refused_before_anybody_is_asked(play, federate):
-    play(min_sites=4)
+    play(requires_min_sites=4)
     with pytest.raises(FederationError, match=r"fedavg needs at least 4 sites .* there are 3"):
         federate(make_job("fedavg")).enrol()
 
@@ -141,7 +140,7 @@ def test_sites_with_different_tasks_keep_heads_of_their_own_shape(play, two_task
         def apply(self, state, partition, models, updates):
             return Aggregation(state, Models(models.shared, {u.site: u.pieces for u in updates}))
 
-    play(rule=lambda network: rule, aggregator=KeepMixed(), multi_task=True)
+    play(partition=lambda network: rule, server_aggregator=KeepMixed(), requires_multi_task=True)
     job = make_job("fedavg", training={**TINY, "iterations": 1})
     federation = Federation(job, tmp_path / "runs", two_tasks, ("a", "b"))
     federation.enrol()
@@ -153,7 +152,7 @@ def test_sites_with_different_tasks_keep_heads_of_their_own_shape(play, two_task
 def test_shared_pieces_of_different_tasks_must_fit(play, two_tasks, tmp_path):
     from .conftest import Federation
 
-    play(multi_task=True)
+    play(requires_multi_task=True)
     federation = Federation(make_job("fedavg"), tmp_path / "runs", two_tasks, ("a", "b"))
     shown = r"\(head_global.bias \(4,\) and head_global.bias \(3,\)\)"
     with pytest.raises(FederationError, match=f"a and b differ in their shared pieces {shown}"):

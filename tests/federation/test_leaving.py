@@ -43,7 +43,7 @@ def test_the_bytes_of_every_method_are_those_of_its_networks_state(method):
     assert whole == parts(report, FINISH)["model"].bytes > 100_000
     by_role = {weights.role: weights.bytes for weights in report.weights}
     extras = [part.bytes for part in parts(report, ROUND, "extra").values()]
-    assert len(extras) == len(load_method(method, **job.arguments).extras)
+    assert len(extras) == len(load_method(method, **job.arguments).local.extras)
     assert report.bytes_of(ROUND) == by_role["global"] + by_role["mixed"] + sum(extras)
     assert report.bytes_of(FINISH) == 0 and parts(report, FINISH)["model"].leaves is False
 

@@ -49,7 +49,7 @@ def test_an_extra_beyond_its_range_is_refused_even_of_a_single_site(name, group,
         else {"value": torch.tensor(size)}
     )
     with pytest.raises(RejectedUpdate, match=rf"its {group} goes up to \S+; at most 1e\+09"):
-        check_extras({group: pieces}, method.extras, SHARED, method=name)
+        check_extras({group: pieces}, method.local.extras, SHARED, method=name)
 
 
 @pytest.mark.parametrize(

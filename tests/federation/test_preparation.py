@@ -25,6 +25,7 @@ from shared_components.federation.server import training
 from shared_components.federation.server.enrolment import check_as_before, profile_header, profile_of
 from shared_components.federation.site import site_setup as site_side
 from shared_components.networks import bundle_config
+from tests.changed_method import changed
 from tests.federation.conftest import Federation, make_job
 from tests.federation.test_second_storey import fine_tune, rewritten, same
 
@@ -58,8 +59,8 @@ def play(monkeypatch):
     """Return a function that lets everybody use FedAvg with FedST's rule and its text, other fields as given."""
 
     def replace(**fields):
-        fields = {"rule": representation(), "prepare": SiteText(), **fields}
-        method = dataclasses.replace(load_method("fedavg"), **fields)
+        fields = {"partition": representation(), "local_condition_on_site": SiteText(), **fields}
+        method = changed(load_method("fedavg"), **fields)
         for side in (server_side, site_side, comparing, unseen_site):
             monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
         return method
@@ -149,7 +150,7 @@ def test_the_network_knows_its_site_when_it_validates_trains_and_measures(
 
     def objective(network, batch, context):
         noting("training")(network)
-        return method.objective(network, batch, context)
+        return method.local.objective(network, batch, context)
 
     def measure(network, batches, context, partition):
         noting("measuring")(network)
@@ -158,7 +159,7 @@ def test_the_network_knows_its_site_when_it_validates_trains_and_measures(
     real = evaluation.quick
     monkeypatch.setattr(evaluation, "quick", quick)
     method = load_method("fedavg")
-    play(objective=objective, measure=measure, measure_images=1)
+    play(local_objective=objective, local_measure=measure, local_measure_images=1)
     federate(job(), names=["site-1"]).run().finish()
     assert [stage for stage, _ in seen] == ["validating", "training", "measuring", "validating"]
     assert all(torch.equal(indicator, due(scenes)[0]) for _, indicator in seen)
@@ -176,14 +177,14 @@ def test_what_is_trained_by_the_selection_alone_stays_at_the_site(play, federate
 
 
 def test_without_the_hook_the_network_is_told_nothing(play, federate):
-    play(prepare=None)
+    play(local_condition_on_site=None)
     federation = federate(job(), names=["site-1"]).run()
     assert federation.server.state.profiles["site-1"].prepared == ""
     assert not kept(federation, "site-1")["indicator"].any()
 
 
 def test_numbered_kinds_tell_the_sites_numbers(play, federate):
-    play(prepare=SiteText(kind="one_hot"))
+    play(local_condition_on_site=SiteText(kind="one_hot"))
     federation = federate(job()).run()
     for number, site in enumerate(SITES):
         assert kept(federation, site)["indicator"].nonzero().flatten().tolist() == [number]
@@ -226,7 +227,7 @@ def test_a_site_without_a_text_and_one_without_an_encoder_are_refused(play, scen
     bad = rewritten(scenes[0], tmp_path / "a", text="")
     said = refusal_of(Federation(job(), tmp_path / "runs", [bad], ["ward"]))
     assert said.startswith(f"site ward, {bad}: the site's text is ''; describe the site")
-    play(prepare=SiteText(kind="clip"))
+    play(local_condition_on_site=SiteText(kind="clip"))
     said = refusal_of(Federation(job(), tmp_path / "runs", [scenes[0]], ["ward"]))
     assert said.startswith(f"site ward, {scenes[0]}: encoder 'clip' reads texts") and "'text_encoder'" in said
 
@@ -276,13 +277,13 @@ def test_vectors_of_another_width_than_the_networks_are_refused(play, scenes, tm
 
 
 def test_a_network_that_cannot_be_told_is_refused(play, federate):
-    play(rule=load_method("fedavg").rule)
+    play(partition=load_method("fedavg").partition)
     said = refusal_of(federate(job(bundle="toy"), names=["site-1"]))
     assert "Tiny cannot be told a site's text" in said
 
 
 def test_a_rule_that_would_send_the_text_is_refused(play, federate):
-    play(rule=load_method("fedavg").rule)
+    play(partition=load_method("fedavg").partition)
     assert "would tell the site's text to indicator, which is not LOCAL" in refusal_of(federate(job()))
 
 
@@ -323,7 +324,7 @@ def test_a_resumed_run_ends_with_the_same_bits(play, federate, tmp_path):
 def test_a_resumed_run_wants_the_encoder_that_it_began_with(play, federate):
     play()
     federate(job(rounds=2), names=["site-1"]).run(until=1)
-    play(prepare=SiteText(kind="one_hot"))
+    play(local_condition_on_site=SiteText(kind="one_hot"))
     said = rf"site-1 has another encoder than when the run began \(one_hot now, sentence {SHA256} then\)"
     again = federate(job(rounds=2), names=["site-1"], resume=True)
     with pytest.raises(FederationError, match=said):
@@ -391,5 +392,5 @@ def test_an_outsider_without_a_vector_is_found_before_training(play, scenes, tmp
         comparing._refuse_untold(Planned(str(bad)))
     comparing._refuse_untold(Planned(str(scenes[2])))
     comparing._refuse_untold(Planned(""))
-    play(prepare=None)
+    play(local_condition_on_site=None)
     comparing._refuse_untold(Planned(str(bad)))

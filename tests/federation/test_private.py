@@ -95,7 +95,7 @@ def test_a_covered_method_of_a_network_of_its_own_runs_too(federate, scenes, mon
 
 def runs_privately(federate, scenes, job):
     method = job.method
-    job = dataclasses.replace(job, rounds=max(2, load_method(method, **job.arguments).least_rounds))
+    job = dataclasses.replace(job, rounds=max(2, load_method(method, **job.arguments).requires.min_rounds))
     federation = federate(job)
     while federation.asked.task != "finish":
         replies = federation.replies()

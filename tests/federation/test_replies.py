@@ -127,7 +127,7 @@ EXTRAS = {  # a good group of each method that declares one
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("method", EXTRAS)
 def test_an_extra_of_a_dtype_that_nobody_measures_in_is_its_sites_fault(method, dtype):
-    declared = load_method(method).extras
+    declared = load_method(method).local.extras
     (group,) = declared
     try:
         sent = {name: value.to(dtype) for name, value in EXTRAS[method].items()}
@@ -144,7 +144,7 @@ def test_an_extra_of_a_dtype_that_nobody_measures_in_is_its_sites_fault(method, 
 
 
 def test_methods_that_declare_an_extra_are_all_tried():
-    names = [name for name in method_names() if load_method(name).extras]
+    names = [name for name in method_names() if load_method(name).local.extras]
     assert names == sorted(EXTRAS)
 
 

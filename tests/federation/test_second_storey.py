@@ -16,6 +16,7 @@ from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as bench_side
 from shared_components.flare.results import leave_result
 from shared_components.networks.checkpoints import load_metadata
+from tests.changed_method import changed
 from tests.federation.conftest import make_job
 
 SITES = ("site-1", "site-2", "site-3")
@@ -30,7 +31,7 @@ def play(monkeypatch):
     """Return a function that lets both sides use FedAvg with some fields replaced."""
 
     def replace(**fields) -> Method:
-        method = dataclasses.replace(load_method("fedavg"), **fields)
+        method = changed(load_method("fedavg"), **fields)
         for side in (server_side, bench_side):
             monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
         return method
@@ -140,9 +141,9 @@ def test_an_item_that_a_site_refuses_is_none_for_all_and_the_others_are_there(
 
     def objective(network, batch, context):
         seen.append(context.items)
-        return load_method("fedavg").objective(network, batch, context)
+        return load_method("fedavg").local.objective(network, batch, context)
 
-    play(may_share=frozenset({"style", "text"}), objective=objective)
+    play(requires_optional_items=frozenset({"style", "text"}), local_objective=objective)
     open_site = rewritten(scenes[0], tmp_path / "open", publish=["style", "text"])
     closed = rewritten(scenes[1], tmp_path / "closed", publish=[])
     from .conftest import Federation
@@ -172,7 +173,7 @@ def test_an_item_of_another_form_ends_the_enrolment(federate, value):
 
 
 def test_a_method_for_another_kind_of_task_refuses_by_one_sentence(play, federate):
-    play(kinds=("depth",))
+    play(requires_kinds=("depth",))
     with pytest.raises(FederationError, match="fedavg is for depth, and the site's task is segmentation"):
         federate(make_job("fedavg")).enrol()
 
@@ -293,7 +294,7 @@ def test_personal_models_stay_at_home_without_consent(scenes, tmp_path):
 def test_a_method_may_say_itself_what_the_outsider_gets(play, scenes, tmp_path):
     from .conftest import Federation
 
-    play(outsider=lambda models, samples: {n: v * 0 for n, v in models[0].items()})
+    play(server_outsider=lambda models, samples: {n: v * 0 for n, v in models[0].items()})
     files = [rewritten(path, tmp_path / f"c{i}", publish=["model"]) for i, path in enumerate(scenes)]
     federation = Federation(make_job("fedavg", rounds=1), tmp_path / "runs", files, SITES).run().finish()
     assert all(value.abs().sum() == 0 for value in load_file(outsider_of(federation)[1]).values())

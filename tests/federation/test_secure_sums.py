@@ -16,7 +16,7 @@ from shared_components.federation.store import rounds_in
 from tests.federation.conftest import TINY, make_job
 
 SECURE = {"threshold": 2}
-SUMMED = sorted(name for name in method_names() if load_method(name).weighted_sum_only)
+SUMMED = sorted(name for name in method_names() if load_method(name).server.weighted_sum_only)
 TOY = {"bundle": "toy", "training": {**TINY, "iterations": 1}}
 NEAR = {
     "rtol": 2**-23,

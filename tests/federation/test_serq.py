@@ -1,7 +1,5 @@
 """SERQ and fine-tuning at the server of whole federations: after a kill, beside LOCAL pieces, without good data."""
 
-import dataclasses
-
 import pytest
 import torch
 import yaml
@@ -14,6 +12,7 @@ from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as bench_side
 from shared_components.networks import tiny
 from shared_components.networks.protocols import Encodes
+from tests.changed_method import changed
 from tests.federation.conftest import make_job
 
 SERQ = Quantification(batches=2, pretraining=2)
@@ -61,9 +60,14 @@ def play(monkeypatch, toy_bundle):
     assert "Mapped" in config.read_text()
 
     def job(update, *, kinds=None, **changes):
-        fields = {"rule": own_filters, "server_update": update, "needs": Encodes, "kinds": kinds}
+        fields = {
+            "partition": own_filters,
+            "server_update": update,
+            "requires_network": Encodes,
+            "requires_kinds": kinds,
+        }
         fields["server_check"] = check_beforehand if isinstance(update, Quantification) else None
-        method = dataclasses.replace(load_method("fedavg"), **fields)
+        method = changed(load_method("fedavg"), **fields)
         for side in (server_side, bench_side):
             monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
         return make_job("fedavg", bundle="toy", **changes)

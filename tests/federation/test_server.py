@@ -221,7 +221,7 @@ def test_the_finish_needs_the_sites_that_the_job_needs_and_not_those_of_its_meth
     """Krum compares three at least; a delivery compares nothing."""
     job = make_job("krum", bundle="toy", rounds=1, min_sites=2)
     federation = federate(job).run()
-    assert (federation.server.method.min_sites, federation.asked.task) == (3, "finish")
+    assert (federation.server.method.requires.min_sites, federation.asked.task) == (3, "finish")
     assert federation.asked.needed == 2
     missing = {name: "it is gone" for name in federation.asked.messages if name not in there}
     with pytest.raises(

@@ -251,7 +251,7 @@ def test_the_sites_wait_for_what_the_record_says_and_no_longer(
         return result, {"taught": 1.0}
 
     run = federate(play(teach, rounds=2), **options("a")).enrol()
-    aggregator = run.server.method.aggregator
+    aggregator = run.server.method.server.aggregator
     average = type(aggregator).apply
 
     def slowly(self, *given):

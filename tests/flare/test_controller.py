@@ -31,6 +31,7 @@ from shared_components.flare.controller import read_job, read_reply
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches.lost_sites import LOST
+from tests.changed_method import changed
 from tests.federation.conftest import make_job
 from tests.flare.conftest import SITES, ByHand, Place, copied
 
@@ -331,7 +332,7 @@ def fine_tune(work, result):
 @pytest.fixture
 def trains_at_the_server(monkeypatch):
     """Let FedAvg train at the server after each round."""
-    method = dataclasses.replace(load_method("fedavg"), server_update=fine_tune)
+    method = changed(load_method("fedavg"), server_update=fine_tune)
     for side in (server_side, bench_side):
         monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
 

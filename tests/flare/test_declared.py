@@ -12,6 +12,7 @@ from shared_components.federation.messages import Job, Message
 from shared_components.flare import outgoing_check
 from shared_components.flare.outgoing_check import Asked, check_reply, expected
 from shared_components.networks.bundle_config import build_network
+from tests.changed_method import changed
 from tests.federation.conftest import make_job
 
 HEAD, STYLE = "head_global.bias", [[0.5] * 3, [0.1] * 3]
@@ -37,9 +38,9 @@ def network_of(job: Job, channels=4):
 def honest(job: Job, channels=4) -> Message:
     """Return what a site sends after a round, without the training."""
     method, network = load_method(job.method, **job.arguments), network_of(job, channels)
-    partition, state = partition_network(network, method.rule), network.state_dict()
+    partition, state = partition_network(network, method.partition), network.state_dict()
     groups = {}
-    if method.measure:
+    if method.local.measure:
         groups["sensitivity"] = {n: v.abs() for n, v in cut(state, partition, Role.GLOBAL).items()}
     header = {"round": 1, "samples": 4, "loss": {"segmentation": 0.5}, "metrics": SCORES}
     header |= {"seconds": {"total": 1.5}, "memory_mb": 300.0}
@@ -260,7 +261,7 @@ def test_the_name_of_an_encoder_leaves_only_for_a_method_that_prepares(
 ):
     method = load_method("fedavg")
     if prepares:
-        method = dataclasses.replace(method, prepare=lambda network, facts: "sentence")
+        method = changed(method, local_condition_on_site=lambda network, facts: "sentence")
     monkeypatch.setattr(outgoing_check, "load_method", lambda name, **arguments: method)
     message = Message({"samples": 4, "prepared": name})
     if free:

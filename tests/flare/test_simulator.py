@@ -199,7 +199,7 @@ SIDE_BY_SIDE = 3  # a launch waits more than it computes
 
 def sites_of(job):
     """Return as few sites as the method allows, but two, and not of the simulator's usual names."""
-    return [f"hospital-{letter}" for letter in "abcdef"[: max(2, load_method(job).min_sites)]]
+    return [f"hospital-{letter}" for letter in "abcdef"[: max(2, load_method(job).requires.min_sites)]]
 
 
 def sites_with_different_tasks(folder, names):
@@ -228,7 +228,7 @@ def launch(job, folder):
     sites = sites_of(job)
     options = ("-c", ",".join(sites), "-t", str(len(sites)))
     variables = {}
-    if load_method(job).multi_task:
+    if load_method(job).requires.multi_task:
         tasks = folder / f"{job}-sites"
         variables["SURGFL_SITE_CONFIG"] = str(sites_with_different_tasks(tasks, sites))
     with Simulator(tiny_job(folder, job), folder / f"{job}-ws", *options, **variables) as simulator:

@@ -27,7 +27,7 @@ BATCH = {"image": torch.rand(1, 3, 32, 32), "label": torch.randint(0, 4, (1, 32,
 
 
 def test_the_last_half_of_every_layers_output_channels_stays(network):
-    partition = partition_network(network, load_method("cd2_pfed").rule)
+    partition = partition_network(network, load_method("cd2_pfed").partition)
     shared = partition.with_roles(Role.GLOBAL)
     local = partition.with_roles(Role.LOCAL)
     for name, tensor in network.state_dict().items():
@@ -44,14 +44,14 @@ def test_the_last_half_of_every_layers_output_channels_stays(network):
 
 def test_share_zero_is_fedavg(network):
     method = load_method("cd2_pfed", personal_share=0.0)
-    assert partition_network(network, method.rule).roles == {Role.GLOBAL}
-    assert [term.name for term in method.objective(network, BATCH, context())] == ["segmentation"]
+    assert partition_network(network, method.partition).roles == {Role.GLOBAL}
+    assert [term.name for term in method.local.objective(network, BATCH, context())] == ["segmentation"]
 
 
 def test_strength_zero_leaves_the_task_alone(network):
-    objective = load_method("cd2_pfed", strength=0.0).objective
+    objective = load_method("cd2_pfed", strength=0.0).local.objective
     terms = objective(network, BATCH, context())
-    plain = load_method("fedavg").objective(network, BATCH, context())
+    plain = load_method("fedavg").local.objective(network, BATCH, context())
     assert len(terms) == 1 and torch.equal(terms[0].value, plain[0].value)
 
 
@@ -127,8 +127,8 @@ def test_the_weight_ramps_up_and_stays():
 
 
 def test_the_term_is_there_with_its_weight(network):
-    terms = load_method("cd2_pfed", ramp_rounds=10).objective(network, BATCH, context(round=5))
-    full = load_method("cd2_pfed", ramp_rounds=10).objective(network, BATCH, context(round=10))
+    terms = load_method("cd2_pfed", ramp_rounds=10).local.objective(network, BATCH, context(round=5))
+    full = load_method("cd2_pfed", ramp_rounds=10).local.objective(network, BATCH, context(round=10))
     assert terms[1].name == "distillation" and full[1].value > 0
     torch.testing.assert_close(terms[1].value, full[1].value * math.exp(-1.25))
 

@@ -45,7 +45,7 @@ class Work:
     def __init__(self, network, known):
         self.network, self.context = network, known
         self.method = load_method("ditto")
-        self.partition = partition_network(network, self.method.rule)
+        self.partition = partition_network(network, self.method.partition)
         self.optimizers = {}
 
     def train(self, objective=None, *, network=None, iterations=None, key=""):

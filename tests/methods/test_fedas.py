@@ -32,20 +32,20 @@ def batch(number=0, size=2):
 
 
 def test_the_golden_vector():
-    found = step(build().aggregator, shared(), updates(SITES[:3], extras={"fisher": [2, 6, 2]}))
+    found = step(build().server.aggregator, shared(), updates(SITES[:3], extras={"fisher": [2, 6, 2]}))
     assert found.models.shared["w"].tolist() == pytest.approx([1.8, 3.2], abs=1e-12)
     assert found.report["weights"] == pytest.approx({"site-1": 0.2, "site-2": 0.6, "site-3": 0.2})
 
 
 def test_the_mean_equals_plain_loops_and_ignores_samples():
     fisher = [0.5, 3.0, 1.25, 0.1, 7.0]
-    found = step(build().aggregator, shared(), updates(extras={"fisher": fisher}))
+    found = step(build().server.aggregator, shared(), updates(extras={"fisher": fisher}))
     expected = [sum(f * s[i] for f, s in zip(fisher, SITES, strict=True)) / sum(fisher) for i in (0, 1)]
     assert found.models.shared["w"].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_no_information_at_all_gives_the_plain_mean():
-    found = step(build().aggregator, shared(), updates(SITES[:3], extras={"fisher": [0, 0, 0]}))
+    found = step(build().server.aggregator, shared(), updates(SITES[:3], extras={"fisher": [0, 0, 0]}))
     assert found.models.shared["w"].tolist() == pytest.approx([7 / 3, 8 / 3])
 
 
@@ -67,7 +67,7 @@ def test_a_cap_gives_the_rest_to_the_others(traces, largest, expected):
 
 def test_the_cap_is_the_methods_argument():
     sent = updates(SITES[:3], extras={"fisher": [2, 6, 2]})
-    assert step(build(largest_weight=0.5).aggregator, shared(), sent).report["weights"][
+    assert step(build(largest_weight=0.5).server.aggregator, shared(), sent).report["weights"][
         "site-2"
     ] == pytest.approx(0.5)
 
@@ -76,7 +76,7 @@ def test_the_cap_is_the_methods_argument():
 
 
 def test_the_head_stays_at_the_site(network):
-    partition = partition_network(network, build().rule)
+    partition = partition_network(network, build().partition)
     local = {p.tensor.split(".")[0] for p in partition if p.role is Role.LOCAL}
     assert local == {"decoder_personal", "head_personal", "head_global"}
     assert {p.tensor.split(".")[0] for p in partition if p.role is Role.GLOBAL} == {

@@ -20,7 +20,7 @@ def profiles(kinds):
 
 
 def run(kinds, sent, models=None):
-    aggregator, part = build().aggregator, partition(Role.MIXED)
+    aggregator, part = build().server.aggregator, partition(Role.MIXED)
     models = models or mixed([[0.0, 0.0]] * len(kinds))
     state = aggregator.init(part, models, profiles(kinds))
     return aggregator.apply(state, part, models, sent)
@@ -39,7 +39,7 @@ def test_the_mean_of_each_group_equals_plain_loops():
 
 def test_one_task_is_fedavg():
     clustered = run(["parts"] * 5, updates()).models.mixed
-    fedavg = step(load_method("fedavg").aggregator, Models({"w": tensor([1.0, 2.0])}, {}), updates())
+    fedavg = step(load_method("fedavg").server.aggregator, Models({"w": tensor([1.0, 2.0])}, {}), updates())
     assert all(torch.equal(clustered[site]["w"], fedavg.models.shared["w"]) for site in names(5))
 
 
@@ -59,7 +59,7 @@ def test_an_absent_site_gets_its_groups_mean_and_an_absent_group_keeps_its_model
 
 
 def test_a_group_is_a_class_map_with_its_order():
-    state = build().aggregator.init(
+    state = build().server.aggregator.init(
         partition(Role.MIXED),
         mixed([[0.0]] * 3),
         [

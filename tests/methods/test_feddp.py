@@ -19,7 +19,7 @@ BOTH = Partition((Piece(Q, Role.MIXED), Piece(W, Role.MIXED)))
 def test_the_queries_of_the_encoder_stay_and_nothing_else():
     """Eight attention blocks of two on four stages, a weight and a bias each."""
     network = build_network(load_bundle("pvt_fpn").network)
-    local = partition_network(network, load_method("feddp").rule).with_roles(Role.LOCAL)
+    local = partition_network(network, load_method("feddp").partition).with_roles(Role.LOCAL)
     assert len(local) == 16 and all(".attn.q." in name for name in local)
     assert sum(network.state_dict()[name].numel() for name in local) == 2 * sum(
         c * c + c for c in (32, 64, 160, 256)
@@ -119,7 +119,7 @@ def test_strength_zero_is_the_task_alone_and_stage_two_weighs_pixels():
     context = Context(1, SEGMENTATION, torch.Generator(), broadcast={"teachers": teachers})
     batch = {"image": torch.rand(1, 3, 32, 32), "label": torch.randint(0, 4, (1, 32, 32))}
     off, on = (
-        load_method("feddp", fine_tune_from=1, strength=s).objective(network, batch, context)
+        load_method("feddp", fine_tune_from=1, strength=s).local.objective(network, batch, context)
         for s in (0.0, 2.0)
     )
     assert off[1].value == 0 and torch.equal(off[0].value, on[0].value) and on[1].value > 0

@@ -30,7 +30,7 @@ def draw(generator, scale=1.0):
 def toy(seed=0, tasks=TASKS, **arguments):
     """A method's aggregator, its first state, models of the sites' own and one round's updates."""
     generator = torch.Generator().manual_seed(seed)
-    aggregator, sites = build(**arguments).aggregator, names(len(tasks))
+    aggregator, sites = build(**arguments).server.aggregator, names(len(tasks))
     models = Models({}, {site: draw(generator) for site in sites})
     state = aggregator.init(TOY, models, [Profile(s, 9, card(t)) for s, t in zip(sites, tasks, strict=True)])
     return aggregator, state, models, trained(models, generator)
@@ -63,7 +63,10 @@ def attended(own, others):
 def test_the_golden_vector_of_cross_attention():
     deltas = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     result = step(
-        build().aggregator, mixed([[0.0, 0.0]] * 3), updates(deltas, samples=[1, 5, 2]), role=Role.MIXED
+        build().server.aggregator,
+        mixed([[0.0, 0.0]] * 3),
+        updates(deltas, samples=[1, 5, 2]),
+        role=Role.MIXED,
     )
     expected = [[1.080222, 0.059889], [0.059889, 1.080222], [1.075174, 1.075174]]
     for site, values in zip(names(3), expected, strict=True):
@@ -71,7 +74,7 @@ def test_the_golden_vector_of_cross_attention():
 
 
 def test_encoder_and_decoders_are_mixed_and_classifiers_stay():
-    partition = partition_network(PvtFpn(out_channels=4), build().rule)
+    partition = partition_network(PvtFpn(out_channels=4), build().partition)
     tops = {role: {p.tensor.split(".")[0] for p in partition if p.role is role} for role in Role}
     assert tops[Role.MIXED] == {"encoder", "decoder_global", "decoder_personal"}
     assert tops[Role.LOCAL] == {"head_global", "head_personal"} and not tops[Role.GLOBAL]
@@ -163,7 +166,7 @@ def test_an_absent_site_keeps_its_models_and_weights_and_learns_nothing_from_a_r
 def test_tensors_of_other_shapes_are_not_attended_to():
     models = Models({}, {"site-1": {"w": tensor([0.0, 0.0])}, "site-2": {"w": tensor([0.0, 0.0, 0.0])}})
     sent = [Update("site-1", 0, {"w": tensor([1.0, 2.0])}), Update("site-2", 0, {"w": tensor([1.0, 0, 0])})]
-    result = step(build().aggregator, models, sent, role=Role.MIXED)
+    result = step(build().server.aggregator, models, sent, role=Role.MIXED)
     assert result.models.mixed["site-1"]["w"].tolist() == pytest.approx([1.1, 2.2])
     assert result.models.mixed["site-2"]["w"].tolist() == pytest.approx([1.1, 0, 0])
 

@@ -117,7 +117,7 @@ def test_margin_zero_is_the_task_alone():
     network = torch.nn.Conv2d(3, 4, 1)
     batch = {"image": torch.rand(1, 3, 4, 4), "label": torch.randint(0, 4, (1, 4, 4))}
     context = Context(0, SEGMENTATION, torch.Generator())
-    off, on = (load_method("fedld", margin=m).objective(network, batch, context) for m in (0.0, 0.5))
+    off, on = (load_method("fedld", margin=m).local.objective(network, batch, context) for m in (0.0, 0.5))
     assert [term.name for term in off] == ["segmentation"] and torch.equal(off[0].value, on[0].value)
     probability = network(batch["image"]).softmax(1)
     expected = 0.5 * math.log(1 + probability.square().sum(1).mean().item())

@@ -140,7 +140,7 @@ def test_a_federation_ends_with_the_mean_of_its_last_models_also_after_a_resume(
 
 
 def test_the_label_says_which_it_is():
-    assert [load_method("fedsam", adaptive=a).label for a in (False, True)] == ["FedSAM", "FedASAM"]
+    assert [load_method("fedsam", adaptive=a).about.label for a in (False, True)] == ["FedSAM", "FedASAM"]
 
 
 @pytest.mark.parametrize("wrong", [{"rho": -1.0}, {"eta": -1.0}, {"average_cycle": 0}, {"average_from": -1}])

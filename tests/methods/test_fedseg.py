@@ -154,12 +154,14 @@ def network():
 
 
 def context_of(network, **known):
-    received = cut(network.state_dict(), partition_network(network, load_method("fedseg").rule), Role.GLOBAL)
+    received = cut(
+        network.state_dict(), partition_network(network, load_method("fedseg").partition), Role.GLOBAL
+    )
     return Context(1, SEGMENTATION, torch.Generator().manual_seed(0), received=received, **known)
 
 
 def test_prototypes_are_class_means_under_the_received_model(network):
-    partition = partition_network(network, load_method("fedseg").rule)
+    partition = partition_network(network, load_method("fedseg").partition)
     batch = {"image": torch.rand(2, 3, 32, 32), "label": torch.zeros(2, 32, 32, dtype=torch.long)}
     batch["label"][:, :16] = 2
     context = context_of(network)
@@ -204,11 +206,11 @@ def test_weight_zero_and_the_first_round_leave_back_ce_alone(network):
     still = copy.deepcopy(network).eval()
     known = context_of(network, broadcast={"prototypes": sent})
     names = {
-        weight: [t.name for t in load_method("fedseg", weight=weight).objective(still, batch, known)]
+        weight: [t.name for t in load_method("fedseg", weight=weight).local.objective(still, batch, known)]
         for weight in (0.0, 1.0)
     }
     assert names == {0.0: ["segmentation"], 1.0: ["segmentation", "contrast"]}
-    assert [t.name for t in load_method("fedseg").objective(still, batch, context_of(network))] == [
+    assert [t.name for t in load_method("fedseg").local.objective(still, batch, context_of(network))] == [
         "segmentation"
     ]
 

@@ -38,7 +38,7 @@ def driven(network):
 
 def test_a_sites_steps_move_every_part_that_the_paper_trains_and_the_text_stays(network):
     """The layers over time begin as identity: in the first step what ends their branches has a gradient alone."""
-    work = server_round(network, load_method("fedst").rule, frames=4, size=SIZE)
+    work = server_round(network, load_method("fedst").partition, frames=4, size=SIZE)
     work.method = load_method("fedst")
     parameters = {name for name, _ in network.named_parameters()}
     before = copy.deepcopy(network.state_dict())
@@ -72,10 +72,10 @@ class Watched(Round):
 def watched(network):
     """Return a round of SERQ with one batch of each kind, and what its trainings moved."""
     method = load_method("fedst", batches=1, pretraining=1)
-    work = server_round(network, method.rule, size=SIZE)
+    work = server_round(network, method.partition, size=SIZE)
     work.__class__, work.seen, work.copy, work.copies = Watched, [], None, []
     start = copy.deepcopy(network.state_dict())
-    method.server_update(work, before_of(work))
+    method.server.update(work, before_of(work))
     return work, start
 
 
@@ -108,7 +108,7 @@ def test_eq_12_moves_what_is_shared_of_encoder_decoder_and_head_alone(watched, n
     _, in_shared, gradients, _ = work.seen[2]
     shared = of_parts(network, "encoder", "decoder", "head") - of_parts(network, "queries")
     assert in_shared == gradients == shared
-    partition = partition_network(network, load_method("fedst").rule)
+    partition = partition_network(network, load_method("fedst").partition)
     assert shared < set(partition.with_roles(Role.GLOBAL))
     assert set(partition.with_roles(Role.GLOBAL)) - shared == of_parts(network, "temporal")
     for name in (*partition.with_roles(Role.LOCAL), *of_parts(network, "temporal")):

@@ -22,7 +22,7 @@ def role_in_the_encoder(method):
     with torch.device("meta"):
         network = build_network(load_bundle(bundle_for(method.name)).network)
     places = {
-        (piece.role, piece.tensor.partition(".")[0]) for piece in partition_network(network, method.rule)
+        (piece.role, piece.tensor.partition(".")[0]) for piece in partition_network(network, method.partition)
     }
     inside = {role for role, place in places if place == "encoder"} - {r for r, p in places if p != "encoder"}
     return next((role.upper() for role in inside), None)
@@ -37,7 +37,7 @@ def fixed_network(method):
 
 def refuses(name, role):
     with pytest.raises(ValueError, match=rf"all that the method makes {role} is fixed, encoder\."):
-        partition_network(fixed_network(name), load_method(name).rule)
+        partition_network(fixed_network(name), load_method(name).partition)
 
 
 @pytest.mark.parametrize("name", sorted(set(method_names()) - set(OTHERWISE)))
@@ -46,7 +46,7 @@ def test_a_step_moves_all_but_the_fixed_encoder(name):
     method, network = load_method(name), fixed_network(name)
     if role := role_in_the_encoder(method):
         return refuses(name, role)
-    partition = partition_network(network, method.rule)
+    partition = partition_network(network, method.partition)
     start = {n: v.clone() for n, v in network.state_dict().items()}
     sent = cut(start, partition, Role.GLOBAL, Role.MIXED)
     assert not any(n.startswith("encoder.") for n in sent)
@@ -57,10 +57,10 @@ def test_a_step_moves_all_but_the_fixed_encoder(name):
     assert fixed_hash(after, partition) == fixed_hash(start, partition) != ""
     moved = {n.partition(".")[0] for n, v in after.items() if not torch.equal(v, start[n])}
     assert moved and "encoder" not in moved
-    if method.measure:
-        extras = method.measure(network, [make_batch()], context, partition)
+    if method.local.measure:
+        extras = method.local.measure(network, [make_batch()], context, partition)
         shared = cut(after, partition, Role.GLOBAL)
-        for group, check in method.extras.items():
+        for group, check in method.local.extras.items():
             check(extras[group], shared)
 
 
@@ -79,7 +79,7 @@ def test_fedas_aligns_no_base_that_is_fixed():
 
 def test_feddps_teachers_have_the_networks_own_fixed_part():
     network = fixed_network("feddp")
-    partition = partition_network(network, load_method("feddp", fine_tune_from=2).rule)
+    partition = partition_network(network, load_method("feddp", fine_tune_from=2).partition)
     pieces = cut(network.state_dict(), partition, Role.MIXED)
     (teacher,) = teachers(network, {f"0/{name}": value + 1 for name, value in pieces.items()})
     for name, value in teacher.state_dict().items():

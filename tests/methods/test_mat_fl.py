@@ -20,7 +20,7 @@ FOUR = [[4.0, 1.0], [-3.0, 0.5], [5.0, -1.0], [-2.0, -1.0]]  # 1 and 3 go right,
 
 def run(values, **arguments):
     start = mixed([[0.0, 0.0]] * len(values))
-    return step(build(**arguments).aggregator, start, updates(values), role=Role.MIXED)
+    return step(build(**arguments).server.aggregator, start, updates(values), role=Role.MIXED)
 
 
 def cosines_by_hand(values):
@@ -35,7 +35,7 @@ def cosines_by_hand(values):
 
 def test_the_encoder_alone_leaves_the_site():
     network = PvtFpn(out_channels=4)
-    partition = partition_network(network, build().rule)
+    partition = partition_network(network, build().partition)
     assert {p.tensor.split(".")[0] for p in partition.with_roles(Role.MIXED).values()} == {"encoder"}
     assert partition.roles == {Role.MIXED, Role.LOCAL}
 
@@ -113,7 +113,7 @@ def test_rounding_is_no_direction():
 
 
 def test_an_absent_site_keeps_its_encoder():
-    aggregator, start = build().aggregator, mixed([[7.0, 7.0]] * 3)
+    aggregator, start = build().server.aggregator, mixed([[7.0, 7.0]] * 3)
     result = step(aggregator, start, updates(FOUR[:2]), state={}, role=Role.MIXED)
     assert result.models.mixed["site-3"]["w"].tolist() == [7.0, 7.0]
 

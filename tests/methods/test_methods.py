@@ -22,7 +22,7 @@ def built(request):
     torch.manual_seed(0)
     method = load_method(request.param)
     network = build_network(load_bundle(bundle_for(request.param)).network)
-    return method, network, partition_network(network, method.rule)
+    return method, network, partition_network(network, method.partition)
 
 
 def make_context(number=0, round=0, **known):
@@ -70,9 +70,13 @@ def _federation(method, network, partition, sites, seeds):
         generator = torch.Generator().manual_seed(seed)
         pieces = {n: v + 0.01 * torch.randn(v.shape, generator=generator) for n, v in initial.items()}
         context = make_context(seed, received=initial)
-        extras = method.measure(network, [make_batch(seed)], context, partition) if method.measure else {}
+        extras = (
+            method.local.measure(network, [make_batch(seed)], context, partition)
+            if method.local.measure
+            else {}
+        )
         updates.append(Update(site, 0, pieces, extras, samples=10 + number))
-    return models, method.aggregator.init(partition, models, profiles), updates
+    return models, method.server.aggregator.init(partition, models, profiles), updates
 
 
 def same(a, b):
@@ -81,9 +85,9 @@ def same(a, b):
 
 def test_every_method_says_what_it_is(built):
     method, _, _ = built
-    assert method.label and method.paper and all(vars(method.summary).values())
-    assert method.summary.secure_sums.partition(":")[0] in ("yes", "no")
-    idea = method.summary.idea  # one sentence, without the words of papers
+    assert method.about.label and method.about.paper and all(vars(method.about).values())
+    assert method.about.secure_sums.partition(":")[0] in ("yes", "no")
+    idea = method.about.idea  # one sentence, without the words of papers
     assert idea.endswith(".") and idea.count(".") == 1 and idea[0].isupper() and len(idea) <= 160
     assert not any(word in idea for word in ("GLOBAL", "MIXED", "LOCAL", "lambda", "_"))
 
@@ -109,7 +113,9 @@ def test_order_of_arrival_changes_no_bit(built):
     method, network, partition = built
     models, state, updates = federation(method, network, partition)
     orders = ([0, 1, 2], [2, 1, 0], [1, 2, 0])
-    results = [method.aggregator.apply(state, partition, models, [updates[i] for i in o]) for o in orders]
+    results = [
+        method.server.aggregator.apply(state, partition, models, [updates[i] for i in o]) for o in orders
+    ]
     for other in results[1:]:
         assert same(results[0].models.shared, other.models.shared) and same(results[0].state, other.state)
         assert all(same(results[0].models.mixed[s], other.models.mixed[s]) for s in results[0].models.mixed)
@@ -119,26 +125,26 @@ def test_aggregation_leaves_its_inputs_alone(built):
     method, network, partition = built
     models, state, updates = federation(method, network, partition)
     before = {n: v.clone() for n, v in (state | models.shared | updates[0].pieces).items()}
-    method.aggregator.apply(state, partition, models, updates)
+    method.server.aggregator.apply(state, partition, models, updates)
     assert same(before, state | models.shared | updates[0].pieces)
 
 
 def test_one_site_alone_gets_back_what_it_trained_unless_the_server_steps(built):
     method, network, partition = built
     models, state, updates = federation(method, network, partition, sites=["a"])
-    if method.min_sites > 1:
+    if method.requires.min_sites > 1:
         with pytest.raises(ValueError, match=r"\d sites"):
-            method.aggregator.apply(state, partition, models, updates)
+            method.server.aggregator.apply(state, partition, models, updates)
         return
-    result = method.aggregator.apply(state, partition, models, updates)
-    assert same(result.models.of("a"), updates[0].pieces) or method.steps_at_server
+    result = method.server.aggregator.apply(state, partition, models, updates)
+    assert same(result.models.of("a"), updates[0].pieces) or method.server.takes_own_step
 
 
 def test_an_absent_site_still_receives_a_whole_model(built):
     method, network, partition = built
     sites = ["a", "b", "c", "d"]
     models, state, updates = federation(method, network, partition, sites)
-    result = method.aggregator.apply(state, partition, models, updates[:3])
+    result = method.server.aggregator.apply(state, partition, models, updates[:3])
     assert result.models.of("d").keys() == models.of("d").keys()
     assert all(torch.isfinite(value).all() for value in result.models.of("d").values())
 
@@ -154,8 +160,8 @@ def test_no_local_piece_is_asked_for_and_exactly_the_declared_ones_travel(built)
 def test_what_is_measured_passes_the_checks_of_site_and_server(built):
     method, network, partition = built
     models, _, updates = federation(method, network, partition)
-    assert set(updates[0].extras) == set(method.extras)
-    for group, check in method.extras.items():
+    assert set(updates[0].extras) == set(method.local.extras)
+    for group, check in method.local.extras.items():
         check(updates[0].extras[group], models.shared)
         declared = check.shapes(models.shared, network.state_dict())
         assert declared == {name: tuple(value.shape) for name, value in updates[0].extras[group].items()}
@@ -166,23 +172,23 @@ def test_what_is_measured_passes_the_checks_of_site_and_server(built):
 def test_a_weighted_sum_is_declared_exactly_where_the_aggregator_reads_nothing_else(built):
     """The sites' mean in the place of their updates gives the same models and state, or the method declares nothing."""
     method, network, partition = built
-    assert method.summary.secure_sums.startswith("yes") == method.weighted_sum_only
+    assert method.about.secure_sums.startswith("yes") == method.server.weighted_sum_only
     models, state, updates = federation(method, network, partition)
     samples = sum(update.samples for update in updates)
     mean = Update("sum", 0, mean_pieces(updates, models.shared), samples=samples)
-    due = method.aggregator.apply(state, partition, models, updates)
+    due = method.server.aggregator.apply(state, partition, models, updates)
     try:
-        found = method.aggregator.apply(state, partition, models, [mean])
+        found = method.server.aggregator.apply(state, partition, models, [mean])
     except (KeyError, ValueError, IndexError):
         found = None
-    if method.weighted_sum_only:
-        assert not method.extras and not models.mixed[SITES[0]] and models.shared
+    if method.server.weighted_sum_only:
+        assert not method.local.extras and not models.mixed[SITES[0]] and models.shared
     alike = found is not None and near(found, due)
     if method.name not in (
         "local",
         "fedld",
     ):  # one sends nothing; the other keeps all directions of so unlike changes
-        assert alike == method.weighted_sum_only
+        assert alike == method.server.weighted_sum_only
 
 
 def near(a, b):
@@ -197,7 +203,7 @@ def near(a, b):
 def test_methods_that_work_with_secure_sums_use_nothing_but_sums(built):
     """Sites 1 and 2 trade d for d' with equal sums of changes and of their squares: nothing may change."""
     method, network, partition = built
-    if not method.summary.secure_sums.startswith("yes"):
+    if not method.about.secure_sums.startswith("yes"):
         return
     models, state, updates = federation(method, network, partition, seeds=(1, 1, 1))
     start = models.of(SITES[0])
@@ -209,7 +215,7 @@ def test_methods_that_work_with_secure_sums_use_nothing_but_sums(built):
             Update(u.site, 0, {n: start[n] + middle[n] + sign * side[n] for n in start}, u.extras, samples=7)
             for u, sign in zip(updates, (1, -1, 0), strict=True)
         ]
-        results.append(method.aggregator.apply(state, partition, models, moved).models.of(SITES[2]))
+        results.append(method.server.aggregator.apply(state, partition, models, moved).models.of(SITES[2]))
     for name in results[0]:
         torch.testing.assert_close(results[0][name], results[1][name], rtol=1e-4, atol=1e-6)
 
@@ -228,9 +234,11 @@ def orthogonal_to(middle, seed):
 def test_the_objective_gives_finite_terms_that_reach_the_network(built, round):
     method, network, partition = built
     models, state, updates = federation(method, network, partition)
-    broadcast = method.aggregator.apply(state, partition, models, updates).models.broadcast if round else {}
+    broadcast = (
+        method.server.aggregator.apply(state, partition, models, updates).models.broadcast if round else {}
+    )
     context = make_context(round=round, received=sent(network, partition), broadcast=broadcast)
-    terms = method.objective(network, make_batch(), context)
+    terms = method.local.objective(network, make_batch(), context)
     assert all(torch.isfinite(term.value) and term.value.requires_grad for term in terms)
 
 
@@ -247,7 +255,7 @@ ONE_PATH = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1))
 @pytest.mark.parametrize(
     "name, ask",
     [
-        ("pfedsis", lambda: load_method("pfedsis").objective(ONE_PATH, make_batch(), make_context())),
+        ("pfedsis", lambda: load_method("pfedsis").local.objective(ONE_PATH, make_batch(), make_context())),
         ("fedas", lambda: fedas.features(ONE_PATH, make_batch()["image"])),
         ("fedseg", lambda: fedseg.measure_prototypes(ONE_PATH, [], make_context(), Partition(()))),
     ],

@@ -38,7 +38,7 @@ WITH_NAMES = [
 
 @pytest.mark.parametrize("method, argument", WITH_NAMES)
 def test_a_mistyped_name_is_refused(network, method, argument):
-    rule = load_method(method, **{argument: ["head_global", "decodr_personal"]}).rule
+    rule = load_method(method, **{argument: ["head_global", "decodr_personal"]}).partition
     sentence = f"{method}: {argument} names 'decodr_personal', .*did you mean 'decoder_personal'"
     with pytest.raises(ValueError, match=sentence):
         partition_network(network, rule)
@@ -62,24 +62,24 @@ def test_a_plain_text_is_no_list_of_names(method, argument):
     ],
 )
 def test_fedper_takes_parts_and_todays_names_of_modules(network, arguments, local):
-    partition = partition_network(network, load_method("fedper", **arguments).rule)
+    partition = partition_network(network, load_method("fedper", **arguments).partition)
     assert {p.tensor.partition(".")[0] for p in partition if p.role is Role.LOCAL} == local
 
 
 def test_fedas_aligns_no_part_of_the_head(network):
     with pytest.raises(ValueError, match="fedas: personal holds decoder_global, whose features are aligned"):
-        partition_network(network, load_method("fedas", personal=["decoder"]).rule)
+        partition_network(network, load_method("fedas", personal=["decoder"]).partition)
 
 
 def test_fedhca2_takes_any_encoder_and_refuses_a_module_in_both(network):
     rule = load_method(
         "fedhca2", encoder=["encoder.block1"], decoders=["decoder_global", "encoder.block2"]
-    ).rule
+    ).partition
     partition = partition_network(network, rule)
     layers = partition.mixed_layers
     assert all(name.startswith("encoder.block1.") for name in layers["encoder"])
     assert layers["encoder.block2.0.attn.q"] == [f"encoder.block2.0.attn.q.{n}" for n in ("weight", "bias")]
-    rule = load_method("fedhca2", encoder=["encoder"], decoders=["encoder.block2"]).rule
+    rule = load_method("fedhca2", encoder=["encoder"], decoders=["encoder.block2"]).partition
     with pytest.raises(ValueError, match=r"fedhca2: encoder\.block2 lies in encoder and in decoders"):
         partition_network(network, rule)
 
@@ -87,23 +87,23 @@ def test_fedhca2_takes_any_encoder_and_refuses_a_module_in_both(network):
 @pytest.mark.parametrize("norms, missing", [(["batch"], "batch"), (["layer", "batch"], "batch")])
 def test_fedbn_refuses_kinds_of_layers_that_the_network_has_not(network, norms, missing):
     with pytest.raises(ValueError, match=f"fedbn: PvtFpn has no {missing} layers .* it has layer, group"):
-        partition_network(network, load_method("fedbn", norms=norms).rule)
+        partition_network(network, load_method("fedbn", norms=norms).partition)
 
 
 def test_fedbn_keeps_all_kinds_that_there_are_and_refuses_where_there_is_none(network):
     asked, default = (
-        partition_network(network, load_method("fedbn", norms=norms).rule)
+        partition_network(network, load_method("fedbn", norms=norms).partition)
         for norms in (["layer", "group"], None)
     )
     assert asked == default and default.roles == {Role.LOCAL, Role.GLOBAL}
     with pytest.raises(ValueError, match=r"fedbn: Plain has no normalisation layers .* none of any kind"):
-        partition_network(Plain(), load_method("fedbn").rule)
+        partition_network(Plain(), load_method("fedbn").partition)
 
 
 def test_a_norm_without_anything_to_keep_does_not_count():
     network = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2, elementwise_affine=False))
     with pytest.raises(ValueError, match="has no layer layers"):
-        partition_network(network, load_method("fedbn", norms=["layer"]).rule)
+        partition_network(network, load_method("fedbn", norms=["layer"]).partition)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_norm_without_anything_to_keep_does_not_count():
 )
 def test_a_network_without_what_a_method_names_is_refused(method, arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
-        partition_network(Plain(), load_method(method, **arguments).rule)
+        partition_network(Plain(), load_method(method, **arguments).partition)
 
 
 @pytest.mark.parametrize("method", ["cd2_pfed", "pfedla"])
@@ -128,12 +128,12 @@ def test_methods_that_need_a_head_refuse_a_network_that_names_none(method):
     network = Plain()
     del network.parts["head"]
     with pytest.raises(ValueError, match=f"{method} names 'head', which is no part and no module of Plain"):
-        partition_network(network, load_method(method).rule)
+        partition_network(network, load_method(method).partition)
 
 
 @pytest.mark.parametrize(
     "method", sorted(set(method_names()) - {"fedbn", "feddp", "pfedsis", "fedas", "fedst"})
 )
 def test_every_other_method_works_by_parts_on_a_network_of_other_modules(method):
-    partition = partition_network(Plain(), load_method(method).rule)
+    partition = partition_network(Plain(), load_method(method).partition)
     assert {piece.tensor for piece in partition} == set(Plain().state_dict())

@@ -19,13 +19,16 @@ MIN_SITES = {"fedmedian": 3, "trimmed_mean": 3, "krum": 3, "multi_krum": 3}
 def test_each_says_what_it_is_and_shares_everything(name):
     method = load_method(name)
     assert (
-        method.name == name and method.label and method.paper and method.min_sites == MIN_SITES.get(name, 1)
+        method.name == name
+        and method.about.label
+        and method.about.paper
+        and method.requires.min_sites == MIN_SITES.get(name, 1)
     )
-    texts = method.summary
+    texts = method.about
     assert (
         texts.partition and texts.objective and texts.aggregator and texts.secure_sums[:3] in ("yes", "no:")
     )
-    roles = partition_network(torch.nn.BatchNorm2d(2), method.rule).roles
+    roles = partition_network(torch.nn.BatchNorm2d(2), method.partition).roles
     assert roles == {Role.GLOBAL}
 
 
@@ -59,16 +62,16 @@ def test_limits_are_the_parent_method(name, arguments):
     parent = load_method(parents[name], **({"trim": 0} if name == "qfedavg" else {}))
     given = updates(SITES, extras={"loss": [1.0, 2.0, 3.0, 4.0, 5.0]})
     found, expected = (
-        step(m.aggregator, shared(), given).models.shared["w"]
+        step(m.server.aggregator, shared(), given).models.shared["w"]
         for m in (load_method(name, **arguments), parent)
     )
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
 
 
 def test_more_faults_take_more_sites():
-    assert [load_method("krum", faults=f).min_sites for f in (0, 1, 2)] == [3, 5, 7]
-    assert load_method("multi_krum", faults=1, keep=6).min_sites == 7
-    assert load_method("trimmed_mean", trim=2).min_sites == 5
+    assert [load_method("krum", faults=f).requires.min_sites for f in (0, 1, 2)] == [3, 5, 7]
+    assert load_method("multi_krum", faults=1, keep=6).requires.min_sites == 7
+    assert load_method("trimmed_mean", trim=2).requires.min_sites == 5
 
 
 @pytest.mark.parametrize(

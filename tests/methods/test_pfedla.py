@@ -37,12 +37,14 @@ def toy(count=3, seed=0, moved=0.3):
 
 def run(method, models, sent, state=None):
     if state is None:
-        state = method.aggregator.init(TOY, models, [Profile(s, 10, card("a", "b")) for s in models.mixed])
-    return state, method.aggregator.apply(state, TOY, models, sent)
+        state = method.server.aggregator.init(
+            TOY, models, [Profile(s, 10, card("a", "b")) for s in models.mixed]
+        )
+    return state, method.server.aggregator.apply(state, TOY, models, sent)
 
 
 def test_all_is_mixed_in_21_layers_that_cover_the_network(network):
-    partition = partition_network(network, build().rule)
+    partition = partition_network(network, build().partition)
     layers = partition.mixed_layers
     assert partition.roles == {Role.MIXED} and len(layers) == 21
     assert sum(map(len, layers.values())) == len(network.state_dict())
@@ -57,9 +59,9 @@ def test_all_is_mixed_in_21_layers_that_cover_the_network(network):
 
 def test_a_hypernetwork_has_the_published_number_of_weights(network):
     method = build()
-    partition = partition_network(network, method.rule)
+    partition = partition_network(network, method.partition)
     models = Models({}, {site: dict(network.state_dict()) for site in names(3)})
-    state = method.aggregator.init(partition, models, [Profile(s, 10, card("a")) for s in names(3)])
+    state = method.server.aggregator.init(partition, models, [Profile(s, 10, card("a")) for s in names(3)])
     own = {n: v for n, v in state.items() if n.startswith("hypernetwork/site-1/")}
     assert sum(v.numel() for n, v in own.items() if not n.endswith("embedding")) == 36_663
     assert all(name.startswith(("hypernetwork/", "personal/")) for name in state)

@@ -60,7 +60,7 @@ def elements(network, partition, role):
 
 
 def test_half_of_the_q_k_and_v_rows_are_personal_as_released(network):
-    partition = partition_network(network, build().rule)
+    partition = partition_network(network, build().partition)
     for stage, width in ROWS.items():
         name, half = f"encoder.block{stage}.0.attn", width // 2
         assert rows(partition, f"{name}.q.weight", Role.GLOBAL) == [(0, half)]
@@ -72,13 +72,13 @@ def test_half_of_the_q_k_and_v_rows_are_personal_as_released(network):
 
 
 def test_numbers_of_global_and_personal_weights_are_the_published_ones(network):
-    partition = partition_network(network, build().rule)
+    partition = partition_network(network, build().partition)
     assert elements(network, partition, Role.GLOBAL) == 4_810_340
     assert elements(network, partition, Role.MIXED) == 1_981_575
 
 
 def test_there_are_fourteen_personal_layers(network):
-    layers = partition_network(network, build().rule).mixed_layers
+    layers = partition_network(network, build().partition).mixed_layers
     assert len(layers) == 14
     assert [name for name in layers if name.startswith("encoder")] == [
         f"encoder.block{i}" for i in (1, 2, 3, 4)
@@ -86,7 +86,7 @@ def test_there_are_fourteen_personal_layers(network):
 
 
 def test_head_aligned_halves_cut_between_heads(network):
-    partition = partition_network(network, build(head_aligned=True).rule)
+    partition = partition_network(network, build(head_aligned=True).partition)
     for stage, width in ROWS.items():
         head = width // HEADS[stage]
         cuts = rows(partition, f"encoder.block{stage}.0.attn.q.weight", Role.MIXED)
@@ -96,7 +96,7 @@ def test_head_aligned_halves_cut_between_heads(network):
 @pytest.mark.parametrize("personal", ["decoder", "q", "k", "v"])
 def test_each_part_can_be_personal_alone(network, personal):
     """Table IV; without APE personal weights are LOCAL."""
-    partition = partition_network(network, build(personal=[personal], ape=False).rule)
+    partition = partition_network(network, build(personal=[personal], ape=False).partition)
     local = {p.tensor for p in partition if p.role is Role.LOCAL} - {
         "head_appearance.weight",
         "head_appearance.bias",
@@ -120,8 +120,8 @@ def test_routing_of_algorithm_1_on_the_real_network(network):
     """Three separate backward passes with masks, against the two passes of the method."""
     network.eval()
     method = build()
-    partition = partition_network(network, method.rule)
-    terms = method.objective(network, batch(), context())
+    partition = partition_network(network, method.partition)
+    terms = method.local.objective(network, batch(), context())
     route_gradients(terms, network, partition)
     routed = {name: p.grad.clone() for name, p in network.named_parameters()}
 
@@ -148,12 +148,12 @@ def test_routing_of_algorithm_1_on_the_real_network(network):
 def test_appearance_reaches_no_global_and_consistency_no_personal_weight(network):
     network.eval()
     method = build()
-    partition = partition_network(network, method.rule)
+    partition = partition_network(network, method.partition)
     for name, reached, spared in (
         ("appearance", Role.MIXED, Role.GLOBAL),
         ("consistency", Role.GLOBAL, Role.MIXED),
     ):
-        term = [t for t in method.objective(network, batch(), context()) if t.name == name]
+        term = [t for t in method.local.objective(network, batch(), context()) if t.name == name]
         route_gradients(term, network, partition)
         grads = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in network.named_parameters()}
         sizes = {
@@ -164,20 +164,22 @@ def test_appearance_reaches_no_global_and_consistency_no_personal_weight(network
 
 
 def test_without_ape_and_sge_the_loss_is_the_tasks_own(network):
-    terms = build(ape=False, sge=False).objective(network, batch(), context())
+    terms = build(ape=False, sge=False).local.objective(network, batch(), context())
     assert [(t.name, t.role) for t in terms] == [("segmentation", None)]
 
 
 def test_without_personal_parts_it_is_fedavg(network):
     ours, fedavg = build(personal=[], ape=False, sge=False), load_method("fedavg")
-    tensors = [p for p in partition_network(network, ours.rule) if not p.tensor.startswith("head_appearance")]
+    tensors = [
+        p for p in partition_network(network, ours.partition) if not p.tensor.startswith("head_appearance")
+    ]
     assert all(p.role is Role.GLOBAL for p in tensors)
-    models, updates = two_sites(network, partition_network(network, fedavg.rule))
-    partition = partition_network(network, fedavg.rule)
+    models, updates = two_sites(network, partition_network(network, fedavg.partition))
+    partition = partition_network(network, fedavg.partition)
     profiles = [Profile(u.site, 10, card("a", "b")) for u in updates]
     results = [
-        m.aggregator.apply(
-            m.aggregator.init(partition, models, profiles), partition, models, updates
+        m.server.aggregator.apply(
+            m.server.aggregator.init(partition, models, profiles), partition, models, updates
         ).models.shared
         for m in (ours, fedavg)
     ]
@@ -185,13 +187,13 @@ def test_without_personal_parts_it_is_fedavg(network):
 
 
 def test_as_released_adds_four_halved_terms_that_reach_everything(network):
-    terms = build(mode="as_released").objective(network, batch(), context())
+    terms = build(mode="as_released").local.objective(network, batch(), context())
     assert [t.name for t in terms] == ["segmentation", "appearance", "segmentation_mixed", "appearance_mixed"]
     assert all(t.role is None for t in terms)
     network.eval()
     plain = segmentation_loss(network(batch()["image"]), batch()["label"]) / 2
     torch.testing.assert_close(
-        build(mode="as_released").objective(network, batch(), context())[0].value, plain
+        build(mode="as_released").local.objective(network, batch(), context())[0].value, plain
     )
 
 
@@ -199,15 +201,15 @@ def test_cross_style_share_distorts_only_that_share(network, monkeypatch):
     seen = []
     original = PvtFpn.forward_global
     monkeypatch.setattr(PvtFpn, "forward_global", lambda self, x: seen.append(len(x)) or original(self, x))
-    build(cross_style_share=0.5).objective(network, batch(), context())
+    build(cross_style_share=0.5).local.objective(network, batch(), context())
     assert seen == [1]
 
 
 def test_sensitivity_equals_a_loop_over_images(network):
     """Eq. (13): mean over images of the absolute gradient of the mean square of the global logits."""
     network.train()
-    partition = partition_network(network, build().rule)
-    found = build().measure(network, [batch()], context(), partition)["sensitivity"]
+    partition = partition_network(network, build().partition)
+    found = build().local.measure(network, [batch()], context(), partition)["sensitivity"]
     assert network.training and list(found) == list(partition.with_roles(Role.GLOBAL))
     network.eval()
     parameter = network.encoder.block3[0].attn.q.weight
@@ -235,11 +237,11 @@ def two_sites(network, partition):
 
 def test_every_personal_layer_is_the_reported_mixture_of_the_sites(network):
     method = build()
-    partition = partition_network(network, method.rule)
+    partition = partition_network(network, method.partition)
     models, updates = two_sites(network, partition)
     profiles = [Profile(u.site, u.samples, card("x", "y")) for u in updates]
-    result = method.aggregator.apply(
-        method.aggregator.init(partition, models, profiles), partition, models, updates
+    result = method.server.aggregator.apply(
+        method.server.aggregator.init(partition, models, profiles), partition, models, updates
     )
     assert set(result.report["entropy"]) == {"hypernetwork", "sensitivity", "sensitivity_relative"}
     for layer, names in partition.mixed_layers.items():
@@ -251,11 +253,13 @@ def test_every_personal_layer_is_the_reported_mixture_of_the_sites(network):
 
 def test_sites_have_hypernetworks_of_their_own_and_they_learn(network):
     method = build()
-    partition = partition_network(network, method.rule)
+    partition = partition_network(network, method.partition)
     models, updates = two_sites(network, partition)
-    state = method.aggregator.init(partition, models, [Profile(u.site, 10, card("x", "y")) for u in updates])
+    state = method.server.aggregator.init(
+        partition, models, [Profile(u.site, 10, card("x", "y")) for u in updates]
+    )
     assert not torch.equal(state["hypernetwork/a/embedding"], state["hypernetwork/b/embedding"])
-    after = method.aggregator.apply(state, partition, models, updates).state
+    after = method.server.aggregator.apply(state, partition, models, updates).state
     assert not torch.equal(state["hypernetwork/a/embedding"], after["hypernetwork/a/embedding"])
 
 
@@ -277,4 +281,4 @@ def test_sge_without_styles_says_what_to_do(network):
     given = context()
     given.items = {}
     with pytest.raises(ValueError, match="publish 'style'"):
-        build().objective(network, batch(), given)
+        build().local.objective(network, batch(), given)

@@ -38,7 +38,9 @@ def step_of_scaled(precision):
     )
     batch = {"image": torch.tensor([[NOT_IN_BF16]]), "label": torch.zeros(1)}
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
-    losses = train_step(network, optimizer, method, batch, context, partition_network(network, method.rule))
+    losses = train_step(
+        network, optimizer, method, batch, context, partition_network(network, method.partition)
+    )
     return losses["segmentation"], network.layer.weight
 
 

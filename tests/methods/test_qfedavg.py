@@ -18,7 +18,7 @@ def frames(count=5, size=2):
 
 
 def site(network):
-    partition = partition_network(network, build().rule)
+    partition = partition_network(network, build().partition)
     loss = nn.functional.cross_entropy
     return partition, Context(
         0, Plain(loss), torch.Generator(), received=cut(network.state_dict(), partition, Role.GLOBAL)
@@ -35,12 +35,12 @@ def test_the_loss_is_that_of_the_received_weights_averaged_over_frames():
     with torch.no_grad():
         network[0].weight.mul_(-3)  # "training"
     after = {name: value.clone() for name, value in network.state_dict().items()}
-    found = build().measure(network, frames(), context, partition)
+    found = build().local.measure(network, frames(), context, partition)
     assert float(found["loss"]["value"]) == pytest.approx(expected, rel=1e-5)
     assert network.training and all(torch.equal(after[n], v) for n, v in network.state_dict().items())
     scalar(found["loss"], {})
 
 
 def test_all_frames_are_measured_unless_a_number_is_given():
-    assert build().measure_images is None and build(loss_images=8).measure_images == 8
-    assert set(load_method("qfedavg").extras) == {"loss"}
+    assert build().local.measure_images is None and build(loss_images=8).local.measure_images == 8
+    assert set(load_method("qfedavg").local.extras) == {"loss"}

@@ -205,7 +205,7 @@ def test_a_rule_keeps_queries_selection_and_indicator_at_home(network):
     assert {name.partition(".")[0] for name in local} == {"encoder", "selection", "indicator"}
     own = [name for name in local if name.startswith("encoder")]
     assert len(own) == 16 and all(".attn.q." in name for name in own)
-    feddp = partition_network(network, load_method("feddp").rule).with_roles(Role.LOCAL)
+    feddp = partition_network(network, load_method("feddp").partition).with_roles(Role.LOCAL)
     assert list(feddp) == own
 
 

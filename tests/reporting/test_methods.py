@@ -20,7 +20,7 @@ def test_every_method_has_a_row_that_names_its_card_and_paper():
     rows = methods_markdown().splitlines()[2:]
     assert len(rows) == len(method_names())
     for name, row in zip(method_names(), rows, strict=True):
-        assert f"](../nvflare_jobs/{name}/README.md)" in row and load_method(name).paper in row
+        assert f"](../nvflare_jobs/{name}/README.md)" in row and load_method(name).about.paper in row
         assert len(row.split(" | ")) == 7
 
 

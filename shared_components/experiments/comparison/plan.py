@@ -58,7 +58,7 @@ class Variant:
     @property
     def needs_server(self) -> bool:
         """Whether the row uses frames of the server's own; ValueError where the method cannot be."""
-        return self.mixes or load_method(self.method, **self.arguments).server_update is not None
+        return self.mixes or load_method(self.method, **self.arguments).server.update is not None
 
     def identity(self) -> dict[str, Any]:
         """Return what the row's numbers depend on, and what it is called left out; nothing that is not given."""

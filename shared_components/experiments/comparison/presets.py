@@ -112,7 +112,7 @@ def of_methods(names: Sequence[str]) -> Preset:
     Raises:
         ValueError: A method does not exist.
     """
-    labels = [load_method(name).label for name in names]
+    labels = [load_method(name).about.label for name in names]
     listed = ", ".join(labels) if len(labels) <= _NAMED else f"{len(labels)} methods"
     return Preset(f"Comparison of {listed}", tuple(map(Variant, labels, names)))
 

@@ -45,7 +45,7 @@ def apportioned(rounds: int, iterations: int, share: float) -> tuple[int, int]:
 
 
 def _arguments(variant: Variant, iterations: int) -> dict[str, Any]:
-    trains = load_method(variant.method, **variant.arguments).server_update is not None
+    trains = load_method(variant.method, **variant.arguments).server.update is not None
     as_long = AS_LONG.get(variant.method, ()) if trains else ()
     return {**dict.fromkeys(as_long, iterations), **variant.arguments}
 

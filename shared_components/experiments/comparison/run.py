@@ -108,12 +108,12 @@ def _refuse_untold(run: Run) -> None:
         FederationError: It cannot.
     """
     method = load_method(run.variant.method, **run.variant.arguments)
-    if not run.held_out or method.prepare is None:
+    if not run.held_out or method.local.condition_on_site is None:
         return
     try:
         site = load_site(run.held_out, name=HELD_OUT)
         bench = build_bench(Job.from_json(run.job()), site, start_weights=run.start_weights)
-        bench.prepare(name=site.name, number=len(run.sites), count=len(run.sites) + 1)
+        bench.condition_on_site(name=site.name, number=len(run.sites), count=len(run.sites) + 1)
     except ValueError as error:
         raise FederationError(str(error)) from error
 
@@ -204,7 +204,7 @@ def _costs(server: ServerRunner) -> dict[str, Any]:
         by_round.setdefault(record["round"], []).append(record["seconds"]["total"])
     aggregations = [r for r in server.records if r["kind"] == "aggregation"]
     sample = (card.frames, bundle.training.height, bundle.training.width)
-    trained = server.method.trained_at_server
+    trained = server.method.server.trained
     return {
         "parameters_site": sum(value.numel() for value in last.values()),
         "parameters_server": sum(

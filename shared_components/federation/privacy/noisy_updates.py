@@ -37,12 +37,12 @@ RECORD = "privacy.json"
 
 def uncovered(method: Method) -> str:
     """Say why noise on the weights would not cover what a method sends; nothing where it does."""
-    if method.pooled:
+    if method.requires.pooled:
         why = "pools the sites' frames"
-    elif method.extras:
-        why = f"sends {min(method.extras)!r} beside the weights"
-    elif method.shares:
-        why = f"needs {min(method.shares)!r} of every site"
+    elif method.local.extras:
+        why = f"sends {min(method.local.extras)!r} beside the weights"
+    elif method.requires.items:
+        why = f"needs {min(method.requires.items)!r} of every site"
     else:
         return ""
     return (

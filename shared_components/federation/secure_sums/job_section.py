@@ -38,9 +38,9 @@ def check_method(job: Job, method: Method) -> None:
     Raises:
         ValueError: One sentence.
     """
-    if not job.secure_sums or method.weighted_sum_only:
+    if not job.secure_sums or method.server.weighted_sum_only:
         return
-    because = method.summary.secure_sums.partition(": ")[2] or "its server needs more than a weighted sum"
+    because = method.about.secure_sums.partition(": ")[2] or "its server needs more than a weighted sum"
     raise ValueError(
         f"{method.name} does not work with secure_sums ({because}); leave the section out, or choose a method with "
         "'yes' in the last column of docs/methods.md"

@@ -43,9 +43,9 @@ def check_possible(job: Job, method: Method, sites: Sequence[str], *, asked: int
             check_asked(job, asked)
         except ValueError as error:
             raise FederationError(str(error)) from error
-    if job.rounds < method.least_rounds:
+    if job.rounds < method.requires.min_rounds:
         raise FederationError(
-            f"{job.method} needs at least {method.least_rounds} rounds with these arguments, and the job "
+            f"{job.method} needs at least {method.requires.min_rounds} rounds with these arguments, and the job "
             f"has {job.rounds}: what they name would never come; change 'rounds' or the arguments"
         )
     if job.min_sites > len(sites):
@@ -53,9 +53,9 @@ def check_possible(job: Job, method: Method, sites: Sequence[str], *, asked: int
             f"job {job.name}: min_sites is {job.min_sites}, and there are {len(sites)} sites; add sites, or give a "
             "smaller min_sites"
         )
-    if len(sites) < method.min_sites:
+    if len(sites) < method.requires.min_sites:
         raise FederationError(
-            f"{job.method} needs at least {method.min_sites} sites with these arguments, "
+            f"{job.method} needs at least {method.requires.min_sites} sites with these arguments, "
             f"and there are {len(sites)}; add sites or choose another method"
         )
 

@@ -97,7 +97,7 @@ class EnrolmentReader:
         method, profile = self._method, profile_of(site, reply.header)
         if refusal := wrong_kind(method, profile.card):
             raise FederationError(f"{site}: {refusal}")
-        if kept_back := sorted(method.shares - set(profile.items)):
+        if kept_back := sorted(method.requires.items - set(profile.items)):
             raise FederationError(f"{site} enrols without {kept_back[0]!r}, which {method.name} needs")
         due = self._due(site, profile.card)
         _refuse_other(site, "network partition", partition_of(site, reply.header), due.partition.to_json())
@@ -264,7 +264,7 @@ def disagreeing(method: Method, entered: Mapping[str, Enrolment]) -> dict[str, s
     """
     found: dict[str, str] = {}
     for what, where, value in COMPARED:
-        if what == "task" and method.multi_task:
+        if what == "task" and method.requires.multi_task:
             continue
         values = {site: value(one) for site, one in entered.items() if site not in found}
         found |= _minority(what, {site: each for site, each in values.items() if each != ""}, where)
@@ -314,7 +314,7 @@ def initial_models(
 
     first = given[sites[0]]
     shared = of_role(first, Role.GLOBAL)
-    own = {site: given[site] if method.multi_task else first for site in sites}
+    own = {site: given[site] if method.requires.multi_task else first for site in sites}
     return Models(shared, {site: of_role(pieces, Role.MIXED) for site, pieces in own.items()})
 
 
@@ -331,10 +331,10 @@ def is_start(value: Any) -> bool:
 
 def wrong_kind(method: Method, card: Card) -> str:
     """Say why a method is not for a task; nothing where it is."""
-    if method.kinds is None or card.kind in method.kinds:
+    if method.requires.kinds is None or card.kind in method.requires.kinds:
         return ""
     return (
-        f"{method.name} is for {' and '.join(method.kinds)}, and the site's task is {card.kind}; "
+        f"{method.name} is for {' and '.join(method.requires.kinds)}, and the site's task is {card.kind}; "
         "choose another method or task"
     )
 

@@ -130,9 +130,9 @@ def outsiders(
     for card in dict.fromkeys(profile.card for profile in profiles):
         members = [p for p in profiles if p.card == card and p.site in given]
         if members:
-            combine = method.outsider or mean_model
+            combine = method.server.outsider or mean_model
             found[card] = combine([given[p.site] for p in members], [p.samples for p in members])
-        elif partition.roles <= {Role.GLOBAL} and method.deploy is None:
+        elif partition.roles <= {Role.GLOBAL} and method.local.deploy is None:
             found[card] = whole(models.shared, partition)
     return found
 

@@ -102,7 +102,7 @@ class ServerRunner:
 
     def needed(self, asked: Collection[str]) -> int:
         """How many updates a round needs: what the job asks for, and what the method cannot do without."""
-        least = max(self.method.min_sites, self.sums.threshold if self.sums else 1)
+        least = max(self.method.requires.min_sites, self.sums.threshold if self.sums else 1)
         return max(self.wanted(asked), least)
 
     @property
@@ -131,7 +131,7 @@ class ServerRunner:
         """
         asked_each_round = len(self._drawn()) if self.job.secure_sums else len(self.state.sites)
         check_possible(self.job, self.method, self.state.sites, asked=asked_each_round)
-        if self.method.server_update is not None:
+        if self.method.server.update is not None:
             self.own = open_own(
                 self.job,
                 self._find_data,
@@ -139,12 +139,12 @@ class ServerRunner:
                 sites=len(self.state.numbers),
                 kept=self.state.kept,
             )
-        every = bool(self.state.profiles) or self.method.pooled  # a resume needs all of its sites
+        every = bool(self.state.profiles) or self.method.requires.pooled  # a resume needs all of its sites
         least = len(self.state.sites) if every else self.needed(self.state.sites)
         self._entrance = Entrance(
             self.job, self.method, self.state.sites, least=least, file=self.start_weights, sums=self.sums
         )
-        asked = self.state.sites if self.method.multi_task else self.state.sites[:1]
+        asked = self.state.sites if self.method.requires.multi_task else self.state.sites[:1]
         return self._enrol_messages(self.state.sites, asked if not self.state.profiles else ())
 
     def _enrol_messages(self, sites: Sequence[str], initial: Collection[str]) -> dict[str, Message]:
@@ -192,7 +192,7 @@ class ServerRunner:
             self.state.partition = partitions[self.state.sites[0]]
             given = {site: entered.found[site].pieces for site in self.state.sites}
             self.state.models = initial_models(self.method, self.state.partition, self.state.sites, given)
-            self.state.aggregator = self.method.aggregator.init(
+            self.state.aggregator = self.method.server.aggregator.init(
                 self.state.partition, self.state.models, list(profiles.values())
             )
             facts = self._tasks() | {"start": profiles[self.state.sites[0]].start}
@@ -253,7 +253,7 @@ class ServerRunner:
     def _drawn(self) -> list[str]:
         """Return the sites that the current round asks."""
         seed = self.job.open_bundle().training.seed
-        return self.job.drawn(self.state.sites, self.state.round, seed, least=self.method.min_sites)
+        return self.job.drawn(self.state.sites, self.state.round, seed, least=self.method.requires.min_sites)
 
     def finish_messages(self) -> dict[str, Message]:
         """Return every site's last delivery."""
@@ -262,19 +262,19 @@ class ServerRunner:
     def _delivered(self) -> Models:
         """Return the models as the method delivers them at the end."""
         return (
-            self.method.finish(self.state.aggregator, self.state.models)
-            if self.method.finish
+            self.method.server.finish(self.state.aggregator, self.state.models)
+            if self.method.server.finish
             else self.state.models
         )
 
     def _deliveries(self, sites: Sequence[str], models: Models) -> dict[str, Message]:
         self._asking.since = time.perf_counter()
-        names = sorted(self.method.shares | self.method.may_share)
+        names = sorted(self.method.requires.items | self.method.requires.optional_items)
         items = {
             name: [self.state.profiles[site].items.get(name) for site in self.state.sites] for name in names
         }
         header: dict[str, Any] = {"items": items}
-        if self.method.pooled:
+        if self.method.requires.pooled:
             header["pool"] = self.state.sites
         groups = {group: pieces for group, pieces in models.broadcast.items() if pieces}
         return {
@@ -308,7 +308,7 @@ class ServerRunner:
             noise = farthest(self.job.noise, sum(value.numel() for value in sent.values()))
         update_checks.check_pieces(reply.pieces, sent, largest_change=self.job.largest_change, noise=noise)
         update_checks.check_extras(
-            reply.groups, self.method.extras, self.state.models.shared, method=self.method.name
+            reply.groups, self.method.local.extras, self.state.models.shared, method=self.method.name
         )
         return Update(site, self.state.round, reply.pieces, reply.groups, samples)
 
@@ -326,7 +326,7 @@ class ServerRunner:
         started = time.perf_counter()
         tell("aggregating")
         counted = [self.sums.mean(updates, self.state.models.shared)] if self.sums else updates
-        result = self.method.aggregator.apply(
+        result = self.method.server.aggregator.apply(
             self.state.aggregator, self.state.partition, self.state.models, counted
         )
         seconds = time.perf_counter() - started

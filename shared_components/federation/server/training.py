@@ -97,8 +97,8 @@ def open_own(
             validation, _ = readable_samples(site, "validation", asks=bench.task.asks)
         context = _context(bench, round=0, number=sites, memory=memory_of(kept))
         batch = bench.task.draw(collated([bench.dataset(readable)[0]]), context.generator)
-        if bench.method.server_check is not None:
-            bench.method.server_check(bench.network, batch, context)
+        if bench.method.server.check is not None:
+            bench.method.server.check(bench.network, batch, context)
     except (SiteError, ValueError) as error:
         raise FederationError(f"the server cannot train: {error}") from error
     start = {key: bench.start[key] for key in ("start", "sha256")}
@@ -140,7 +140,7 @@ def train_at_server(
     try:
         bench = build_bench(job, own.site, start_weights=start_weights)
         method = bench.method
-        assert method.server_update is not None
+        assert method.server.update is not None
         _refuse_other_fixed(fixed_hash(bench.network.state_dict(), bench.partition), own.profile.fixed)
         paste(result.models.shared, bench.partition, bench.network.state_dict())
         work = LocalRound(
@@ -155,7 +155,7 @@ def train_at_server(
             kept=kept,
             validation=bench.dataset(own.validation) if own.validation else None,
         )
-        outcome, losses = method.server_update(work, result)
+        outcome, losses = method.server.update(work, result)
     except (SiteError, ValueError, FloatingPointError) as error:
         raise FederationError(f"the server cannot train: {error}") from error
     if odd := set(outcome.models.shared) ^ set(bench.partition.with_roles(Role.GLOBAL)):

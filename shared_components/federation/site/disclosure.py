@@ -141,16 +141,18 @@ def _weights(role: Role, pieces: Pieces) -> Weights:
 
 
 def _enrol(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
-    asked = "each site" if due.method.multi_task else "the first site alone"
+    asked = "each site" if due.method.requires.multi_task else "the first site alone"
     yield from _pieces("enrol", due, f"what all begin from; {asked} is asked for it")
-    for name in sorted(due.method.shares | due.method.may_share):
-        needed = f"{due.method.name} needs it" if name in due.method.shares else "the site may refuse it"
+    for name in sorted(due.method.requires.items | due.method.requires.optional_items):
+        needed = (
+            f"{due.method.name} needs it" if name in due.method.requires.items else "the site may refuse it"
+        )
         yield _consented("enrol", name, ITEMS[name].words, 0, publish, needed)
 
 
 def _round(due: Expected) -> Iterator[Leaving]:
     yield from _pieces("round", due, "")
-    for group, extra in due.method.extras.items():
+    for group, extra in due.method.local.extras.items():
         shapes = extra.shapes(due.pieces(Role.GLOBAL), due.state)
         yield Leaving(
             "round", "extra", group, _form(shapes), _bytes(shapes), True, f"{due.method.name} needs it"

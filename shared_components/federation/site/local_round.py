@@ -42,7 +42,7 @@ class LocalRound:
 
     def run(self) -> Losses:
         """Do the round's local iterations: the method's own way, or the plain loop."""
-        return self.method.local_update(self) if self.method.local_update else self.train()
+        return self.method.local.update(self) if self.method.local.update else self.train()
 
     def train(
         self,
@@ -91,12 +91,14 @@ class LocalRound:
 
     def measure(self) -> Extras:
         """Return what the method measures after the local iterations."""
-        if self.method.measure is None:
+        if self.method.local.measure is None:
             return {}
         stream = (
-            self.frames() if self.method.measure_images is None else self._few(self.method.measure_images)
+            self.frames()
+            if self.method.local.measure_images is None
+            else self._few(self.method.local.measure_images)
         )
-        return self.method.measure(self.network, stream, self.context, self.partition)
+        return self.method.local.measure(self.network, stream, self.context, self.partition)
 
     def tensors(self) -> State:
         """Return what the site keeps for the next round: every optimizer's state and the method's memory."""

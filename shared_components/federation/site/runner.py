@@ -55,7 +55,7 @@ class SiteRunner:
     Args:
         name: The federation's name of the site.
         find_site: Called with the job and the site's number; returns the checked site description. A
-            method that pools data (`Method.pooled`) asks for the other numbers, too.
+            method that pools data (`Requires.pooled`) asks for the other numbers, too.
         folder: Where runs are kept; the site's own folder is ``<folder>/<job>/<run>/<name>``.
         start_weights: The file that the very first model comes from, where the job's ``start`` is ``file``.
         stop: Asked before every batch; training ends with an error once it says True.
@@ -97,7 +97,7 @@ class SiteRunner:
         Returns:
             The reply. Its header has ``round``, ``seconds`` and ``memory_mb``; enrol: ``samples``, ``card``,
             ``items``, ``partition``, ``fixed``, ``prepared``, ``start``, ``sums_key``; round: ``samples``,
-            ``loss``, ``metrics``; finish: ``metrics``, ``final``. Of a job with ``privacy`` it has what `noisy_updates.SAYS`
+            ``loss``, ``metrics``; finish: ``metrics``, ``final``. With ``privacy`` it has what `noisy_updates.SAYS`
             lists.
 
         Raises:
@@ -139,7 +139,7 @@ class SiteRunner:
             release.refuse_beyond_budget(job.rounds - header["round"])
         self._say_what_leaves(bench, job, header["run"])
         self._say_start(bench)
-        prepared = self._prepare(bench, header)
+        prepared = self._condition(bench, header)
         aside = _check_data(bench)
         write_json(self._files(job, header["run"]).folder / ASIDE, aside)
         dataset = self._dataset(bench, job, header["run"], "train")
@@ -178,12 +178,12 @@ class SiteRunner:
     def _items(self, bench: Workbench, dataset: SampleDataset) -> dict[str, Any]:
         """Measure the profile items that the method asks for and the site publishes."""
         method, site = bench.method, bench.site
-        if refused := sorted(method.shares - set(site.publish)):
+        if refused := sorted(method.requires.items - set(site.publish)):
             raise SiteRefusal(
                 f"{site.path}: site {self.name} does not publish {refused[0]!r}, which {method.name} needs "
                 f"({ITEMS[refused[0]].words}); add it to 'publish', or change the job's method or arguments"
             )
-        asked = (method.shares | method.may_share) & set(site.publish)
+        asked = (method.requires.items | method.requires.optional_items) & set(site.publish)
         return {name: ITEMS[name].measure(dataset, site.text) for name in sorted(asked)}
 
     def _round(self, job: Job, site: Site, message: Message) -> Message:
@@ -198,7 +198,7 @@ class SiteRunner:
         files = self._files(job, header["run"])
         kept = restore(bench, files, round, header.get("answered"), name=self.name)
         paste(message.pieces, bench.partition, bench.network.state_dict())
-        self._prepare(bench, header, again=kept.something)
+        self._condition(bench, header, again=kept.something)
         began = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED) if release else {}
 
         clock = _Clock(self._began)
@@ -277,7 +277,7 @@ class SiteRunner:
         files = self._files(job, header["run"])
         kept = restore(bench, files, header["round"], header.get("answered"), name=self.name)
         paste(message.pieces, bench.partition, bench.network.state_dict())
-        self._prepare(bench, header, again=kept.something)
+        self._condition(bench, header, again=kept.something)
         clock = _Clock(self._began)
         clock.mark("starting")
         chosen = self._samples(bench, job, header["run"], "validation")
@@ -306,15 +306,17 @@ class SiteRunner:
     def _bench(self, job: Job, site: Site) -> Workbench:
         return build_bench(job, site, start_weights=self._start_weights)
 
-    def _prepare(self, bench: Workbench, header: Mapping[str, Any], *, again: bool = False) -> str:
-        return bench.prepare(name=self.name, number=header["number"], count=header["numbers"], again=again)
+    def _condition(self, bench: Workbench, header: Mapping[str, Any], *, again: bool = False) -> str:
+        return bench.condition_on_site(
+            name=self.name, number=header["number"], count=header["numbers"], again=again
+        )
 
     def _dataset(self, bench: Workbench, job: Job, run: str, split: str) -> SampleDataset:
         return bench.dataset(self._samples(bench, job, run, split))
 
     def _training_samples(self, bench: Workbench, job: Job, header: Mapping[str, Any]) -> SampleDataset:
         """Return the site's own training samples; where a method pools data, all sites' for the first one."""
-        if not (bench.method.pooled and header["index"] == 0):
+        if not (bench.method.requires.pooled and header["index"] == 0):
             return self._dataset(bench, job, header["run"], "train")
         pool: list[Sample] = []
         for number, name in enumerate(header["pool"]):

@@ -15,7 +15,7 @@ from shared_components.common import machine
 from shared_components.core.initial_weights import begin
 from shared_components.core.method import Method, State, check_network, load_method
 from shared_components.core.partition import Partition, partition_network
-from shared_components.core.site_conditioning import prepare
+from shared_components.core.site_conditioning import condition_on_site
 from shared_components.core.task import Scores, Task, checkpoint_notes, choose_task
 from shared_components.core.unseen_site import notes_of_told
 from shared_components.data.dataset import SampleDataset
@@ -57,9 +57,9 @@ class Workbench:
         height, width = self.size
         return SampleDataset(chosen, height=height, width=width, site=self.site)
 
-    def prepare(self, *, name: str, number: int, count: int, again: bool = False) -> str:
-        """Let the method tell the network of the site, see `site_conditioning.prepare`."""
-        self.told = prepare(
+    def condition_on_site(self, *, name: str, number: int, count: int, again: bool = False) -> str:
+        """Let the method tell the network of the site, see `site_conditioning.condition_on_site`."""
+        self.told = condition_on_site(
             self.method,
             self.network,
             self.partition,
@@ -74,11 +74,11 @@ class Workbench:
     @contextmanager
     def deployed(self, memory: State) -> Iterator[None]:
         """Let the network be the model that the site would use, for as long as this lasts."""
-        if self.method.deploy is None:
+        if self.method.local.deploy is None:
             yield
             return
         own = {name: value.clone() for name, value in self.network.state_dict().items()}
-        self.network.load_state_dict(self.method.deploy(own, memory))
+        self.network.load_state_dict(self.method.local.deploy(own, memory))
         try:
             yield
         finally:
@@ -141,4 +141,4 @@ def build_bench(job: Job, site: Site, *, start_weights: Path | None = None, site
     freeze(network, settings.fixed)
     by_learning_rate(network, settings.learning_rates)  # a part that does not exist is refused now
     network.to(machine.device())
-    return Workbench(site, bundle, task, method, network, partition_network(network, method.rule), start)
+    return Workbench(site, bundle, task, method, network, partition_network(network, method.partition), start)

@@ -21,7 +21,7 @@ from shared_components.flare.site_message_filter import SiteBoundary
 
 
 def stand_guard() -> None:
-    """Let the server take only what `server_message_filter`, and a site only what `site_message_filter` lets pass, in this process."""
+    """Let the server take what `server_message_filter` passes, a site what `site_message_filter` passes."""
     replace(
         CoreCell,
         "_process_received_msg",

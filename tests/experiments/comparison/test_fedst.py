@@ -84,14 +84,14 @@ def test_ticks_are_what_a_rows_network_and_method_have():
         temporal, prompt, selection, serq = row.variant.ticks
         texts = {(False, False): "none", (True, False): "prompt", (True, True): "selection"}
         assert (network["temporal"], network["text"]) == (temporal, texts[prompt, selection])
-        assert (method.server_update is not None) == serq == row.variant.needs_server
+        assert (method.server.update is not None) == serq == row.variant.needs_server
         assert row.clip == ((4, 0.2) if temporal else (1, 0.0))
 
 
 def test_what_table_5_ticks_is_what_stays_at_home():
     for row in rows_of("fedst-table5"):
         network = weightless(row.open_bundle().network)
-        partition = partition_network(network, load_method("fedst", **row.variant.arguments).rule)
+        partition = partition_network(network, load_method("fedst", **row.variant.arguments).partition)
         local = {piece.tensor for piece in partition if piece.role is Role.LOCAL}
         parts = parts_of(network)
         of_each = [parts["queries"], parts["temporal_queries"], parts["decoder"]]
@@ -111,7 +111,7 @@ def test_every_row_can_be_and_its_method_works_on_its_network(name, scale):
         task = make_task("segmentation", bundle.tasks["segmentation"], classes=PARTS)
         method, network = load_method(row.variant.method, **row.variant.arguments), weightless(bundle.network)
         check_network(network, method, task)
-        assert partition_network(network, method.rule)
+        assert partition_network(network, method.partition)
 
 
 def test_baselines_have_the_networks_19_71_megabytes_of_the_paper():

@@ -62,6 +62,7 @@ def test_no_job_of_ours_brings_what_a_site_refuses(name):
     assert [policies[named.side].refusal(named.path) for named in folder.named] == ["", "", ""]
 
 
+@pytest.mark.full_width
 def test_a_job_is_described(job, capsys):
     code, text = preflight(capsys, job)
     assert code == 0 and "code: none\n" in text and "files that nobody needs: none" in text
