@@ -61,10 +61,12 @@ test: install  ## run all tests, $(TESTS_AT_ONCE) at once; federations of real p
 	$(PYTEST) loadfile --ignore tests/production
 	$(PYTEST) worksteal tests/production
 
-check: install  ## lint, format and type checks
+check: install  ## lint, format, types, and files that are generated
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/surgfl bundles --check
+	$(BIN)/surgfl jobs --check
 
 format: install  ## format and fix what can be fixed
 	$(BIN)/ruff format .

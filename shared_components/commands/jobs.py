@@ -1,0 +1,27 @@
+"""`surgfl jobs`: write the folders of `nvflare_jobs/` from its `jobs.yaml`."""
+
+import argparse
+
+from shared_components.flare.deployment.job_files import jobs_folder, outdated_files, write_jobs
+
+HELP = "write nvflare_jobs/<method>/ from nvflare_jobs/jobs.yaml"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file would change")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files that change and list them.
+
+    Raises:
+        ValueError: jobs.yaml lacks something, a job has no card, or with --check a file is not what it should be.
+    """
+    folder = jobs_folder()
+    changed = outdated_files(folder) if args.check else write_jobs(folder)
+    if changed and args.check:
+        raise ValueError(f"{changed[0]} is not what jobs.yaml gives; run `surgfl jobs`")
+    for path in changed:
+        print(f"{path}: written")
+    return 0

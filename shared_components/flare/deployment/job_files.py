@@ -1,0 +1,133 @@
+"""Write the folders of `nvflare_jobs/` from one file: what all jobs have in common, and a row a job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared_components.common.atomic import write_text
+from shared_components.common.plain_yaml import YamlError, read_yaml
+from shared_components.core.method import method_names
+from shared_components.networks.bundle_config import bundles_folder
+
+DESCRIPTION = "jobs.yaml"
+CARD = "README.md"
+META = """\
+{
+  "name": %s,
+  "resource_spec": {},
+  "deploy_map": {"app": ["@ALL"]},
+  "min_clients": 1
+}
+"""
+CLIENT = """\
+{
+  "format_version": 2,
+  "executors": [
+    {"tasks": ["enrol", "round", "unmask", "finish"], "executor": {"path": "shared_components.flare.executor.SiteExecutor", "args": {}}}
+  ],
+  "task_data_filters": [],
+  "task_result_filters": [
+    {"tasks": ["enrol", "round", "unmask", "finish"], "filters": [{"path": "shared_components.flare.filters.DeclaredPiecesOnly", "args": {}}]}
+  ],
+  "components": []
+}
+"""  # noqa: E501
+SERVER = """\
+{
+  "format_version": 2,
+  "server": {"task_request_interval": 0.2},
+  "task_data_filters": [],
+  "task_result_filters": [],
+  "components": [],
+  "workflows": [
+    {
+      "id": "federation",
+      "path": "shared_components.flare.controller.FederationController",
+      "args": {
+        %s
+      }
+    }
+  ]
+}
+"""
+
+
+def jobs_folder() -> Path:
+    """Return the folder of the jobs."""
+    return bundles_folder().parent / "nvflare_jobs"
+
+
+def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the arguments of each job's controller by name, from the folder's `jobs.yaml`.
+
+    Raises:
+        ValueError: The file cannot be read, a row changes what no job has, or a method has no row or a row no method.
+    """
+    path = folder / DESCRIPTION
+    try:
+        said = read_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, YamlError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    if not isinstance(said, dict) or set(said) != {"all", "jobs"}:
+        raise ValueError(f"{path}: must hold 'all', what every job has, and 'jobs', a row each")
+    common, rows = said["all"], said["jobs"]
+    if odd := set(rows) ^ set(method_names()):
+        name = min(odd)
+        what = "is no method; correct the name" if name in rows else "has no row; add it under 'jobs'"
+        raise ValueError(f"{path}: {name} {what}")
+    for name, row in rows.items():
+        if odd := set(row or {}) - {*common, "synthetic"}:
+            raise ValueError(
+                f"{path}: {name} gives {min(odd)!r}, which no job has; known: {', '.join(common)}, synthetic"
+            )
+    return {name: {"name": name, "method": name} | common | (row or {}) for name, row in rows.items()}
+
+
+def job_files(folder: Path) -> dict[Path, str]:
+    """Return the text of every generated file below the folder of the jobs.
+
+    Raises:
+        ValueError: As `described_jobs`; or a job has no card.
+    """
+    found = {}
+    for name, arguments in described_jobs(folder).items():
+        job = folder / name
+        if not (job / CARD).is_file():
+            raise ValueError(f"{job / CARD} is missing; write the job's card")
+        found[job / "meta.json"] = META % json.dumps(name)
+        found[job / "app" / "config" / "config_fed_client.json"] = CLIENT
+        found[job / "app" / "config" / "config_fed_server.json"] = SERVER % _lines(arguments)
+        found[job / "app" / "custom" / ".gitkeep"] = ""  # FLARE's simulator wants the folder
+    return found
+
+
+def outdated_files(folder: Path) -> list[Path]:
+    """Return the generated files that are not what `jobs.yaml` gives."""
+    return [path for path, text in job_files(folder).items() if not _holds(path, text)]
+
+
+def write_jobs(folder: Path) -> list[Path]:
+    """Write the generated files that differ; return them."""
+    made = job_files(folder)
+    changed = outdated_files(folder)
+    for path in changed:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, made[path])
+    return changed
+
+
+def _lines(arguments: Mapping[str, Any]) -> str:
+    order = (
+        "name",
+        "bundle",
+        "method",
+        *(key for key in arguments if key not in ("name", "bundle", "method")),
+    )
+    return ",\n        ".join(f"{json.dumps(key)}: {json.dumps(arguments[key])}" for key in order)
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8") == text
