@@ -55,16 +55,10 @@ def parser() -> argparse.ArgumentParser:
     sites.add_argument("-n", type=int, metavar="N", help="sites: site-1 to site-N; default: 3")
     sites.add_argument("-c", metavar="A,B,...", help="sites by name")
     made.add_argument("-t", type=int, metavar="N", help="sites at a time; default: all")
+    made.add_argument("-w", type=Path, default=Path("ws"), metavar="FOLDER", help="of workspaces; default: ws")
+    made.add_argument("--export", type=Path, metavar="FOLDER", help="write FOLDER/<METHOD> instead of running it")
     made.add_argument(
-        "-w", type=Path, default=Path("ws"), metavar="FOLDER", help="of workspaces; default: ws"
-    )
-    made.add_argument(
-        "--export", type=Path, metavar="FOLDER", help="write FOLDER/<METHOD> instead of running it"
-    )
-    made.add_argument(
-        "--strict",
-        action="store_true",
-        help="export it without the empty app/custom, which strict sites refuse",
+        "--strict", action="store_true", help="export it without the empty app/custom, which strict sites refuse"
     )
     return made
 
@@ -101,9 +95,7 @@ def export(job: FedJob, folder: Path, *, strict: bool) -> int:
         JobError: Another thing of that name is there.
     """
     if (folder / job.name).exists():
-        raise JobError(
-            f"--export: {folder / job.name} is there already; give another folder, or move it away"
-        )
+        raise JobError(f"--export: {folder / job.name} is there already; give another folder, or move it away")
     try:
         if strict:
             production_copy(JOBS / job.name, folder)
@@ -121,11 +113,7 @@ def simulate(job: FedJob, args: argparse.Namespace) -> int:
     Raises:
         JobError: An argument cannot be used; nothing was touched.
     """
-    sites = (
-        args.c.split(",")
-        if args.c
-        else [f"site-{i}" for i in range(1, (3 if args.n is None else args.n) + 1)]
-    )
+    sites = args.c.split(",") if args.c else [f"site-{i}" for i in range(1, (3 if args.n is None else args.n) + 1)]
     threads = len(sites) if args.t is None else args.t
     if not sites or not all(sites) or len(set(sites)) < len(sites):
         raise JobError(f"-n is {args.n}, -c is {args.c}; give at least one site, each another name")

@@ -26,16 +26,12 @@ def build_parser() -> argparse.ArgumentParser:
     """List the folder of commands; each has HELP, configure(parser) and run(args)."""
     import shared_components.commands as folder
 
-    parser = argparse.ArgumentParser(
-        prog="surgfl", description="Personalised federated learning for surgical video."
-    )
+    parser = argparse.ArgumentParser(prog="surgfl", description="Personalised federated learning for surgical video.")
     parser.add_argument("--version", action="version", version=f"surgfl {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in pkgutil.iter_modules(folder.__path__):
         command = importlib.import_module(f"{folder.__name__}.{module.name}")
-        child = commands.add_parser(
-            module.name.replace("_", "-"), help=command.HELP, description=command.HELP
-        )
+        child = commands.add_parser(module.name.replace("_", "-"), help=command.HELP, description=command.HELP)
         command.configure(child)
         child.set_defaults(run=command.run)
     return parser

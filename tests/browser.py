@@ -111,9 +111,7 @@ def open_page(browser: "Browser") -> Iterator[OpenPage]:
         )
         contexts.append(context)
         view, own = View(context.new_page()), file.resolve().as_uri()
-        view.page.on(
-            "console", lambda said: view.problems.append(said.text) if said.type == "error" else None
-        )
+        view.page.on("console", lambda said: view.problems.append(said.text) if said.type == "error" else None)
         view.page.on("pageerror", lambda error: view.problems.append(str(error)))
         view.page.on("requestfailed", lambda asked: view.problems.append(f"{asked.url} did not load"))
         view.page.on("request", lambda asked: _note(view, asked.url, own))

@@ -107,9 +107,7 @@ def test_imports_run_one_way(room):
         for path in sources()
         if part_of(module_of(path)) == room
         for module, line in ours(path)
-        if module != PACKAGE
-        and part_of(module) not in ROOMS[room] | {room}
-        and (room, part_of(module)) not in LISTED
+        if module != PACKAGE and part_of(module) not in ROOMS[room] | {room} and (room, part_of(module)) not in LISTED
     ]
     assert wrong == []
 

@@ -35,9 +35,7 @@ def ssim(a: Tensor, b: Tensor) -> float:
     var_a, var_b = local(a * a) - mean_a**2, local(b * b) - mean_b**2
     both = local(a * b) - mean_a * mean_b
     c1, c2 = 0.01**2, 0.03**2
-    map_ = (
-        (2 * mean_a * mean_b + c1) * (2 * both + c2) / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
-    )
+    map_ = (2 * mean_a * mean_b + c1) * (2 * both + c2) / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
     return float(map_.mean())
 
 

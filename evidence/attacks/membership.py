@@ -11,9 +11,7 @@ from shared_components.core.task import Task
 from shared_components.data.dataset import SampleDataset, collated
 
 
-def losses(
-    network: nn.Module, state: Mapping[str, Tensor], task: Task, dataset: SampleDataset
-) -> list[float]:
+def losses(network: nn.Module, state: Mapping[str, Tensor], task: Task, dataset: SampleDataset) -> list[float]:
     """Return every frame's loss under a state, in evaluation mode; the network's own state comes back."""
     own = {name: value.clone() for name, value in network.state_dict().items()}
     was = network.training

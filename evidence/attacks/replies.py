@@ -140,9 +140,7 @@ def inflated(
     return attack
 
 
-def attacked(
-    ask: Ask, answers: Answers, attacker: str, attack: Attack | None, *, round: int, seed: int = 0
-) -> Answers:
+def attacked(ask: Ask, answers: Answers, attacker: str, attack: Attack | None, *, round: int, seed: int = 0) -> Answers:
     """Return the answers to a round with the attacker's in place of its honest one; other tasks are let be."""
     if attack is None or ask.task != "round" or attacker not in answers.replies:
         return answers

@@ -92,6 +92,4 @@ def train_round(
 
 def joined(parts: Mapping[str, Tensor], rest: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> State:
     """Return a state that has ``parts`` where the masks are 1, and ``rest`` elsewhere and where there is no mask."""
-    return {
-        name: torch.where(masks[name] > 0, parts[name], v) if name in masks else v for name, v in rest.items()
-    }
+    return {name: torch.where(masks[name] > 0, parts[name], v) if name in masks else v for name, v in rest.items()}

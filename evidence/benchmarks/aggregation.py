@@ -96,16 +96,10 @@ def main() -> None:
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         rows[name] = json.loads(done.stdout.splitlines()[-1])
     first = rows["fedavg"]
-    print(
-        f"the server's step, {SITES} sites x {first['millions']:.2f} M float32 in {first['tensors']} tensors"
-    )
+    print(f"the server's step, {SITES} sites x {first['millions']:.2f} M float32 in {first['tensors']} tensors")
     for name, row in rows.items():
-        ratio = (
-            f"/ ({VARIANTS[name][1]}) {row['seconds'] / row['one_line']:5.2f}" if "one_line" in row else ""
-        )
-        print(
-            f"  {name:13} {row['seconds']:6.3f} s   memory / updates {row['memory']:5.2f}   {ratio}".rstrip()
-        )
+        ratio = f"/ ({VARIANTS[name][1]}) {row['seconds'] / row['one_line']:5.2f}" if "one_line" in row else ""
+        print(f"  {name:13} {row['seconds']:6.3f} s   memory / updates {row['memory']:5.2f}   {ratio}".rstrip())
 
 
 if __name__ == "__main__":

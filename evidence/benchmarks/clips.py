@@ -89,8 +89,6 @@ def sent(method: str, network: Mapping[str, Any], **arguments: Any) -> int:
         arguments: Of the method.
     """
     built = weightless(load_bundle("fedst", network=network).network)
-    pieces = partition_network(built, load_method(method, **arguments).partition).with_roles(
-        Role.GLOBAL, Role.MIXED
-    )
+    pieces = partition_network(built, load_method(method, **arguments).partition).with_roles(Role.GLOBAL, Role.MIXED)
     state = built.state_dict()
     return sum(p.view(state).numel() * p.view(state).element_size() for p in pieces.values())

@@ -99,9 +99,7 @@ def best_time(measure: Callable[[], None], repeats: int) -> float:
     return 1000 * min(times)
 
 
-def median_time(
-    function: Callable[..., None], pairs: list[tuple[np.ndarray, np.ndarray]], repeats: int
-) -> float:
+def median_time(function: Callable[..., None], pairs: list[tuple[np.ndarray, np.ndarray]], repeats: int) -> float:
     """Return the median over the frames of the best time of each, in ms."""
     return float(np.median([best_time(partial(function, *pair), repeats) for pair in pairs]))
 

@@ -136,9 +136,7 @@ def masks_of(sent: Sent) -> dict[str, dict[str, Tensor]]:
     }
 
 
-def inversions(
-    site: Site, setting: Setting, task: Task
-) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
+def inversions(site: Site, setting: Setting, task: Task) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
     """Attack some rounds; yield each one's scores by column, and the first frame with its reconstructions."""
     train = dataset_of(site, "train", setting.size)
     average = collated([train[i] for i in range(len(train))])["image"].mean(0)
@@ -185,9 +183,7 @@ def membership(site: Site, task: Task) -> list[dict[str, Any]]:
             }
             for one in (sent, reference)
         ]
-        rows += [
-            {"steps": steps, "model": name, **_told(found[0][name], found[1][name])} for name in found[0]
-        ]
+        rows += [{"steps": steps, "model": name, **_told(found[0][name], found[1][name])} for name in found[0]]
     return rows
 
 
@@ -203,9 +199,7 @@ def states_of(sent: Sent) -> dict[str, dict[str, Tensor]]:
 
 
 def _told(found: list[list[float]], reference: list[list[float]]) -> dict[str, Any]:
-    beside = [
-        [own - other for own, other in zip(*pair, strict=True)] for pair in zip(found, reference, strict=True)
-    ]
+    beside = [[own - other for own, other in zip(*pair, strict=True)] for pair in zip(found, reference, strict=True)]
     return {
         "auc": auc(*found),
         "interval": auc_interval(*found),
@@ -254,9 +248,7 @@ def main() -> None:
             scores, pictures = zip(*inversions(site, setting, task), strict=True)
             named = {"network": setting.network, "batch": setting.batch, "steps": setting.steps}
             found["inversions"].append({**named, "rounds": scores, "seconds": time.perf_counter() - began})
-            said = (
-                f"{setting.network}, batch {setting.batch}, {setting.steps} step{'s' * (setting.steps > 1)}"
-            )
+            said = f"{setting.network}, batch {setting.batch}, {setting.steps} step{'s' * (setting.steps > 1)}"
             rows.append(row_of_pictures(pictures[0], setting.columns, said))
             print(f"{said}: {_scores(scores)} ({time.perf_counter() - began:.0f} s)", flush=True)
             if chosen.out:

@@ -27,12 +27,8 @@ def main() -> None:
     cv2.setNumThreads(1)
     named = frames_per_second([SITE_LOOKS[n % len(SITE_LOOKS)] for n in range(VIDEOS)])
     random = frames_per_second([f"random-{n}" for n in range(VIDEOS)])
-    print(
-        f"rendering 320x256 on one core, {VIDEOS} videos of {FRAMES} frames, painting included (aim 60 frames/s):"
-    )
-    print(
-        f"  named looks {named:.0f} frames/s, random looks {random:.0f} frames/s, ratio {random / named:.2f}"
-    )
+    print(f"rendering 320x256 on one core, {VIDEOS} videos of {FRAMES} frames, painting included (aim 60 frames/s):")
+    print(f"  named looks {named:.0f} frames/s, random looks {random:.0f} frames/s, ratio {random / named:.2f}")
 
 
 if __name__ == "__main__":

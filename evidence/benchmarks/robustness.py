@@ -44,12 +44,7 @@ SITES, ATTACKER = 5, "site-5"
 TRAINING = {
     "height": 64, "width": 96, "batch_size": 2, "iterations": 6, "learning_rate": 5e-4, "start": "rendered",
 }  # fmt: skip
-SCENES = {
-    "videos": {"train": 2, "validation": 2, "test": 1},
-    "frames_per_video": 6,
-    "height": 128,
-    "width": 160,
-}
+SCENES = {"videos": {"train": 2, "validation": 2, "test": 1}, "frames_per_video": 6, "height": 128, "width": 160}
 
 
 def render(folder: Path, seed: int) -> dict[str, Path]:
@@ -102,9 +97,7 @@ class Warm:
     seed: int
 
 
-def warm_up(
-    method: str, arguments: Mapping[str, Any], scenes: Mapping[str, Path], folder: Path, seed: int
-) -> Warm:
+def warm_up(method: str, arguments: Mapping[str, Any], scenes: Mapping[str, Path], folder: Path, seed: int) -> Warm:
     """Run the honest rounds of one method, and let all sites train for the next one."""
     job = Job(
         name=f"robustness-{method}",
@@ -129,9 +122,7 @@ def hostile_rounds(warm: Warm, case: Case, folder: Path) -> dict[str, Any]:
         ``dice`` of each honest site in the end, ``refused`` with the server's reasons, ``stopped`` with the sentence
         that ended the job, if any.
     """
-    shutil.copytree(
-        warm.folder, folder, copy_function=os.link, symlinks=True
-    )  # files are replaced, never changed
+    shutil.copytree(warm.folder, folder, copy_function=os.link, symlinks=True)  # files are replaced, never changed
     sites = {name: path for name, path in warm.sites.items() if name != "flipped"}
     if case.flip:
         sites[ATTACKER] = warm.sites["flipped"]
@@ -201,9 +192,7 @@ def main() -> None:
     """Measure, print the tables and write the rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", default="1", help="numbers, such as 1,2")
-    parser.add_argument(
-        "--methods", default=",".join(METHODS), help="some of the table's, such as fedavg,krum"
-    )
+    parser.add_argument("--methods", default=",".join(METHODS), help="some of the table's, such as fedavg,krum")
     parser.add_argument("--cases", default="", help="some of the attacks, such as none,sign_flip; all")
     parser.add_argument("--out", type=Path, help="folder for robustness.json; rows that it has are kept")
     chosen = parser.parse_args()
@@ -217,9 +206,7 @@ def main() -> None:
     def keep(row: dict[str, Any]) -> None:
         rows.append({**row, **here})
         said = row["stopped"] or f"{100 * mean(row['dice'].values()):.1f}"
-        print(
-            f"{row['method']}, {row['case']}, seed {row['seed']}: {said} ({row['seconds']:.0f} s)", flush=True
-        )
+        print(f"{row['method']}, {row['case']}, seed {row['seed']}: {said} ({row['seconds']:.0f} s)", flush=True)
         if file:
             write_json(file, {"rows": rows})
 

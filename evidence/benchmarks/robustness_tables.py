@@ -92,9 +92,7 @@ def _cells(rows: Sequence[Mapping[str, Any]], method: str, columns: Sequence[str
     return [_cell(mine["none"], mine[key], of, alone=key == "none") for key in columns]
 
 
-def _cell(
-    without: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], of: Callable, *, alone: bool
-) -> str:
+def _cell(without: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], of: Callable, *, alone: bool) -> str:
     if not rows or not without:
         return ""
     if any(row["stopped"] for row in rows):

@@ -28,14 +28,7 @@ from shared_components.networks.bundle_config import build_network, load_bundle
 
 COUNTS = (3, 9)
 SAMPLES = 1000
-TRAINING = {
-    "height": 64,
-    "width": 96,
-    "batch_size": 2,
-    "iterations": 20,
-    "learning_rate": 5e-4,
-    "start": "rendered",
-}
+TRAINING = {"height": 64, "width": 96, "batch_size": 2, "iterations": 20, "learning_rate": 5e-4, "start": "rendered"}
 ROUNDS = 3
 
 
@@ -61,15 +54,11 @@ def costs(count: int, pieces: Pieces, *, absent: int = 0) -> dict[str, float]:
     seconds = {"encode": 0.0, "mask": 0.0, "open": 0.0}
     for site in attempt.sites[absent:]:
         seconds["encode"], vector = timed(lambda: point.encode(pieces, SAMPLES))
-        seconds["mask"], masked[site] = timed(
-            lambda vector=vector, site=site: mask(vector, attempt, keys[site])
-        )
+        seconds["mask"], masked[site] = timed(lambda vector=vector, site=site: mask(vector, attempt, keys[site]))
     opened = {}
     for site in masked:
         sealed = {sender: sent.shares[site] for sender, sent in masked.items()}
-        seconds["open"], opened[site] = timed(
-            lambda site=site, sealed=sealed: unmask(attempt, keys[site], sealed)
-        )
+        seconds["open"], opened[site] = timed(lambda site=site, sealed=sealed: unmask(attempt, keys[site], sealed))
     one = masked[attempt.sites[-1]]
     seconds["server"], total = timed(lambda: take_off(attempt, masked, opened))
     found = point.decode(total, SAMPLES * len(masked), pieces)
@@ -94,11 +83,7 @@ def compare(folder: Path, method: str, secure: dict[str, int]) -> tuple[list[flo
     job = Job("bench", "pvt_fpn", method, training=TRAINING, rounds=ROUNDS, secure_sums=secure)
     seconds, server = timed(lambda: run_together(job, scenes, folder / f"runs-{bool(secure)}"))
     ends = [record for record in server.records if record["kind"] == "site"][-3:]
-    return (
-        [record["metrics"]["dice"]["mean"] for record in ends],
-        seconds / ROUNDS,
-        server.state.models.shared,
-    )
+    return ([record["metrics"]["dice"]["mean"] for record in ends], seconds / ROUNDS, server.state.models.shared)
 
 
 def main(folder: Path) -> None:

@@ -31,16 +31,12 @@ def main(folder: Path) -> None:
     ratio, sent = parallel["round"] / alone, parallel["sent"] / parallel["declared"]
     print(f"FLARE, FedAvg, three sites, {size} a round")
     print(f"  round with -t 3 / without FLARE   {parallel['round']:.2f} s / {alone:.2f} s = {ratio:.2f}")
-    print(
-        f"  task to training, plain command   {plain['starting']:.1f} s, the mean of {plain['tasks']} tasks"
-    )
+    print(f"  task to training, plain command   {plain['starting']:.1f} s, the mean of {plain['tasks']} tasks")
     megabytes = f"{parallel['sent'] / 1e6:.1f} MB / {parallel['declared'] / 1e6:.1f} MB"
     print(f"  bytes on loopback / declared      {megabytes} = {sent:.3f}")
 
 
-def run_simulator(
-    folder: Path, scenes: list[Path], name: str, *options: str, rounds: int = ROUNDS
-) -> dict[str, Any]:
+def run_simulator(folder: Path, scenes: list[Path], name: str, *options: str, rounds: int = ROUNDS) -> dict[str, Any]:
     """Run a copy of the FedAvg job and read its records."""
     job = folder / f"job-{name}"
     shutil.copytree(JOBS / "fedavg", job)

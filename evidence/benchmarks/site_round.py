@@ -37,10 +37,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "method": "pfedsis",
         "arguments": {"cross_style_share": 0.5, "sensitivity_images": 4},
     },
-    "PFedSIS as released": {
-        "method": "pfedsis",
-        "arguments": {"mode": "as_released", "sensitivity_images": 4},
-    },
+    "PFedSIS as released": {"method": "pfedsis", "arguments": {"mode": "as_released", "sensitivity_images": 4}},
 }
 
 
@@ -54,13 +51,7 @@ class Variant:
 
     @classmethod
     def start(
-        cls,
-        name: str,
-        scene: Path,
-        folder: Path,
-        *,
-        settings: Mapping[str, Any] | None = None,
-        rounds_before: int = 0,
+        cls, name: str, scene: Path, folder: Path, *, settings: Mapping[str, Any] | None = None, rounds_before: int = 0
     ) -> Variant:
         """Let a site enrol.
 
@@ -121,9 +112,7 @@ def main(folder: Path, names: Sequence[str] = tuple(VARIANTS)) -> None:
     scene = render(folder)[0]
     variants = {name: Variant.start(name, scene, folder) for name in names}
     best = fastest(variants)
-    print(
-        f"a site's round at {SIZE['height']}x{SIZE['width']}, batch {SIZE['batch_size']}, {SIZE['iterations']} steps"
-    )
+    print(f"a site's round at {SIZE['height']}x{SIZE['width']}, batch {SIZE['batch_size']}, {SIZE['iterations']} steps")
     base = best["FedAvg"]
     for name, (whole, training) in best.items():
         print(

@@ -72,12 +72,8 @@ def scenes(work: Path, out: Path) -> None:
     """Show one operation as four hospitals see it, and each one's model what it sees."""
     run = _pfedsis(work)
     folder = work / "comparison" / "sites" / "small"
-    models = {
-        path.parent.name: run / path.parent.name / "best.safetensors" for path in folder.glob("*/site.yaml")
-    }
-    models[HELD_OUT] = next(
-        (run / "server").glob("outsider*.safetensors"), run / "server" / "model.safetensors"
-    )
+    models = {path.parent.name: run / path.parent.name / "best.safetensors" for path in folder.glob("*/site.yaml")}
+    models[HELD_OUT] = next((run / "server").glob("outsider*.safetensors"), run / "server" / "model.safetensors")
     columns = [
         list(_column(name, models[name], json.loads((folder / name / "render.json").read_text())["look"]))
         for name in sorted(models, key=lambda name: (name == HELD_OUT, name))

@@ -56,8 +56,7 @@ def main() -> int:
             rows.append(run(one, Path(folder) / str(number), scenes))
             row = rows[-1]
             print(
-                f"{'survived' if row.survived else 'LOST':9}{row.seconds:5.0f} s  {one.words}: {row.figure}",
-                flush=True,
+                f"{'survived' if row.survived else 'LOST':9}{row.seconds:5.0f} s  {one.words}: {row.figure}", flush=True
             )
     lost = sum(not row.survived for row in rows)
     text = (

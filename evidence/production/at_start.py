@@ -122,9 +122,7 @@ def note_guarded(file):
                     if hasattr(getattr(owner, name, None), "surgfl_replaces")
                 }
         with open(file, "a") as text:
-            text.write(
-                json.dumps([next(word for word in sys.orig_argv if "nvflare." in word), sorted(found)]) + "\n"
-            )
+            text.write(json.dumps([next(word for word in sys.orig_argv if "nvflare." in word), sorted(found)]) + "\n")
 
     place("nvflare.fuel.f3.cellnet.core_cell:CoreCell.start", note)
 

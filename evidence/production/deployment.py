@@ -69,12 +69,7 @@ class Party:
     """
 
     def __init__(
-        self,
-        kit: Path,
-        side: str,
-        organisation: str,
-        variables: Mapping[str, str],
-        prefix: Sequence[str] = (),
+        self, kit: Path, side: str, organisation: str, variables: Mapping[str, str], prefix: Sequence[str] = ()
     ) -> None:
         self.kit, self.side, self.organisation = kit, side, organisation
         self.variables, self.prefix = dict(variables), tuple(prefix)
@@ -197,9 +192,7 @@ class Deployment:
         self.prefixes = dict(prefixes or {})
         host = self.federation.server
         self.server = self._party(host.host, "server", host.organisation)
-        self.sites = {
-            site.name: self._party(site.name, "client", site.organisation) for site in self.federation.sites
-        }
+        self.sites = {site.name: self._party(site.name, "client", site.organisation) for site in self.federation.sites}
 
     def _party(self, name: str, side: str, organisation: str) -> Party:
         kit = self.kits / name
@@ -247,9 +240,7 @@ class Deployment:
     @contextmanager
     def session(self, administrator: str = CHIEF) -> Iterator[Session]:
         """Log in; FLARE keeps its threads until a session is closed."""
-        with closing(
-            new_secure_session(administrator, str(self.kits / administrator), timeout=10.0)
-        ) as session:
+        with closing(new_secure_session(administrator, str(self.kits / administrator), timeout=10.0)) as session:
             yield session
 
     def job(self, method: str, *, rounds: int = 2, name: str = "", **changes: Any) -> Path:

@@ -84,8 +84,7 @@ class Footprint:
     def disk_slopes(self, *, since: int) -> dict[str, float]:
         """Return, by party, how many bytes of disk a round adds from a round on."""
         return {
-            name: slope([point for point in rounds.items() if point[0] >= since])
-            for name, rounds in self.disk.items()
+            name: slope([point for point in rounds.items() if point[0] >= since]) for name, rounds in self.disk.items()
         }
 
 
@@ -121,9 +120,7 @@ def watch(deployment: Deployment, name: str, *, rounds: int, job: str, seconds: 
     disk: dict[str, dict[int, int]] = defaultdict(dict)
     begun = time.monotonic()
     while (round := done() + 1) <= rounds:
-        assert time.monotonic() - begun < seconds, (
-            f"round {round} of {name} was not done within {seconds:g} s"
-        )
+        assert time.monotonic() - begun < seconds, f"round {round} of {name} was not done within {seconds:g} s"
         for key, process in processes.items():
             now = look(process)
             held[key][round] = now.least(held[key].get(round, now))

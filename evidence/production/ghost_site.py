@@ -112,8 +112,7 @@ class Ghost:
         """Write the weights of the site to a file."""
         own = {name: sent.shares[self.keys.site] for name, sent in self.masked.items()}
         theirs = {
-            name: [job_section.as_bytes(row) for row in rows]
-            for name, rows in reply.groups[job_section.OPENED].items()
+            name: [job_section.as_bytes(row) for row in rows] for name, rows in reply.groups[job_section.OPENED].items()
         }
         total = take_off(
             self.attempt, self.masked,

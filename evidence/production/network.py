@@ -41,8 +41,7 @@ class Link:
         self._ends, self._chance = (near, far), random.Random(seed)
         self._over = threading.Event()
         self._threads = [
-            threading.Thread(target=self._carry, args=pair, daemon=True)
-            for pair in ((near, far), (far, near))
+            threading.Thread(target=self._carry, args=pair, daemon=True) for pair in ((near, far), (far, near))
         ]
         for thread in self._threads:
             thread.start()

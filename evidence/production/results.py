@@ -46,11 +46,7 @@ def run_to_end(
 def wait_for_round(deployment: Deployment, name: str, number: int, *, seconds: float = 180) -> None:
     """Wait until the server has the state after a round, counted from 1."""
     files = deployment.server.kit / "surgfl" / name
-    until(
-        lambda: list(files.glob(f"[0-9]*/server/round-{number - 1:05d}.*")),
-        seconds,
-        f"round {number} of {name}",
-    )
+    until(lambda: list(files.glob(f"[0-9]*/server/round-{number - 1:05d}.*")), seconds, f"round {number} of {name}")
 
 
 def personal_model(deployment: Deployment, name: str, site: str) -> Path:

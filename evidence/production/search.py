@@ -57,9 +57,7 @@ def _windows(data: bytes, size: int) -> list[bytes]:
     length = min(WINDOW, len(data))
     cut = [data[start : start + length] for start in _starts(len(data), length, size)]
     numbers = [{one[at : at + size] for at in range(0, length, size)} for one in cut]
-    return [
-        one for one, different in zip(cut, numbers, strict=True) if len(different) >= TELLING and _tells(one)
-    ]
+    return [one for one, different in zip(cut, numbers, strict=True) if len(different) >= TELLING and _tells(one)]
 
 
 def _starts(total: int, length: int, size: int) -> list[int]:

@@ -16,12 +16,8 @@ def main() -> int:
     """Run all checks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("demo/supply-chain"), metavar="FOLDER")
-    parser.add_argument(
-        "--python", default=sys.executable, help="of the environment whose licences are listed"
-    )
-    parser.add_argument(
-        "--write-lock", action="store_true", help="write the lock file anew, and nothing else"
-    )
+    parser.add_argument("--python", default=sys.executable, help="of the environment whose licences are listed")
+    parser.add_argument("--write-lock", action="store_true", help="write the lock file anew, and nothing else")
     args = parser.parse_args()
     if args.write_lock:
         checks.write_lock()
@@ -44,9 +40,7 @@ def as_table(rows: list[Row]) -> str:
     lines = [f"{row.verdict:<9} {row.what:<{width}}  {row.figures}" for row in rows]
     missing = [row.what for row in rows if row.verdict == NOT_DONE]
     well = sum(row.verdict == WELL for row in rows)
-    return "\n".join(
-        [*lines, f"{well} of {len(rows)} rows well" + f"; not done: {', '.join(missing)}" * bool(missing)]
-    )
+    return "\n".join([*lines, f"{well} of {len(rows)} rows well" + f"; not done: {', '.join(missing)}" * bool(missing)])
 
 
 if __name__ == "__main__":

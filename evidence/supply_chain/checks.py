@@ -30,20 +30,9 @@ LICENCES = {
     "CC0", "CNRI", "BSL-1.0", "UNLICENSE", "PUBLIC DOMAIN", "HPND", "LLVM", "NVIDIA",
 }  # fmt: skip
 """Words of licences that may be installed beside ours; one of every part of a compound licence is due."""
-EXCEPTIONS = {
-    "av": "its wheels bring FFmpeg with libx264, which is GPL: installed beside, never distributed by us",
-}
+EXCEPTIONS = {"av": "its wheels bring FFmpeg with libx264, which is GPL: installed beside, never distributed by us"}
 ALLOWED_GLOBALS = re.compile(r"^(collections OrderedDict|torch\._utils _rebuild_tensor_v2|torch \w+Storage)$")
-RISKY = {
-    "pickle.load",
-    "pickle.loads",
-    "marshal.loads",
-    "shelve.open",
-    "joblib.load",
-    "eval",
-    "exec",
-    "os.system",
-}
+RISKY = {"pickle.load", "pickle.loads", "marshal.loads", "shelve.open", "joblib.load", "eval", "exec", "os.system"}
 
 
 @dataclass(frozen=True)
@@ -63,9 +52,7 @@ def tool(name: str) -> str | None:
 
 def run(*words: str | Path, **options) -> subprocess.CompletedProcess[str]:
     """Run a tool and keep what it says."""
-    return subprocess.run(
-        [str(word) for word in words], capture_output=True, text=True, timeout=900, **options
-    )
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=900, **options)
 
 
 def pins(path: Path) -> dict[str, str]:
@@ -103,17 +90,11 @@ def lock(lock_file: Path = LOCK) -> Row:
     wrong += [name for name in asked if name not in locked]
     ours = pins(ROOT / "requirements.txt")
     wrong += [
-        f"{name} {locked[name]}, not {ours[name]}"
-        for name in locked
-        if name in ours and ours[name] != locked[name]
+        f"{name} {locked[name]}, not {ours[name]}" for name in locked if name in ours and ours[name] != locked[name]
     ]
     wrong += re.findall(r"\S+://\S+|--(?:extra-)?index-url.*", text)
     figures = f"{len(locked)} packages, {len(HASH.findall(text))} hashes"
-    return Row(
-        "lock file",
-        f"{figures}; {', '.join(wrong) or 'nothing unpinned, no address'}",
-        BAD if wrong else WELL,
-    )
+    return Row("lock file", f"{figures}; {', '.join(wrong) or 'nothing unpinned, no address'}", BAD if wrong else WELL)
 
 
 def vulnerabilities(out: Path) -> Row:
@@ -135,9 +116,7 @@ def told(found: list[dict]) -> Row:
     if bad:
         return Row("known vulnerabilities", f"{figures}: {', '.join(bad[:5])}", BAD)
     if skipped or not found:
-        return Row(
-            "known vulnerabilities", f"{figures}; the service here did not know {len(skipped)}", NOT_DONE
-        )
+        return Row("known vulnerabilities", f"{figures}; the service here did not know {len(skipped)}", NOT_DONE)
     return Row("known vulnerabilities", figures, WELL)
 
 
@@ -152,9 +131,7 @@ def bandit(out: Path) -> Row:
     places = [f"{Path(r['filename']).name}:{r['line_number']} {r['test_id']}" for r in found["results"]]
     excused = totals["nosec"] + totals["skipped_tests"]
     figures = f"{totals['loc']} lines, {len(places)} findings, {excused} with a reason"
-    return Row(
-        "dangerous calls (bandit)", f"{figures} {', '.join(places[:5])}".strip(), BAD if places else WELL
-    )
+    return Row("dangerous calls (bandit)", f"{figures} {', '.join(places[:5])}".strip(), BAD if places else WELL)
 
 
 def unlicensed(licence: str) -> bool:
@@ -169,11 +146,7 @@ def licences(out: Path, python: str) -> Row:
     if done.returncode:
         return Row("licences", done.stderr.strip()[:120], NOT_DONE)
     locked = pins(LOCK)
-    rows = [
-        row
-        for row in json.loads(done.stdout)
-        if row["Name"].lower().replace("_", "-").replace(".", "-") in locked
-    ]
+    rows = [row for row in json.loads(done.stdout) if row["Name"].lower().replace("_", "-").replace(".", "-") in locked]
     (out / "licences.json").write_text(json.dumps(rows, indent=1))
     wrong = [f"{row['Name']} ({row['License'][:40]})" for row in rows if unlicensed(row["License"])]
     kinds = len(Counter(row["License"] for row in rows))
@@ -287,18 +260,14 @@ def dockerfile() -> Row:
     done = run(linter, DOCKER / "Dockerfile")
     lines = done.stdout.strip().splitlines()
     return Row(
-        "Dockerfile",
-        f"hadolint: {len(lines)} findings {' '.join(lines[:2])}".strip(),
-        BAD if done.returncode else WELL,
+        "Dockerfile", f"hadolint: {len(lines)} findings {' '.join(lines[:2])}".strip(), BAD if done.returncode else WELL
     )
 
 
 def compose() -> Row:
     """Run dclint, which has the compose specification's schema and npm for a home."""
     if not (linter := os.environ.get("DCLINT") or shutil.which("dclint")):
-        return Row(
-            "compose.yaml", "dclint is not installed: npm install dclint, and name it in DCLINT", NOT_DONE
-        )
+        return Row("compose.yaml", "dclint is not installed: npm install dclint, and name it in DCLINT", NOT_DONE)
     done = run(linter, DOCKER / "compose.yaml")
     found = [line for line in done.stdout.splitlines() if re.search(r"\b(error|warning)\b", line)]
     return Row("compose.yaml", f"dclint: {len(found)} findings", BAD if done.returncode or found else WELL)

@@ -4,12 +4,7 @@ A `$` expression of a bundle does one call into this package and holds no logic 
 here and nowhere on the path of a federation's executor, which imports what these modules delegate to.
 """
 
-from shared_components.bundle_engines.frames import (
-    FrameReader,
-    FrameToNetworkd,
-    LoadImageOrArrayd,
-    MaskToFramed,
-)
+from shared_components.bundle_engines.frames import FrameReader, FrameToNetworkd, LoadImageOrArrayd, MaskToFramed
 from shared_components.bundle_engines.many_gpus import average_gradients, join, leave, on_first_rank
 from shared_components.bundle_engines.options import bundle_root, refuse_unknown_keys
 from shared_components.bundle_engines.predict import PredictionStep, PredictionWriter

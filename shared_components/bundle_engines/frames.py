@@ -66,9 +66,7 @@ class LoadImageOrArrayd(LoadImaged):
     name; whoever calls `preprocessing` itself has neither done for them.
     """
 
-    def __call__(
-        self, data: Mapping[Hashable, Any], reader: ImageReader | None = None
-    ) -> dict[Hashable, Any]:
+    def __call__(self, data: Mapping[Hashable, Any], reader: ImageReader | None = None) -> dict[Hashable, Any]:
         """Return the data with the pictures of files in place of their paths."""
         if all(isinstance(data.get(key), np.ndarray | Tensor) for key in self.keys):
             return dict(data)
@@ -136,9 +134,7 @@ class MaskToFramed(MapTransform):
         for key in self.key_iterator(changed):
             ids = torch.as_tensor(changed[key])
             if ids.dim() != 3 or len(ids) != 1:
-                raise InferenceError(
-                    f"{key}: is {list(ids.shape)}; a mask is (1, height, width), such as the argmax"
-                )
+                raise InferenceError(f"{key}: is {list(ids.shape)}; a mask is (1, height, width), such as the argmax")
             mask = resize_target(ids[0].to(torch.uint8).cpu().numpy(), int(height), int(width))
             turned = np.ascontiguousarray(mask.T if columns_first else mask)
             changed[key] = MetaTensor(torch.from_numpy(turned)[None], meta=dict(shown.meta))
@@ -149,9 +145,7 @@ def _as_frame(key: str, image: Tensor | np.ndarray, *, columns_first: bool) -> n
     """Return a channel-first picture as uint8 (H, W, 3)."""
     values = np.asarray(image.detach().cpu() if isinstance(image, Tensor) else image)
     if values.ndim != 3 or len(values) != 3 or not values.size:
-        raise InferenceError(
-            f"{key}: is {list(values.shape)} when its channels are first; a frame has three, RGB"
-        )
+        raise InferenceError(f"{key}: is {list(values.shape)} when its channels are first; a frame has three, RGB")
     frame = values.transpose((2, 1, 0) if columns_first else (1, 2, 0))
     whole = np.ascontiguousarray(frame).astype(np.uint8)
     if not np.array_equal(whole, frame):

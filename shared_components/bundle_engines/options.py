@@ -90,11 +90,7 @@ def _unknown(
     present: Any, known: Any, parser: ConfigParser, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Collection[str]]]:
     """Yield (path, known keys beside it) of what a config has and its files do not; a whole new value is fine."""
-    if (
-        isinstance(present, dict)
-        and isinstance(known, dict)
-        and path[:1] not in {(s,) for s in FREE_SECTIONS}
-    ):
+    if isinstance(present, dict) and isinstance(known, dict) and path[:1] not in {(s,) for s in FREE_SECTIONS}:
         for key in sorted(present):
             if key in known:
                 yield from _unknown(present[key], known[key], parser, (*path, key))

@@ -24,9 +24,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _is_rate(value: object) -> bool:
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
-    )
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
 
 
 def _is_section(value: object) -> bool:

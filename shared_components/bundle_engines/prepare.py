@@ -25,13 +25,7 @@ from shared_components.core.merged_classes import read_as
 from shared_components.core.method import Method, load_method
 from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.core.task import Task, choose_task
-from shared_components.core.trained_model import (
-    Remade,
-    network_of,
-    task_learnt,
-    told_as_asked,
-    with_learnt_numbers,
-)
+from shared_components.core.trained_model import Remade, network_of, task_learnt, told_as_asked, with_learnt_numbers
 from shared_components.core.unseen_site import tell
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
@@ -76,9 +70,7 @@ def open_site(site_config: str | None) -> Site:
         SiteError: the path is missing, or the file cannot be used.
     """
     if site_config is None:
-        raise SiteError(
-            "site_config: not given; add --site_config /path/to/site.yaml, the description of the site"
-        )
+        raise SiteError("site_config: not given; add --site_config /path/to/site.yaml, the description of the site")
     return load_site(Path(site_config))
 
 

@@ -145,9 +145,7 @@ class ScoreWriter:
         checkpoint: the weights evaluated; their name and SHA-256 are written down.
     """
 
-    def __init__(
-        self, step: EvaluationStep, data: NativeSamples, output_dir: str, *, checkpoint: str
-    ) -> None:
+    def __init__(self, step: EvaluationStep, data: NativeSamples, output_dir: str, *, checkpoint: str) -> None:
         self._step = step
         self._data = data
         self._folder = Path(output_dir)

@@ -21,9 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="SITE", help="a site.yaml, or a folder with one or with sites"
     )
-    parser.add_argument(
-        "--frames", type=int, default=1, help="frames of a clip, where the task asks for clips"
-    )
+    parser.add_argument("--frames", type=int, default=1, help="frames of a clip, where the task asks for clips")
     parser.add_argument("--interval", type=float, default=0.0, help="seconds between the frames of a clip")
     parser.add_argument("--fast", action="store_true", help="only look whether the files are there")
 

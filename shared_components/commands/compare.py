@@ -36,10 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--held-out", default="", metavar="SITE", help="the one of --sites that never trains, or a site.yaml"
     )
     parser.add_argument(
-        "--server",
-        type=Path,
-        metavar="FILE",
-        help="site.yaml of the server's own frames, for rows that use them",
+        "--server", type=Path, metavar="FILE", help="site.yaml of the server's own frames, for rows that use them"
     )
     parser.add_argument("--out", type=Path, default=Path("comparison"), help="default: %(default)s")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs side by side; default: what fits")
@@ -56,11 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what networks begin from: the seed, the weights that bundles ship, or a file; default: %(default)s",
     )
     parser.add_argument(
-        "--argument",
-        action="append",
-        default=[],
-        metavar="METHOD.KEY=VALUE",
-        help="of a method; may be repeated",
+        "--argument", action="append", default=[], metavar="METHOD.KEY=VALUE", help="of a method; may be repeated"
     )
 
 
@@ -196,9 +189,7 @@ def _sites(
     else:
         clip = max(row.clip for row in table)
         folder = args.out / "sites" / (args.scale if clip[0] == 1 else f"{args.scale}-clips")
-        files, held_out = sites.synthetic_sites(
-            folder, scale, clip=clip, held_out_layout=preset.held_out_layout
-        )
+        files, held_out = sites.synthetic_sites(folder, scale, clip=clip, held_out_layout=preset.held_out_layout)
         server = server or (sites.server_site(folder, scale) if needs else None)
     return {
         "sites": {name: str(path.resolve()) for name, path in files.items()},

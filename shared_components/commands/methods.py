@@ -10,9 +10,7 @@ HELP = "print the table of methods: partition, objective, aggregator, what leave
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="replace the table between its marks in FILE"
-    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="replace the table between its marks in FILE")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,10 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", default="pvt_fpn", metavar="NAME", help="default: %(default)s")
     parser.add_argument("--model", type=Path, metavar="FILE", help="a checkpoint; default: the bundle's own")
     parser.add_argument(
-        "--site",
-        type=Path,
-        metavar="FILE",
-        help="site.yaml of the site where it is used, for a model that knows none",
+        "--site", type=Path, metavar="FILE", help="site.yaml of the site where it is used, for a model that knows none"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: <bundle>.onnx, here")
 
@@ -41,9 +38,7 @@ def run(args: argparse.Namespace) -> int:
     sizes = [SMALL, model.size]
     shares = export_onnx(model.network, out, sizes=sizes, frames=frames, facts=_facts(model, path))
     clip = f"{frames}, " if frames > 1 else ""
-    print(
-        f"{out}: image (B, {clip}3, H, W) -> pred (B, {model.task.channels}, H, W), H and W multiples of 32"
-    )
+    print(f"{out}: image (B, {clip}3, H, W) -> pred (B, {model.task.channels}, H, W), H and W multiples of 32")
     for (height, width), share in zip(sizes, shares, strict=True):
         print(f"at {height}x{width} it differs from PyTorch by {share:.0e} of the largest logit")
     return 0

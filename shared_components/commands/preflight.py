@@ -32,14 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("job", metavar="JOB_FOLDER_OR_METHOD", help="a FLARE job folder, or a method's name")
     lists = parser.add_mutually_exclusive_group()
+    lists.add_argument("--kit", type=Path, help="a startup kit: its list of classes, and whether it allows code")
     lists.add_argument(
-        "--kit", type=Path, help="a startup kit: its list of classes, and whether it allows code"
-    )
-    lists.add_argument(
-        "--allow-list",
-        type=Path,
-        metavar="FILE",
-        help="a resources.json, or a list like the one that ships here",
+        "--allow-list", type=Path, metavar="FILE", help="a resources.json, or a list like the one that ships here"
     )
     parser.add_argument("--site", type=Path, metavar="SITE_YAML", help="whose data, consent and limits count")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what leaves there as well")
@@ -63,9 +58,7 @@ def run(args: argparse.Namespace) -> int:
         job = Job(name=args.job, bundle=bundle_for(args.job), method=args.job)
         print(f"{args.job}: no job, the method with its own defaults in bundle {job.bundle}")
     else:
-        raise ValueError(
-            f"{args.job!r} is neither a job folder nor a method; methods: {', '.join(method_names())}"
-        )
+        raise ValueError(f"{args.job!r} is neither a job folder nor a method; methods: {', '.join(method_names())}")
     if job is not None:
         refusals += _left(job, site, args.json)
     for words in filter(None, (policy.unguarded() for policy in policies)):
@@ -110,10 +103,7 @@ def _verdict(named: Named, policies: Sequence[Policy]) -> tuple[str, str]:
 def _code(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
     """Return what is said of a job's code, then what is refused of it."""
     if folder.code:
-        return [
-            ", ".join(folder.code),
-            f"it brings code: {', '.join(folder.code)}; jobs here need none, take it out",
-        ]
+        return [", ".join(folder.code), f"it brings code: {', '.join(folder.code)}; jobs here need none, take it out"]
     if not folder.marked:
         return ["none"]
     marked = ", ".join(folder.marked)
@@ -136,9 +126,7 @@ def _left(job: Job, site: Site | None, path: Path | None) -> list[str]:
         due = expect(job, method, task)
     except ValueError as error:
         return [str(error)]
-    report = what_leaves(
-        job, due, publish=site.publish if site else None, withhold=site.withhold if site else ()
-    )
+    report = what_leaves(job, due, publish=site.publish if site else None, withhold=site.withhold if site else ())
     _print(report)
     if path:
         path.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
@@ -149,13 +137,7 @@ def _left(job: Job, site: Site | None, path: Path | None) -> list[str]:
 
 def _print(report: WhatLeaves) -> None:
     weights = tuple(
-        (
-            w.role.upper(),
-            str(w.tensors),
-            str(w.numbers),
-            f"{w.bytes / 1e6:.2f}",
-            "leaves" if w.leaves else "stays",
-        )
+        (w.role.upper(), str(w.tensors), str(w.numbers), f"{w.bytes / 1e6:.2f}", "leaves" if w.leaves else "stays")
         for w in report.weights
     )
     print(as_text(Table("Weights", ("role", "tensors", "numbers", "MB", ""), weights)))
@@ -179,9 +161,7 @@ def _print(report: WhatLeaves) -> None:
 
 
 def _row(part: Leaving) -> tuple[str, ...]:
-    size = (
-        f"{part.bytes / 1e6:.2f}" if part.bytes >= 5000 else f"{part.bytes / 1e6:.6f}" if part.bytes else "-"
-    )
+    size = f"{part.bytes / 1e6:.2f}" if part.bytes >= 5000 else f"{part.bytes / 1e6:.6f}" if part.bytes else "-"
     return (part.task, part.name, part.form, size, _said(part.leaves), part.why)
 
 

@@ -35,9 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="samples of each video; as many batches in turn show it (default: %(default)s)",
     )
     add("--learning-rate", type=float, default=1e-3, help="the highest one (default: %(default)s)")
-    add(
-        "--colour", type=float, default=0.6, help="strength of changed colours, 0 to 1 (default: %(default)s)"
-    )
+    add("--colour", type=float, default=0.6, help="strength of changed colours, 0 to 1 (default: %(default)s)")
     add(
         "--number",
         action="append",
@@ -76,9 +74,7 @@ def run(args: argparse.Namespace) -> int:
         say=sys.stdout,
     )
     if not training.run():
-        print(
-            f"stopped after step {training.done}; the same command goes on from there (state in {args.out})"
-        )
+        print(f"stopped after step {training.done}; the same command goes on from there (state in {args.out})")
         return 130
     print(f"{args.out / 'model.safetensors'}: the averaged weights of {training.done} steps")
     return 0

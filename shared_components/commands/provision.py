@@ -27,9 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--example", type=Path, metavar="FILE", help="write an example to fill in, and end")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="of the kits and of their authority, 'ca'")
     parser.add_argument(
-        "--add",
-        action="store_true",
-        help="make kits for those in the file who have none; all others stay valid",
+        "--add", action="store_true", help="make kits for those in the file who have none; all others stay valid"
     )
     parser.add_argument(
         "--renew",
@@ -39,9 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="make another kit for a party whose certificate ends; may be repeated, and goes with --add",
     )
     parser.add_argument(
-        "--encrypt",
-        action="store_true",
-        help="encrypt the authority's key with a passphrase, which is asked for",
+        "--encrypt", action="store_true", help="encrypt the authority's key with a passphrase, which is asked for"
     )
     parser.add_argument(
         "--passphrase-file",
@@ -85,9 +81,7 @@ def _passphrase(args: argparse.Namespace, *, encrypted: bool) -> str | None:
     """
     if not encrypted and not args.encrypt:
         if args.passphrase_file is not None or VARIABLE in os.environ:
-            raise ValueError(
-                "the authority's key is not encrypted; --encrypt does that, or give no passphrase"
-            )
+            raise ValueError("the authority's key is not encrypted; --encrypt does that, or give no passphrase")
         return None
     if args.passphrase_file is not None:
         return _first_line(args.passphrase_file)
@@ -119,9 +113,7 @@ def _write_example(path: Path) -> int:
     return 0
 
 
-def _said(
-    federation: Federation, out: Path, kits: Sequence[Kit], issued: dict, *, encrypted: bool
-) -> list[str]:
+def _said(federation: Federation, out: Path, kits: Sequence[Kit], issued: dict, *, encrypted: bool) -> list[str]:
     key = "Its key is encrypted." if encrypted else "Its key is not encrypted (--encrypt)."
     if not kits:
         return [f"{out}: everybody in the file has a kit; no kit was written", f"{out / 'ca'}: {key}"]
@@ -129,10 +121,7 @@ def _said(
     for kit in kits:
         who, party = kit.folder.name, issued[kit.folder.name]
         said.append(f"{kit.folder}  {party['part']} {who}, of {party['organisation']}, until {party['ends']}")
-    said += [
-        "",
-        "Give each person their own folder alone, by a way that nobody else reads: it holds their key.",
-    ]
+    said += ["", "Give each person their own folder alone, by a way that nobody else reads: it holds their key."]
     said += [f"  {part}: {what}" for part, what in NEXT.items() if any(kit.part == part for kit in kits)]
     server = federation.server
     ports = " and ".join(str(port) for port in dict.fromkeys((server.port, server.admin_port)))

@@ -25,13 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder that gets site-1, site-2, ...")
     parser.add_argument("--sites", type=int, default=3, help="number of sites (default 3)")
     parser.add_argument(
-        "--looks",
-        default=",".join(SITE_LOOKS),
-        help=f"looks to cycle through, of {', '.join(LOOKS)}, random-<number>",
+        "--looks", default=",".join(SITE_LOOKS), help=f"looks to cycle through, of {', '.join(LOOKS)}, random-<number>"
     )
-    parser.add_argument(
-        "--tasks", default="segmentation", help=f"tasks to cycle through, of {', '.join(TARGETS)}"
-    )
+    parser.add_argument("--tasks", default="segmentation", help=f"tasks to cycle through, of {', '.join(TARGETS)}")
     parser.add_argument("--clip", type=int, default=1, help="frames of a clip: write those before, too")
     parser.add_argument("--interval", type=float, default=0.0, help="seconds between the frames of a clip")
     parser.add_argument("--frames", type=int, default=20, help="frames per video (default 20)")
@@ -40,14 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--width", type=int, default=320)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--layout",
-        choices=("auto", *LAYOUTS),
-        default="auto",
-        help="auto cycles through the task's usual ones",
+        "--layout", choices=("auto", *LAYOUTS), default="auto", help="auto cycles through the task's usual ones"
     )
-    parser.add_argument(
-        "--preview", type=Path, help="also write a contact sheet of all sites to this PNG file"
-    )
+    parser.add_argument("--preview", type=Path, help="also write a contact sheet of all sites to this PNG file")
 
 
 def run(args: argparse.Namespace) -> int:

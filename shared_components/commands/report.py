@@ -13,9 +13,7 @@ HELP = "print a run's table and write its HTML report"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "folder", type=Path, metavar="RUN", help="state directory of the run (holds run.json)"
-    )
+    parser.add_argument("folder", type=Path, metavar="RUN", help="state directory of the run (holds run.json)")
     parser.add_argument(
         "--evaluations",
         action="append",

@@ -24,14 +24,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="of the simulator, or a folder of state, a comparison or a startup kit; default: %(default)s",
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--remove", nargs="+", metavar="RUN", help="remove these, such as pfedsis/20261122-123509"
-    )
+    which.add_argument("--remove", nargs="+", metavar="RUN", help="remove these, such as pfedsis/20261122-123509")
     which.add_argument("--keep", type=int, metavar="N", help="remove all but the newest N of each job")
     parser.add_argument(
-        "--models",
-        action="store_true",
-        help="remove their models and states alone; numbers and pictures stay",
+        "--models", action="store_true", help="remove their models and states alone; numbers and pictures stay"
     )
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
@@ -58,9 +54,7 @@ def _run(args: argparse.Namespace) -> int:
         print(as_text(table(runs)) if runs else f"{args.place}: no runs")
         return 0
     chosen = (
-        run_cleanup.older_runs(runs, args.keep)
-        if args.remove is None
-        else run_cleanup.chosen_runs(runs, args.remove)
+        run_cleanup.older_runs(runs, args.keep) if args.remove is None else run_cleanup.chosen_runs(runs, args.remove)
     )
     if running := [one for one in chosen if one.status == "running"]:
         raise ValueError(f"{running[0].name} is running; wait for its end, nothing was removed")

@@ -32,17 +32,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, metavar="FILE", help="a checkpoint; default: the bundle's own")
     parser.add_argument("--bundle", default="pvt_fpn", metavar="NAME", help="default: %(default)s")
     parser.add_argument(
-        "--site",
-        type=Path,
-        metavar="FILE",
-        help="site.yaml of the site where it is used, for a model that knows none",
+        "--site", type=Path, metavar="FILE", help="site.yaml of the site where it is used, for a model that knows none"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: <INPUT's name>-segmented, here")
     parser.add_argument("--size", metavar="HxW", help="of the network's input; default: the checkpoint's")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take every Nth frame")
-    parser.add_argument(
-        "--video-rate", metavar="R", help="images a second: write an overlay video of a folder, too"
-    )
+    parser.add_argument("--video-rate", metavar="R", help="images a second: write an overlay video of a folder, too")
     parser.add_argument("--masks", choices=KEEP, default="png", help="default: %(default)s")
     parser.add_argument(
         "--pictures",
@@ -72,22 +67,9 @@ def run(args: argparse.Namespace) -> int:
     stream = FrameStream(args.input, height=height, width=width, every=args.every, video_rate=args.video_rate)
     out = args.out or Path(f"{args.input.resolve().stem}-segmented")
     where = device()
-    facts = {
-        "surgfl": __version__,
-        "model": str(path),
-        "height": height,
-        "width": width,
-        "precision": args.precision,
-    }
+    facts = {"surgfl": __version__, "model": str(path), "height": height, "width": width, "precision": args.precision}
     folder = PredictionFolder(
-        out,
-        stream,
-        model.task,
-        masks=args.masks,
-        pictures=args.pictures,
-        volumes=args.nifti,
-        alone=True,
-        facts=facts,
+        out, stream, model.task, masks=args.masks, pictures=args.pictures, volumes=args.nifti, alone=True, facts=facts
     )
     network = shown_frames(model.network, model.task, stream).to(where)
     predictor = Predictor(network, model.task, precision=args.precision)

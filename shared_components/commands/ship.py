@@ -87,9 +87,7 @@ def _tested(args: argparse.Namespace, task: Task, folder: Path, real: Sequence[T
 def _named(text: str) -> tuple[str, Path]:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
-        raise ValueError(
-            f"--real is {text!r}; give a name and a site, such as 'EndoVis 2015=/data/site.yaml'"
-        )
+        raise ValueError(f"--real is {text!r}; give a name and a site, such as 'EndoVis 2015=/data/site.yaml'")
     return name, Path(path).expanduser()
 
 

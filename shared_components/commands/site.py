@@ -49,51 +49,29 @@ FILE = "site.yaml"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    init = verbs.add_parser(
-        "init", help="look at a folder, ask what cannot be seen, write its site.yaml and check it"
-    )
+    init = verbs.add_parser("init", help="look at a folder, ask what cannot be seen, write its site.yaml and check it")
     init.add_argument("folder", type=Path, metavar="FOLDER", help="where the images and masks lie")
     init.add_argument("--out", type=Path, metavar="FILE", help=f"default: FOLDER/{FILE}")
     init.add_argument("--force", action="store_true", help="replace a file that is there")
     init.add_argument("--yes", action="store_true", help="ask nothing: take what is proposed")
-    init.add_argument(
-        "--dataset", choices=source_names(), metavar="NAME", help="default: what the folder looks like"
-    )
+    init.add_argument("--dataset", choices=source_names(), metavar="NAME", help="default: what the folder looks like")
     init.add_argument("--images", metavar="PATH", help="where images or videos lie, such as '{video}/frames'")
     init.add_argument("--masks", metavar="PATH", help="where masks lie, such as '{video}/labels'")
     init.add_argument(
-        "--id",
-        action="append",
-        default=[],
-        metavar="VALUE=NAME",
-        help="what a value of the masks is; once for each",
+        "--id", action="append", default=[], metavar="VALUE=NAME", help="what a value of the masks is; once for each"
     )
-    init.add_argument(
-        "--name", help=f"of the site; default: the folder's, of a folder {VOLUMES} that of the one above"
-    )
+    init.add_argument("--name", help=f"of the site; default: the folder's, of a folder {VOLUMES} that of the one above")
     for split in SPLITS:
-        init.add_argument(
-            f"--{split}", metavar="VIDEOS", help=f"videos of split {split!r}, with commas between"
-        )
-    init.add_argument(
-        "--frame-interval", type=int, metavar="N", help="take every n-th labelled frame; default: 1"
-    )
+        init.add_argument(f"--{split}", metavar="VIDEOS", help=f"videos of split {split!r}, with commas between")
+    init.add_argument("--frame-interval", type=int, metavar="N", help="take every n-th labelled frame; default: 1")
     init.add_argument("--rate", type=float, metavar="R", help="frames a second; default: a video file's own")
+    init.add_argument("--first-frame", type=int, choices=(0, 1), help="number of a video's first frame in masks' names")
     init.add_argument(
-        "--first-frame", type=int, choices=(0, 1), help="number of a video's first frame in masks' names"
+        "--partly-labelled", action=argparse.BooleanOptionalAction, help="may images lack masks, or volumes labels?"
     )
-    init.add_argument(
-        "--partly-labelled",
-        action=argparse.BooleanOptionalAction,
-        help="may images lack masks, or volumes labels?",
-    )
-    init.add_argument(
-        "--axes", choices=("header", "stored"), help="of NIfTI volumes; default: as the header says"
-    )
+    init.add_argument("--axes", choices=("header", "stored"), help="of NIfTI volumes; default: as the header says")
     init.add_argument("--text", help="a line that describes the site; it stays there unless published")
-    init.add_argument(
-        "--publish", metavar="ITEMS", help=f"of {', '.join(PUBLISHABLE)}, or none; default: style"
-    )
+    init.add_argument("--publish", metavar="ITEMS", help=f"of {', '.join(PUBLISHABLE)}, or none; default: style")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -140,9 +118,7 @@ class Talk:
             return read(given) if isinstance(given, str) else given
         if not self.asks:
             if proposed is None:
-                raise SiteError(
-                    f"{option} is not given, and nobody is there to ask: {question}; add {option}"
-                )
+                raise SiteError(f"{option} is not given, and nobody is there to ask: {question}; add {option}")
             return read(proposed)
         while True:
             answer = _input(f"{question}{'' if proposed is None else f' [{proposed}]'}: ") or proposed
@@ -231,27 +207,19 @@ def _of_videos(args: argparse.Namespace, folder: Path, found: Found, videos: Seq
     return {**({"first_frame": first} if first else {}), **({} if rate is None else {"rate": rate})}
 
 
-def _ids(
-    args: argparse.Namespace, talk: Talk, values: Values, described: Mapping[int, str]
-) -> dict[Any, str]:
+def _ids(args: argparse.Namespace, talk: Talk, values: Values, described: Mapping[int, str]) -> dict[Any, str]:
     """Return the table, as site.yaml has it: given, described in a file, or asked; 0 and black are background."""
     table = _given_ids(args.id, coloured=values.coloured)
     for number, name in ({} if values.coloured else described).items():
         if number not in table:
             table[number] = class_name(name, str(number))
     zero: Value = (0, 0, 0) if values.coloured else 0
-    unnamed = sorted(
-        (value for value in values.pixels if value not in table and value != zero), key=_number_first
-    )
+    unnamed = sorted((value for value in values.pixels if value not in table and value != zero), key=_number_first)
     if unnamed and not talk.asks:
         named = " ".join(f"--id '{written(value)}=NAME'" for value in unnamed)
-        raise SiteError(
-            f"the masks hold values that nobody has named; add {named} (or {IGNORE}, {BACKGROUND})"
-        )
+        raise SiteError(f"the masks hold values that nobody has named; add {named} (or {IGNORE}, {BACKGROUND})")
     for value in unnamed:
-        where = (
-            f"in {values.masks[value]} of {values.count} masks, {values.share(value):.2g} % of their pixels"
-        )
+        where = f"in {values.masks[value]} of {values.count} masks, {values.share(value):.2g} % of their pixels"
         question = f"{written(value)} ({where}) is (a name, {BACKGROUND} or {IGNORE})"
         table[value] = talk.get("--id", None, question, None, class_name)
     parse_ids(table)
@@ -263,9 +231,7 @@ def _given_ids(given: Sequence[str], *, coloured: bool) -> dict[Value, str]:
     for one in given:
         text, equals, name = (part.strip() for part in one.partition("="))
         if not equals:
-            raise SiteError(
-                f"--id is {one!r}; write a value and its name, such as '40=grasper' or '#ff8000=grasper'"
-            )
+            raise SiteError(f"--id is {one!r}; write a value and its name, such as '40=grasper' or '#ff8000=grasper'")
         value = parse_value(int(text) if text.isdecimal() else text)
         if coloured and isinstance(value, int):
             value = grey(value)
@@ -311,9 +277,7 @@ def _split(args: argparse.Namespace, talk: Talk, dataset: str, videos: Sequence[
     if any(given.values()):
         return {split: _listed(text, videos) for split, text in given.items() if text}
     if dataset == "sisvse":
-        raise SiteError(
-            "sisvse's sets share images, so none is proposed; give --train, --validation and --test"
-        )
+        raise SiteError("sisvse's sets share images, so none is proposed; give --train, --validation and --test")
     proposed = propose_split(videos, frames)
     if not talk.asks:
         return proposed
@@ -321,9 +285,7 @@ def _split(args: argparse.Namespace, talk: Talk, dataset: str, videos: Sequence[
     if talk.get("--train", None, "take this split", "yes", _yes_or_no):
         return proposed
     asked = {
-        split: talk.get(
-            f"--{split}", None, f"videos of {split}, with commas between", "", lambda t: _listed(t, videos)
-        )
+        split: talk.get(f"--{split}", None, f"videos of {split}, with commas between", "", lambda t: _listed(t, videos))
         for split in SPLITS
     }
     return {split: listed for split, listed in asked.items() if listed}
@@ -338,8 +300,7 @@ def _listed(text: str, videos: Sequence[str]) -> list[str]:
 
 def _shown(listed: Sequence[Any]) -> str:
     return ", ".join(
-        one if isinstance(one, str) else " ".join(f"{v}[{a}:{b}]" for v, (a, b) in one.items())
-        for one in listed
+        one if isinstance(one, str) else " ".join(f"{v}[{a}:{b}]" for v, (a, b) in one.items()) for one in listed
     )
 
 
@@ -386,9 +347,7 @@ def _root(folder: Path, out: Path) -> str:
 
 
 def _write(out: Path, config: Mapping[str, Any]) -> None:
-    text = yaml.safe_dump(
-        dict(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110
-    )
+    text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
     try:
         with atomically(out) as beside:
             beside.write_text(text, encoding="utf-8")

@@ -16,19 +16,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("texts", nargs="*", metavar="TEXT", help="whose vector is computed; none: list the file")
     add("--known", action="store_true", help="compute those of the texts that the project ships")
-    add(
-        "--file",
-        type=Path,
-        metavar="FILE",
-        help="a .safetensors file to add to, or to list; default: the project's",
-    )
+    add("--file", type=Path, metavar="FILE", help="a .safetensors file to add to, or to list; default: the project's")
     add("--encoder", choices=[*ENCODERS], default="sentence", help="default: sentence")
-    add(
-        "--folder",
-        type=Path,
-        metavar="DIR",
-        help="of the encoder, as Hugging Face lays it out; clip needs one",
-    )
+    add("--folder", type=Path, metavar="DIR", help="of the encoder, as Hugging Face lays it out; clip needs one")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,9 +34,7 @@ def run(args: argparse.Namespace) -> int:
     if args.file is None:
         raise TextError("name the file that gets the vectors, such as --file my-vectors.safetensors")
     if args.encoder == "clip" and args.folder is None:
-        raise TextError(
-            "--encoder clip needs --folder, the folder of a CLIP on this disk; nothing is downloaded"
-        )
+        raise TextError("--encoder clip needs --folder, the folder of a CLIP on this disk; nothing is downloaded")
     encoder = ENCODERS[args.encoder](args.folder)
     vectors = add_vectors(args.file, [encoder.encode(text) for text in texts])
     print(_headline(args.file, vectors))

@@ -79,9 +79,7 @@ def require_list(names: Collection[str], what: str, example: str = "head", *, le
     """
     if isinstance(names, str):
         raise ValueError(f"{what} is the text {names!r}; write a list: [{names!r}]")
-    if not isinstance(names, list | tuple | set | frozenset) or not all(
-        isinstance(name, str) for name in names
-    ):
+    if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{what} is {names!r}; write a list of names, such as [{example!r}]")
     if len(names) < least:
         raise ValueError(f"{what} names no module; name at least one, such as {example!r}")

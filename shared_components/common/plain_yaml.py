@@ -54,9 +54,7 @@ class _Loader(yaml.SafeLoader):
             hash(key)
         except TypeError:
             line = node.start_mark.line + 1
-            raise YamlError(
-                f"has a mapping or a list of lists for a key in line {line}; write a name"
-            ) from None
+            raise YamlError(f"has a mapping or a list of lists for a key in line {line}; write a name") from None
         return key
 
 
@@ -91,9 +89,7 @@ def _refuse_bombs(text: str) -> None:
         if len(within) + within[-1].levels - 2 > MOST_LEVELS:
             raise YamlError(f"nests lists or mappings more than {MOST_LEVELS} deep; write it flatter")
         if sum(part.nodes for part in within) > MOST_NODES:
-            raise YamlError(
-                f"holds more than {MOST_NODES} values, each counted where it is referred to; shorten it"
-            )
+            raise YamlError(f"holds more than {MOST_NODES} values, each counted where it is referred to; shorten it")
 
 
 def _refuse_repeats(node: yaml.Node | None) -> None:

@@ -43,9 +43,7 @@ def refuse_code(value: Any, where: str, *, level: int = 1) -> None:
     if isinstance(value, Mapping):
         for key, item in value.items():
             if isinstance(key, str) and (names_code(key) or is_expression(key)):
-                raise ValueError(
-                    f"{where} has the key {key!r:.80}, which names code; only names and numbers are read"
-                )
+                raise ValueError(f"{where} has the key {key!r:.80}, which names code; only names and numbers are read")
             refuse_code(item, f"{where}.{key!s:.80}", level=level + 1)
     elif isinstance(value, list | tuple):
         for item in value:

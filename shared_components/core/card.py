@@ -123,12 +123,7 @@ class Card:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "kind": self.kind,
-            "outputs": list(self.outputs),
-            "inputs": list(self.inputs),
-            "frames": self.frames,
-        }
+        return {"kind": self.kind, "outputs": list(self.outputs), "inputs": list(self.inputs), "frames": self.frames}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Card:
@@ -142,9 +137,7 @@ class Card:
         lists = all(isinstance(part, list) and all(isinstance(t, str) for t in part) for part in texts)
         frames = values.get("frames")
         if not isinstance(values.get("kind"), str) or not lists or type(frames) is not int or frames < 1:
-            raise ValueError(
-                f"{dict(values)!r:.120} is no task card: kind, outputs, inputs and frames are due"
-            )
+            raise ValueError(f"{dict(values)!r:.120} is no task card: kind, outputs, inputs and frames are due")
         return cls(values["kind"], tuple(values["outputs"]), tuple(values["inputs"]), frames)
 
 

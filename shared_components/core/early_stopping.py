@@ -9,10 +9,7 @@ from torch import nn
 
 from shared_components.core.method import Losses
 
-EVERY, PATIENCE = (
-    25,
-    4,
-)  # steps between two validations; validations without a better score that end the training
+EVERY, PATIENCE = (25, 4)  # steps between two validations; validations without a better score that end the training
 
 
 @dataclass(frozen=True)

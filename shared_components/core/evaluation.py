@@ -107,13 +107,7 @@ def thorough(
 
 
 def draw_pictures(
-    network: nn.Module,
-    scorer: Scorer,
-    chosen: Sequence[Sample],
-    *,
-    size: tuple[int, int],
-    split: str,
-    folder: Path,
+    network: nn.Module, scorer: Scorer, chosen: Sequence[Sample], *, size: tuple[int, int], split: str, folder: Path
 ) -> None:
     """Draw the best, a typical and the worst of a split's samples, instead of those drawn of this split before.
 

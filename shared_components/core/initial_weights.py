@@ -74,15 +74,11 @@ def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, 
             "write start: random or rendered"
         )
     if not file.is_file():
-        raise CheckpointError(
-            f"checkpoint {file} does not exist; name the weights to begin from, or use start: random"
-        )
+        raise CheckpointError(f"checkpoint {file} does not exist; name the weights to begin from, or use start: random")
     return file, sha256_of(file)
 
 
-def begin(
-    network: nn.Module, start: str, *, card: Card, bundle: str, file: Path | None = None
-) -> dict[str, Any]:
+def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path | None = None) -> dict[str, Any]:
     """Let a freshly built network begin from some weights; in place.
 
     What may keep the seed's values: the last layers, where their outputs are others, modules that the network's class
@@ -146,9 +142,7 @@ def _paste(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Ca
     return fresh
 
 
-def _unlike_additions(
-    own: Mapping[str, Tensor], state: Mapping[str, Tensor], additions: Sequence[str]
-) -> list[str]:
+def _unlike_additions(own: Mapping[str, Tensor], state: Mapping[str, Tensor], additions: Sequence[str]) -> list[str]:
     """Return the layers of additions, such as ``temporal.16``, that differ in names or shapes, or that one side lacks.
 
     A layer is taken whole or not at all: a half of it would be no layer that was ever trained.
@@ -183,9 +177,7 @@ def _sources(notes: Mapping[str, str], card: Card, *, given: int, due: int) -> l
         return [[place] if given == due else [] for place in range(due)]
     ids = coarser_ids(learnt, card.outputs) or ()
     merged = [[old for old, new in enumerate(ids) if new == place] for place in range(due)]
-    return [
-        [learnt.index(name)] if name in learnt else merged[place] for place, name in enumerate(card.outputs)
-    ]
+    return [[learnt.index(name)] if name in learnt else merged[place] for place, name in enumerate(card.outputs)]
 
 
 def _rows(own: Tensor, given: Tensor, sources: Sequence[Sequence[int]]) -> Tensor:

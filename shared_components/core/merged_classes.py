@@ -51,8 +51,7 @@ class MergedClasses(nn.Module):
         self.network = network
         self.ids = ids
         self.merges = {
-            name: [old for old, new in zip(learnt, ids, strict=True) if wanted[new] == name]
-            for name in wanted
+            name: [old for old, new in zip(learnt, ids, strict=True) if wanted[new] == name] for name in wanted
         }
 
     def forward(self, image: Tensor) -> Tensor:

@@ -78,9 +78,7 @@ class Aggregator(Protocol):
         """Return the state before the first round."""
         ...
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Combine the updates (one or more sites, in any order) of a round that started from ``models``."""
         ...
 

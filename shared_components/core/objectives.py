@@ -55,11 +55,7 @@ def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partit
 
 
 def _gradients(
-    terms: Sequence[Term],
-    inputs: list[nn.Parameter],
-    known: dict[tuple[int, frozenset[int]], Tensor],
-    *,
-    keep: bool,
+    terms: Sequence[Term], inputs: list[nn.Parameter], known: dict[tuple[int, frozenset[int]], Tensor], *, keep: bool
 ) -> list[Tensor | None]:
     """Differentiate the sum of the terms, first down to the seams and then from there on.
 
@@ -110,9 +106,7 @@ def _targets(
     return list(groups.items())
 
 
-def _write(
-    gradients: dict[str, Tensor | None], pieces: list[Piece], parameters: dict[str, nn.Parameter]
-) -> None:
+def _write(gradients: dict[str, Tensor | None], pieces: list[Piece], parameters: dict[str, nn.Parameter]) -> None:
     for piece in pieces:
         gradient, parameter = gradients[piece.tensor], parameters[piece.tensor]
         if gradient is None:

@@ -157,9 +157,7 @@ def _check_cover(name: str, tensor: Tensor, slices: Sequence[Slice]) -> None:
     expected = 0
     for start, stop in sorted(rows, key=lambda r: (r[0] is not None, r[0])):
         if start != expected or stop is None or stop <= start:
-            raise ValueError(
-                f"{name}: slices {rows} do not cover rows 0:{tensor.shape[0]} once each, in whole"
-            )
+            raise ValueError(f"{name}: slices {rows} do not cover rows 0:{tensor.shape[0]} once each, in whole")
         expected = stop
     if expected != tensor.shape[0]:
         raise ValueError(f"{name}: slices {rows} do not cover rows 0:{tensor.shape[0]} once each, in whole")
@@ -186,9 +184,7 @@ def paste(pieces: Mapping[str, Tensor], partition: Partition, state: Mapping[str
             raise KeyError(f"piece {name!r} is not in the partition of this network")
         target = by_name[name].view(state)
         if target.shape != value.shape:
-            raise ValueError(
-                f"piece {name!r} has shape {tuple(value.shape)}; its place {tuple(target.shape)}"
-            )
+            raise ValueError(f"piece {name!r} has shape {tuple(value.shape)}; its place {tuple(target.shape)}")
         target.detach().copy_(value)
 
 

@@ -30,11 +30,7 @@ HALVES = ("keys", "values")
 
 
 def modules(
-    names: Sequence[str],
-    *,
-    what: str = "modules",
-    inside: Role = Role.LOCAL,
-    outside: Role = Role.GLOBAL,
+    names: Sequence[str], *, what: str = "modules", inside: Role = Role.LOCAL, outside: Role = Role.GLOBAL
 ) -> Rule:
     """Return the rule that gives some parts one role and the rest of the network another.
 

@@ -25,26 +25,8 @@ from torch import nn
 
 from shared_components.common.arguments import between
 from shared_components.core.early_stopping import train_to_best
-from shared_components.core.method import (
-    Aggregation,
-    Batch,
-    Context,
-    LocalWork,
-    Losses,
-    Objective,
-    State,
-    Term,
-)
-from shared_components.core.partition import (
-    Partition,
-    Role,
-    below,
-    cut,
-    everything,
-    partition_network,
-    paste,
-    prefixed,
-)
+from shared_components.core.method import Aggregation, Batch, Context, LocalWork, Losses, Objective, State, Term
+from shared_components.core.partition import Partition, Role, below, cut, everything, partition_network, paste, prefixed
 from shared_components.core.serq_equations import (
     Explicit,
     FramesAlone,
@@ -147,17 +129,12 @@ class Quantification:
         losses |= train_shared(work, synchronised, self.batches, rate=self.rate)
         memory |= prefixed(PRETRAINED, pretrained.state_dict()) | {AVERAGE: average, DESCRIPTOR: descriptor}
         report |= compared(work.network, pretrained, descriptor, work.frames(COMPARED))
-        report |= {
-            "average_square": float(average.square().mean()),
-            "descriptor_moved": moved(before, descriptor),
-        }
+        report |= {"average_square": float(average.square().mean()), "descriptor_moved": moved(before, descriptor)}
         if self.descriptor_weight and self.descriptor_rate and report["difference_square"]:
             _warn(report, round=work.context.round)
         return _returned(work, aggregation, {"serq": report, **seconds}), losses
 
-    def _pretrain(
-        self, work: LocalWork, network: nn.Module, partition: Partition
-    ) -> tuple[Losses, dict[str, float]]:
+    def _pretrain(self, work: LocalWork, network: nn.Module, partition: Partition) -> tuple[Losses, dict[str, float]]:
         """Train a network on the server's frames by segmentation alone; return the losses and what is reported."""
         shown = FramesAlone(network)
         objective, better = Segmentation("pretraining segmentation"), work.context.task.metrics[0].better
@@ -168,9 +145,7 @@ class Quantification:
                 rate=self.pretraining_rate,
             )  # fmt: skip
 
-        done = train_to_best(
-            network, train, lambda: work.validate(shown), better=better, budget=self.pretraining
-        )
+        done = train_to_best(network, train, lambda: work.validate(shown), better=better, budget=self.pretraining)
         if done.best is None and done.steps:
             _LOG.warning(
                 "%s: the server's site.yaml has no validation split, so that pre-training took all of its %d batches "

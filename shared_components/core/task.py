@@ -132,9 +132,7 @@ def check_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> None:
         make_task(kind, numbers, classes=("background", "object"))
 
 
-def choose_task(
-    tasks: Mapping[str, Mapping[str, Any]], wanted: str, *, classes: Sequence[str], who: str
-) -> Task:
+def choose_task(tasks: Mapping[str, Mapping[str, Any]], wanted: str, *, classes: Sequence[str], who: str) -> Task:
     """Build the task that a site has and a bundle can learn.
 
     Args:
@@ -155,9 +153,7 @@ def choose_task(
     return make_task(kind, tasks[kind], classes=classes)
 
 
-def asks(
-    kind: str, targets: tuple[str, ...], *, frames: object, interval: object, padding: object = "first"
-) -> Asks:
+def asks(kind: str, targets: tuple[str, ...], *, frames: object, interval: object, padding: object = "first") -> Asks:
     """Return what a kind of task asks of the data, its numbers checked.
 
     Args:
@@ -174,9 +170,7 @@ def asks(
     between(kind, "interval", interval, 0, LONGEST_INTERVAL)
     one_of(kind, "padding", padding, PADDINGS)
     if frames != 1 and not interval:
-        raise ValueError(
-            f"{kind}: a clip of {frames} frames needs 'interval', the seconds between two of them"
-        )
+        raise ValueError(f"{kind}: a clip of {frames} frames needs 'interval', the seconds between two of them")
     return Asks(targets, int(frames), float(interval), str(padding))  # type: ignore[call-overload, arg-type]  # checked above
 
 

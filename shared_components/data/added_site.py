@@ -13,9 +13,7 @@ def unfit(site: Site, other: Site) -> str:
     frames that this one has in a split: it would learn from what it is tested on, or from a frame twice.
     """
     if other.task not in ("", site.task):
-        instead = (
-            f"a site of {site.task!r}" if site.task else f"one, or write 'task: {other.task}' here as well"
-        )
+        instead = f"a site of {site.task!r}" if site.task else f"one, or write 'task: {other.task}' here as well"
         return f"whose task is {other.task!r}; name {instead}"
     if not other.split.get("train"):
         return "whose split names no video under 'train'; only those would be added"

@@ -44,11 +44,7 @@ class Problem:
 
 
 def check_site(
-    site: Site,
-    asks: Asks = LABELLED,
-    *,
-    full: bool = True,
-    required: Sequence[str] = ("train",),
+    site: Site, asks: Asks = LABELLED, *, full: bool = True, required: Sequence[str] = ("train",)
 ) -> list[Problem]:
     """List all that is wrong with a site's data: missing, unreadable, mis-sized and mislabelled files.
 
@@ -64,11 +60,7 @@ def check_site(
 
 
 def readable_samples(
-    site: Site,
-    split: str,
-    asks: Asks = LABELLED,
-    *,
-    problems: Iterable[Problem] | None = None,
+    site: Site, split: str, asks: Asks = LABELLED, *, problems: Iterable[Problem] | None = None
 ) -> tuple[list[Sample], list[Sample]]:
     """Part a split's samples in those that can be used and those that are set aside.
 
@@ -144,10 +136,7 @@ def _errors_of_earlier(path: Path, seen: Mapping[Path, Seen], current: Path) -> 
     if size is not None and image_size is not None:
         same = partial(refuse_other_size, "earlier frame", size, path)
         return _attempt(partial(same, image_size=image_size, image_path=current))[1]
-    return [
-        DataError(path, f"{error.what}, and clips show it", f"{error.what_to_do}, {_REPEAT}")
-        for error in errors
-    ]
+    return [DataError(path, f"{error.what}, and clips show it", f"{error.what_to_do}, {_REPEAT}") for error in errors]
 
 
 def _errors_of_target(sample: Sample, name: str, file: Path, image_size: Size | None) -> list[DataError]:

@@ -74,7 +74,5 @@ def _step(site: Site, video: str, images: Collection[int], frames: int, interval
             f"{asked} are asked for, but {video} of {site.dataset} has an image every {every:g} s "
             f"(every {grid} numbers, {site.rate:g} numbers a second)"
         )
-        raise DataError(
-            site.path, what, f"ask for a multiple of {every:g} s, unpack more of its images, {repeat}"
-        )
+        raise DataError(site.path, what, f"ask for a multiple of {every:g} s, unpack more of its images, {repeat}")
     return step

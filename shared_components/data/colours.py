@@ -115,9 +115,7 @@ def _change(image: np.ndarray, drawn: Colours) -> np.ndarray:
     if (table := _table(drawn)) is not None:
         image = cv2.LUT(image, table)
     if drawn.noise > 0:
-        image = cv2.addWeighted(
-            image, 1.0, _grain(image.shape, drawn.grain), drawn.noise, 0.0, dtype=cv2.CV_8U
-        )
+        image = cv2.addWeighted(image, 1.0, _grain(image.shape, drawn.grain), drawn.noise, 0.0, dtype=cv2.CV_8U)
     if drawn.quality:
         _, coded = cv2.imencode(".jpg", image, (cv2.IMWRITE_JPEG_QUALITY, drawn.quality))
         return np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR))

@@ -44,13 +44,7 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
     """
 
     def __init__(
-        self,
-        samples: Sequence[Sample],
-        *,
-        height: int,
-        width: int,
-        site: Site,
-        cache_bytes: int = CACHE_BYTES,
+        self, samples: Sequence[Sample], *, height: int, width: int, site: Site, cache_bytes: int = CACHE_BYTES
     ) -> None:
         self.samples = tuple(samples)
         self.geometry = Geometry(height, width)
@@ -80,9 +74,7 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
     def refuse_empty(self) -> None:
         """Raise a SiteError that names the site where there is no sample."""
         if not self.samples:
-            raise SiteError(
-                f"site {self.site.name}: has no frames to learn from; list videos in {self.site.path}"
-            )
+            raise SiteError(f"site {self.site.name}: has no frames to learn from; list videos in {self.site.path}")
 
     def _image(self, sample: Sample, path: Path) -> _Image:
         if path in self._images:
@@ -189,11 +181,7 @@ def _shuffled_forever(length: int, generator: torch.Generator) -> Iterator[int]:
 
 
 def _moved(
-    images: np.ndarray,
-    targets: dict[str, np.ndarray],
-    generator: torch.Generator,
-    rotation: float,
-    flips: bool,
+    images: np.ndarray, targets: dict[str, np.ndarray], generator: torch.Generator, rotation: float, flips: bool
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     images, targets = turn(images, targets, sample_turn(generator, rotation))
     return augment(images, targets, sample_augmentation(generator, width=images.shape[2], flips=flips))

@@ -86,9 +86,7 @@ def read_depth(path: Path) -> np.ndarray:
     if depth.dtype != np.uint16 or depth.ndim != 2:
         what = f"holds {depth.dtype} values of shape {depth.shape}"
         raise DataError(
-            path,
-            what,
-            f"export the depth again: one channel of 16 bits, {DEPTH_SCALE} per millimetre, 0 unknown",
+            path, what, f"export the depth again: one channel of 16 bits, {DEPTH_SCALE} per millimetre, 0 unknown"
         )
     return depth.astype(np.float32) / DEPTH_SCALE
 
@@ -124,9 +122,7 @@ def refuse_large(path: Path, size: Size) -> None:
     """Raise a DataError where a picture of (H, W) has more pixels than `MOST_PIXELS`, before it is unpacked."""
     H, W = size
     if H * W > MOST_PIXELS:
-        raise DataError(
-            path, f"is {W}x{H}, of which this reads at most {MOST_PIXELS} pixels", "export it smaller"
-        )
+        raise DataError(path, f"is {W}x{H}, of which this reads at most {MOST_PIXELS} pixels", "export it smaller")
 
 
 def read_npy(path: Path) -> np.ndarray:
@@ -248,9 +244,7 @@ def by_number(folder: Path, *patterns: str) -> dict[int, Path]:
                 continue
             number = frame_number(path)
             if number in files:
-                raise DataError(
-                    path, f"has the same frame number as {files[number].name}", "remove one of them"
-                )
+                raise DataError(path, f"has the same frame number as {files[number].name}", "remove one of them")
             files[number] = path
         if files:
             return files
@@ -333,6 +327,4 @@ def _refuse_other_bomb(path: Path, data: np.ndarray) -> None:
 
 def _is_complete(data: np.ndarray) -> bool:
     head, tail = data[:4].tobytes(), data[-_TAIL_BYTES:].tobytes()
-    return data.size > 0 and all(
-        ending in tail for start, ending in _ENDINGS.items() if head.startswith(start)
-    )
+    return data.size > 0 and all(ending in tail for start, ending in _ENDINGS.items() if head.startswith(start))

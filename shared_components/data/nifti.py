@@ -337,9 +337,7 @@ def _open_volume(path: Path) -> Nifti1Pair:
         raise DataError(path, f"is {type(image).__name__}, not NIfTI", "export the labels as .nii.gz")
     if len(image.shape) != 3 or min(image.shape) < 1:
         shape = "x".join(map(str, image.shape))
-        raise DataError(
-            path, f"is a volume of {shape}", "export one volume of three axes: x, y, and the frames"
-        )
+        raise DataError(path, f"is a volume of {shape}", "export one volume of three axes: x, y, and the frames")
     W, H, _ = image.shape
     refuse_large(path, (H, W))
     return image

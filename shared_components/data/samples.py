@@ -178,9 +178,7 @@ def _samples_of(site: Site, split: str, part: VideoRange, asks: Asks) -> list[Sa
         what = f"split {split!r} asks for frames {part.start} to {part.stop} of {part.video}, which has"
         raise DataError(site.path, f"{what} {len(listing)}", "correct the range or complete the video")
     begin = listing[part.start][0] if part.start else None
-    clip = clip_maker(
-        site, part.video, frames=asks.frames, interval=asks.interval, padding=asks.padding, begin=begin
-    )
+    clip = clip_maker(site, part.video, frames=asks.frames, interval=asks.interval, padding=asks.padding, begin=begin)
     return [
         Sample(site.name, part.video, number, clip(number, image), targets, site.source, site.classes)
         for number, image, targets in listing[part.start : part.stop : site.frame_interval]

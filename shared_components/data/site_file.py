@@ -192,9 +192,7 @@ def _text_vectors(path: Path, config: dict[Any, Any]) -> Path | None:
         return None
     value, example = config["text_vectors"], "my-vectors.safetensors"
     if not isinstance(value, str) or not value.endswith(".safetensors"):
-        raise SiteError(
-            f"{path}: 'text_vectors' is {value!r}; write a file of text vectors, such as {example}"
-        )
+        raise SiteError(f"{path}: 'text_vectors' is {value!r}; write a file of text vectors, such as {example}")
     if not (file := _beside(path, value, "text_vectors")).is_file():
         raise SiteError(
             f"{path}: 'text_vectors' is {file}, which is not a file; make it with `surgfl text-vectors`, correct the "
@@ -231,9 +229,7 @@ def _added(site: Site, value: Any) -> Site:
     if file.resolve() == path.resolve():
         raise SiteError(f"{path}: {key!r} is this file itself; name another site.yaml, or leave the key out")
     if not file.is_file():
-        raise SiteError(
-            f"{path}: {key!r} is {file}, which is not a file; correct the path, or leave the key out"
-        )
+        raise SiteError(f"{path}: {key!r} is {file}, which is not a file; correct the path, or leave the key out")
     if key in _read_mapping(file):  # looked at before it is loaded, since two files may name each other
         raise SiteError(f"{path}: {key!r} is {file}, which says {key!r} itself; name a site.yaml without it")
     other = load_site(file)
@@ -263,9 +259,7 @@ def _source(path: Path, dataset: str, config: dict[Any, Any]) -> tuple[Source, t
 def _classes(path: Path, value: Any, source: Source) -> tuple[str, ...]:
     own = source.classes
     if value is not None and not own:
-        raise SiteError(
-            f"{path}: 'classes' is {value!r}, but {source.dataset} has no label masks; leave it out"
-        )
+        raise SiteError(f"{path}: 'classes' is {value!r}, but {source.dataset} has no label masks; leave it out")
     wanted = own if value is None else CLASS_MAPS[_one_of(path, "class map", value, CLASS_MAPS)]
     if own and wanted not in readable_as(own):
         raise SiteError(
@@ -303,9 +297,7 @@ def _chosen(path: Path, key: str, value: Any, choices: tuple[str, ...]) -> tuple
 def _quarantine(path: Path, value: Any) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 <= value <= MAX_QUARANTINE:
-        raise SiteError(
-            f"{path}: 'quarantine' is {value!r}; write a share of the frames from 0 to {MAX_QUARANTINE}"
-        )
+        raise SiteError(f"{path}: 'quarantine' is {value!r}; write a share of the frames from 0 to {MAX_QUARANTINE}")
     return float(value)
 
 
@@ -342,9 +334,7 @@ def _video_range(path: Path, split: str, item: Any, videos: list[str]) -> VideoR
     if not isinstance(item, dict):
         return VideoRange(_known_video(path, split, item, videos))
     if len(item) != 1:
-        raise SiteError(
-            f"{path}: split {split!r} holds {item!r}; write one video with its range: OP1: [0, 30]"
-        )
+        raise SiteError(f"{path}: split {split!r} holds {item!r}; write one video with its range: OP1: [0, 30]")
     ((video, bounds),) = item.items()
     _known_video(path, split, video, videos)
     whole = isinstance(bounds, list) and len(bounds) == 2 and all(type(bound) is int for bound in bounds)
@@ -365,6 +355,4 @@ def _refuse_overlaps(path: Path, split: dict[str, tuple[VideoRange, ...]]) -> No
     for (name, part), (other_name, other) in combinations(parts, 2):
         if part.overlaps(other):
             where = f"splits {name!r} and {other_name!r}" if name != other_name else f"split {name!r} twice"
-            raise SiteError(
-                f"{path}: {part} and {other} share frames, in {where}; give every frame to one split only"
-            )
+            raise SiteError(f"{path}: {part} and {other} share frames, in {where}; give every frame to one split only")

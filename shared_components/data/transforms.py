@@ -94,10 +94,7 @@ def turn(
     _, H, W, _ = images.shape
     matrix = cv2.getRotationMatrix2D(((W - 1) / 2, (H - 1) / 2), degrees, 1.0)
     frames = [cv2.warpAffine(image, matrix, (W, H), flags=cv2.INTER_LINEAR) for image in images]
-    moved = {
-        name: cv2.warpAffine(target, matrix, (W, H), flags=cv2.INTER_NEAREST)
-        for name, target in targets.items()
-    }
+    moved = {name: cv2.warpAffine(target, matrix, (W, H), flags=cv2.INTER_NEAREST) for name, target in targets.items()}
     return stacked(frames), moved
 
 
@@ -145,10 +142,7 @@ def to_tensors(images: np.ndarray, targets: Mapping[str, np.ndarray]) -> dict[st
 
 
 def _place(
-    array: np.ndarray,
-    augmentation: Augmentation,
-    height: int,
-    resize: Callable[[np.ndarray, int, int], np.ndarray],
+    array: np.ndarray, augmentation: Augmentation, height: int, resize: Callable[[np.ndarray, int, int], np.ndarray]
 ) -> np.ndarray:
     """Flip one array (H, W, ...), scale it to `height` and the augmentation's width, and crop it to (H, W)."""
     H, W = array.shape[:2]

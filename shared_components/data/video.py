@@ -103,9 +103,7 @@ def read_frame(path: Path, number: int) -> np.ndarray:
     """
     index = _index(path)
     if not 0 <= number < index.count:
-        raise DataError(
-            path, f"has no frame {number}, but frames 0 to {index.count - 1}", "correct the number"
-        )
+        raise DataError(path, f"has no frame {number}, but frames 0 to {index.count - 1}", "correct the number")
     reading = getattr(_OPEN, "reading", None)
     if reading is None or reading.index is not index:
         if reading is not None:
@@ -212,9 +210,7 @@ def _index(path: Path) -> _Index:
     try:
         about = path.stat()
     except OSError as error:
-        raise DataError(
-            path, f"cannot be opened ({error.strerror})", "put it back or correct the path"
-        ) from error
+        raise DataError(path, f"cannot be opened ({error.strerror})", "put it back or correct the path") from error
     return _indexed(path, about.st_mtime_ns, about.st_size)
 
 

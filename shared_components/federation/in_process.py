@@ -47,14 +47,7 @@ def run_together(
         FederationError: The job cannot go on; one sentence for a person.
     """
     server, runners = open_together(
-        job,
-        sites,
-        root,
-        server_data=server_data,
-        start_weights=start_weights,
-        resume=resume,
-        stop=stop,
-        random=random,
+        job, sites, root, server_data=server_data, start_weights=start_weights, resume=resume, stop=stop, random=random
     )
     with working_on(server.folder):
         drive(server, lambda ask: _answer_told(server, ask, runners), told=lambda record: told(server))
@@ -105,9 +98,7 @@ def answer(ask: Ask, runners: Mapping[str, SiteRunner]) -> Answers:
         FederationError: A site refuses.
     """
     try:
-        return Answers(
-            {name: _answer_of(runners[name], ask.task, message) for name, message in ask.messages.items()}
-        )
+        return Answers({name: _answer_of(runners[name], ask.task, message) for name, message in ask.messages.items()})
     except SiteRefusal as error:
         raise FederationError(str(error)) from error
 

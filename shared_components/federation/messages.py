@@ -188,6 +188,4 @@ def is_number(value: object) -> bool:
     """Say whether a value is a finite number, and no truth value."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False
-    return (
-        abs(value) <= sys.float_info.max
-    )  # neither NaN nor infinite, nor a whole number that no float holds
+    return abs(value) <= sys.float_info.max  # neither NaN nor infinite, nor a whole number that no float holds

@@ -98,10 +98,7 @@ def is_run(folder: Path) -> bool:
     if description.is_file():
         return bool(_read_json(description).get("job"))
     files = [path.relative_to(folder).parts for path in folder.rglob("*") if not path.is_dir()]
-    return all(
-        parts[1] in _FOLDERS_OF_A_SITE if len(parts) > 2 else _OF_A_RUN.fullmatch(parts[-1])
-        for parts in files
-    )
+    return all(parts[1] in _FOLDERS_OF_A_SITE if len(parts) > 2 else _OF_A_RUN.fullmatch(parts[-1]) for parts in files)
 
 
 def read_run(folder: Path) -> KeptRun:
@@ -146,9 +143,7 @@ def chosen_runs(runs: Iterable[KeptRun], names: Iterable[str]) -> list[KeptRun]:
         found = [run for run in runs if name in (run.name, run.folder.name) or path == run.folder.resolve()]
         if len(found) != 1:
             what = "several runs" if found else "no run"
-            raise FederationError(
-                f"{name} names {what}; the runs are {', '.join(run.name for run in runs) or 'none'}"
-            )
+            raise FederationError(f"{name} names {what}; the runs are {', '.join(run.name for run in runs) or 'none'}")
         chosen += found
     return list(dict.fromkeys(chosen))
 
@@ -201,9 +196,7 @@ def _sizes(folder: Path, *, freed: bool = False) -> dict[int, int]:
     """
     files = [path.lstat() for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     names = [file.st_ino for file in files]
-    return {
-        file.st_ino: file.st_size for file in files if not freed or file.st_nlink <= names.count(file.st_ino)
-    }
+    return {file.st_ino: file.st_size for file in files if not freed or file.st_nlink <= names.count(file.st_ino)}
 
 
 def _records(path: Path) -> list[dict[str, Any]]:

@@ -51,8 +51,7 @@ def open_run(job: Job, root: Path, *, resume: bool | str) -> Path:
         return folder
     if changed := changed_settings(_description(newest)["job"], job):
         raise FederationError(
-            f"{newest} ran with other settings of {', '.join(changed)}; "
-            "put them back to resume, or start a new run"
+            f"{newest} ran with other settings of {', '.join(changed)}; put them back to resume, or start a new run"
         )
     return newest
 
@@ -199,9 +198,7 @@ def point_latest_to(folder: Path) -> None:
 
 
 @contextmanager
-def working_on(
-    folder: Path, *, wait: float = 0.0, stop: Callable[[], bool] = lambda: False
-) -> Iterator[None]:
+def working_on(folder: Path, *, wait: float = 0.0, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Let no other process go on with a run or remove it meanwhile.
 
     Args:

@@ -36,9 +36,7 @@ class DamagedState(ValueError):
     """A state that is not as it was written; the sentence names the file and why."""
 
 
-def save_tensors(
-    path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, of: str = ""
-) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, of: str = "") -> None:
     """Write tensors and plain values as one safetensors file, beside and renamed, with a hash of all.
 
     Args:
@@ -84,15 +82,11 @@ def load_tensors(path: Path, *, of: str = "") -> tuple[dict[str, Tensor], dict[s
     except (SafetensorError, OSError, ValueError) as error:
         raise DamagedState(f"{path} cannot be read ({error})") from error
     if not {_VALUES, _HASH, _OF} <= header.keys():
-        raise DamagedState(
-            f"{path} does not say whose state it is: it is damaged, or of an older version of surgfl"
-        )
+        raise DamagedState(f"{path} does not say whose state it is: it is damaged, or of an older version of surgfl")
     if hash_of(tensors, header[_OF] + header[_VALUES]) != header[_HASH]:
         raise DamagedState(f"{path} has changed since it was written: its hash is another")
     if header[_OF] != of:
-        raise DamagedState(
-            f"{path} is the state of {one_line(header[_OF])!r}, and that of {of!r} is due there"
-        )
+        raise DamagedState(f"{path} is the state of {one_line(header[_OF])!r}, and that of {of!r} is due there")
     return tensors, json.loads(header[_VALUES])
 
 

@@ -163,9 +163,7 @@ class Administrator:
 
     def _log(self, job: str) -> str:
         """Return FLARE's records of a job at the server, also after its end; empty where there are none yet."""
-        with told(
-            f"{self.name} may not read a job's log (get_job_log in the server's authorization.json)", job
-        ):
+        with told(f"{self.name} may not read a job's log (get_job_log in the server's authorization.json)", job):
             logs = self._session.get_job_logs(job, log_file_name=console.RECORDS)["logs"]
         return str(logs.get(console.SERVER) or "")
 
@@ -242,9 +240,7 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
 def _log_in(kit: Kit, described: Mapping[str, Any], patience: float) -> Session:
     """Open a session; where the server cannot be reached since certificates do not hold, say which."""
     try:
-        return new_secure_session(
-            described["username"], str(kit.folder), timeout=patience, auto_login_max_tries=1
-        )
+        return new_secure_session(described["username"], str(kit.folder), timeout=patience, auto_login_max_tries=1)
     except ConnectionError as error:
         if why := why_refused(kit, described["host"], described["port"]):
             raise AdminError(f"{kit.folder}: {why}") from error

@@ -120,9 +120,7 @@ def policy_of_kit(kit: Path) -> Policy:
         )
     found = [kit / "local" / name for name in RESOURCES if (kit / "local" / name).is_file()]
     if not found:
-        raise ValueError(
-            f"{kit / 'local'} holds neither {RESOURCES[0]} nor {RESOURCES[1]}; provision the kit again"
-        )
+        raise ValueError(f"{kit / 'local'} holds neither {RESOURCES[0]} nor {RESOURCES[1]}; provision the kit again")
     return Policy(side, found[0], _read(found[0]), _forbids_code(kit), is_kit=True)
 
 
@@ -131,9 +129,7 @@ def _forbids_code(kit: Path) -> bool | None:
     for name in AUTHORIZATION:
         if (path := kit / "local" / name).is_file():
             roles = _read(path).get("permissions", {})
-            rights = [
-                role.get(CODE_RIGHT, "none") if isinstance(role, Mapping) else role for role in roles.values()
-            ]
+            rights = [role.get(CODE_RIGHT, "none") if isinstance(role, Mapping) else role for role in roles.values()]
             return all(right == "none" for right in rights)
     return None
 

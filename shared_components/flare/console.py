@@ -129,11 +129,7 @@ class SimulatorConsole:
 
     def end(self) -> None:
         self._handler.over = True
-        self._title, self._steps, self._own = (
-            "",
-            dict,
-            {"": Step("FLARE ends its processes")},
-        )
+        self._title, self._steps, self._own = ("", dict, {"": Step("FLARE ends its processes")})
 
     def _hear(self, step: Step) -> None:
         self._own = {SERVER: step}

@@ -43,20 +43,9 @@ from shared_components.flare import console, memory, processes, wire
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.lost_site_poll import Desk
-from shared_components.flare.patches import (
-    final_message,
-    sanitise_submissions,
-    survive_bad_messages,
-    worker_names,
-)
+from shared_components.flare.patches import final_message, sanitise_submissions, survive_bad_messages, worker_names
 from shared_components.flare.patches.stream_ids import count_streams
-from shared_components.flare.paths import (
-    is_simulator,
-    last_error,
-    local_folder,
-    runs_folder,
-    workspace_root,
-)
+from shared_components.flare.paths import is_simulator, last_error, local_folder, runs_folder, workspace_root
 from shared_components.flare.peers import keep_to_the_server
 from shared_components.flare.results import leave_result, result_folder
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
@@ -168,16 +157,10 @@ class FederationController(Controller):
                     "or begin anew, without resume"
                 )
             done = server.state.round == job.rounds
-            where = (
-                f"after its {job.rounds} rounds"
-                if done
-                else f"at round {server.state.round + 1} of {job.rounds}"
-            )
+            where = f"after its {job.rounds} rounds" if done else f"at round {server.state.round + 1} of {job.rounds}"
             self._console.say(f"resuming {folder} {where}")
         else:
-            self._console.say(
-                f"{job.name}: {len(server.state.sites)} sites, {job.rounds} rounds; state in {folder}"
-            )
+            self._console.say(f"{job.name}: {len(server.state.sites)} sites, {job.rounds} rounds; state in {folder}")
         return server
 
     def _what_to_resume(self, fl_ctx: FLContext) -> bool | str:
@@ -248,11 +231,7 @@ class FederationController(Controller):
         return Answers(exchange.hand_over(), exchange.failures)
 
     def _wait(
-        self,
-        exchange: Exchange,
-        abort_signal: Signal,
-        folder: Path,
-        told: Callable[[str, Message], None] | None,
+        self, exchange: Exchange, abort_signal: Signal, folder: Path, told: Callable[[str, Message], None] | None
     ) -> None:
         """Return when every site has answered or is counted as absent, or when FLARE aborts the job.
 
@@ -312,9 +291,7 @@ class FederationController(Controller):
 
         assert self.server is not None
         timeout = math.ceil(self.server.job.longest_wait_seconds) + FLARE_WAITS_LONGER
-        return Task(
-            name, wire.to_shareable(message), timeout=timeout, result_received_cb=received, task_done_cb=done
-        )
+        return Task(name, wire.to_shareable(message), timeout=timeout, result_received_cb=received, task_done_cb=done)
 
     def _title(self, task: str) -> str:
         assert self.server is not None
@@ -346,17 +323,14 @@ class FederationController(Controller):
         self._console.say(f"report  {page}\nstate   {server.folder}")
         self._console.end()
         final_message.say(
-            f"surgfl: {server.job.name} finished {server.job.rounds} rounds; {left}",
-            first=self._console.close,
+            f"surgfl: {server.job.name} finished {server.job.rounds} rounds; {left}", first=self._console.close
         )
 
     def _give_up(self, reason: str, fl_ctx: FLContext) -> None:
         if not is_simulator(fl_ctx):  # whose last words are below
             self._console.say(f"{console.FAILED}{reason}")
         self._console.end()
-        final_message.say(
-            f"surgfl: job {self.settings.get('name', '?')} FAILED: {reason}", first=self._console.close
-        )
+        final_message.say(f"surgfl: job {self.settings.get('name', '?')} FAILED: {reason}", first=self._console.close)
         self.system_panic(reason, fl_ctx)
         try:
             if self.server is not None and self.server.note_failure(reason):

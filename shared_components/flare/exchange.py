@@ -19,9 +19,7 @@ class Exchange:
         longest: Seconds after which nobody is waited for.
     """
 
-    def __init__(
-        self, sites: Iterable[str], *, started: float, needed: int, grace: float, longest: float
-    ) -> None:
+    def __init__(self, sites: Iterable[str], *, started: float, needed: int, grace: float, longest: float) -> None:
         self.replies: dict[str, Message] = {}
         self.failures: dict[str, str] = {}
         self.late: list[str] = []  # sites that were given up and may still be at work

@@ -45,9 +45,7 @@ class SiteExecutor(Executor):
         self._run: Path | None = None
         threading.Thread(target=_import_ahead, name="imports", daemon=True).start()
 
-    def execute(
-        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
-    ) -> Shareable:
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Run one task; a refusal travels back as a sentence."""
         from shared_components.federation.messages import FederationError
 
@@ -141,8 +139,6 @@ def _triggered(signal: Signal) -> bool:
 def _refusal(reason: str, fl_ctx: FLContext) -> Shareable:
     """Return an error reply. Outside a simulator file names stay at the site, in its own log."""
     reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
-    told = (
-        reason if is_simulator(fl_ctx) else f"site {fl_ctx.get_identity_name()} refused; its own log says why"
-    )
+    told = reason if is_simulator(fl_ctx) else f"site {fl_ctx.get_identity_name()} refused; its own log says why"
     reply.set_header(wire.ERROR, told)
     return reply

@@ -9,13 +9,7 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_context import FLContext
 
 from shared_components.flare.patches.incoming_messages import stand_guard
-from shared_components.flare.patches.lost_sites import (
-    AGAIN,
-    judge_in_flares_place,
-    lose,
-    note_not_given,
-    started_again,
-)
+from shared_components.flare.patches.lost_sites import AGAIN, judge_in_flares_place, lose, note_not_given, started_again
 from shared_components.flare.patches.replace import or_end
 
 

@@ -67,9 +67,7 @@ def check_reply(message: Message, asked: Asked, site: Site) -> None:
     if asked.job.noise:
         check_bare(asked.task, message)
         if asked.task == "round":
-            check_entered(
-                message, site, job=asked.job.name, run=asked.header["run"], round=asked.header["round"]
-            )
+            check_entered(message, site, job=asked.job.name, run=asked.header["run"], round=asked.header["round"])
     _check_header(message.header, asked, due, site)
     if asked.task == "finish":
         _check_finish(message, due, site)
@@ -80,9 +78,7 @@ def check_reply(message: Message, asked: Asked, site: Site) -> None:
     _check_tensors("piece", message.pieces, due.pieces(Role.GLOBAL, Role.MIXED))
     for group, pieces in message.groups.items():
         if asked.task != "round" or group not in due.method.local.extras:
-            raise ValueError(
-                f"{group} is nothing that {due.method.name} declares for {asked.task!r}; nothing was sent"
-            )
+            raise ValueError(f"{group} is nothing that {due.method.name} declares for {asked.task!r}; nothing was sent")
         _check_plain_tensors(group, pieces)
         due.method.local.extras[group](pieces, due.pieces(Role.GLOBAL))
 
@@ -91,18 +87,14 @@ def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: 
     if odd := sorted(set(header) - HEADER.get(asked.task, set()) - COMMON):
         raise ValueError(f"{odd[0]} is nothing that an answer to {asked.task!r} says; nothing was sent")
     if held := sorted(key for key in header if WITHHELD.get(key) in site.withhold):
-        raise ValueError(
-            f"{site.path} withholds {WITHHELD[held[0]]!r}, and it says {held[0]}; nothing was sent"
-        )
+        raise ValueError(f"{site.path} withholds {WITHHELD[held[0]]!r}, and it says {held[0]}; nothing was sent")
     forms: dict[str, Callable[[Any], bool]] = {
         **update_checks.NOTED,
         "round": lambda value: value == asked.header["round"],
         "card": lambda value: value == due.task.card.to_json(),
         "partition": lambda value: value == due.partition.to_json(),
         "fixed": FORMS["fixed"],
-        "prepared": lambda value: (
-            is_name(value) and (value == "" or due.method.local.condition_on_site is not None)
-        ),
+        "prepared": lambda value: is_name(value) and (value == "" or due.method.local.condition_on_site is not None),
         "start": is_start,
         "items": lambda value: isinstance(value, Mapping),
         job_section.KEY: lambda value: bool(asked.job.secure_sums) and job_section.is_said(value),
@@ -114,9 +106,7 @@ def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: 
     published = (due.method.requires.items | due.method.requires.optional_items) & set(site.publish)
     for name, value in header.get("items", {}).items():
         if name not in published:
-            raise ValueError(
-                f"{name} is no item that {site.path} publishes to {due.method.name}; nothing was sent"
-            )
+            raise ValueError(f"{name} is no item that {site.path} publishes to {due.method.name}; nothing was sent")
         check_item(name, value)
 
 
@@ -130,11 +120,7 @@ def _check_sums(message: Message, asked: Asked, due: Expected) -> None:
             raise ValueError(f"{sorted(message.groups)} is nothing that opens a sum; nothing was sent")
         for name, value in message.groups[job_section.OPENED].items():
             rows = value.shape[0] if value.dim() == 2 and value.shape[1] == SHARE else 0
-            if (
-                name not in said["sites"]
-                or value.dtype != torch.uint8
-                or not 0 < rows <= asked.header["sites"]
-            ):
+            if name not in said["sites"] or value.dtype != torch.uint8 or not 0 < rows <= asked.header["sites"]:
                 raise ValueError(f"the shares of {name} are none that open a sum; nothing was sent")
         return
     sites = said["sites"]

@@ -39,9 +39,5 @@ def last_error(site: str, fl_ctx: FLContext) -> str:
     path = workspace_root(fl_ctx).parent / site / "error_log.txt"
     if not is_simulator(fl_ctx):
         return f"; the log of {site} says why"
-    lines = (
-        [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
-        if path.is_file()
-        else []
-    )
+    lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()] if path.is_file() else []
     return f"; {path} ends with: {lines[-1][:ERROR_LENGTH]}" if lines else ""

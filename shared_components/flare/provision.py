@@ -24,14 +24,7 @@ from shared_components.common.atomic import write_json
 from shared_components.flare.deployment.authority import is_encrypted, load_authority, save_authority
 from shared_components.flare.deployment.certificates import own_certificate
 from shared_components.flare.deployment.federation_file import Federation
-from shared_components.flare.deployment.kits import (
-    Kit,
-    KitError,
-    find_kit,
-    make_private,
-    refuse_spaces,
-    secure,
-)
+from shared_components.flare.deployment.kits import Kit, KitError, find_kit, make_private, refuse_spaces, secure
 from shared_components.flare.patches.replace import expect
 
 AUTHORITY = "ca"
@@ -46,9 +39,7 @@ class Certificates(CertBuilder):
         super().__init__(root_valid_days=root_days)
         self.days = days
         expect(  # it is overridden below
-            CertBuilder,
-            "_generate_cert",
-            sha256="c8d160f1697e41308a0f3939b9d105d93e266a309d8ab644ede25d9e3ea049d3",
+            CertBuilder, "_generate_cert", sha256="c8d160f1697e41308a0f3939b9d105d93e266a309d8ab644ede25d9e3ea049d3"
         )
 
     def new_root(self, name: str) -> tuple[bytes, Any]:
@@ -92,11 +83,7 @@ def parties_of(federation: Federation) -> dict[str, Party]:
     for site in federation.sites:
         named[site.name] = {"part": "site", "organisation": site.organisation}
     for person in federation.administrators:
-        named[person.email] = {
-            "part": "administrator",
-            "organisation": person.organisation,
-            "role": person.role,
-        }
+        named[person.email] = {"part": "administrator", "organisation": person.organisation, "role": person.role}
     return named
 
 
@@ -124,9 +111,7 @@ def provision(federation: Federation, out: Path, *, passphrase: str | None = Non
     return [find_kit(out / name) for name in parties_of(federation)]
 
 
-def add(
-    federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passphrase: str | None = None
-) -> list[Kit]:
+def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passphrase: str | None = None) -> list[Kit]:
     """Make kits for those who have none yet, signed by the authority of the others; theirs stay valid.
 
     Args:
@@ -146,9 +131,7 @@ def add(
     _refuse_changes(federation, issued, everybody)
     if odd := [name for name in renew if name not in everybody]:
         raise KitError(f"--renew {odd[0]}: nobody in the file is called so; there are {', '.join(everybody)}")
-    wanted = {
-        name: party for name, party in everybody.items() if name not in issued["parties"] or name in renew
-    }
+    wanted = {name: party for name, party in everybody.items() if name not in issued["parties"] or name in renew}
     for name in wanted:
         if os.path.lexists(out / name):
             raise KitError(f"{out / name}: is there already; move it away, or leave out what is not new")
@@ -180,9 +163,7 @@ def read_issued(out: Path) -> dict[str, Any]:
     path = Path(out) / AUTHORITY / ISSUED
     try:
         issued = json.loads(path.read_text(encoding="utf-8"))
-        return {key: issued[key] for key in ("name", "server", "root_days")} | {
-            "parties": dict(issued["parties"])
-        }
+        return {key: issued[key] for key in ("name", "server", "root_days")} | {"parties": dict(issued["parties"])}
     except FileNotFoundError:
         raise KitError(
             f"{path}: no such file; name the folder that surgfl provision has written, with its '{AUTHORITY}'"
@@ -197,9 +178,7 @@ def _fixed(federation: Federation) -> dict[str, Any]:
     return {"name": federation.name, "server": asdict(federation.server), "root_days": root_days}
 
 
-def _refuse_changes(
-    federation: Federation, issued: Mapping[str, Any], everybody: Mapping[str, Party]
-) -> None:
+def _refuse_changes(federation: Federation, issued: Mapping[str, Any], everybody: Mapping[str, Party]) -> None:
     for key, value in _fixed(federation).items():
         if issued[key] != value:
             raise KitError(
@@ -231,11 +210,7 @@ def _issue(federation: Federation, root: Path, wanted: Mapping[str, Party], pass
     lifetimes = federation.certificates
     certificates = Certificates(days=lifetimes.days, root_days=lifetimes.root_days)
     known = load_authority(state, passphrase) if state.exists() else certificates.new_root(federation.name)
-    builders = [
-        WorkspaceBuilder(),
-        StaticFileBuilder(config_folder="config", require_signed_jobs=True),
-        certificates,
-    ]
+    builders = [WorkspaceBuilder(), StaticFileBuilder(config_folder="config", require_signed_jobs=True), certificates]
     done = Provisioner(str(authority), builders).provision(_project(federation, wanted, *known), logger=log)
     if done.get(CtxKey.BUILD_ERROR):
         raise KitError(f"FLARE cannot make the kits: {'; '.join(log.errors)}")

@@ -25,12 +25,7 @@ from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.download_service import OBJ_DOWNLOADER_CHANNEL
-from nvflare.fuel.f3.streaming.stream_const import (
-    STREAM_ACK_TOPIC,
-    STREAM_CHANNEL,
-    STREAM_ERROR_TOPIC,
-    StreamHeaderKey,
-)
+from nvflare.fuel.f3.streaming.stream_const import STREAM_ACK_TOPIC, STREAM_CHANNEL, STREAM_ERROR_TOPIC, StreamHeaderKey
 from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 from nvflare.private.defs import CellChannelTopic as ServerTopic
 from nvflare.private.stream_runner import TOPIC_STREAM_ABORT, TOPIC_STREAM_REQUEST

@@ -22,11 +22,7 @@ PIECES, GROUP = "pieces", "group:"  # names in a collection: the network's piece
 
 LONGEST_HEADER = 8_000_000  # characters; the longest by far is a partition's, under 100,000
 
-CHATTY = (
-    "nvflare.app_opt.pt.tensor_downloader",
-    "nvflare.fuel.utils.memory_utils",
-    "__main__.ClientTaskWorker",
-)
+CHATTY = ("nvflare.app_opt.pt.tensor_downloader", "nvflare.fuel.utils.memory_utils", "__main__.ClientTaskWorker")
 
 
 def register() -> None:

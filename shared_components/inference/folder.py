@@ -138,9 +138,7 @@ def _earlier_record(record: Path) -> dict[str, Any]:
         names = facts["files"]
     except (ValueError, KeyError, TypeError):
         names = None
-    if not isinstance(names, list) or not all(
-        isinstance(name, str) and Path(name).name == name for name in names
-    ):
+    if not isinstance(names, list) or not all(isinstance(name, str) and Path(name).name == name for name in names):
         raise InferenceError(f"{record} is not of a result of ours; give another folder, or move it away")
     return facts
 

@@ -116,9 +116,7 @@ class FrameStream:
                 yield Shot(f"frame_{number:06d}", image, seconds=seconds)
         for sequence, paths in self._sequences.items():
             for number, path in enumerate(paths[:: self.every]):
-                yield Shot(
-                    path.stem, _read(path), sequence, None if self.rate is None else number / self.rate
-                )
+                yield Shot(path.stem, _read(path), sequence, None if self.rate is None else number / self.rate)
 
 
 def _sequences(source: Path) -> dict[str, list[Path]]:
@@ -159,13 +157,9 @@ def _images(folder: Path, files: Sequence[str]) -> list[Path]:
 
 
 def _no_images(source: Path, folders: Mapping[Path, Sequence[str]]) -> str:
-    videos = [
-        folder / name for folder in folders for name in folders[folder] if Path(name).suffix.lower() in VIDEOS
-    ]
+    videos = [folder / name for folder in folders for name in folders[folder] if Path(name).suffix.lower() in VIDEOS]
     if videos:
-        return (
-            f"input folder {source} has videos and no images; name one of the videos, such as {min(videos)}"
-        )
+        return f"input folder {source} has videos and no images; name one of the videos, such as {min(videos)}"
     return (
         f"input folder {source} has no images ({', '.join(IMAGES)}), nor have its sub-folders; name the folder that "
         "holds the frames"

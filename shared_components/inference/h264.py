@@ -98,9 +98,7 @@ class H264Video:
 
     def _open(self, H: int, W: int) -> None:
         self._size = H, W
-        self._container = av.open(
-            str(self._path.absolute()), "w", format="mp4", options={"movflags": "+faststart"}
-        )
+        self._container = av.open(str(self._path.absolute()), "w", format="mp4", options={"movflags": "+faststart"})
         stream = self._stream = self._container.add_stream(CODEC, rate=self._rate, options=QUALITY)
         stream.width, stream.height, stream.pix_fmt = W + W % 2, H + H % 2, "yuv420p"
         stream.gop_size = max(round(2 * self._rate), 1)  # players can jump to every second second

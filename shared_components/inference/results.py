@@ -160,9 +160,7 @@ class PredictionFolder:
     def _make_volumes(self) -> Volumes:
         card = self._task.card
         if card.kind != "segmentation":
-            raise InferenceError(
-                f"a model of {card.kind} gives no labels for a NIfTI volume; leave --nifti out"
-            )
+            raise InferenceError(f"a model of {card.kind} gives no labels for a NIfTI volume; leave --nifti out")
         return Volumes(self._folder.part / VOLUMES, self._stream, card.outputs)
 
     def _append(self, shot: Shot, picture: np.ndarray, rate: Fraction) -> None:
@@ -171,10 +169,7 @@ class PredictionFolder:
                 self._video.close()
             path = self._folder.part / (f"{OVERLAYS}/{shot.sequence}.mp4" if shot.sequence else VIDEO)
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._video, self._sequence = (
-                H264Video(path, rate=rate, aspect=self._stream.aspect),
-                shot.sequence,
-            )
+            self._video, self._sequence = (H264Video(path, rate=rate, aspect=self._stream.aspect), shot.sequence)
         self._video.add(picture, shot.seconds or Fraction(0))
 
 

@@ -145,10 +145,6 @@ def _warn_of_missing(video: Video, count: int, broken: int, end: Fraction) -> No
         logger.warning("video %s: damaged frames that were left out: %d", video.path, broken)
     if video.frames is not None:
         if count + broken < video.frames:
-            logger.warning(
-                "video %s ends after %d of the %d frames that it announces", video.path, count, video.frames
-            )
+            logger.warning("video %s ends after %d of the %d frames that it announces", video.path, count, video.frames)
     elif video.seconds is not None and end < (1 - _SLACK) * video.seconds - 1 / video.rate:
-        logger.warning(
-            "video %s ends after %.1f of the %.1f seconds that it announces", video.path, end, video.seconds
-        )
+        logger.warning("video %s ends after %.1f of the %.1f seconds that it announces", video.path, end, video.seconds)

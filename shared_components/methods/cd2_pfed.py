@@ -13,17 +13,7 @@ from torch.func import functional_call
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import (
-    About,
-    Batch,
-    Context,
-    Local,
-    Method,
-    Requires,
-    Server,
-    Term,
-    task_objective,
-)
+from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_objective
 from shared_components.core.partition import Role, Rule, Slice, TensorRule
 from shared_components.networks.parts import inside, resolve
 

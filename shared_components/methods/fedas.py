@@ -29,17 +29,7 @@ from shared_components.core.method import (
     Requires,
     Server,
 )
-from shared_components.core.partition import (
-    Partition,
-    Pieces,
-    Role,
-    Rule,
-    TensorRule,
-    below,
-    cut,
-    paste,
-    prefixed,
-)
+from shared_components.core.partition import Partition, Pieces, Role, Rule, TensorRule, below, cut, paste, prefixed
 from shared_components.core.rules import HEAD, modules
 from shared_components.networks.parts import inside, resolve, shared_paths, trained_parameters
 from shared_components.networks.protocols import SplitFeatures, split_features
@@ -48,9 +38,7 @@ BASE = "base/"  # in the memory: the base as this site trained it last
 ALIGNED = ("encoder", "decoder_global")  # what the features come from
 
 
-def build(
-    *, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, largest_weight: float = 1.0
-) -> Method:
+def build(*, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, largest_weight: float = 1.0) -> Method:
     """Return FedAS: a shared base, a head of one's own, and two remedies for their drifting apart.
 
     Args:
@@ -70,10 +58,7 @@ def build(
         partition=head(personal),
         server=Server(aggregator=FisherMean(largest_weight)),
         local=Local(
-            update=Alignment(alignment_rate),
-            measure=measure_fisher,
-            measure_images=None,
-            extras={GROUP: scalar},
+            update=Alignment(alignment_rate), measure=measure_fisher, measure_images=None, extras={GROUP: scalar}
         ),
         requires=Requires(kinds=("segmentation",), network=SplitFeatures),
         about=About(
@@ -98,9 +83,7 @@ def head(personal: Sequence[str]) -> Rule:
 
     def rule(network: nn.Module) -> TensorRule:
         if both := shared_paths(resolve(network, personal, what), _aligned(network)):
-            raise ValueError(
-                f"{what} holds {both[0]}, whose features are aligned; it must be shared with all sites"
-            )
+            raise ValueError(f"{what} holds {both[0]}, whose features are aligned; it must be shared with all sites")
         return keep(network)
 
     return rule
@@ -110,9 +93,7 @@ def _aligned(network: nn.Module) -> frozenset[str]:
     return resolve(network, ALIGNED, "fedas")
 
 
-def measure_fisher(
-    network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition
-) -> Extras:
+def measure_fisher(network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition) -> Extras:
     """Return the trace of the Fisher matrix of the trained model on every training frame."""
     return {GROUP: {"value": torch.tensor(fisher_trace(network, batches), dtype=torch.float64)}}
 

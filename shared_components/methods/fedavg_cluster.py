@@ -20,8 +20,7 @@ def build() -> Method:
         about=About(
             label="FedAvg+Cluster",
             paper="McMahan et al., AISTATS 2017, inside groups of one task",
-            idea="Hospitals with the same task share one averaged model; hospitals with other tasks do not "
-            "touch it.",
+            idea="Hospitals with the same task share one averaged model; hospitals with other tasks do not touch it.",
             partition="all MIXED",
             objective="the task's loss",
             aggregator="mean weighted by samples among sites of the same task",

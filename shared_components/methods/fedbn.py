@@ -12,11 +12,7 @@ from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, Rule, Slice, TensorRule
 
-NORMS: dict[str, type[nn.Module]] = {
-    "batch": _BatchNorm,
-    "layer": nn.LayerNorm,
-    "group": nn.GroupNorm,
-}
+NORMS: dict[str, type[nn.Module]] = {"batch": _BatchNorm, "layer": nn.LayerNorm, "group": nn.GroupNorm}
 
 
 def build(*, norms: Sequence[str] | None = None) -> Method:

@@ -113,9 +113,7 @@ class TwoStages:
         """Return the state before the first round: the number of rounds done."""
         return {} if self.fine_tune_from is None else {"rounds": torch.tensor(0)}
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Average, or in stage 2 leave every site its own model."""
         updates = in_site_order(updates)
         if self.fine_tune_from is None:

@@ -75,9 +75,7 @@ def build(
         name="fedhca2",
         partition=EncoderAndDecoders(tuple(encoder), tuple(decoders)),
         server=Server(
-            aggregator=HyperWeights(
-                conflict, alpha, beta, rate=hyper_rate, inertia=momentum, decay=weight_decay
-            ),
+            aggregator=HyperWeights(conflict, alpha, beta, rate=hyper_rate, inertia=momentum, decay=weight_decay),
             takes_own_step=True,
             trained=("alpha/", "beta/"),
         ),
@@ -147,9 +145,7 @@ class HyperWeights:
             state[f"momentum/beta/{site}"] = torch.zeros(count, dtype=torch.float64)
         return state
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Learn alpha and beta from this round's changes, then combine the changes; absent sites keep all."""
         updates, layers = in_site_order(updates), self._decoder_layers(partition)
         changes = {u.site: _changes(u.pieces, models.mixed[u.site]) for u in updates}
@@ -163,9 +159,7 @@ class HyperWeights:
         mixed = dict(models.mixed)
         for update in updates:
             after[f"moved/{update.site}"] = torch.tensor(1)
-            mixed[update.site] = {
-                name: new[update.site].get(name, value) for name, value in update.pieces.items()
-            }
+            mixed[update.site] = {name: new[update.site].get(name, value) for name, value in update.pieces.items()}
         report: dict[str, Any] = {
             "groups": groups_of(after),
             "alpha": {site: float(after[f"alpha/{site}"].clamp(0, 1)) for site in changes},
@@ -252,9 +246,7 @@ class HyperWeights:
         entropy, count = 0.0, 0
         for sites in shapes.values():
             shares = attention([changes[site][name] for site in sites])
-            entropy += sum(
-                normalised_entropy(float(torch.special.entr(row).sum()), len(sites)) for row in shares
-            )
+            entropy += sum(normalised_entropy(float(torch.special.entr(row).sum()), len(sites)) for row in shares)
             count += len(sites)
             stacked = torch.stack([changes[site][name] for site in sites])
             for site, row in zip(sites, shares, strict=True):

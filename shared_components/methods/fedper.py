@@ -22,8 +22,7 @@ def build(*, personal: Sequence[str] = HEAD) -> Method:
         about=About(
             label="FedPer",
             paper="Arivazhagan et al., arXiv 1912.00818",
-            idea="The last decoder stays at the hospital, and everything before it is averaged over all "
-            "hospitals.",
+            idea="The last decoder stays at the hospital, and everything before it is averaged over all hospitals.",
             partition="last decoder and classifiers LOCAL, the rest GLOBAL",
             objective="the task's loss",
             aggregator="mean weighted by samples",

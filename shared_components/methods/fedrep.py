@@ -9,17 +9,7 @@ from torch import nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import (
-    About,
-    Batch,
-    Context,
-    Local,
-    Method,
-    Server,
-    Term,
-    task_objective,
-    task_term,
-)
+from shared_components.core.method import About, Batch, Context, Local, Method, Server, Term, task_objective, task_term
 from shared_components.core.partition import Role
 from shared_components.core.rules import HEAD, modules
 

@@ -43,13 +43,7 @@ EPSILON = 1e-7
 WIDEST = 4096  # a prototype is a class's mean feature, not a map of the frame
 
 
-def build(
-    *,
-    temperature: float = 0.07,
-    weight: float = 1.0,
-    anchors: int = 4096,
-    prototype_images: int = 16,
-) -> Method:
+def build(*, temperature: float = 0.07, weight: float = 1.0, anchors: int = 4096, prototype_images: int = 16) -> Method:
     """Return FedSeg.
 
     Args:
@@ -143,9 +137,7 @@ def pixel_contrast(
     return each.mean()
 
 
-def balanced_anchors(
-    labels: Tensor, prototype_labels: Tensor, anchors: int, generator: torch.Generator
-) -> Tensor:
+def balanced_anchors(labels: Tensor, prototype_labels: Tensor, anchors: int, generator: torch.Generator) -> Tensor:
     """Draw pixels to contrast, as many of a rare class as of a frequent one, where it has them.
 
     Args:
@@ -186,27 +178,20 @@ class BackgroundAndContrast:
         prototypes, classes = (value.to(pixels.device) for value in gathered(context.broadcast[PROTOTYPES]))
         chosen = balanced_anchors(labels, classes, self.anchors, context.generator)
         contrast = pixel_contrast(pixels[chosen], labels[chosen], prototypes, classes, self.temperature)
-        return [
-            Term("segmentation", background_cross_entropy(logits, label)),
-            Term("contrast", self.weight * contrast),
-        ]
+        return [Term("segmentation", background_cross_entropy(logits, label)), Term("contrast", self.weight * contrast)]
 
 
 def flat_pixels(features: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
     """Return (N, D) features of length 1 and their (N,) labels, nearest at the features' size; 255 is left out."""
     _B, D, H, W = features.shape
     small = shrink_label(label, (H, W))
-    pixels = (
-        F.normalize(features.float(), dim=1).permute(0, 2, 3, 1).reshape(-1, D)
-    )  # (B, D, H, W) -> (B*H*W, D)
+    pixels = F.normalize(features.float(), dim=1).permute(0, 2, 3, 1).reshape(-1, D)  # (B, D, H, W) -> (B*H*W, D)
     labels = small.reshape(-1)
     known = labels != IGNORED
     return pixels[known], labels[known]
 
 
-def measure_prototypes(
-    network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition
-) -> Extras:
+def measure_prototypes(network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition) -> Extras:
     """Return each class's mean feature under the model that was received, and which classes the frames show."""
     received = two_paths(as_received(network, context, partition), "fedseg")
     sums, counts = torch.zeros(0), torch.zeros(0)
@@ -232,9 +217,7 @@ def check_prototypes(group: Pieces, shared: Pieces) -> None:
         raise ValueError(f"it holds {sorted(group)}; prototypes are 'mean' and 'present'")
     mean, present = group["mean"], group["present"]
     if mean.dim() != 2 or present.shape != mean.shape[:1] or mean.shape[1] > WIDEST:
-        raise ValueError(
-            f"mean is {tuple(mean.shape)} and present {tuple(present.shape)}; one row per class is due"
-        )
+        raise ValueError(f"mean is {tuple(mean.shape)} and present {tuple(present.shape)}; one row per class is due")
     classes = shared["head_global.bias"].shape[0] if "head_global.bias" in shared else mean.shape[0]
     if len(mean) != classes:
         raise ValueError(f"it has {len(mean)} prototypes for {classes} classes")
@@ -261,9 +244,7 @@ def gathered(group: Pieces) -> tuple[Tensor, Tensor]:
 class WithPrototypes(StatelessStart):
     """FedAvg's mean, and every site's prototypes for all sites' next round."""
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return the mean and the prototypes, numbered in the order of the sites."""
         updates = in_site_order(updates)
         result = WeightedMean().apply(state, partition, models, updates)

@@ -16,8 +16,7 @@ def build() -> Method:
         about=About(
             label="Local only",
             paper="reference",
-            idea="Every hospital trains alone and nothing is exchanged: the reference that a federation "
-            "should beat.",
+            idea="Every hospital trains alone and nothing is exchanged: the reference that a federation should beat.",
             partition="all LOCAL",
             objective="the task's loss",
             aggregator="none",

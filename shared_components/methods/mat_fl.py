@@ -16,9 +16,7 @@ from shared_components.core.rules import modules
 ENCODER = ("encoder",)
 
 
-def build(
-    *, shared: Sequence[str] = ENCODER, clusters: int = 2, soft: bool = False, threshold: float = 0.0
-) -> Method:
+def build(*, shared: Sequence[str] = ENCODER, clusters: int = 2, soft: bool = False, threshold: float = 0.0) -> Method:
     """Return MaT-FL: encoders averaged inside clusters found anew each round.
 
     Args:

@@ -82,9 +82,7 @@ class LayerMixtures:
         """Draw every site's hypernetwork."""
         return hn.first_state(partition.mixed_layers, models, profiles, seed=self.seed)
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Train the hypernetworks and mix every layer for every site."""
         state, mixed, report = hn.personal_step(
             state, partition.mixed_layers, models, updates, rate=self.rate, released=self.released

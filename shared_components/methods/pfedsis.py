@@ -106,9 +106,7 @@ def build(
             measure_images=sensitivity_images,
             extras={"sensitivity": Extra(_check_sensitivity, shapes_of_shared)} if sge else {},
         ),
-        requires=Requires(
-            kinds=("segmentation",), network=TwoPaths, items=frozenset({"style"} if sge else ())
-        ),
+        requires=Requires(kinds=("segmentation",), network=TwoPaths, items=frozenset({"style"} if sge else ())),
         about=About(
             label="PFedSIS",
             paper="Xu et al., IEEE TBME 2025, doi 10.1109/TBME.2025.3526667",
@@ -129,9 +127,7 @@ def _check_parts(personal: Sequence[str], *, head_aligned: bool, ape: bool, sge:
     if unknown := set(personal) - set(PERSONAL_PARTS):
         raise ValueError(f"pfedsis: personal names {sorted(unknown)}; it takes {', '.join(PERSONAL_PARTS)}")
     if ape and "decoder" not in personal:
-        raise ValueError(
-            "pfedsis: ape needs the personal decoder that its appearance head reads; add 'decoder'"
-        )
+        raise ValueError("pfedsis: ape needs the personal decoder that its appearance head reads; add 'decoder'")
 
 
 def _check_sensitivities(images: int, scale: str, temperature: float) -> None:
@@ -218,16 +214,12 @@ class Objective:
         parts = paths.decode([seam.twin for seam in shared], [seam.twin for seam in own])
         terms = [Term("segmentation", context.task.loss(parts["pred"], batch), seams=(*shared, *own))]
         if self.ape:  # Eq. (5)
-            terms.append(
-                Term("appearance", appearance_loss(parts["restored"], image), Role.MIXED, tuple(own))
-            )
+            terms.append(Term("appearance", appearance_loss(parts["restored"], image), Role.MIXED, tuple(own)))
         if self.sge:
             count = max(1, round(self.share * len(image)))
             styled = _cross_style(image[:count], context)  # Eqs. (10), (11)
             logits = paths.forward_global(styled)
-            terms.append(
-                Term("consistency", consistency_loss(logits, label[:count]), Role.GLOBAL)
-            )  # Eq. (12)
+            terms.append(Term("consistency", consistency_loss(logits, label[:count]), Role.GLOBAL))  # Eq. (12)
         return terms
 
     def _released(self, network: TwoPaths, batch: Batch, context: Context) -> list[Term]:
@@ -245,9 +237,7 @@ class Objective:
 def _cross_style(image: Tensor, context: Context) -> Tensor:
     styles = context.items.get("style")
     if not styles:
-        raise ValueError(
-            "pfedsis with sge needs every site's style; publish 'style' in site.yaml or switch sge off"
-        )
+        raise ValueError("pfedsis with sge needs every site's style; publish 'style' in site.yaml or switch sge off")
     # K sites of (mean, deviation) of 3 channels: two tensors (K, 3)
     means, deviations = (torch.tensor([style[i] for style in styles], device=image.device) for i in (0, 1))
     weights = sample_style_weights(len(image), len(means), context.generator).to(image.device)
@@ -266,9 +256,7 @@ class Sensitivity:
 
     released: bool
 
-    def __call__(
-        self, network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition
-    ) -> Extras:
+    def __call__(self, network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition) -> Extras:
         paths, parameters = two_paths(network, "pfedsis"), dict(network.named_parameters())
         tensors = list(dict.fromkeys(p.tensor for p in partition.with_roles(Role.GLOBAL).values()))
         totals = {name: torch.zeros_like(parameters[name]) for name in tensors if name in parameters}
@@ -320,9 +308,7 @@ class PersonalisedAggregator:
         layers = partition.mixed_layers if self.ape else {}
         return hn.first_state(layers, models, profiles, seed=self.seed)
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         updates = in_site_order(updates)
         layers = partition.mixed_layers if self.ape else {}
         report: dict[str, Any] = {"entropy": {}}

@@ -16,11 +16,7 @@ from shared_components.core.partition import Partition, Role, everything
 
 
 def build(
-    *,
-    mode: str = "corrected",
-    q: float = 0.2,
-    learning_rate: float = 100.0,
-    loss_images: int | None = None,
+    *, mode: str = "corrected", q: float = 0.2, learning_rate: float = 100.0, loss_images: int | None = None
 ) -> Method:
     """Return q-FedAvg: sites with a larger loss pull the shared model more.
 
@@ -37,15 +33,12 @@ def build(
     return Method(
         name="qfedavg",
         partition=everything(Role.GLOBAL),
-        server=Server(
-            aggregator=FairMean(q, 1 / learning_rate, released=mode == "as_released"), takes_own_step=True
-        ),
+        server=Server(aggregator=FairMean(q, 1 / learning_rate, released=mode == "as_released"), takes_own_step=True),
         local=Local(measure=received_loss, measure_images=loss_images, extras={"loss": scalar}),
         about=About(
             label="q-FedAvg",
             paper="Li et al., ICLR 2020, arXiv 1905.10497",
-            idea="As FedAvg, but hospitals where the model does badly count more, so that scores become "
-            "more even.",
+            idea="As FedAvg, but hospitals where the model does badly count more, so that scores become more even.",
             partition="all GLOBAL",
             objective="the task's loss",
             aggregator="mean of the changes weighted by loss^q, in a step shortened by their norms",
@@ -55,9 +48,7 @@ def build(
 
 
 @torch.no_grad()
-def received_loss(
-    network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition
-) -> Extras:
+def received_loss(network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition) -> Extras:
     """Return F_k: the mean over frames of the loss at the weights the round began with."""
     before = as_received(network, context, partition)
     total, count = torch.zeros((), dtype=torch.float64), 0

@@ -25,13 +25,7 @@ NETWORKS = "shared_components.networks."
 PRECISIONS = ("float32", "bf16")
 STARTS = ("random", "rendered", "file")
 MOST_ROUNDS, LARGEST_RATE = 1_000_000, 1000.0
-MOST = {
-    "height": 16_384,
-    "width": 16_384,
-    "batch_size": 65_536,
-    "iterations": 10_000_000,
-    "rounds": MOST_ROUNDS,
-}
+MOST = {"height": 16_384, "width": 16_384, "batch_size": 65_536, "iterations": 10_000_000, "rounds": MOST_ROUNDS}
 """What no machine would do; what a hospital's allows is in its own `limits.yaml`."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 2 ms a file instead of 24 where libyaml is there
 
@@ -148,14 +142,10 @@ def load_bundle(
     training = training_from({**sections["training"], **(overrides or {})})
     definition = sections["network_def"]
     chosen = {} if network in (None, {}) else chosen_arguments(network, _network_class(definition))
-    return Bundle(
-        name, {**definition, **chosen}, training, tasks_from(sections["tasks"], tasks or {}), chosen
-    )
+    return Bundle(name, {**definition, **chosen}, training, tasks_from(sections["tasks"], tasks or {}), chosen)
 
 
-def tasks_from(
-    section: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
+def tasks_from(section: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Read the section `tasks`: kinds and their numbers; without one a bundle learns segmentation.
 
     Raises:
@@ -185,9 +175,7 @@ def training_from(values: Mapping[str, Any]) -> Training:
     fixed, rates = values.get("fixed") or (), values.get("learning_rates") or {}
     require_list(fixed, "training: fixed", "encoder", least=0)
     if not isinstance(rates, Mapping):
-        raise ValueError(
-            f"training: learning_rates is {rates!r}; it is a rate by part, such as encoder: 0.0001"
-        )
+        raise ValueError(f"training: learning_rates is {rates!r}; it is a rate by part, such as encoder: 0.0001")
     return Training(**{**values, "fixed": tuple(fixed), "learning_rates": dict(rates)})
 
 
@@ -238,9 +226,7 @@ def check_size(network: nn.Module, height: int, width: int, *, least: int = 1) -
 def _network_class(definition: Mapping[str, Any]) -> type[nn.Module]:
     target = str(definition.get("_target_", ""))
     if not target.startswith(NETWORKS):
-        raise ValueError(
-            f"network_def: _target_ is {target!r}; a federation builds networks of {NETWORKS} only"
-        )
+        raise ValueError(f"network_def: _target_ is {target!r}; a federation builds networks of {NETWORKS} only")
     module, _, name = target.rpartition(".")
     return getattr(importlib.import_module(module), name)
 

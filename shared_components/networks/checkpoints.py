@@ -114,9 +114,7 @@ def stored_weights(path: Path) -> dict[str, Tensor]:
     """Read a state dict as `load_weights` does, in the precision that the file has."""
     path = Path(path)
     if not path.is_file():
-        raise CheckpointError(
-            f"checkpoint {path} does not exist; give the path of a model.safetensors or model.pt"
-        )
+        raise CheckpointError(f"checkpoint {path} does not exist; give the path of a model.safetensors or model.pt")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -166,9 +164,7 @@ def header_of(path: Path | None) -> dict[str, str]:
     notes = load_metadata(path)
     for key, said in notes.items():
         if is_expression(said):
-            raise CheckpointError(
-                f"checkpoint {path}: its header's {key!r:.80} is the expression {said!r:.80}"
-            )
+            raise CheckpointError(f"checkpoint {path}: its header's {key!r:.80} is the expression {said!r:.80}")
     for key in ("outputs", "classes"):
         names = notes.get(key, "").split(",")
         if len(names) > MOST_OUTPUTS or not all(is_plain(name) for name in names if name):
@@ -256,9 +252,7 @@ def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], p
     if missing or unexpected:
         differences = [_listed("lacks", missing), _listed("has", unexpected), _listed("", shapes)]
         reasons = "; ".join(difference for difference in differences if difference)
-        raise CheckpointError(
-            f"checkpoint {path} is a checkpoint of another network than {what}: it {reasons}"
-        )
+        raise CheckpointError(f"checkpoint {path} is a checkpoint of another network than {what}: it {reasons}")
     if shapes:
         raise CheckpointError(
             f"checkpoint {path} has the names of {what} but other shapes: {_listed('', shapes)}"

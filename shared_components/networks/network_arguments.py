@@ -32,9 +32,7 @@ def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
         ValueError: They are no mapping, or one of them cannot be chosen; the sentence names it.
     """
     if not isinstance(given, Mapping):
-        raise ValueError(
-            f"network: it is {given!r:.80}; write arguments of {network.__name__} as 'name: value'"
-        )
+        raise ValueError(f"network: it is {given!r:.80}; write arguments of {network.__name__} as 'name: value'")
     for name, value in given.items():
         _check_name(name, network)
         _check_plain(name, value)

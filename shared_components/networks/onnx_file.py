@@ -58,9 +58,7 @@ def export_onnx(
         OnnxError: a package is missing, the file exists already, or the network cannot be exported with free sizes.
     """
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise OnnxError(
-            f"the export needs {missing[0]}, which is not installed: pip install {' '.join(PACKAGES)}"
-        )
+        raise OnnxError(f"the export needs {missing[0]}, which is not installed: pip install {' '.join(PACKAGES)}")
     if path.exists():
         raise OnnxError(f"{path} exists already; remove it, or name another file")
     network = network.cpu().float().eval()

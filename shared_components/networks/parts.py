@@ -106,9 +106,7 @@ def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
     return {name: value for name, value in network.named_parameters() if value.requires_grad}
 
 
-def by_learning_rate(
-    network: nn.Module, rates: Mapping[str, float]
-) -> list[tuple[float | None, list[nn.Parameter]]]:
+def by_learning_rate(network: nn.Module, rates: Mapping[str, float]) -> list[tuple[float | None, list[nn.Parameter]]]:
     """Sort the trained parameters by the learning rate of their part.
 
     Args:

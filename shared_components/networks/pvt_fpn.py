@@ -30,12 +30,7 @@ class PvtFpn(nn.Module):
     training_only = ("head_appearance",)  # what no prediction needs: a checkpoint may have it or not
 
     def __init__(
-        self,
-        *,
-        out_channels: int = 4,
-        appearance_head: bool = False,
-        drop_path: float = 0.1,
-        dropout: float = 0.2,
+        self, *, out_channels: int = 4, appearance_head: bool = False, drop_path: float = 0.1, dropout: float = 0.2
     ) -> None:
         super().__init__()
         self.remade = partial(PvtFpn, appearance_head=appearance_head, drop_path=drop_path, dropout=dropout)

@@ -17,13 +17,7 @@ from torch.nn import functional as F
 from shared_components.networks.channel_selection import ChannelSelection, Prompt
 from shared_components.networks.fpn import SEGMENTATION, FpnDecoder
 from shared_components.networks.pvt_v2 import CHANNELS, HEADS, PvtV2B0
-from shared_components.networks.temporal import (
-    EXPANSION,
-    KERNELS,
-    RECEPTIVE_FIELDS,
-    WINDOW,
-    TemporalLayer,
-)
+from shared_components.networks.temporal import EXPANSION, KERNELS, RECEPTIVE_FIELDS, WINDOW, TemporalLayer
 
 STRIDES = (4, 8, 16, 32)
 """Pixels of the image per pixel of the encoder's maps."""
@@ -105,12 +99,7 @@ class PvtFpnClips(nn.Module):
             "kernels": kernels,
             "expansion": expansion,
         }
-        choices: dict[str, Any] = {
-            "temporal": temporal,
-            "text": text,
-            "indicator": indicator,
-            "levels": levels,
-        }
+        choices: dict[str, Any] = {"temporal": temporal, "text": text, "indicator": indicator, "levels": levels}
         self.remade = partial(PvtFpnClips, **choices, **sizes, drop_path=drop_path, dropout=dropout)
         self.takes_clips = temporal
         self.frames = len(receptive_fields) if temporal else 1
@@ -121,9 +110,7 @@ class PvtFpnClips(nn.Module):
         self.temporal = self._at_levels(
             lambda place: TemporalLayer(CHANNELS[place], heads=HEADS[place], **sizes), wanted=temporal
         )
-        self.selection = self._at_levels(
-            lambda place: TEXTS[text](CHANNELS[place], indicator), wanted=text != "none"
-        )
+        self.selection = self._at_levels(lambda place: TEXTS[text](CHANNELS[place], indicator), wanted=text != "none")
         if text != "none":
             self.register_buffer("indicator", torch.zeros(indicator))
         self.parts = self._parts()
@@ -142,13 +129,10 @@ class PvtFpnClips(nn.Module):
             raise ValueError("PvtFpnClips was made with text 'none'; make it with 'selection' or 'prompt'")
         if indicator.shape != self.indicator.shape:
             raise ValueError(
-                f"PvtFpnClips takes an indicator of shape {list(self.indicator.shape)}, and got "
-                f"{list(indicator.shape)}"
+                f"PvtFpnClips takes an indicator of shape {list(self.indicator.shape)}, and got {list(indicator.shape)}"
             )
         if not bool(torch.isfinite(indicator).all()):
-            raise ValueError(
-                "PvtFpnClips was told an indicator with numbers that are not finite; make it again"
-            )
+            raise ValueError("PvtFpnClips was told an indicator with numbers that are not finite; make it again")
         self.indicator.copy_(indicator.detach())
 
     def forward(self, clip: Tensor) -> Tensor:
@@ -205,9 +189,7 @@ class PvtFpnClips(nn.Module):
         features = self.encoder(image)
         own = tuple(features[p].detach() for p in self.places)
         if memory.frames and memory.frames[-1][0].shape != own[0].shape:
-            raise ValueError(
-                f"the stream's frames changed their size before {list(image.shape)}; begin a new stream"
-            )
+            raise ValueError(f"the stream's frames changed their size before {list(image.shape)}; begin a new stream")
         seen = (*memory.frames, own)
         instead = 0 if memory.padding == "first" else -1
         places = [len(seen) - 1 - back * memory.stride for back in range(self.frames - 1, 0, -1)]
@@ -284,6 +266,4 @@ def _check_choices(text: str, levels: Sequence[int], indicator: int) -> None:
             f"PvtFpnClips: levels are {list(levels)}; name one or more of {', '.join(map(str, STRIDES))}, each once"
         )
     if indicator < 1:
-        raise ValueError(
-            f"PvtFpnClips: indicator is {indicator}; it is how many numbers the text's vector has"
-        )
+        raise ValueError(f"PvtFpnClips: indicator is {indicator}; it is how many numbers the text's vector has")

@@ -107,9 +107,7 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """Attention and feed-forward, each with a norm before and a residual around it."""
 
-    def __init__(
-        self, channels: int, *, heads: int, reduction: int, expansion: int, drop_path: float
-    ) -> None:
+    def __init__(self, channels: int, *, heads: int, reduction: int, expansion: int, drop_path: float) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(channels, eps=1e-6)
         self.attn = Attention(channels, heads=heads, reduction=reduction)

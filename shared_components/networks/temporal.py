@@ -216,9 +216,7 @@ def join(squares: Tensor, size: int, height: int, width: int) -> Tensor:
     return rows.reshape(-1, height, width, squares.shape[2])
 
 
-def _check_sizes(
-    window: int, receptive_fields: Sequence[int], kernels: Sequence[int], expansion: int
-) -> None:
+def _check_sizes(window: int, receptive_fields: Sequence[int], kernels: Sequence[int], expansion: int) -> None:
     fields, sizes = list(receptive_fields), list(kernels)
     if not fields or len(fields) != len(sizes) or min([window, *fields, *sizes]) < 1:
         raise ValueError(

@@ -43,10 +43,7 @@ class Tiny(nn.Module):
         )
         self.past = nn.Conv2d(width, width, 1)
         self.decoder = nn.Sequential(
-            nn.Conv2d(width, width, 3, padding=1, bias=False),
-            nn.GroupNorm(4, width),
-            nn.ReLU(),
-            nn.Dropout2d(dropout),
+            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.GroupNorm(4, width), nn.ReLU(), nn.Dropout2d(dropout)
         )
         self.head = nn.Conv2d(width, out_channels, 1)
         self.parts = {
@@ -79,10 +76,7 @@ class Tiny(nn.Module):
             )
         current, past = self._features(image)
         return F.interpolate(
-            self.head(self.decoder(current + self.past(past))),
-            scale_factor=4.0,
-            mode="bilinear",
-            align_corners=False,
+            self.head(self.decoder(current + self.past(past))), scale_factor=4.0, mode="bilinear", align_corners=False
         )
 
     def _features(self, image: Tensor) -> tuple[Tensor, Tensor]:

@@ -81,10 +81,7 @@ def line_chart(
     shown = [*values, *([0.0] if zero else []), *([] if reference is None else [reference])]
     low, high = y_range or fitting(shown)
     frame = Frame(*size, (min(rounds, default=0), max(rounds, default=1)), (low, high))
-    body = [
-        _y_axis(frame, _ranged(y_label, low, high)),
-        _x_axis(frame, sorted(set(rounds)), received=received),
-    ]
+    body = [_y_axis(frame, _ranged(y_label, low, high)), _x_axis(frame, sorted(set(rounds)), received=received)]
     if reference is not None:
         body.append(_rule(frame, reference))
     body += [_curve(frame, s, dots=len(set(rounds)) <= 30, received=received) for s in series]
@@ -182,9 +179,7 @@ def dot_plot(rows: Sequence[Dots], *, title: str, sites: Sequence[str], width: i
         y = top + step * (number + (0.7 if narrow else 0.5))
         name = (2, y - 13, "start") if narrow else (180, y + 4, "end")
         if narrow and number:
-            body.append(
-                f'<line x1="0" x2="{width}" y1="{y - 27:.1f}" y2="{y - 27:.1f}" stroke="var(--grid)"/>'
-            )
+            body.append(f'<line x1="0" x2="{width}" y1="{y - 27:.1f}" y2="{y - 27:.1f}" stroke="var(--grid)"/>')
         body.append(_text(*name[:2], row.name, anchor=name[2]) + _dots(row, sites, x, y))
     return _svg(width, base + 26, title, body, kind="whole")
 
@@ -274,9 +269,7 @@ def _bar(frame: Frame, r: int, column: Mapping[str, float], parts: Sequence[str]
         y, height = frame.y(base + value), frame.y(base) - frame.y(base + value)
         tip = f"<title>round {round_number(r)}, {escape(part)}: {short(value)}</title>"
         box = f'x="{frame.x(r) - half:.1f}" y="{y:.1f}" width="{2 * half:.1f}" height="{height:.1f}"'
-        drawn.append(
-            f'<rect {box} fill="{_colour(index)}" stroke="var(--paper)">{tip}</rect>' if value > 0 else ""
-        )
+        drawn.append(f'<rect {box} fill="{_colour(index)}" stroke="var(--paper)">{tip}</rect>' if value > 0 else "")
         base += value
     return "".join(drawn)
 
@@ -295,12 +288,7 @@ def _two_lines(title: str, *, fits: int) -> tuple[str, str]:
 
 
 def _heat_cell(
-    rows: Sequence[Sequence[float]],
-    i: int,
-    j: int,
-    place: tuple[int, int, int],
-    spread: float,
-    names: Sequence[str],
+    rows: Sequence[Sequence[float]], i: int, j: int, place: tuple[int, int, int], spread: float, names: Sequence[str]
 ) -> str:
     value = rows[i][j]
     x, y, cell = place
@@ -310,9 +298,7 @@ def _heat_cell(
     away = max(-1.0, min(1.0, (value - 1 / len(rows)) / spread))
     tip = f"<title>{escape(names[i])} takes {value:.4f} of {escape(names[j])}</title>"
     digits = f"{value:.2f}" if cell > 30 or value >= 0.995 else f"{value:.2f}"[1:]
-    number = _text(
-        x + cell / 2, y + cell / 2 + 4, digits, anchor="middle", name="cell" if cell > 30 else "small"
-    )
+    number = _text(x + cell / 2, y + cell / 2 + 4, digits, anchor="middle", name="cell" if cell > 30 else "small")
     return f"<rect {box} {_fill(away)}>{tip}</rect>{number}"
 
 
@@ -323,18 +309,14 @@ def _y_axis(frame: Frame, label: str) -> str:
         y = frame.y(value)
         if not frame.y_range[0] - 1e-9 <= value <= frame.y_range[1] + 1e-9:
             continue
-        drawn.append(
-            f'<line x1="{_LEFT}" x2="{frame.width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--grid)"/>'
-        )
+        drawn.append(f'<line x1="{_LEFT}" x2="{frame.width - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--grid)"/>')
         drawn.append(_text(_LEFT - 6, y + 4, text, anchor="end"))
     return "".join(drawn) + _text(2, 37, label, anchor="start")
 
 
 def _x_axis(frame: Frame, rounds: Sequence[int], *, received: bool = False) -> str:
     base = frame.height - _BOTTOM
-    drawn = [
-        f'<line x1="{_LEFT}" x2="{frame.width - _RIGHT}" y1="{base}" y2="{base}" stroke="var(--muted)"/>'
-    ]
+    drawn = [f'<line x1="{_LEFT}" x2="{frame.width - _RIGHT}" y1="{base}" y2="{base}" stroke="var(--muted)"/>']
     room = (frame.width - _LEFT - _RIGHT) // 34
     every = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if len(rounds) / n <= room)
     numbers = {r: r if received else round_number(r) for r in rounds}
@@ -381,9 +363,7 @@ def _mark(body: str) -> str:
     return f'<svg class="swatch" viewBox="0 0 26 14" width="26" height="14" aria-hidden="true">{body}</svg>'
 
 
-def _svg(
-    width: float, height: float, title: str, body: Sequence[str], *, heading: str = "", kind: str = ""
-) -> str:
+def _svg(width: float, height: float, title: str, body: Sequence[str], *, heading: str = "", kind: str = "") -> str:
     """Wrap the drawing; the heading is what is drawn of the title, by default all of it."""
     kind = kind or ("large" if width > _SMALL_WIDTH else "")
     drawn = _text(2, 16, heading or title, anchor="start", name="heading")

@@ -65,11 +65,7 @@ def server_seconds(run: Run) -> dict[int, tuple[float, float, float]]:
         the server; the sites wait for the last two together.
     """
     return {
-        r: (
-            float(line.get("seconds_wall", NAN)),
-            float(line.get("seconds", NAN)),
-            float(line["seconds_training"]),
-        )
+        r: (float(line.get("seconds_wall", NAN)), float(line.get("seconds", NAN)), float(line["seconds_training"]))
         for r, line in sorted(run.aggregations.items())
         if "seconds_training" in line
     }
@@ -84,14 +80,7 @@ def server_table(run: Run) -> Table | None:
         (str(round_number(r)), *(fixed(value, 1) for value in seconds), *_waits(*seconds))
         for r, seconds in found.items()
     ]
-    head = (
-        "round",
-        "sites' work s",
-        "aggregating s",
-        "training s",
-        "waited for the server s",
-        "share of the round %",
-    )
+    head = ("round", "sites' work s", "aggregating s", "training s", "waited for the server s", "share of the round %")
     note = (
         "The server trains after every aggregation, and all sites wait until it has. Their work is from the sending "
         "of a round to the last answer"
@@ -135,10 +124,7 @@ def cost_table(run: Run) -> Table:
     )
     rows = tuple(_cost_row(run, site) for site in run.sites)
     return Table(
-        "Cost by site",
-        head,
-        rows,
-        note=f"1 MB = 1,000,000 bytes, summed over the run; seconds are means. {_SECONDS}",
+        "Cost by site", head, rows, note=f"1 MB = 1,000,000 bytes, summed over the run; seconds are means. {_SECONDS}"
     )
 
 
@@ -146,9 +132,7 @@ def traffic_table(run: Run) -> Table:
     """Tabulate exact bytes by role, over all sites and rounds."""
     up, down = bytes_by_round(run, "up"), bytes_by_round(run, "down")
     rows = [(role, f"{_total(up, role):,}", f"{_total(down, role):,}") for role in parts(up, down)]
-    return Table(
-        "Bytes by role, all sites and rounds", ("role", "sent by sites", "sent to sites"), tuple(rows)
-    )
+    return Table("Bytes by role, all sites and rounds", ("role", "sent by sites", "sent to sites"), tuple(rows))
 
 
 def rejections(run: Run) -> list[tuple[str, str, str]]:

@@ -5,15 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared_components.core.card import Metric
-from shared_components.reporting.charts import (
-    Series,
-    fitting,
-    heat_map,
-    line_chart,
-    shade,
-    stacked_bars,
-    swatch,
-)
+from shared_components.reporting.charts import Series, fitting, heat_map, line_chart, shade, stacked_bars, swatch
 from shared_components.reporting.costs import (
     MEGABYTE,
     Stacks,
@@ -80,9 +72,7 @@ def _legend(run: Run, group: Group, metrics: Sequence[Metric]) -> list[tuple[str
 
 def loss_panels(run: Run) -> list[Panel]:
     """Draw each loss term of the local training, by site."""
-    terms = dict.fromkeys(
-        t for site in run.sites for row in run.rows[site].values() for t in row.get("loss") or {}
-    )
+    terms = dict.fromkeys(t for site in run.sites for row in run.rows[site].values() for t in row.get("loss") or {})
     charts = [
         line_chart(
             _by_site(run, run.sites, _losses(run, term)),
@@ -103,9 +93,7 @@ def mixing_maps(run: Run) -> list[Panel]:
     weights = matrices(run)
     labels = [str(i + 1) for i in range(len(run.sites))]
     full = spread(weights, len(run.sites))
-    maps = [
-        heat_map(w, labels=labels, title=layer, names=run.sites, spread=full) for layer, w in weights.items()
-    ]
+    maps = [heat_map(w, labels=labels, title=layer, names=run.sites, spread=full) for layer, w in weights.items()]
     text = (
         f"Weights used in round {round_number(r)}, one matrix per layer, as in PFedSIS, Fig. 3. Row: the site "
         "that receives; column: the site whose parameters it takes. No colour: an equal share."
@@ -167,9 +155,7 @@ def site_legend(run: Run, sites: Sequence[str]) -> list[tuple[str, str]]:
 def _scores(run: Run, group: Group, metric: Metric, names: Sequence[str], size: tuple[int, int]) -> list[str]:
     """Draw a metric by output, on one axis that fits all of these outputs."""
     found = {name: curves(run, group.sites, metric.name, name) for name in names}
-    known = [
-        v for by_site in found.values() for c in by_site.values() for v in c.values() if math.isfinite(v)
-    ]
+    known = [v for by_site in found.values() for c in by_site.values() for v in c.values() if math.isfinite(v)]
     axis = fitting([*known, *([] if metric.higher_is_better else [0.0])]) if known else None
     drawn = []
     for name, by_site in found.items():
@@ -179,9 +165,7 @@ def _scores(run: Run, group: Group, metric: Metric, names: Sequence[str], size: 
         title = f"{metric.label}, {name}" if group.outputs else metric.label
         title += "" if metric.higher_is_better else " (lower is better)"
         drawn.append(
-            line_chart(
-                series, title=title, y_label=metric.plain_heading, y_range=axis, received=True, size=size
-            )
+            line_chart(series, title=title, y_label=metric.plain_heading, y_range=axis, received=True, size=size)
         )
     return drawn
 
@@ -192,16 +176,13 @@ def _by_site(run: Run, sites: Sequence[str], by_site: dict[str, Curve]) -> list[
 
 def _totals(run: Run) -> dict[str, Curve]:
     return {
-        site: {r: site_seconds(row.get("seconds") or {}) for r, row in trained(run, site).items()}
-        for site in run.sites
+        site: {r: site_seconds(row.get("seconds") or {}) for r, row in trained(run, site).items()} for site in run.sites
     }
 
 
 def _losses(run: Run, term: str) -> dict[str, Curve]:
     return {
-        site: {
-            r: _number(row["loss"].get(term)) for r, row in sorted(run.rows[site].items()) if row.get("loss")
-        }
+        site: {r: _number(row["loss"].get(term)) for r, row in sorted(run.rows[site].items()) if row.get("loss")}
         for site in run.sites
     }
 

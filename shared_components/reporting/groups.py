@@ -68,13 +68,9 @@ def read_cards(info: Mapping[str, Any], sites: Sequence[str], where: object) -> 
         RecordError: It holds none (an older version wrote it), or none of a site.
     """
     if "cards" not in info or "metrics" not in info:
-        raise RecordError(
-            f"{where}: names no tasks, an older version of surgfl wrote it; run it again in a new folder"
-        )
+        raise RecordError(f"{where}: names no tasks, an older version of surgfl wrote it; run it again in a new folder")
     if missing := [site for site in sites if site not in info["cards"]]:
-        raise RecordError(
-            f"{where}: names no task for {missing[0]}; its cards are of {', '.join(info['cards'])}"
-        )
+        raise RecordError(f"{where}: names no task for {missing[0]}; its cards are of {', '.join(info['cards'])}")
     return {site: Card.from_json(info["cards"][site]) for site in sites}
 
 
@@ -85,17 +81,12 @@ def read_metrics(info: Mapping[str, Any], kind: str, where: object) -> tuple[Met
         RecordError: It holds none of this kind.
     """
     if not (rows := info["metrics"].get(kind)):
-        raise RecordError(
-            f"{where}: holds no metrics of {kind}; its metrics are of {', '.join(info['metrics'])}"
-        )
+        raise RecordError(f"{where}: holds no metrics of {kind}; its metrics are of {', '.join(info['metrics'])}")
     return tuple(map(Metric.from_json, rows))
 
 
 def grouped(
-    info: Mapping[str, Any],
-    sites: Sequence[str],
-    scores: Mapping[str, Sequence[Mapping[str, Any]]],
-    where: object,
+    info: Mapping[str, Any], sites: Sequence[str], scores: Mapping[str, Sequence[Mapping[str, Any]]], where: object
 ) -> tuple[Group, ...]:
     """Group sites by card, in the order in which the cards first occur.
 

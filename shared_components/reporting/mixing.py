@@ -77,9 +77,7 @@ def _verdict(run: Run, name: str, entropy: float) -> str:
     own = mean([curve[max(curve)] for curve in own_weights(run).values() if curve])
     tail = ""
     if name == "hypernetwork" and not math.isnan(own):
-        tail = (
-            f": a site gives its own weights {own:.2f} on average; an equal share is {1 / len(run.sites):.2f}"
-        )
+        tail = f": a site gives its own weights {own:.2f} on average; an equal share is {1 / len(run.sites):.2f}"
     degree = "is close to" if entropy > CLOSE else "differs from"
     return f"{subject} {degree} plain averaging ({measured}){tail}."
 

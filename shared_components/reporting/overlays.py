@@ -42,12 +42,7 @@ def errors(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray) -> np.n
 
 
 def segmentation_sheet(
-    image: np.ndarray,
-    truth: np.ndarray,
-    prediction: np.ndarray,
-    class_names: Sequence[str],
-    *,
-    panel_width: int = 400,
+    image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, class_names: Sequence[str], *, panel_width: int = 400
 ) -> Sheet:
     """Lay out frame | truth | prediction | errors. Hatched: nothing is labelled there, and nothing is compared.
 
@@ -80,9 +75,7 @@ def segmentation_sheet(
     return Sheet(panels, legend=tuple(class_entries(class_names)), hatched=not labelled.all())
 
 
-def depth_sheet(
-    image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, *, panel_width: int = 304
-) -> Sheet:
+def depth_sheet(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, *, panel_width: int = 304) -> Sheet:
     """Lay out frame | truth | prediction | errors, depth on one scale in mm: the truth's, whatever is predicted.
 
     Near is bright, far is dark. Hatched: no depth is known there, and nothing is compared.
@@ -107,12 +100,7 @@ def depth_sheet(
     mean = f"mean {off[both].mean():.1f} mm" if both.any() else "nothing to compare"
     panels = (
         Panel("frame", image),
-        Panel(
-            "truth",
-            coloured(truth, known, depths.ends, DEPTH),
-            "" if known.any() else "unknown",
-            scale=depths,
-        ),
+        Panel("truth", coloured(truth, known, depths.ends, DEPTH), "" if known.any() else "unknown", scale=depths),
         Panel("prediction", coloured(prediction, shown, depths.ends, DEPTH), scale=depths),
         Panel("errors", coloured(off, both, wrong.ends, ERROR), mean, scale=wrong),
     )
@@ -134,9 +122,7 @@ def depth_overlay(image: np.ndarray, depth: np.ndarray, *, panel_width: int = 40
     image, depth = (resized(array, panel_width) for array in (image, depth))
     known = np.isfinite(depth)
     ends = _depth_range(depth[known])
-    body = side_by_side(
-        [captioned(image, "frame"), captioned(coloured(depth, known, ends, DEPTH), "prediction")]
-    )
+    body = side_by_side([captioned(image, "frame"), captioned(coloured(depth, known, ends, DEPTH), "prediction")])
     return np.concatenate([body, scale_bar(ends, DEPTH, body.shape[1])], axis=0)
 
 

@@ -9,17 +9,7 @@ from shared_components.reporting.records import Run, read_json, site_folder
 from shared_components.reporting.tables import Table
 
 RECORD = "privacy.json"
-_HEAD = (
-    "site",
-    "unit",
-    "clip",
-    "noise",
-    "delta",
-    "epsilon",
-    "updates sent",
-    "of them clipped",
-    "epsilon of all jobs",
-)
+_HEAD = ("site", "unit", "clip", "noise", "delta", "epsilon", "updates sent", "of them clipped", "epsilon of all jobs")
 _NOTE = (
     "The noise's standard deviation is noise x clip on every number of an update. Epsilon and delta are for two data "
     "sets of a site that may differ in everything; an epsilon of a few says that what was sent tells little of them, "

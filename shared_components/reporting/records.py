@@ -176,9 +176,7 @@ def read_json(file: Path) -> dict[str, Any]:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RecordError(
-            f"{file}: cannot be read ({error.strerror}); give a run's state directory"
-        ) from error
+        raise RecordError(f"{file}: cannot be read ({error.strerror}); give a run's state directory") from error
     except ValueError as error:
         raise RecordError(f"{file}: is not JSON ({error})") from error
     if not isinstance(record, dict):
@@ -197,9 +195,7 @@ def curves(run: Run, sites: Sequence[str], metric: str, name: str = "mean") -> d
     """Give each site's metric over the rounds it reported (NaN where the output had no frame to score)."""
     return {
         site: {
-            r: score(row["metrics"], metric, name)
-            for r, row in sorted(run.rows[site].items())
-            if row.get("metrics")
+            r: score(row["metrics"], metric, name) for r, row in sorted(run.rows[site].items()) if row.get("metrics")
         }
         for site in sites
     }

@@ -18,19 +18,10 @@ from shared_components.reporting.mixing import verdicts
 from shared_components.reporting.privacy import privacy_table
 from shared_components.reporting.records import RecordError, Run, load_run
 from shared_components.reporting.summary import score_tiles, sentences, state, tiles
-from shared_components.reporting.tables import (
-    Table,
-    beside_table,
-    evaluation_title,
-    progress_table,
-    scores_table,
-)
+from shared_components.reporting.tables import Table, beside_table, evaluation_title, progress_table, scores_table
 
 TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
+    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
 )
 _FACTS = ("job", "sites", "start", "started", "commit", "seed", "hardware")
 
@@ -65,9 +56,7 @@ def refuse_to_replace(run: Run, out: Path) -> None:
         return
     last = out.read_text(errors="replace").rstrip().rpartition("\n")[2] if out.is_file() else ""
     if last != _mark(run):
-        what = (
-            last.removeprefix(_MARK).removesuffix(" -->") if last.startswith(_MARK) else "no report of surgfl"
-        )
+        what = last.removeprefix(_MARK).removesuffix(" -->") if last.startswith(_MARK) else "no report of surgfl"
         raise RecordError(f"{out}: is there already and is {what}; give another --out, or move it away")
 
 
@@ -122,9 +111,7 @@ def contents(run: Run) -> dict[str, Any]:
         "traffic": traffic_table(run),
         "privacy": privacy_table(run),
         "server": server_table(run),
-        "refused": Table(
-            "Updates refused or missing", ("round", "site", "reason"), tuple(rejections(run)), labels=3
-        ),
+        "refused": Table("Updates refused or missing", ("round", "site", "reason"), tuple(rejections(run)), labels=3),
         "loss_panels": figures.loss_panels(run),
         "settings": Table("Settings", ("setting", "value"), _tasks(run) + _settings(others), labels=2),
     }

@@ -24,12 +24,7 @@ class Point:
 
 
 def scatter(
-    points: Sequence[Point],
-    *,
-    title: str,
-    x_label: str,
-    y_label: str,
-    size: tuple[int, int] = (530, 330),
+    points: Sequence[Point], *, title: str, x_label: str, y_label: str, size: tuple[int, int] = (530, 330)
 ) -> str:
     """Draw points over a horizontal axis from 0; those that are not finite are left out.
 
@@ -44,9 +39,7 @@ def scatter(
     names = _short_names(shown, room=0.42 * width)
     right = width - 14 - _LETTER * max(map(len, names), default=0)
     heights = [value for point in shown for value in (point.y, point.worst) if math.isfinite(value)]
-    place = _Axes(
-        (_LEFT, right - _GAP), (height - _BOTTOM, _TOP), _from_zero([p.x for p in shown]), fitting(heights)
-    )
+    place = _Axes((_LEFT, right - _GAP), (height - _BOTTOM, _TOP), _from_zero([p.x for p in shown]), fitting(heights))
     body = [place.drawn(width, x_label, y_label)]
     ordered = sorted(zip(shown, names, strict=True), key=lambda pair: -pair[0].y)
     levels = _spread([place.y(point.y) for point, _ in ordered], _TOP + 4, height - _BOTTOM)
@@ -90,11 +83,7 @@ class _Axes:
             for v, text in zip(steps, _tick_texts(steps), strict=True)
         ]
         lines.append(f'<line x1="{left}" x2="{right:.1f}" y1="{base}" y2="{base}" stroke="var(--muted)"/>')
-        return (
-            "".join(lines)
-            + _text(2, 36, y_label, anchor="start")
-            + _text(left, base + 36, x_label, anchor="start")
-        )
+        return "".join(lines) + _text(2, 36, y_label, anchor="start") + _text(left, base + 36, x_label, anchor="start")
 
 
 def _between(value: float, data: tuple[float, float], pixels: tuple[float, float]) -> float:

@@ -5,13 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared_components.core.card import DASH, Metric, fixed
-from shared_components.reporting.costs import (
-    bytes_by_round,
-    rejections,
-    round_bytes,
-    round_seconds,
-    server_seconds,
-)
+from shared_components.reporting.costs import bytes_by_round, rejections, round_bytes, round_seconds, server_seconds
 from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
 from shared_components.reporting.records import Run, curves, mean, round_number, score
@@ -72,9 +66,7 @@ def tiles(run: Run) -> list[tuple[str, str]]:
 
 def amount(count: float) -> str:
     """Write bytes in the decimal unit that suits them."""
-    unit, size = next(
-        ((u, s) for u, s in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= s), ("bytes", 1)
-    )
+    unit, size = next(((u, s) for u, s in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= s), ("bytes", 1))
     return f"{count / size:,.{0 if size == 1 else 1}f} {unit}"
 
 
@@ -101,9 +93,7 @@ def _gain(run: Run, group: Group) -> str:
 
 def _opening(metric: Metric, improved: int, known: int, sites: int) -> str:
     """Say where the metric improved, in the verb of its direction."""
-    verb, base, hint = (
-        ("rose", "rise", "") if metric.higher_is_better else ("fell", "fall", " (lower is better)")
-    )
+    verb, base, hint = ("rose", "rise", "") if metric.higher_is_better else ("fell", "fall", " (lower is better)")
     if known == sites == 1:
         return f"The site's {metric.label} " + (f"{verb}{hint}" if improved else f"did not {base}")
     if improved == known == sites:
@@ -141,9 +131,7 @@ def _test(run: Run, group: Group) -> str:
         return f"On the frames held out for testing: {metric.label} {metric.said(worst)} at {_whose(known, worst)}."
     over = f"mean {metric.label} {metric.said(average)} over {_count(len(known), 'site', 'sites')}"
     edge = "lowest" if metric.higher_is_better else "highest"
-    return (
-        f"On the frames held out for testing: {over}, {edge} {metric.said(worst)} at {_whose(known, worst)}."
-    )
+    return f"On the frames held out for testing: {over}, {edge} {metric.said(worst)} at {_whose(known, worst)}."
 
 
 def _known(metric: Metric, records: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
@@ -169,13 +157,9 @@ def _cost(run: Run) -> str:
     seconds = round_seconds(run)
     if math.isnan(up) or math.isnan(seconds):
         return ""
-    said = (
-        f"In a round a site sends {amount(up)}, receives {amount(down)} and works {seconds:.1f} s on average."
-    )
+    said = f"In a round a site sends {amount(up)}, receives {amount(down)} and works {seconds:.1f} s on average."
     waited = [averaging + training for _, averaging, training in server_seconds(run).values()]
-    return (
-        f"{said} Then the sites wait {mean(waited):.1f} s for the server, which trains." if waited else said
-    )
+    return f"{said} Then the sites wait {mean(waited):.1f} s for the server, which trains." if waited else said
 
 
 def _absences(run: Run) -> list[str]:

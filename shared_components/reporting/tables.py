@@ -67,10 +67,7 @@ def progress_table(run: Run, group: Group) -> Table:
         rows.append(("mean over sites", [mean(list(column)) for column in columns]))
         rows.append(("worst site", [metric.worst(column) for column in columns]))
     heads = [f"last {name}" for name in group.outputs]
-    head = (
-        "site",
-        *(("first mean", *heads, "last mean", "best mean") if heads else ("first", "last", "best")),
-    )
+    head = ("site", *(("first mean", *heads, "last mean", "best mean") if heads else ("first", "last", "best")))
     edge = "lowest" if metric.higher_is_better else "highest"
     note = (
         f"first: the model as received in the first round{_DRAWN if run.draws else ''}; "
@@ -194,10 +191,7 @@ def _worst(by_site: Mapping[str, Mapping[str, Any]], name: str, group: Group) ->
 
 
 def _over_sites(
-    by_site: Mapping[str, Mapping[str, Any]],
-    name: str,
-    group: Group,
-    reduce: Callable[[Metric, list[float]], float],
+    by_site: Mapping[str, Mapping[str, Any]], name: str, group: Group, reduce: Callable[[Metric, list[float]], float]
 ) -> list[str]:
     """Reduce every metric's column over the sites."""
     columns = {m: [score(record, m.name, name) for record in by_site.values()] for m in group.metrics}

@@ -23,10 +23,7 @@ from shared_components.core.task import Array, Batch, Scores, asks, last_frame, 
 from shared_components.data.samples import Asks, Item
 
 GREY = 0.5
-METRICS = (
-    Metric("mse", "MSE", False, digits=4),
-    Metric("psnr", "PSNR", True, "dB", digits=2),
-)
+METRICS = (Metric("mse", "MSE", False, digits=4), Metric("psnr", "PSNR", True, "dB", digits=2))
 DEFINITIONS = {
     "mse": "per frame the mean over hidden pixels and channels of the squared error, colours in [0, 1]",
     "psnr": "per frame 10 log10(1 / mse), then the mean over frames",
@@ -59,9 +56,7 @@ def build(
     """
     between("reconstruction", "patch", patch, 1, 16_384, whole=True)
     between("reconstruction", "hidden", hidden, 0, 1, ends="()")
-    return Reconstruction(
-        patch, hidden, asks("reconstruction", (), frames=frames, interval=interval, padding=padding)
-    )
+    return Reconstruction(patch, hidden, asks("reconstruction", (), frames=frames, interval=interval, padding=padding))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,9 +125,7 @@ class Reconstruction:
         pictures = outputs.float().clamp(0, 1).permute(0, 2, 3, 1).cpu().numpy()
         hidden = batch["hidden"].cpu().numpy().astype(np.uint8)
         return [
-            Restored(
-                _resized(picture, size, cv2.INTER_LINEAR), _resized(mask, size, cv2.INTER_NEAREST_EXACT) > 0
-            )
+            Restored(_resized(picture, size, cv2.INTER_LINEAR), _resized(mask, size, cv2.INTER_NEAREST_EXACT) > 0)
             for picture, mask, size in zip(pictures, hidden, sizes, strict=True)
         ]
 
@@ -185,8 +178,4 @@ def _current(image: Tensor) -> Tensor:
 
 
 def _resized(array: Array, size: tuple[int, int], method: int) -> Array:
-    return (
-        array
-        if array.shape[:2] == tuple(size)
-        else cv2.resize(array, (size[1], size[0]), interpolation=method)
-    )
+    return array if array.shape[:2] == tuple(size) else cv2.resize(array, (size[1], size[0]), interpolation=method)

@@ -168,11 +168,7 @@ class Segmentation:
     def visible(self, answer: Array) -> dict[str, float]:
         """Return each class's share of the pixels, without the background's."""
         counts = np.bincount(answer.ravel(), minlength=len(self.classes))
-        return {
-            name: 100 * int(counts[number]) / answer.size
-            for number, name in enumerate(self.classes)
-            if number
-        }
+        return {name: 100 * int(counts[number]) / answer.size for number, name in enumerate(self.classes) if number}
 
     def sheet(self, answer: Array, item: Item) -> Sheet:
         """Draw frame, truth, prediction and what is wrong."""

@@ -64,9 +64,7 @@ def test_of_signs_it_finds_an_input_that_explains_them_as_well_as_the_true_one(l
     network, loss, image, gradients = layer
     signs = {name: value.sign() for name, value in gradients.items()}
     start = torch.full_like(image, 0.5)
-    _, similar = invert(
-        network, loss, signs, start=start, iterations=300, rate=0.05, variation=0.0, soften=0.3
-    )
+    _, similar = invert(network, loss, signs, start=start, iterations=300, rate=0.05, variation=0.0, soften=0.3)
     true = [_soft_sign(gradient, 0.3) for gradient in gradients.values()]
     assert similar >= float(cosine(true, list(signs.values()))) - 1e-3
 
@@ -108,9 +106,7 @@ def dataset(tmp_path_factory):
 def sent(dataset):
     torch.manual_seed(0)
     network = Tiny(out_channels=4, dropout=0.0)
-    return train_round(
-        network, load_method("fedper"), make_task("segmentation", classes=PARTS), dataset, TRAINING
-    )
+    return train_round(network, load_method("fedper"), make_task("segmentation", classes=PARTS), dataset, TRAINING)
 
 
 def test_one_step_gives_away_the_sign_of_the_gradient(sent):

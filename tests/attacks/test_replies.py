@@ -5,16 +5,7 @@ import math
 import pytest
 import torch
 
-from evidence.attacks.replies import (
-    Exchange,
-    Seen,
-    attacked,
-    inflated,
-    inner_product,
-    mimic,
-    noise,
-    sign_flip,
-)
+from evidence.attacks.replies import Exchange, Seen, attacked, inflated, inner_product, mimic, noise, sign_flip
 from shared_components.federation.messages import Message
 from shared_components.federation.protocol import Answers, Ask
 
@@ -104,9 +95,7 @@ def test_only_the_attackers_reply_to_a_round_changes(seen):
     replies = {"site-1": seen.honest["site-1"].reply, "site-2": seen.own.reply}
     messages = {site: message(1.0, 1.0) for site in replies}
     for task, expected in (("round", [0.0, -1.0]), ("enrol", [2.0, 3.0])):
-        found = attacked(
-            Ask(task, messages, 2), Answers(replies), "site-2", sign_flip(times=1), round=0
-        ).replies
+        found = attacked(Ask(task, messages, 2), Answers(replies), "site-2", sign_flip(times=1), round=0).replies
         assert found["site-2"].pieces["w"].tolist() == expected
         assert found["site-1"] is replies["site-1"]
 

@@ -10,15 +10,9 @@ from shared_components.networks.checkpoints import load_weights
 
 @pytest.mark.parametrize(
     ("bundle", "method", "changed"),
-    [
-        ("pfedsis", "pfedsis", {}),
-        ("pvt_fpn", "fedavg", {"colour": 1.0}),
-        ("pfedsis", "pfedsis", {"precision": "bf16"}),
-    ],
+    [("pfedsis", "pfedsis", {}), ("pvt_fpn", "fedavg", {"colour": 1.0}), ("pfedsis", "pfedsis", {"precision": "bf16"})],
 )
-def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(
-    run, bundle, method, changed, site_config, small, tmp_path
-):
+def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(run, bundle, method, changed, site_config, small, tmp_path):
     small |= {f"training#{name}": value for name, value in changed.items()}
     training = {name.removeprefix("training#"): value for name, value in small.items()}
     job = Job(name="alone", bundle=bundle, method=method, rounds=training.pop("rounds"), training=training)

@@ -98,7 +98,4 @@ def test_two_processes_train_one_network(site_config, tmp_path):
         "--config_file", str(configs), "--site_config", str(site_config), "--output_dir", str(tmp_path), *SHORT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    assert (
-        load_weights(tmp_path / "model.safetensors").keys()
-        == load_weights(tmp_path / "best.safetensors").keys()
-    )
+    assert load_weights(tmp_path / "model.safetensors").keys() == load_weights(tmp_path / "best.safetensors").keys()

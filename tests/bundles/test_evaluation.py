@@ -116,9 +116,7 @@ def of_parts(tmp_path):
         ("foreground", {"background": ["background"], "instrument": ["shaft", "wrist", "clasper"]}),
     ],
 )
-def test_a_model_of_parts_is_scored_where_classes_are_coarser(
-    evaluate, of_parts, three_class_site, classes, merged
-):
+def test_a_model_of_parts_is_scored_where_classes_are_coarser(evaluate, of_parts, three_class_site, classes, merged):
     if classes:
         three_class_site.write_text(three_class_site.read_text() + f"classes: {classes}\n")
     found = evaluate(of_parts, site_config=str(three_class_site))
@@ -167,9 +165,7 @@ def test_a_model_of_coarser_classes_is_refused_by_name(evaluate, refusal, tmp_pa
         ({"splt": "test"}, "unknown option --splt; did you mean --split?"),
     ],
 )
-def test_a_wrong_command_line_is_refused_in_one_sentence(
-    evaluate, refusal, checkpoint, overrides, sentence, tmp_path
-):
+def test_a_wrong_command_line_is_refused_in_one_sentence(evaluate, refusal, checkpoint, overrides, sentence, tmp_path):
     assert sentence in refusal(evaluate, **{"checkpoint": str(checkpoint), **overrides})
     assert not (tmp_path / "results").exists()
 

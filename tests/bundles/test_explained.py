@@ -46,9 +46,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path, monkeypatch, capsys):
 def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch, capsys):
     error = not_written(tmp_path / "best.safetensors", OSError(28, "No space left on device"))
     said = told(error, monkeypatch, capsys)
-    assert said.startswith(
-        f"error: {tmp_path / 'best.safetensors'}: could not be written (No space left on device)"
-    )
+    assert said.startswith(f"error: {tmp_path / 'best.safetensors'}: could not be written (No space left on device)")
     assert said.count("\n") == 1
 
 

@@ -30,18 +30,10 @@ def test_a_folder_becomes_masks_and_overlays(run, checkpoint, tmp_path):
     for name in ("frame2.png", "frame10.jpg"):
         cv2.imwrite(str(folder / name), np.full((70, 100, 3), 90, np.uint8))
     workflow = run(
-        "pfedsis",
-        "inference",
-        input=str(folder),
-        checkpoint=str(checkpoint),
-        output_dir=str(tmp_path / "out"),
-        **SIZE,
+        "pfedsis", "inference", input=str(folder), checkpoint=str(checkpoint), output_dir=str(tmp_path / "out"), **SIZE
     )
     for kind in ("masks", "overlays"):
-        assert sorted(path.name for path in (tmp_path / "out" / kind).iterdir()) == [
-            "frame10.png",
-            "frame2.png",
-        ]
+        assert sorted(path.name for path in (tmp_path / "out" / kind).iterdir()) == ["frame10.png", "frame2.png"]
     mask = cv2.imread(str(tmp_path / "out" / "masks" / "frame2.png"), cv2.IMREAD_UNCHANGED)
     assert mask.shape == (70, 100) and mask.max() <= 3
     assert not (tmp_path / "out" / "overlay.mp4").exists()
@@ -75,14 +67,7 @@ def test_the_options_of_the_command_are_those_of_the_config(run, checkpoint, tmp
 
 
 def test_a_video_becomes_masks_and_an_overlay_video(run, checkpoint, video, tmp_path):
-    run(
-        "pfedsis",
-        "inference",
-        input=str(video),
-        checkpoint=str(checkpoint),
-        output_dir=str(tmp_path / "out"),
-        **SIZE,
-    )
+    run("pfedsis", "inference", input=str(video), checkpoint=str(checkpoint), output_dir=str(tmp_path / "out"), **SIZE)
     masks = sorted((tmp_path / "out" / "masks").iterdir())
     assert [path.name for path in masks] == [f"frame_{index:06d}.png" for index in range(5)]
     capture = cv2.VideoCapture(str(tmp_path / "out" / "overlay.mp4"))
@@ -167,11 +152,6 @@ def test_weights_in_half_precision_are_exported_in_full(tmp_path):
 def test_a_wrong_command_line_is_refused_in_one_sentence(
     run, refusal, checkpoint, video, tmp_path, overrides, sentence
 ):
-    given = {
-        "input": str(video),
-        "checkpoint": str(checkpoint),
-        "output_dir": str(tmp_path / "out"),
-        **overrides,
-    }
+    given = {"input": str(video), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **overrides}
     assert refusal(run, "pfedsis", "inference", **given).startswith(sentence)
     assert not (tmp_path / "out").exists()

@@ -24,10 +24,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:Detected deprecated name:UserWarning", "ignore:.*torch.jit:DeprecationWarning"
 )
 EACH = pytest.mark.parametrize("bundle", bundle_names())
-HEIGHT, WIDTH = (
-    250,
-    330,
-)  # of the frame: no multiple of 32, larger than the network's input and of another shape
+HEIGHT, WIDTH = (250, 330)  # of the frame: no multiple of 32, larger than the network's input and of another shape
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +96,7 @@ def loaded_by_label(transforms):
     def load(data):
         if isinstance(data["image"], str):
             return first(data)
-        meta = {
-            "spatial_shape": data["image"].shape[:-1],
-            "original_channel_dim": -1,
-            "original_affine": None,
-        }
+        meta = {"spatial_shape": data["image"].shape[:-1], "original_channel_dim": -1, "original_affine": None}
         return {**data, "image": MetaTensor(data["image"], meta=meta)}
 
     return [load, *rest]
@@ -119,10 +112,7 @@ def restored(mask, image):
 def test_monai_label_gets_the_masks_of_surgfl_segment(config, bundles, bundle, picture, scene, due):
     parser = config(bundle)
     network = network_of(parser, bundles, bundle)
-    pre, post = (
-        loaded_by_label(transforms_of(parser, "preprocessing")),
-        transforms_of(parser, "postprocessing"),
-    )
+    pre, post = (loaded_by_label(transforms_of(parser, "preprocessing")), transforms_of(parser, "postprocessing"))
     of_file = predicted(parser, network, {"image": str(picture)}, pre, post)
     of_array = predicted(parser, network, {"image": scene}, pre, post)
     mask = due(bundle)
@@ -197,9 +187,7 @@ def test_monais_own_engine_gets_the_mask_in_batches(config, bundles, picture, sc
         val_data_loader=DataLoader(Dataset(files, parser.get_parsed_content("preprocessing")), batch_size=2),
         network=network_of(parser, bundles, "pvt_fpn"),
         inferer=parser.get_parsed_content("inferer"),
-        postprocessing=Compose(
-            [*transforms_of(parser, "postprocessing"), lambda d: (found.append(d["pred"]), d)[1]]
-        ),
+        postprocessing=Compose([*transforms_of(parser, "postprocessing"), lambda d: (found.append(d["pred"]), d)[1]]),
     )
     evaluator.run()
     assert [tuple(mask.shape) for mask in found] == [(1, WIDTH, HEIGHT), (1, WIDTH, 200)]
@@ -213,11 +201,7 @@ def test_a_run_of_the_bundle_gets_the_mask_too(run, picture, due, tmp_path):
 
 
 def test_a_run_refuses_options_of_transforms_that_it_does_not_use(run, refusal, picture, tmp_path):
-    given = {
-        "input": str(picture),
-        "output_dir": str(tmp_path / "out"),
-        "preprocessing#transforms#2#height": 64,
-    }
+    given = {"input": str(picture), "output_dir": str(tmp_path / "out"), "preprocessing#transforms#2#height": 64}
     assert refusal(run, "pvt_fpn", "inference", **given).startswith("--preprocessing would change nothing")
 
 

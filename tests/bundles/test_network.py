@@ -31,14 +31,7 @@ def federated(site_config, tmp_path):
 
     def federated(method, arguments, network):
         job = Job(
-            "chosen",
-            "fedst",
-            method,
-            arguments=arguments,
-            training=TRAINING,
-            tasks=FRAMES,
-            network=network,
-            rounds=2,
+            "chosen", "fedst", method, arguments=arguments, training=TRAINING, tasks=FRAMES, network=network, rounds=2
         )
         folder = run_together(job, {"a": site_config, "b": site_config}, tmp_path / "runs").folder
         return folder / "a" / "best.safetensors"
@@ -95,9 +88,7 @@ def test_it_is_shown_by_inference_and_by_surgfl_segment(run, federated, video, t
         ),
     ],
 )
-def test_a_header_that_lies_is_refused_with_the_files_name(
-    run, refusal, site_config, tmp_path, said, sentence
-):
+def test_a_header_that_lies_is_refused_with_the_files_name(run, refusal, site_config, tmp_path, said, sentence):
     path = tmp_path / "model.safetensors"
     notes = {"bundle": "fedst", "network": json.dumps(said), "numbers": json.dumps(FRAMES["segmentation"])}
     save_weights(path, PvtFpnClips(**SINGLE).state_dict(), notes)
@@ -107,9 +98,7 @@ def test_a_header_that_lies_is_refused_with_the_files_name(
     assert not (tmp_path / "out").exists()
 
 
-def test_weights_that_say_nothing_are_not_scored_with_a_fresh_temporal_layer(
-    run, refusal, site_config, tmp_path
-):
+def test_weights_that_say_nothing_are_not_scored_with_a_fresh_temporal_layer(run, refusal, site_config, tmp_path):
     path = tmp_path / "model.safetensors"
     save_weights(path, PvtFpnClips(**SINGLE).state_dict(), {"bundle": "fedst"})
     options = {"site_config": str(site_config), "checkpoint": str(path), "output_dir": str(tmp_path / "out")}

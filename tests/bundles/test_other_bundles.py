@@ -36,9 +36,7 @@ def model_of(request, tmp_path):
 
 
 @PAIRS
-def test_a_model_scores_the_same_with_both_bundles_evaluate(
-    run, model_of, trained, used, site_config, small, tmp_path
-):
+def test_a_model_scores_the_same_with_both_bundles_evaluate(run, model_of, trained, used, site_config, small, tmp_path):
     found = []
     for bundle in (trained, used):
         out = tmp_path / bundle
@@ -80,9 +78,7 @@ def test_a_bundle_that_is_not_here_is_named(run, refusal, site_config, video, tm
     path = tmp_path / "model.safetensors"
     save_weights(path, {"weight": torch.ones(1)}, {"bundle": "elsewhere"})
     own = {"input": str(video)} if configs == ("inference",) else {"site_config": str(site_config)}
-    sentence = refusal(
-        run, "pfedsis", *configs, checkpoint=str(path), output_dir=str(tmp_path / "out"), **own
-    )
+    sentence = refusal(run, "pfedsis", *configs, checkpoint=str(path), output_dir=str(tmp_path / "out"), **own)
     assert f"{path} is a checkpoint of another network than PvtFpn" in sentence
     names = ", ".join(bundle_names())
     assert sentence.endswith(f"it is of bundle 'elsewhere', which is not among those here ({names})")

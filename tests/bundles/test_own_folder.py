@@ -62,9 +62,7 @@ def test_training_and_evaluation_run_in_the_folder(copied, site_config, small, m
 
 def test_two_bundles_know_their_own_folders_in_one_process(bundles):
     for bundle in bundle_names():
-        workflow = ConfigWorkflow(
-            str(bundles / bundle / INFERENCE), workflow_type="infer", logging_file=False
-        )
+        workflow = ConfigWorkflow(str(bundles / bundle / INFERENCE), workflow_type="infer", logging_file=False)
         workflow.initialize()
         assert workflow.bundle_root == str(bundles / bundle)
 
@@ -73,16 +71,7 @@ def test_two_bundles_know_their_own_folders_in_one_process(bundles):
 @EACH
 def test_the_command_line_runs_in_the_folder(copied, bundle):
     folder = copied(bundle)
-    command = [
-        sys.executable,
-        "-m",
-        "monai.bundle",
-        "run",
-        "--config_file",
-        INFERENCE,
-        "--input",
-        "frame.png",
-    ]
+    command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", INFERENCE, "--input", "frame.png"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert masks(folder / "results").keys() == {"frame.png"}

@@ -35,9 +35,7 @@ def test_a_rate_is_above_0(value):
 @pytest.mark.parametrize("value", ["x", [1], None, 5])
 @pytest.mark.parametrize("key", ["training", "tasks", "network_def", "method"])
 def test_a_section_is_changed_by_its_keys(key, value):
-    assert wrong_option({key: value}).endswith(
-        f"it is a section: write its settings as --{key}#<name> <value>"
-    )
+    assert wrong_option({key: value}).endswith(f"it is a section: write its settings as --{key}#<name> <value>")
 
 
 @pytest.mark.parametrize("value", ["nonsense", "cuda:99", 3.5, ["cpu"], "meta:x"])

@@ -50,9 +50,7 @@ def model(tmp_path):
 
     def model(kind, **numbers):
         bundle = load_bundle("pvt_fpn")
-        task = make_task(
-            kind, bundle.tasks[kind] | numbers, classes=("background", "shaft", "wrist", "clasper")
-        )
+        task = make_task(kind, bundle.tasks[kind] | numbers, classes=("background", "shaft", "wrist", "clasper"))
         torch.manual_seed(1)
         network = build_network(bundle.network, out_channels=task.channels).eval()
         notes = checkpoint_notes("pvt_fpn", "fedavg", task, bundle.tasks[kind] | numbers, size=(64, 96))
@@ -135,9 +133,7 @@ def test_a_restored_frame_keeps_what_was_visible(run, sites, model, tmp_path):
 
 
 @pytest.mark.parametrize("learnt, has", [("segmentation", "depth"), ("depth", "reconstruction")])
-def test_a_model_of_another_task_is_refused_in_one_sentence(
-    run, refusal, sites, model, tmp_path, learnt, has
-):
+def test_a_model_of_another_task_is_refused_in_one_sentence(run, refusal, sites, model, tmp_path, learnt, has):
     path, *_ = model(learnt)
     sentence = refusal(evaluated, run, sites[has], path, tmp_path / "out")
     assert sentence.startswith(f"checkpoint {path} has learnt {learnt}, and the site's task is {has}; use ")
@@ -159,9 +155,7 @@ def test_as_many_classes_of_other_names_are_refused(run, refusal, site_config, m
 
 
 def test_a_task_that_the_bundle_does_not_learn_is_refused(run, refusal, sites, small, tmp_path):
-    sentence = refusal(
-        run, "pfedsis", "train", site_config=str(sites["depth"]), output_dir=str(tmp_path / "out")
-    )
+    sentence = refusal(run, "pfedsis", "train", site_config=str(sites["depth"]), output_dir=str(tmp_path / "out"))
     assert "the task is 'depth', and this bundle learns segmentation; correct 'task' in site.yaml" in sentence
 
 
@@ -181,11 +175,7 @@ def test_a_model_is_used_with_the_numbers_that_it_has_learnt_with(run, sites, mo
 
 
 def test_a_bundles_training_leaves_the_numbers_that_it_was_given(run, sites, small, tmp_path):
-    given = {
-        "site_config": str(sites["depth"]),
-        "output_dir": str(tmp_path / "out"),
-        "tasks#depth#scale": 50.0,
-    }
+    given = {"site_config": str(sites["depth"]), "output_dir": str(tmp_path / "out"), "tasks#depth#scale": 50.0}
     run("pvt_fpn", "train", **given, **small)
     notes = load_metadata(tmp_path / "out" / "model.safetensors")
     assert json.loads(notes["numbers"]) == {"scale": 50.0} and notes["frames"] == "1"
@@ -270,11 +260,7 @@ def test_a_model_pt_of_another_networks_head_is_used_with_as_many_classes(toy, v
 
     torch.save(Tiny(out_channels=7).state_dict(), tmp_path / "model.pt")
     single = {"tasks#segmentation#frames": 1, "tasks#segmentation#interval": 0.0}
-    given = {
-        "input": str(video),
-        "checkpoint": str(tmp_path / "model.pt"),
-        "output_dir": str(tmp_path / "out"),
-    }
+    given = {"input": str(video), "checkpoint": str(tmp_path / "model.pt"), "output_dir": str(tmp_path / "out")}
     toy("inference", **given, **single)
     assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
 

@@ -44,9 +44,7 @@ def task_at(site):
 
 
 @BOTH
-def test_training_gives_the_bits_of_a_federations_local_loop(
-    run, bundle, method, site_config, small, tmp_path
-):
+def test_training_gives_the_bits_of_a_federations_local_loop(run, bundle, method, site_config, small, tmp_path):
     run(bundle, "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small)
 
     settings = load_bundle(bundle, {n.removeprefix("training#"): v for n, v in small.items()}).training
@@ -83,9 +81,7 @@ def test_training_leaves_the_last_and_the_best_weights_with_their_origin(
     assert notes["site"] == "hospital-a" and notes["bundle"] == bundle and notes["method"] == method
     assert notes["classes"] == "background,shaft,wrist,clasper"
     state = workflow.parser.get_parsed_content("validate#evaluator").state
-    assert notes["validation_dice"] == str(state.best_metric) and notes["round"] == str(
-        state.best_metric_epoch
-    )
+    assert notes["validation_dice"] == str(state.best_metric) and notes["round"] == str(state.best_metric_epoch)
 
 
 def test_training_has_every_property_that_monai_asks_for(run, site_config, small, tmp_path):
@@ -94,13 +90,9 @@ def test_training_has_every_property_that_monai_asks_for(run, site_config, small
 
 
 @pytest.mark.parametrize("arguments", [{"mode": "as_released"}, {"sge": False}, {"personal": ["decoder"]}])
-def test_a_variant_of_the_method_is_trained_from_the_command_line(
-    run, site_config, small, tmp_path, arguments
-):
+def test_a_variant_of_the_method_is_trained_from_the_command_line(run, site_config, small, tmp_path, arguments):
     variant = {f"method#{name}": value for name, value in arguments.items()}
-    run(
-        "pfedsis", "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small, **variant
-    )
+    run("pfedsis", "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small, **variant)
     assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
@@ -111,12 +103,8 @@ def test_the_number_of_classes_follows_the_site(run, three_class_site, small, tm
 
 def test_training_starts_from_imagenet_weights(prepare, site_config, small, tmp_path):
     encoder = {name: torch.randn_like(value) for name, value in PvtV2B0().state_dict().items()}
-    torch.save(
-        {**encoder, "head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, tmp_path / "b0.pth"
-    )
-    workflow = prepare(
-        "pvt_fpn", "train", site_config=str(site_config), start=str(tmp_path / "b0.pth"), **small
-    )
+    torch.save({**encoder, "head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, tmp_path / "b0.pth")
+    workflow = prepare("pvt_fpn", "train", site_config=str(site_config), start=str(tmp_path / "b0.pth"), **small)
     workflow.initialize()
     network = workflow.parser.get_parsed_content("network")
     assert torch.equal(network.encoder.norm4.weight, encoder["norm4.weight"])
@@ -140,8 +128,7 @@ def test_rounds_differ_from_each_other_and_repeat_in_another_process(site_config
     site, settings = load_site(site_config), settings_of(small)
     task = task_at(site)
     rounds, again = (
-        Rounds(readable_dataset(site, "train", task, settings), settings, task, load_method("fedavg"))
-        for _ in range(2)
+        Rounds(readable_dataset(site, "train", task, settings), settings, task, load_method("fedavg")) for _ in range(2)
     )
     first, second = list(rounds), list(rounds)
     assert len(first) == len(rounds) == 2
@@ -168,14 +155,8 @@ def test_processes_that_train_together_draw_different_batches_of_one_site(site_c
         ({"site_confg": "x"}, "unknown option --site_confg; did you mean --site_config?"),
         ({"checkpoint": "x"}, "unknown option --checkpoint"),
         ({"start": "/nowhere/b0.pth"}, "checkpoint /nowhere/b0.pth does not exist"),
-        (
-            {"start": "rendered", "training#start": "pretrained"},
-            "training: start is 'pretrained'; use one of random",
-        ),
-        (
-            {"training#start": "file"},
-            "training: start is 'file', and none is given; name it in the environment",
-        ),
+        ({"start": "rendered", "training#start": "pretrained"}, "training: start is 'pretrained'; use one of random"),
+        ({"training#start": "file"}, "training: start is 'file', and none is given; name it in the environment"),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_sentence(
@@ -189,9 +170,7 @@ def test_a_wrong_command_line_is_refused_in_one_sentence(
 def test_a_mask_with_an_unknown_id_is_named_before_training(run, refusal, site_config, small, tmp_path):
     path = tmp_path / "data" / "train" / "mask" / "video2frame001.npy"
     np.save(path, np.full((64, 96), 9, np.uint8))
-    sentence = refusal(
-        run, "pfedsis", "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small
-    )
+    sentence = refusal(run, "pfedsis", "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small)
     assert "hospital-a" in sentence and str(path) in sentence and "9" in sentence
     assert not (tmp_path / "out" / "model.safetensors").exists()
 
@@ -226,11 +205,7 @@ def test_a_method_tells_the_network_of_the_only_site_before_it_trains(site_confi
 
 def test_a_network_of_other_arguments_is_known_by_the_header_alone(run, site_config, small, tmp_path):
     site_config.write_text(site_config.read_text() + "\ntext: porcine nephrectomy\n")
-    alone = {
-        "network_def#temporal": False,
-        "tasks#segmentation#frames": 1,
-        "tasks#segmentation#interval": 0.0,
-    }
+    alone = {"network_def#temporal": False, "tasks#segmentation#frames": 1, "tasks#segmentation#interval": 0.0}
     run("fedst", "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small, **alone)
     path = tmp_path / "out" / "best.safetensors"
     assert json.loads(load_metadata(path)["network"]) == {"temporal": False}

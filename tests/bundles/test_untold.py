@@ -38,10 +38,7 @@ SIZE = (32, 64)
 def federation(scenes, tmp_path_factory):  # noqa: F811
     """Two sites have trained FedST and consent to a model for others; the third is a hospital outside."""
     folder = tmp_path_factory.mktemp("fedst")
-    sites = {
-        f"site-{n + 1}": rewritten(path, folder / f"s{n}", publish=["model"])
-        for n, path in enumerate(scenes[:2])
-    }
+    sites = {f"site-{n + 1}": rewritten(path, folder / f"s{n}", publish=["model"]) for n, path in enumerate(scenes[:2])}
     return run_together(make_job("fedst", rounds=1), sites, folder / "runs", server_data=scenes[2])
 
 
@@ -66,9 +63,7 @@ def scored(checkpoint, site_config, indicator):
     network.load_state_dict(load_file(checkpoint))
     network.tell(indicator)
     site, task = load_site(site_config), make_task("segmentation", classes=load_site(site_config).classes)
-    found = evaluation.thorough(
-        network.eval(), task, samples(site, "test", LABELLED), size=SIZE, split="test"
-    )
+    found = evaluation.thorough(network.eval(), task, samples(site, "test", LABELLED), size=SIZE, split="test")
     return json.loads(json.dumps({metric.name: found[metric.name] for metric in task.metrics}))
 
 
@@ -163,14 +158,10 @@ def test_a_site_without_a_text_of_use_is_refused(
     assert evaluate(own, bad)["dice"]  # the site's own model asks for none
 
 
-@pytest.mark.parametrize(
-    "changed", [{"method": "fedsgd"}, {"arguments": "[]"}, {"arguments": "{"}, {"sites": "many"}]
-)
+@pytest.mark.parametrize("changed", [{"method": "fedsgd"}, {"arguments": "[]"}, {"arguments": "{"}, {"sites": "many"}])
 def test_a_header_that_does_not_say_how_is_refused(outsiders, scenes, tmp_path, changed):  # noqa: F811
     save_weights(tmp_path / "m.safetensors", load_file(outsiders), load_metadata(outsiders) | changed)
-    with pytest.raises(
-        CheckpointError, match=r"m\.safetensors knows no site, and its header does not say how"
-    ):
+    with pytest.raises(CheckpointError, match=r"m\.safetensors knows no site, and its header does not say how"):
         tell(PvtFpnClips(), tmp_path / "m.safetensors", load_site(scenes[2]))
 
 
@@ -213,9 +204,7 @@ def test_frames_are_predicted_by_a_model_that_is_told_of_the_site(
     expected = shown(outsiders, load_file(outsiders)["indicator"], video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(mean), expected, strict=True))
     given["checkpoint"] = str(own)
-    said = refusal(
-        run, "fedst", "inference", site_config=str(scenes[2]), output_dir=str(tmp_path / "x"), **given
-    )
+    said = refusal(run, "fedst", "inference", site_config=str(scenes[2]), output_dir=str(tmp_path / "x"), **given)
     assert said == f"checkpoint {own} is told of no site, or has been told of its own; leave {scenes[2]} out"
     run("fedst", "inference", output_dir=str(tmp_path / "own"), **given)
     expected = shown(own, vector_of(scenes[0]), video)
@@ -224,9 +213,7 @@ def test_frames_are_predicted_by_a_model_that_is_told_of_the_site(
 
 def test_the_command_takes_the_site_too(outsiders, scenes, video, tmp_path, monkeypatch):  # noqa: F811
     site = dataclasses.replace(load_site(scenes[2]))
-    assert torch.equal(
-        load_trained(outsiders, bundle="pvt_fpn", site=site).network.indicator, vector_of(scenes[2])
-    )
+    assert torch.equal(load_trained(outsiders, bundle="pvt_fpn", site=site).network.indicator, vector_of(scenes[2]))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     command = ["segment", str(video), "--model", str(outsiders), "--out", "seen", "--site"]

@@ -73,10 +73,7 @@ def test_what_the_zoo_looks_for_is_committed(bundles, bundle):
 def test_model_pt_holds_the_shipped_weights_bit_for_bit_and_every_tensor_of_the_network(bundles, bundle):
     state = torch.load(bundles / bundle / EXPORTED, weights_only=True)
     shipped = load_file(bundles / bundle / MODEL)
-    assert all(
-        torch.equal(state[name], value) and state[name].dtype == value.dtype
-        for name, value in shipped.items()
-    )
+    assert all(torch.equal(state[name], value) and state[name].dtype == value.dtype for name, value in shipped.items())
     network = ConfigParser(document(bundles, bundle, "inference")).get_parsed_content("network_def")
     network.load_state_dict(state)  # strictly, as MONAI Label and ignite do
     helpers = {name.partition(".")[0] for name in state.keys() - shipped.keys()}
@@ -191,10 +188,7 @@ def test_the_network_takes_what_the_metadata_say_at_their_own_size_and_from_the_
 
 @EACH
 def test_training_and_inference_have_one_input_size(bundles, bundle):
-    training, inference = (
-        document(bundles, bundle, "train")["training"],
-        document(bundles, bundle, "inference"),
-    )
+    training, inference = (document(bundles, bundle, "train")["training"], document(bundles, bundle, "inference"))
     assert [training["height"], training["width"]] == [inference["height"], inference["width"]]
 
 

@@ -32,9 +32,7 @@ def test_a_range_holds_its_ends_or_not(value, low, high, ends, taken):
             between("fedld", "keep", value, low, high, ends=ends)
 
 
-@pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), float("-inf"), 10**400, "1", None, True, False, [1], 1j]
-)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 10**400, "1", None, True, False, [1], 1j])
 def test_what_is_no_finite_number_is_never_in_a_range(value):
     for whole in (False, True):
         with pytest.raises(ValueError, match="fedprox: mu is"):
@@ -50,9 +48,7 @@ def test_whole_numbers_are_of_their_type():
 
 def test_none_is_taken_where_it_stands_for_something():
     between("multi_krum", "keep", None, 1, whole=True, null="n - f")
-    with pytest.raises(
-        ValueError, match=r"multi_krum: keep is 0; it is a whole number, .*, or null for n - f"
-    ):
+    with pytest.raises(ValueError, match=r"multi_krum: keep is 0; it is a whole number, .*, or null for n - f"):
         between("multi_krum", "keep", 0, 1, whole=True, null="n - f")
 
 
@@ -89,15 +85,11 @@ def test_a_text_is_no_list_of_names(value):
 @pytest.mark.parametrize("value", ["votes", None, ["equal"], True])
 def test_a_choice_is_one_of_those_listed(value):
     one_of("feddp", "weighting", "equal", ("equal", "samples"))
-    with pytest.raises(
-        ValueError, match=re.escape(f"feddp: weighting {value!r} is unknown; use one of equal, s")
-    ):
+    with pytest.raises(ValueError, match=re.escape(f"feddp: weighting {value!r} is unknown; use one of equal, s")):
         one_of("feddp", "weighting", value, ("equal", "samples"))
 
 
 def test_a_mode_is_corrected_or_as_released():
     check_mode("fedprox", "as_released")
-    with pytest.raises(
-        ValueError, match="fedprox: mode 'both' is unknown; use one of corrected, as_released"
-    ):
+    with pytest.raises(ValueError, match="fedprox: mode 'both' is unknown; use one of corrected, as_released"):
         check_mode("fedprox", "both")

@@ -59,9 +59,7 @@ def test_what_cannot_be_read_is_one_sentence(text, said):
 
 
 def test_levels_count_through_what_is_referred_to():
-    deep = "\n".join(
-        f"- &a{n} " + "[" * 9 + (f"*a{n - 1}" if n else "") + "]" * 9 for n in range(MOST_LEVELS)
-    )
+    deep = "\n".join(f"- &a{n} " + "[" * 9 + (f"*a{n - 1}" if n else "") + "]" * 9 for n in range(MOST_LEVELS))
     with pytest.raises(YamlError, match="deep; write it flatter"):
         read_yaml(deep)
 

@@ -72,10 +72,7 @@ def test_nothing_is_said_of_nothing(clock):
     clock.now += 100
     board.look()
     assert out.getvalue() == "" and plain_line("", {}) == ""
-    assert (
-        plain_line("finish", {}) == "finish"
-        and plain_line("", {"": Step("rendering", 1, 9)}) == "rendering 1/9"
-    )
+    assert plain_line("finish", {}) == "finish" and plain_line("", {"": Step("rendering", 1, 9)}) == "rendering 1/9"
 
 
 def test_a_terminal_has_a_bar_per_worker_and_lines_stay_above(terminal, clock):

@@ -69,9 +69,7 @@ def test_records_hold_the_samples_own_scores_and_where_its_panels_lie(site, tmp_
     assert set(records) == {"best", "typical", "worst"} and len(list(tmp_path.glob("*.png"))) == 3
     dice = {rank: record["scores"]["dice"]["mean"] for rank, record in records.items()}
     assert dice["best"] >= dice["typical"] >= dice["worst"]
-    assert {r["split"] for r in records.values()} == {"validation"} and records["best"]["of"] == len(
-        chosen
-    ) == 4
+    assert {r["split"] for r in records.values()} == {"validation"} and records["best"]["of"] == len(chosen) == 4
     numbers = {(sample.video, sample.index) for sample in chosen}
     assert {(r["video"], r["frame"]) for r in records.values()} <= numbers
     assert dice["worst"] <= scores["dice"]["mean"] <= dice["best"]
@@ -86,9 +84,7 @@ def test_a_picture_is_of_the_sample_that_its_record_names(site, tmp_path: Path) 
             self.weight = nn.Parameter(torch.zeros(1))
 
         def forward(self, image: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.one_hot(torch.zeros(1, 32, 64, dtype=torch.long), 4).permute(
-                0, 3, 1, 2
-            )
+            return torch.nn.functional.one_hot(torch.zeros(1, 32, 64, dtype=torch.long), 4).permute(0, 3, 1, 2)
 
     _, chosen, _, _ = score(Nothing(), "segmentation", site, tmp_path)
     for file in tmp_path.glob("*.json"):

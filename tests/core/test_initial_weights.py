@@ -6,14 +6,7 @@ import pytest
 import torch
 
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import (
-    START_VARIABLE,
-    begin,
-    chosen_start,
-    said,
-    source_of,
-    unused,
-)
+from shared_components.core.initial_weights import START_VARIABLE, begin, chosen_start, said, source_of, unused
 from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.networks import bundle_config
@@ -239,9 +232,7 @@ def test_a_layer_of_which_one_tensor_is_missing_is_not_taken_in_part(tmp_path):
     assert torch.equal(found["temporal.32.proj.bias"], weights["temporal.32.proj.bias"])
 
 
-@pytest.mark.parametrize(
-    "name", ["encoder.norm1.weight", "decoder.lateral.0.weight", "head.weight", "temporals"]
-)
+@pytest.mark.parametrize("name", ["encoder.norm1.weight", "decoder.lateral.0.weight", "head.weight", "temporals"])
 def test_all_else_must_be_there_and_be_equal(tmp_path, name):
     weights, network = state_of(clips(7)), clips(1, temporal=False)
     before = state_of(network)
@@ -269,9 +260,7 @@ def test_weights_without_them_are_to_begin_from_and_not_to_be_used(tmp_path, due
 def test_an_official_encoder_leaves_the_rest_to_the_seed(tmp_path):
     torch.manual_seed(3)
     encoder = PvtFpn().encoder.state_dict()
-    torch.save(
-        {**encoder, "head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, tmp_path / "b0.pth"
-    )
+    torch.save({**encoder, "head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, tmp_path / "b0.pth")
     torch.manual_seed(4)
     network, fresh = PvtFpn(), None
     fresh = state_of(network)
@@ -298,10 +287,7 @@ def test_half_an_encoder_is_refused(tmp_path):
         (lambda state: state.pop("decoder.0.weight"), "another network than Tiny: it lacks decoder.0.weight"),
         (lambda state: state.pop("head.bias"), "another network than Tiny: it lacks head.bias"),
         (lambda state: state.update(extra=torch.ones(1)), "another network than Tiny: it has extra"),
-        (
-            lambda state: state.update({"past.bias": torch.ones(3)}),
-            r"past.bias is \[3\] and should be \[16\]",
-        ),
+        (lambda state: state.update({"past.bias": torch.ones(3)}), r"past.bias is \[3\] and should be \[16\]"),
         (lambda state: state.update({"head.weight": torch.ones(4, 8, 1, 1)}), "other shapes: head.weight is"),
     ],
 )
@@ -317,9 +303,7 @@ def test_what_fits_in_part_is_refused_and_changes_nothing(trained, tmp_path, cha
 
 
 def test_a_file_must_be_given_and_be_there(tmp_path):
-    with pytest.raises(
-        CheckpointError, match=f"start is 'file', and none is given; .* variable {START_VARIABLE}"
-    ):
+    with pytest.raises(CheckpointError, match=f"start is 'file', and none is given; .* variable {START_VARIABLE}"):
         source_of("file", "toy")
     with pytest.raises(CheckpointError, match=r"nowhere\.pth does not exist"):
         source_of("file", "toy", tmp_path / "nowhere.pth")

@@ -262,9 +262,7 @@ def unlabelled_beside(logits, label, columns=3):
     return torch.cat([logits, wild], 3), torch.cat([label, torch.full((B, H, columns), IGNORED)], 2)
 
 
-@pytest.mark.parametrize(
-    "numbers", [{}, {"dice": 1.0}, {"balance": 0.5}, {"cross_entropy": 1.0, "log_iou": 0.0}]
-)
+@pytest.mark.parametrize("numbers", [{}, {"dice": 1.0}, {"balance": 0.5}, {"cross_entropy": 1.0, "log_iou": 0.0}])
 def test_the_loss_is_that_of_the_labelled_part(numbers):
     logits, label = random_case(1)
     more, beside = unlabelled_beside(logits, label)

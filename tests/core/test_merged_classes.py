@@ -45,11 +45,7 @@ def test_a_network_answers_in_coarser_classes_and_says_which_it_merged():
     image, network = torch.rand(1, 3, 2, 2), a_network()
     merged = read_as(network, PARTS, MANIPULATOR)
     assert isinstance(merged, MergedClasses)
-    assert merged.merges == {
-        "background": ["background"],
-        "shaft": ["shaft"],
-        "manipulator": ["wrist", "clasper"],
-    }
+    assert merged.merges == {"background": ["background"], "shaft": ["shaft"], "manipulator": ["wrist", "clasper"]}
     assert torch.equal(merged(image), merged_logits(network(image), (0, 1, 2, 2)))
 
 

@@ -66,9 +66,7 @@ def test_the_four_metrics_equal_medpy_on_random_masks():
             ours = frame_scores(prediction, truth, classes=[c])
             theirs = [f(prediction == c, truth == c) for f in (medpy.dc, medpy.jc, medpy.assd, medpy.hd95)]
             measured = [ours.dice[0], ours.iou[0], ours.assd[0], ours.hd95[0]]
-            np.testing.assert_allclose(
-                measured, theirs, rtol=1e-9, atol=1e-9, err_msg=f"seed {seed} class {c}"
-            )
+            np.testing.assert_allclose(measured, theirs, rtol=1e-9, atol=1e-9, err_msg=f"seed {seed} class {c}")
             compared += 1
     assert compared > CASES
 
@@ -85,9 +83,7 @@ def test_hausdorff_and_surface_distance_equal_monai_on_random_masks():
             assd = monai.compute_average_surface_distance(*masks, include_background=True, symmetric=True)
             theirs = [hd95.item(), assd.item()]
             measured = [ours.hd95_monai[0], ours.assd[0]]
-            np.testing.assert_allclose(
-                measured, theirs, rtol=1e-5, atol=1e-5, err_msg=f"seed {seed} class {c}"
-            )
+            np.testing.assert_allclose(measured, theirs, rtol=1e-5, atol=1e-5, err_msg=f"seed {seed} class {c}")
             compared += 1
     assert compared > CASES
 

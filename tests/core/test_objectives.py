@@ -118,11 +118,7 @@ def test_a_term_reaches_its_parts_alone_worked_by_hand(monkeypatch):
     network = scales(2.0, 3.0, 5.0)
     network.parts = {"body": ("0", "1"), "head": ("2",)}
     y = network(torch.ones(1, 1)).sum()  # 30; its gradients are 15, 10 and 6
-    terms = [
-        Term("all", y),
-        Term("body", 10 * y, parts=("body",)),
-        Term("ends", 100 * y, parts=("0", "head")),
-    ]
+    terms = [Term("all", y), Term("body", 10 * y, parts=("body",)), Term("ends", 100 * y, parts=("0", "head"))]
     calls = []
     original = torch.autograd.grad
     monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append(1) or original(*a, **k))

@@ -193,14 +193,8 @@ def test_the_megabytes_that_travel_each_way():
         network = PvtFpnClips()
     past = temporal(160, 5) + temporal(256, 8)
     shared = paper_encoder() - paper_queries() + past
-    assert (
-        megabytes(network, "queries")
-        == 4 * (shared + decoder()) / MEGABYTE
-        == pytest.approx(22.28, abs=0.005)
-    )
-    assert (
-        megabytes(network, "queries", "decoder") == 4 * shared / MEGABYTE == pytest.approx(15.58, abs=0.005)
-    )
+    assert megabytes(network, "queries") == 4 * (shared + decoder()) / MEGABYTE == pytest.approx(22.28, abs=0.005)
+    assert megabytes(network, "queries", "decoder") == 4 * shared / MEGABYTE == pytest.approx(15.58, abs=0.005)
     selection = sum((c + 384 + 1) * c for c in (160, 256))
     everything = 4 * (shared + paper_queries() + decoder() + selection) / MEGABYTE
     assert megabytes(network, selection=False) == everything
@@ -219,9 +213,7 @@ def test_without_the_past_an_encoder_without_queries_is_near_what_the_paper_says
 
 @pytest.mark.parametrize("name", ["temporal", "decoder_queries"])
 def test_a_part_that_this_network_lacks_is_refused_by_its_name(name):
-    words = (
-        rf"^fedst: personal names '{name}', and PvtFpnClips declares no part 'temporal.*; it has encoder, "
-    )
+    words = rf"^fedst: personal names '{name}', and PvtFpnClips declares no part 'temporal.*; it has encoder, "
     with pytest.raises(ValueError, match=words):
         of(meta(temporal=False), "queries", name)
 

@@ -65,11 +65,7 @@ def test_eq_11_by_a_scalar_loop():
 
 
 def test_eq_12_by_a_scalar_loop():
-    features, pretrained, descriptor = (
-        torch.randn(3, 2, 2, 2),
-        torch.randn(3, 2, 2, 2),
-        torch.randn(2, 2, 2),
-    )
+    features, pretrained, descriptor = (torch.randn(3, 2, 2, 2), torch.randn(3, 2, 2, 2), torch.randn(2, 2, 2))
     frames = []
     for b in range(3):
         squares = [
@@ -86,10 +82,7 @@ def test_eq_12_by_a_scalar_loop():
 def test_a_descriptor_that_is_all_of_the_difference_leaves_no_distance():
     instrument, domain = torch.randn(2, 3, 1, 2), torch.randn(3, 1, 2)
     assert float(representation_distance(instrument, instrument + domain, domain)) < 1e-12
-    assert (
-        float(descriptor_distance((instrument + domain).mean(0), instrument, domain, instrument.mean(0)))
-        < 1e-12
-    )
+    assert float(descriptor_distance((instrument + domain).mean(0), instrument, domain, instrument.mean(0))) < 1e-12
 
 
 # ---- arguments
@@ -160,9 +153,7 @@ class Little(nn.Module):
 class Maps(nn.Module):
     def __init__(self, dropout):
         super().__init__()
-        self.first = nn.Conv2d(
-            3, 4, 2, stride=2, bias=False
-        )  # its gradient would be noise, which Adam enlarges
+        self.first = nn.Conv2d(3, 4, 2, stride=2, bias=False)  # its gradient would be noise, which Adam enlarges
         self.norm = nn.BatchNorm2d(4)
         self.last = nn.Conv2d(4, 4, 2, stride=2)
         self.dropout = nn.Dropout(dropout)
@@ -216,16 +207,12 @@ def server_round(network, rule=None, *, frames=1, size=(8, 16), kept=None, memor
     task = make_task("segmentation", classes=CLASSES)
     known = local.make_context(training, task, round=round, site=3, memory=dict(memory or {}))
     partition = partition_network(network, rule or everything(Role.GLOBAL))
-    return Round(
-        network, partition, known, load_method("fedavg"), Set(size, frames), training, kept=kept or {}
-    )
+    return Round(network, partition, known, load_method("fedavg"), Set(size, frames), training, kept=kept or {})
 
 
 def before_of(work):
     state = work.network.state_dict()
-    return Aggregation(
-        {"rounds": torch.tensor(7)}, Models(cut(state, work.partition, Role.GLOBAL), {"a": {}})
-    )
+    return Aggregation({"rounds": torch.tensor(7)}, Models(cut(state, work.partition, Role.GLOBAL), {"a": {}}))
 
 
 def seeded(network=Little, **arguments):
@@ -456,11 +443,7 @@ def test_the_pretraining_ends_when_validation_stops_rising_and_has_a_rate_of_its
     after, losses = Quantification(batches=1, rate=0.5, pretraining_rate=2.0)(work, before_of(work))
     assert work.rates == [(25, 2.0)] * 5 + [(1, 0.5)] * 2
     report = after.report["serq"]
-    assert (report["pretraining_batches"], report["pretraining_before"], report["pretraining_best"]) == (
-        125,
-        0.1,
-        0.3,
-    )
+    assert (report["pretraining_batches"], report["pretraining_before"], report["pretraining_best"]) == (125, 0.1, 0.3)
     assert after.report["seconds_pretraining"] > 0 and "pretraining segmentation" in losses
 
 
@@ -475,9 +458,7 @@ def test_a_server_without_validation_frames_is_told_so(caplog):
     after, _ = Quantification(batches=1, pretraining=30)(work, before_of(work))
     (said,) = [record.getMessage() for record in caplog.records if "validation" in record.getMessage()]
     assert "no validation split, so that pre-training took all of its 30 batches" in said
-    assert (
-        after.report["serq"]["pretraining_batches"] == 30 and "pretraining_best" not in after.report["serq"]
-    )
+    assert after.report["serq"]["pretraining_batches"] == 30 and "pretraining_best" not in after.report["serq"]
 
 
 def test_frames_alone_pass_encoder_and_decoder():
@@ -499,13 +480,9 @@ def test_in_bf16_the_distances_and_the_memory_stay_float32():
 def test_the_mean_is_over_frames_and_leaves_the_network_as_it_was():
     network, data = seeded(dropout=0.5), Set((8, 16))
     state = copy.deepcopy(network.state_dict())
-    found, same = mean_features(
-        [network, network], [data.batch(0), {k: v[:1] for k, v in data.batch(1).items()}]
-    )
+    found, same = mean_features([network, network], [data.batch(0), {k: v[:1] for k, v in data.batch(1).items()}])
     with torch.no_grad():
-        maps = [
-            network.encoder(data.images[n : n + 1])[-1][0] for n in range(3)
-        ]  # in evaluation, dropout off
+        maps = [network.encoder(data.images[n : n + 1])[-1][0] for n in range(3)]  # in evaluation, dropout off
     torch.testing.assert_close(found, (maps[0] + maps[1] + maps[2]) / 3)
     assert torch.equal(found, same)
     assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
@@ -624,8 +601,7 @@ def test_a_memory_of_frames_of_another_size_is_refused_by_one_sentence():
     Quantification(batches=1, pretraining=0)(work, before_of(work))
     other = server_round(seeded(), size=(16, 16), memory=work.context.memory)
     with pytest.raises(
-        ValueError,
-        match=r"serq: the descriptor .* is \(4, 2, 4\), .* maps of \(4, 4, 4\); .*start a new run$",
+        ValueError, match=r"serq: the descriptor .* is \(4, 2, 4\), .* maps of \(4, 4, 4\); .*start a new run$"
     ):
         Quantification(batches=1, pretraining=0)(other, before_of(other))
 
@@ -644,9 +620,7 @@ def queries_local(network):
 
 
 def test_fedsts_own_network_keeps_its_queries_its_layers_over_time_and_its_selection():
-    network = seeded(
-        PvtFpnClips, out_channels=len(CLASSES), receptive_fields=(1, 2), kernels=(1, 2), window=2
-    )
+    network = seeded(PvtFpnClips, out_channels=len(CLASSES), receptive_fields=(1, 2), kernels=(1, 2), window=2)
     state = copy.deepcopy(network.state_dict())
     work = server_round(network, queries_local, frames=2, size=(32, 64), weight_decay=10.0)
     after, losses = Quantification(batches=1, pretraining=0)(work, before_of(work))
@@ -669,8 +643,5 @@ def test_a_rate_is_a_multiple_of_the_jobs_learning_rate(update):
         work.context.generator.manual_seed(3)
         update(batches=2, rate=rate)(work, before_of(work))
         ends.append(work.tensors() | work.network.state_dict())
-    assert (
-        all(torch.equal(ends[0][name], ends[1][name]) for name in ends[1])
-        and ends[0].keys() == ends[1].keys()
-    )
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[1]) and ends[0].keys() == ends[1].keys()
     assert not torch.equal(ends[0]["encoder.first.weight"], ends[2]["encoder.first.weight"])

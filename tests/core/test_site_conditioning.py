@@ -13,9 +13,7 @@ from shared_components.core.site_conditioning import condition_on_site, is_name
 from shared_components.data.site import SiteError
 from tests.changed_method import changed
 
-SITE = SimpleNamespace(
-    path=Path("/data/a/site.yaml"), text="porcine", text_vectors=Path("/v"), text_encoder=None
-)
+SITE = SimpleNamespace(path=Path("/data/a/site.yaml"), text="porcine", text_vectors=Path("/v"), text_encoder=None)
 
 
 class Told(nn.Module):
@@ -33,9 +31,7 @@ class Told(nn.Module):
 def run(tell, *, network=None, again=False):
     network = network or Told()
     method = changed(load_method("fedavg"), local_condition_on_site=tell)
-    return condition_on_site(
-        method, network, network.partition, SITE, name="ward", number=2, count=4, again=again
-    )
+    return condition_on_site(method, network, network.partition, SITE, name="ward", number=2, count=4, again=again)
 
 
 def refused(words, tell, **options):
@@ -115,10 +111,5 @@ def test_a_network_that_was_told_before_is_told_the_same_up_to_the_last_bits(cha
     if kept:
         run(saying([0.6 + change, 0.8]), network=network, again=True)
     else:
-        refused(
-            "text, text_vectors or text_encoder are not",
-            saying([0.6 + change, 0.8]),
-            network=network,
-            again=True,
-        )
+        refused("text, text_vectors or text_encoder are not", saying([0.6 + change, 0.8]), network=network, again=True)
         run(saying([0.6 + change, 0.8]), network=network)

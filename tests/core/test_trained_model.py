@@ -15,9 +15,7 @@ PARTS = ("background", "shaft", "wrist", "clasper")
 def saved(tmp_path):
     """Return a function that leaves a model as a federation does, its weights of a precision."""
 
-    def saved(
-        kind="segmentation", *, bundle="pvt_fpn", dtype=torch.float32, notes=None, chosen=None, **numbers
-    ):
+    def saved(kind="segmentation", *, bundle="pvt_fpn", dtype=torch.float32, notes=None, chosen=None, **numbers):
         task = make_task(kind, numbers, classes=PARTS if kind == "segmentation" else ())
         torch.manual_seed(1)
         network = build_network(load_bundle(bundle, network=chosen).network, out_channels=task.channels)
@@ -63,9 +61,7 @@ def test_what_a_header_leaves_out_is_the_bundles(saved):
 
 @pytest.mark.parametrize(
     ("notes", "sentence"),
-    [
-        ({"task": "triplets"}, "segmentation.safetensors: task 'triplets' does not exist; there are depth"),
-    ],
+    [({"task": "triplets"}, "segmentation.safetensors: task 'triplets' does not exist; there are depth")],
 )
 def test_a_task_that_cannot_be_is_refused(saved, notes, sentence):
     path, _ = saved(notes=notes)
@@ -81,9 +77,7 @@ def test_the_header_says_what_of_the_network_is_not_its_bundles(saved, bundle):
     """Asked through its own bundle and through another one."""
     path, network = saved(bundle="fedst", chosen={"temporal": False, "text": "none"})
     found = load_trained(path, bundle=bundle)
-    assert (
-        not found.network.takes_clips and found.task.card.frames == 4
-    )  # the bundle's, of which nothing was said
+    assert not found.network.takes_clips and found.task.card.frames == 4  # the bundle's, of which nothing was said
     state, image = network.state_dict(), torch.rand(1, 3, 32, 32)
     assert state.keys() == found.network.state_dict().keys()
     assert torch.equal(found.network.eval()(image), network.eval()(image))
@@ -149,7 +143,5 @@ def test_weights_without_a_temporal_layer_are_not_scored_by_a_network_with_one(s
 
 def test_arguments_of_a_bundle_that_is_not_here_are_said_to_be_of_it(saved):
     path, _ = saved(bundle="fedst", notes={"bundle": "later", "network": '{"memory": 3}'})
-    with pytest.raises(
-        CheckpointError, match=r"unknown argument 'memory'.*it is of bundle 'later', which is not"
-    ):
+    with pytest.raises(CheckpointError, match=r"unknown argument 'memory'.*it is of bundle 'later', which is not"):
         load_trained(path, bundle="fedst")

@@ -93,18 +93,10 @@ def test_settings_that_are_no_parts_or_rates_are_refused(values, sentence):
 @pytest.mark.parametrize(
     "key, values, due",
     [
-        (
-            "learning_rate",
-            [math.nan, math.inf, -1e-3, "5e-05", None, True],
-            "a number, at least 0 and at most 1000.0",
-        ),
+        ("learning_rate", [math.nan, math.inf, -1e-3, "5e-05", None, True], "a number, at least 0 and at most 1000.0"),
         ("colour", [math.nan, -0.1, 1.01, "0.5", None], "a number, at least 0 and at most 1"),
         ("weight_decay", [math.nan, -0.1, "0"], "a number, at least 0 and at most 1000.0"),
-        (
-            "iterations",
-            [0, -1, 2.5, "10", None, False, math.nan],
-            "a whole number, at least 1 and at most 10000000",
-        ),
+        ("iterations", [0, -1, 2.5, "10", None, False, math.nan], "a whole number, at least 1 and at most 10000000"),
         ("batch_size", [0, 2.5, 2.0], "a whole number, at least 1 and at most 65536"),
         ("height", [0, "96", 96.0], "a whole number, at least 1 and at most 16384"),
         ("width", [-32, [64]], "a whole number, at least 1 and at most 16384"),

@@ -155,9 +155,7 @@ def write_sisvse(root: Path, videos: int, frames: int) -> list[str]:
         real = video.startswith("real_")
         for index in range(frames):
             name = f"{'R001_' if real else ''}{Path(video).name}_2021-09-27-14-20-30_{index}"
-            ids = np.array([24, 5, 4, 3], dtype=np.uint8)[
-                canonical_mask(index)
-            ]  # a liver, and Maryland's parts
+            ids = np.array([24, 5, 4, 3], dtype=np.uint8)[canonical_mask(index)]  # a liver, and Maryland's parts
             write(root / "images" / ("real" if real else video) / f"{name}.jpg", frame_image(index))
             write(root / "semantic_masks" / video / f"{name}.png", ids)
             write(root / "raw_syn_masks" / video / f"{name}.png", np.dstack([ids * 7] * 3))
@@ -175,9 +173,7 @@ def write_grasp(root: Path, videos: int, frames: int) -> list[str]:
             ids = np.where(canonical_mask(index) > 0, 1 + index % 7, 0).astype(np.uint8)
             write(root / f"frames/{video}/{count:09d}.jpg", frame_image(index))
             write(root / f"annotations/segmentations/{video}/{count:09d}.png", ids)
-            listed.append(
-                {"id": len(listed), "file_name": f"{video}/{count:09d}.jpg", "width": W, "height": H}
-            )
+            listed.append({"id": len(listed), "file_name": f"{video}/{count:09d}.jpg", "width": W, "height": H})
     for split in ("train", "test", "fold1"):
         of_split = listed if split == "train" else []
         text = json.dumps({"images": of_split, "annotations": [], "categories": []})

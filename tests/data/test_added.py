@@ -23,13 +23,7 @@ def other(tmp_path, layouts):
     def make(dataset="sisvse", **changes):
         folder = tmp_path / "simulated"
         names = layouts.WRITERS[dataset](folder / "data", 3, 4)
-        config = {
-            "dataset": dataset,
-            "root": "data",
-            "history": False,
-            "split": {"train": names[:2]},
-            **changes,
-        }
+        config = {"dataset": dataset, "root": "data", "history": False, "split": {"train": names[:2]}, **changes}
         path = folder / "site.yaml"
         path.write_text(yaml.safe_dump({key: value for key, value in config.items() if value is not None}))
         return path
@@ -81,9 +75,7 @@ def test_added_files_are_checked_and_set_aside_as_the_sites_own(make_site, other
     assert problem.sample == broken and problem.quarantined and str(broken.images[0]) in str(problem)
     readable, aside = readable_samples(load_site(path), "train")
     assert len(readable) == 11 and aside == [broken]
-    assert "1 of 12 frames" in refused(
-        make_site(quarantine=0.05, **ADDED), lambda s: readable_samples(s, "train")
-    )
+    assert "1 of 12 frames" in refused(make_site(quarantine=0.05, **ADDED), lambda s: readable_samples(s, "train"))
 
 
 def test_the_style_that_a_site_publishes_is_of_its_own_frames(make_site, other):
@@ -146,11 +138,7 @@ def test_frames_of_a_split_of_its_own_cannot_be_added(make_site, tmp_path, split
     path = make_site()
     number = {"train": 1, "validation": 2, "test": 3}[split]
     (tmp_path / "simulated").mkdir()
-    shared = {
-        "dataset": "endovis2017",
-        "root": "../data",
-        "split": {"train": [f"instrument_dataset_{number}"]},
-    }
+    shared = {"dataset": "endovis2017", "root": "../data", "split": {"train": [f"instrument_dataset_{number}"]}}
     (tmp_path / "simulated" / "site.yaml").write_text(yaml.safe_dump(shared))
     path = make_site(**ADDED)
     assert f"instrument_dataset_{number}, a part of this site's own split {split!r}" in refused(path)

@@ -70,9 +70,7 @@ def test_good_data_have_no_problem(dataset, make_site, capsys):
         (mislabel, True, r"unknown ids \[99\]|holds the unknown colour \(99, 99, 99\)|holds uint8"),
     ],
 )
-def test_every_bad_file_is_reported_once_by_site_and_file(
-    dataset, spoil, of_mask, what, make_site, layouts, capsys
-):
+def test_every_bad_file_is_reported_once_by_site_and_file(dataset, spoil, of_mask, what, make_site, layouts, capsys):
     path = make_site(dataset)
     frame = train_frame(path, own_asks(dataset))
     file = next(iter(frame.targets.values()))[0] if of_mask else frame.images[-1]
@@ -95,10 +93,7 @@ def test_all_bad_files_of_a_frame_are_listed(make_site, layouts):
     for mask in frame.targets["label"]:
         mislabel(mask, layouts)
 
-    assert [problem.file for problem in check_site(load_site(path))] == [
-        *frame.images,
-        *frame.targets["label"],
-    ]
+    assert [problem.file for problem in check_site(load_site(path))] == [*frame.images, *frame.targets["label"]]
 
 
 def test_a_quick_check_only_looks_whether_files_are_there(make_site, layouts):

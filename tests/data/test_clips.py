@@ -120,9 +120,7 @@ def test_scared_clips_show_the_images_between_the_depth_maps(make_site, tmp_path
     assert [numbers(sample.images) for sample in listed] == [[0, 0, 0], [2, 3, 4], [6, 7, 8]]
 
 
-@pytest.mark.parametrize(
-    ("dataset", "video"), [("endovis2017", "instrument_dataset_1"), ("endovis2018", "seq_1")]
-)
+@pytest.mark.parametrize(("dataset", "video"), [("endovis2017", "instrument_dataset_1"), ("endovis2018", "seq_1")])
 def test_an_interval_that_the_numbers_cannot_give_is_refused_with_what_would_do(dataset, video, make_site):
     path = make_site(dataset)
 
@@ -273,9 +271,7 @@ def test_an_image_that_several_clips_show_is_decoded_once(dense, monkeypatch):
     asks = Asks((), frames=4, interval=0.1)
     data, decoded = dataset_of(dense(), asks), []
     real = dataset_module.read_image
-    monkeypatch.setattr(
-        dataset_module, "read_image", lambda sample, path: decoded.append(path) or real(sample, path)
-    )
+    monkeypatch.setattr(dataset_module, "read_image", lambda sample, path: decoded.append(path) or real(sample, path))
 
     for _ in range(2):
         list(once(data, batch_size=4, generator=torch.Generator()))
@@ -294,9 +290,7 @@ def test_a_full_cache_changes_no_pixel_of_a_clip(dense):
 def test_style_is_that_of_the_current_frames(dense):
     site = dense()
 
-    torch.testing.assert_close(
-        style_statistics(dataset_of(site, FOUR)), style_statistics(dataset_of(site, Asks()))
-    )
+    torch.testing.assert_close(style_statistics(dataset_of(site, FOUR)), style_statistics(dataset_of(site, Asks())))
 
 
 def test_depth_stays_float_and_unaugmented_values_stay_exact(make_site, layouts):

@@ -38,9 +38,7 @@ def dataset_of(path, *, split="train", height=64, width=80, **options) -> Sample
 
 def draw(dataset, *, seed=0, batch_size=2, iterations=3, augment=False) -> list[dict[str, torch.Tensor]]:
     generator = torch.Generator().manual_seed(seed)
-    stream = batches(
-        dataset, batch_size=batch_size, iterations=iterations, generator=generator, augment=augment
-    )
+    stream = batches(dataset, batch_size=batch_size, iterations=iterations, generator=generator, augment=augment)
     return list(stream)
 
 
@@ -122,9 +120,7 @@ def test_another_process_draws_bit_equal_batches_and_imports_nothing_slow(make_s
     for batch in draw(dataset, seed=5, batch_size=3, iterations=4, augment=True):
         digest.update(batch["image"].numpy().tobytes() + batch["label"].numpy().tobytes())
 
-    answer = subprocess.run(
-        [sys.executable, "-c", STREAM, str(path)], capture_output=True, text=True, check=True
-    )
+    answer = subprocess.run([sys.executable, "-c", STREAM, str(path)], capture_output=True, text=True, check=True)
 
     assert answer.stdout.split() == [digest.hexdigest()]
 

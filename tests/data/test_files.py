@@ -174,15 +174,11 @@ def test_depth_is_read_exactly(tmp_path, layouts):
     assert depth.tolist() == [[0.0, 1 / 256, 1.0, 65535 / 256]]
 
 
-@pytest.mark.parametrize(
-    "clipped", [np.array([[255]], dtype=np.uint8), np.full((1, 1, 3), 255, dtype=np.uint16)]
-)
+@pytest.mark.parametrize("clipped", [np.array([[255]], dtype=np.uint8), np.full((1, 1, 3), 255, dtype=np.uint16)])
 def test_depth_of_8_bits_or_several_channels_is_refused_and_never_clipped(clipped, tmp_path, layouts):
     layouts.write(tmp_path / "a.png", clipped)
 
-    with pytest.raises(
-        DataError, match=r"a\.png: holds uint.* export the depth again: one channel of 16 bits"
-    ):
+    with pytest.raises(DataError, match=r"a\.png: holds uint.* export the depth again: one channel of 16 bits"):
         read_depth(tmp_path / "a.png")
 
 

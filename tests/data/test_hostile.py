@@ -63,17 +63,13 @@ def test_a_root_that_cannot_be_a_path_is_refused(root, make_site):
         load_site(make_site(root=root))
 
 
-@pytest.mark.parametrize(
-    "name", ["../other", "a/b", "a\\b", ".hidden", "two\nlines", "\x1b[31mred", " a", "x" * 101]
-)
+@pytest.mark.parametrize("name", ["../other", "a/b", "a\\b", ".hidden", "two\nlines", "\x1b[31mred", " a", "x" * 101])
 def test_a_name_that_leaves_its_folder_or_its_line_is_refused(name, make_site):
     with pytest.raises(SiteError, match=r"the site's name is .*give it by 'name'"):
         load_site(make_site(name=name))
 
 
-@pytest.mark.parametrize(
-    "template", ["../{video}", "./{video}", "/{video}", "a\n{video}", "a\\{video}", 3, None]
-)
+@pytest.mark.parametrize("template", ["../{video}", "./{video}", "/{video}", "a\n{video}", "a\\{video}", 3, None])
 def test_a_template_that_leaves_the_root_or_its_line_is_refused(template):
     for key in ("images", "masks"):
         with pytest.raises(ValueError, match=f"'{key}' is .*; write a path below 'root'"):

@@ -45,17 +45,7 @@ def test_itk_sees_frames_upright_and_not_mirrored(name, masks, tmp_path):
 
     seen = sitk.ReadImage(str(tmp_path / name))
     np.testing.assert_array_equal(sitk.GetArrayFromImage(seen), masks)  # axes (t, y, x)
-    assert seen.GetDirection() == (
-        1,
-        0,
-        0,
-        0,
-        1,
-        0,
-        0,
-        0,
-        1,
-    )  # to the left, to the back, to the head: as shown
+    assert seen.GetDirection() == (1, 0, 0, 0, 1, 0, 0, 0, 1)  # to the left, to the back, to the head: as shown
     assert seen.GetSpacing() == (1, 1, 0.5) and seen.GetPixelIDTypeAsString() == "8-bit unsigned integer"
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -74,9 +64,7 @@ def test_the_axes_in_the_file_are_x_y_and_t(masks, tmp_path):
 def test_a_volume_saved_with_other_axes_is_read_the_same(axes, spatial, masks, tmp_path):
     write_labels(tmp_path / "written.nii", masks)
     written = nib.load(tmp_path / "written.nii")
-    turn = orientations.ornt_transform(
-        orientations.io_orientation(written.affine), orientations.axcodes2ornt(axes)
-    )
+    turn = orientations.ornt_transform(orientations.io_orientation(written.affine), orientations.axcodes2ornt(axes))
     nib.save(written.as_reoriented(turn), path := tmp_path / f"turned.{spatial}")
 
     np.testing.assert_array_equal(read_labels(path, frames=T, size=(H, W)), masks)
@@ -92,9 +80,7 @@ def test_a_volume_turned_and_saved_by_itk_is_read_the_same(masks, tmp_path):
 
 
 def test_axes_may_be_taken_as_stored(masks, tmp_path):
-    path = saved(
-        tmp_path / "a.nii.gz", masks.transpose(2, 1, 0), np.eye(4)
-    )  # says x to the right, as numpy users do
+    path = saved(tmp_path / "a.nii.gz", masks.transpose(2, 1, 0), np.eye(4))  # says x to the right, as numpy users do
 
     np.testing.assert_array_equal(read_labels(path, axes="stored"), masks)
     np.testing.assert_array_equal(read_labels(path), masks[:, ::-1, ::-1])  # as ITK-SNAP shows it
@@ -159,10 +145,7 @@ def test_frames_come_one_by_one_from_many_pieces(monkeypatch, tmp_path):
         (np.zeros((W, H, T + 1), np.uint8), "holds 6 frames, but its video has 5; export it again"),
         (np.zeros((W, H + 1, T), np.uint8), "holds frames of 6x5, but its video is 6x4; export it again"),
         (np.zeros((H, W, T), np.uint8), "frames of 4x6, but its video is 6x4.*the width as its first axis"),
-        (
-            np.zeros((W, H, T), [("R", "u1"), ("G", "u1"), ("B", "u1")]),
-            "holds colours; export a label volume",
-        ),
+        (np.zeros((W, H, T), [("R", "u1"), ("G", "u1"), ("B", "u1")]), "holds colours; export a label volume"),
         (np.zeros((W, H, T), np.complex64), "holds complex64 values; export"),
     ],
 )
@@ -271,10 +254,7 @@ def test_itk_sees_the_colours_of_every_frame(name, tmp_path):
 def test_a_frame_unlike_the_first_leaves_the_earlier_volume(second, tmp_path):
     path = tmp_path / "a.nii"
     path.write_text("earlier")
-    with (
-        pytest.raises(ValueError, match=r"a\.nii: frame 1 is .* give uint8 pictures"),
-        PictureWriter(path) as writer,
-    ):
+    with pytest.raises(ValueError, match=r"a\.nii: frame 1 is .* give uint8 pictures"), PictureWriter(path) as writer:
         writer.add(np.zeros((H, W, 3), np.uint8))
         writer.add(second)
     assert path.read_text() == "earlier" and [path.name for path in tmp_path.iterdir()] == ["a.nii"]

@@ -42,9 +42,7 @@ def label_digest(frames: Sequence[SceneFrame]) -> str:
 @lru_cache
 def many() -> tuple[SceneFrame, ...]:
     """Frames of sixty videos, each of another look, five seconds apart."""
-    return tuple(
-        f for n in range(60) for f in render_video(f"random-{n}", n, frames=4, rate=0.2, height=64, width=96)
-    )
+    return tuple(f for n in range(60) for f in render_video(f"random-{n}", n, frames=4, rate=0.2, height=64, width=96))
 
 
 @pytest.mark.parametrize("look", LABELS)
@@ -86,12 +84,7 @@ def test_every_tool_of_every_kind_appears_with_its_verb():
     tools = {name.split("_", 1)[1] for frame in many() for name in frame.tools}
     assert tools == set(VERBS)
     done = {(action[0].split("_", 1)[1], action[1]) for frame in many() for action in frame.actions}
-    assert {verb for kind, verb in done if kind in laparoscopic.KINDS} >= {
-        "grasp",
-        "dissect",
-        "aspirate",
-        "idle",
-    }
+    assert {verb for kind, verb in done if kind in laparoscopic.KINDS} >= {"grasp", "dissect", "aspirate", "idle"}
     assert all(verb in (VERBS[kind], "idle") for kind, verb in done)
 
 

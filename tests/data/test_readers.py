@@ -132,18 +132,14 @@ def test_endovis2018_puts_wrist_before_clasper_and_tissue_to_background(tmp_path
     colours = [(0, 255, 0), (0, 255, 255), (125, 255, 12), (255, 55, 0), (12, 255, 141)]
     layouts.write(tmp_path / "frame000.png", np.array([colours], dtype=np.uint8))
 
-    assert find_reader("endovis2018").read_target("label", (tmp_path / "frame000.png",)).tolist() == [
-        [1, 3, 2, 0, 0]
-    ]
+    assert find_reader("endovis2018").read_target("label", (tmp_path / "frame000.png",)).tolist() == [[1, 3, 2, 0, 0]]
 
 
 def test_endovis2018_refuses_an_unknown_colour_by_file_and_colour(tmp_path, layouts):
     label = np.array([[layouts.COLOURS_2018[0], (1, 2, 3)]], dtype=np.uint8)
     layouts.write(tmp_path / "frame007.png", label)
 
-    with pytest.raises(
-        DataError, match=r"frame007\.png: holds the unknown colour \(1, 2, 3\) at row 0, column 1"
-    ):
+    with pytest.raises(DataError, match=r"frame007\.png: holds the unknown colour \(1, 2, 3\) at row 0, column 1"):
         find_reader("endovis2018").read_target("label", (tmp_path / "frame007.png",))
 
 
@@ -157,9 +153,7 @@ def test_sar_rarp50_puts_everything_but_the_tool_to_background(tmp_path, layouts
 
 def test_sar_rarp50_misses_no_mask_between_the_labelled_frames(tmp_path, layouts):
     layouts.WRITERS["sar_rarp50"](tmp_path, 1, 3)
-    layouts.write(
-        tmp_path / "train1/video_1/rgb/000000180.png", layouts.frame_image(3)
-    )  # after the last mask
+    layouts.write(tmp_path / "train1/video_1/rgb/000000180.png", layouts.frame_image(3))  # after the last mask
 
     numbers = [number for number, _, _ in find_reader("sar_rarp50").frames(tmp_path, "video_1")]
 
@@ -182,9 +176,7 @@ def packed_video(tmp_path: Path, layouts: ModuleType) -> Path:
     folder = tmp_path / "video_1"
     for index in (0, 1):
         layouts.write(folder / f"segmentation/{60 * index:09d}.png", layouts.canonical_mask(index))
-    video = cv2.VideoWriter(
-        str(folder / "video_left.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 60, (layouts.W, layouts.H)
-    )
+    video = cv2.VideoWriter(str(folder / "video_left.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 60, (layouts.W, layouts.H))
     for number in range(70):
         video.write(np.full((layouts.H, layouts.W, 3), 3 * number, dtype=np.uint8))
     video.release()
@@ -268,8 +260,7 @@ def test_real_endovis2017_instruments_merge_to_the_published_mask(real_data):
     instruments = tuple(folder / "intel_per_instrument" / f"{side}_frame.png" for side in ("left", "right"))
 
     np.testing.assert_array_equal(
-        reader.read_target("label", instruments),
-        reader.read_target("label", (folder / "masks/intel_frame.png",)),
+        reader.read_target("label", instruments), reader.read_target("label", (folder / "masks/intel_frame.png",))
     )
 
 

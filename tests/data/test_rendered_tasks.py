@@ -77,11 +77,7 @@ def test_every_public_site_of_nobody_publishes_its_style_and_its_model(tmp_path)
 
 @pytest.mark.parametrize(
     ("layout", "task", "rate", "every", "step"),
-    [
-        ("sar_rarp50", "segmentation", 5.0, 5, 12),
-        ("grasp", "segmentation", 5.0, 5, 6),
-        ("scared", "depth", 5.0, 2, 5),
-    ],
+    [("sar_rarp50", "segmentation", 5.0, 5, 12), ("grasp", "segmentation", 5.0, 5, 6), ("scared", "depth", 5.0, 2, 5)],
 )
 def test_clips_are_the_denser_video_and_labels_stay_exact(layout, task, rate, every, step, tmp_path):
     site = load_site(site_of(tmp_path / "site", layout, task, clip=4, interval=0.2))
@@ -144,13 +140,9 @@ def test_layouts_that_do_not_fit_the_others_are_given_only_where_asked_for(tmp_p
 
 
 @pytest.mark.parametrize("layout", ["sisvse", "grasp"])
-def test_the_command_renders_a_layout_that_is_asked_for_and_check_data_finds_it_ready(
-    layout, tmp_path, capsys
-):
+def test_the_command_renders_a_layout_that_is_asked_for_and_check_data_finds_it_ready(layout, tmp_path, capsys):
     clips = ("--clip", "4", "--interval", "0.2")
-    assert (
-        run("--out", str(tmp_path), "--sites", "1", "--layout", layout, "--looks", "simulated", *clips) == 0
-    )
+    assert run("--out", str(tmp_path), "--sites", "1", "--layout", layout, "--looks", "simulated", *clips) == 0
     parser = argparse.ArgumentParser()
     check_data.configure(parser)
 
@@ -207,14 +199,8 @@ def test_the_command_renders_a_site_per_task_that_check_data_finds_ready(tmp_pat
     assert check_data.run(parser.parse_args([str(out)])) == 0
     assert "3 of 3 sites are ready" in capsys.readouterr().out
     picture = cv2.imread(str(sheet))[..., ::-1]
-    assert picture.shape == (
-        3 * (26 + 64) + 26 + 44,
-        4 * 96 + 3 * 6,
-        3,
-    )  # captions; legend of parts; scale of depth
-    assert (
-        picture[2 * 26 + 64 : 2 * (26 + 64), 96 + 6 : 2 * 96 + 6] == 255
-    ).all()  # no labels, nothing beside
+    assert picture.shape == (3 * (26 + 64) + 26 + 44, 4 * 96 + 3 * 6, 3)  # captions; legend of parts; scale of depth
+    assert (picture[2 * 26 + 64 : 2 * (26 + 64), 96 + 6 : 2 * 96 + 6] == 255).all()  # no labels, nothing beside
 
 
 def test_depth_beside_a_frame_is_brighter_the_nearer_and_hatched_grey_where_it_is_unknown():

@@ -77,9 +77,7 @@ def test_parts_can_be_read_as_shaft_and_manipulator(make_site):
 def test_a_misspelt_key_is_refused_with_the_nearest_one(make_site):
     message = refusal(make_site(frame_intervall=2))
 
-    assert message.startswith(
-        "unknown key 'frame_intervall'; did you mean 'frame_interval'? known keys: dataset"
-    )
+    assert message.startswith("unknown key 'frame_intervall'; did you mean 'frame_interval'? known keys: dataset")
 
 
 @pytest.mark.parametrize(("line", "key"), [("root: elsewhere", "root"), ("  train: []", "train")])
@@ -171,9 +169,7 @@ def test_every_dataset_with_masks_can_be_read_as_the_instrument_alone(dataset, m
 
 
 def test_a_dataset_without_masks_has_no_classes_to_merge(make_site):
-    assert refusal(make_site("scared", classes="foreground")).startswith(
-        "'classes' is 'foreground', but scared has"
-    )
+    assert refusal(make_site("scared", classes="foreground")).startswith("'classes' is 'foreground', but scared has")
 
 
 @pytest.mark.parametrize(
@@ -224,17 +220,9 @@ def test_the_sites_own_vectors_and_encoder_lie_beside_its_site_yaml_or_anywhere(
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        (
-            "text_vectors",
-            "own.safetensors",
-            "own.safetensors, which is not a file; make it with `surgfl text-vec",
-        ),
+        ("text_vectors", "own.safetensors", "own.safetensors, which is not a file; make it with `surgfl text-vec"),
         ("text_vectors", "data.safetensors", "data.safetensors, which is not a file"),
-        (
-            "text_vectors",
-            "own.npz",
-            "'own.npz'; write a file of text vectors, such as my-vectors.safetensors",
-        ),
+        ("text_vectors", "own.npz", "'own.npz'; write a file of text vectors, such as my-vectors.safetensors"),
         ("text_vectors", "", "''; write a file of text vectors"),
         ("text_vectors", True, "True; write a file of text vectors"),
         ("text_vectors", float("nan"), "nan; write a file of text vectors"),

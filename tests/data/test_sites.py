@@ -60,9 +60,7 @@ def test_an_empty_split_is_refused_by_site_and_file(split, make_site):
     with pytest.raises(SiteError) as error:
         samples(load_site(path), "train")
 
-    assert str(error.value) == (
-        f"site hospital-a: {path}: split 'train' has no frames; list its videos under 'split'"
-    )
+    assert str(error.value) == (f"site hospital-a: {path}: split 'train' has no frames; list its videos under 'split'")
 
 
 def test_parts_are_merged_where_the_site_asks_for_fewer_classes(make_site, layouts):
@@ -157,9 +155,7 @@ def test_a_target_that_the_dataset_has_not_is_refused_by_one_sentence(make_site)
     with pytest.raises(SiteError) as error:
         samples(load_site(path), "train", Asks(targets=("weather",)))
 
-    assert str(error.value) == (
-        f"site hospital-a: {path}: endovis2017 has no weather; datasets with weather: none"
-    )
+    assert str(error.value) == (f"site hospital-a: {path}: endovis2017 has no weather; datasets with weather: none")
 
 
 def test_a_site_with_depth_is_read_in_millimetres(make_site, layouts):
@@ -179,9 +175,7 @@ def test_a_dataset_without_depth_names_those_that_have_it(make_site):
     with pytest.raises(SiteError) as error:
         samples(load_site(path), "train", Asks(targets=("depth",)))
 
-    assert str(error.value) == (
-        f"site hospital-a: {path}: endovis2017 has no depth; datasets with depth: scared"
-    )
+    assert str(error.value) == (f"site hospital-a: {path}: endovis2017 has no depth; datasets with depth: scared")
 
 
 def test_depth_of_another_size_is_refused_by_both_files(make_site, layouts):

@@ -51,9 +51,7 @@ def small_site(out: Path, layout: str, look: str = "rose", **changes: object) ->
 
 def test_a_seed_gives_the_same_bits_in_another_process():
     code = "import runpy, sys; print(runpy.run_path(sys.argv[1])['digest']('crimson', 7))"
-    other = subprocess.run(
-        [sys.executable, "-c", code, __file__], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    other = subprocess.run([sys.executable, "-c", code, __file__], capture_output=True, text=True, check=True, cwd=ROOT)
     assert other.stdout.strip() == digest("crimson", 7)
 
 
@@ -210,9 +208,7 @@ def test_endovis2017_masks_lie_per_instrument_and_add_up(tmp_path):
     folders = sorted((video / "ground_truth").iterdir())
     assert {folder.name for folder in folders} == {f"{t}_labels" for frame in scene for t in frame.tools}
     for index, frame in enumerate(scene):
-        masks = [
-            cv2.imread(str(folder / f"frame{index:03d}.png"), cv2.IMREAD_UNCHANGED) for folder in folders
-        ]
+        masks = [cv2.imread(str(folder / f"frame{index:03d}.png"), cv2.IMREAD_UNCHANGED) for folder in folders]
         assert np.array_equal(np.max(masks, 0), 10 * frame.parts)
 
 
@@ -222,12 +218,7 @@ def test_endovis2018_colours_are_those_of_labels_json(tmp_path):
     classes = {tuple(c["color"]): c["classid"] for c in json.loads((root / "labels.json").read_text())}
     assert classes[(0, 255, 255)] == 2 and classes[(125, 255, 12)] == 3 and len(classes) == 12
     label = cv2.imread(str(root / "seq_1/labels/frame000.png"))[..., ::-1]
-    assert {classes[tuple(map(int, colour))] for colour in np.unique(label.reshape(-1, 3), axis=0)} <= {
-        0,
-        1,
-        2,
-        3,
-    }
+    assert {classes[tuple(map(int, colour))] for colour in np.unique(label.reshape(-1, 3), axis=0)} <= {0, 1, 2, 3}
 
 
 def test_sar_rarp50_numbers_are_multiples_of_60_and_actions_are_at_10_hz(tmp_path):

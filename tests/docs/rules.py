@@ -52,9 +52,7 @@ class Sandbox:
 
     def execute(self, block: Block) -> None:
         """Execute a block by the rule of its language; a block that has none fails."""
-        assert block.language in RULES, (
-            f"{block}: there is no rule for this; rules are for {', '.join(RULES)}"
-        )
+        assert block.language in RULES, f"{block}: there is no rule for this; rules are for {', '.join(RULES)}"
         RULES[block.language](self, block)
 
     def run(self, block: Block) -> None:
@@ -64,9 +62,7 @@ class Sandbox:
             ["bash", "-euo", "pipefail", "-c", commands], cwd=self.root, env=self.variables, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LONGEST, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, (
-            f"{block}: exit status {done.returncode} of\n{commands}\n{done.stdout[-4000:]}"
-        )
+        assert done.returncode == 0, f"{block}: exit status {done.returncode} of\n{commands}\n{done.stdout[-4000:]}"
         self.executed.append((block, done.stdout))
 
     def python(self, block: Block) -> None:

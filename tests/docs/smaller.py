@@ -23,11 +23,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
     ),
     (r"^source \.venv/bin/activate$", r"true", "the test's own environment is active"),
     (r"/data/", r"{data}/", "where the test has made such files"),
-    (
-        r"(nvflare simulator .* -n 3)\b",
-        r"\1 -t 3",
-        "a process per site instead of one per task: the same bits",
-    ),
+    (r"(nvflare simulator .* -n 3)\b", r"\1 -t 3", "a process per site instead of one per task: the same bits"),
     (
         r"^surgfl compare --preset",
         r"python {plan} compare --sites {data}/sites --held-out hospital-d "
@@ -39,11 +35,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"--scale quick --seeds 1 --rounds 1 --iterations 1 --batch-size 1 --size 32x64 --jobs 1",
         "weeks on two cores",
     ),
-    (
-        r"-m pytest -k",
-        r'-m pytest tests/methods tests/reporting/test_methods.py -m "not slow" -k',
-        "half an hour",
-    ),
+    (r"-m pytest -k", r'-m pytest tests/methods tests/reporting/test_methods.py -m "not slow" -k', "half an hour"),
     (
         r"(bundle run --config_file \S+/train.yaml --site_config \S+(?:[\s\\]+--start \S+)?)"
         r"(?:[\s\\]+--training#\S+ \S+)*",

@@ -26,11 +26,7 @@ from tests.docs.rules import RULES, Sandbox, paths_in, refuse_command, yaml_keys
 from tests.docs.smaller import SMALLER, shrink_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [
-    "README.md",
-    "CONTRIBUTING.md",
-    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
-]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 CARDS = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("bundles/**/*.md"), *ROOT.glob("nvflare_jobs/*/*.md")]]
 COPIED = (
     "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "setup.cfg", "pyproject.toml", "requirements.txt", "bundles",
@@ -230,9 +226,7 @@ def test_every_picture_is_shown_described_and_small():
         for words, file in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", text[name])
     ]
     assert all(len(words) > 20 for _, words in shown)
-    assert sorted(path.name for path, _ in shown) == sorted(
-        p.name for p in (ROOT / "docs/pictures").iterdir()
-    )
+    assert sorted(path.name for path, _ in shown) == sorted(p.name for p in (ROOT / "docs/pictures").iterdir())
     assert shown[0][0].name == "scenes.webp" and text["README.md"].index("![") < 100
     for path, _ in shown:
         with Image.open(path) as picture:
@@ -276,6 +270,4 @@ def test_all_options_of_segment_are_explained():
 def test_all_environment_variables_are_explained():
     sources = "".join(path.read_text() for path in (ROOT / "shared_components").rglob("*.py"))
     text = (ROOT / "docs/run.md").read_text()
-    assert set(re.findall(r"\bSURGFL_[A-Z_]+\b", sources)) == set(
-        re.findall(r"^\| `(SURGFL_\w+)`", text, re.MULTILINE)
-    )
+    assert set(re.findall(r"\bSURGFL_[A-Z_]+\b", sources)) == set(re.findall(r"^\| `(SURGFL_\w+)`", text, re.MULTILINE))

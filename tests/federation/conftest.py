@@ -16,9 +16,7 @@ from shared_components.networks import bundle_config, fpn, pvt_fpn, pvt_fpn_clip
 from shared_components.networks.bundle_config import bundle_for
 
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
-SINGLE = {
-    "segmentation": {"frames": 1, "interval": 0.0}
-}  # the scenes have no frames between those with labels
+SINGLE = {"segmentation": {"frames": 1, "interval": 0.0}}  # the scenes have no frames between those with labels
 SMALL = {  # what makes a job of a method small
     "pfedsis": {"arguments": {"sensitivity_images": 2}},
     "fedst": {"arguments": {"batches": 1, "pretraining": 1}, "tasks": SINGLE},
@@ -116,9 +114,7 @@ class Federation:
     def run(self, until=None):
         if self.asked.task == "enrol":
             self.enrol()
-        while self.asked.task in ("round", "unmask") and self.server.state.round < (
-            until or self.server.job.rounds
-        ):
+        while self.asked.task in ("round", "unmask") and self.server.state.round < (until or self.server.job.rounds):
             self.send(self.replies())
         return self
 

@@ -27,9 +27,7 @@ def hostile(federate, toy_bundle, tmp_path):
         refused = []
         while federation.asked.task == "round":
             answers = Answers(federation.replies())
-            given = attacked(
-                federation.asked, answers, ATTACKER, attack, round=federation.server.state.round, seed=1
-            )
+            given = attacked(federation.asked, answers, ATTACKER, attack, round=federation.server.state.round, seed=1)
             federation.send(given.replies)
             refused += federation.server.last_record["rejected"]
         return federation.weights(), refused
@@ -55,10 +53,7 @@ def test_a_flipped_sign_moves_the_mean_by_what_is_claimed(federate, toy_bundle):
     federation = federate(make_job("fedavg", bundle="toy", rounds=1)).enrol()
     start = {name: value.double() for name, value in federation.server.state.models.shared.items()}
     answers = Answers(federation.replies())
-    moved = [
-        {name: reply.pieces[name].double() - start[name] for name in start}
-        for reply in answers.replies.values()
-    ]
+    moved = [{name: reply.pieces[name].double() - start[name] for name in start} for reply in answers.replies.values()]
     given = attacked(federation.asked, answers, ATTACKER, sign_flip(times=1), round=0)
     federation.send(given.replies)
     for name, value in federation.server.state.models.shared.items():

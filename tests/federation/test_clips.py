@@ -110,13 +110,8 @@ def test_a_run_on_clips_goes_on_bit_equal_after_a_kill(federate, method):
     assert first.read_text() == second.read_text()
 
 
-def test_clips_give_another_model_than_frames_and_so_does_a_site_that_refuses_history(
-    federate, clips, tmp_path
-):
-    closed = [
-        rewritten(path, tmp_path / f"closed-{i}", history=False)
-        for i, path in enumerate(clips["segmentation"])
-    ]
+def test_clips_give_another_model_than_frames_and_so_does_a_site_that_refuses_history(federate, clips, tmp_path):
+    closed = [rewritten(path, tmp_path / f"closed-{i}", history=False) for i, path in enumerate(clips["segmentation"])]
     models = [
         federate(folder="clips").run().weights(),
         federate(folder="frames", tasks={}).run().weights(),
@@ -126,10 +121,7 @@ def test_clips_give_another_model_than_frames_and_so_does_a_site_that_refuses_hi
 
 
 def test_a_site_that_refuses_history_shows_its_frame_four_times(federate, clips, tmp_path):
-    closed = [
-        rewritten(clips["segmentation"][0], tmp_path / "closed", history=False),
-        clips["segmentation"][1],
-    ]
+    closed = [rewritten(clips["segmentation"][0], tmp_path / "closed", history=False), clips["segmentation"][1]]
     federation = federate(sites=closed)
     for name, different in (("a", 1), ("b", 4)):
         runner = federation.sites[name]
@@ -147,9 +139,7 @@ def test_sites_that_differ_in_frames_are_refused_at_enrolment(federate):
     federation = federate()
     replies = federation.replies()
     other = federate(folder="frames", tasks={}).replies()
-    with pytest.raises(
-        FederationError, match=r"a and b differ in their task .*clasper on clips of 4 frames and"
-    ):
+    with pytest.raises(FederationError, match=r"a and b differ in their task .*clasper on clips of 4 frames and"):
         federation.send({"a": replies["a"], "b": other["b"]})
 
 
@@ -165,22 +155,12 @@ def test_a_network_of_single_frames_refuses_clips_before_the_first_round(federat
 @pytest.mark.parametrize(
     ("network", "numbers", "words"),
     [
-        (
-            {"temporal": False},
-            CLIP,
-            "of 4 frames, and PvtFpnClips takes single ones; .* network.temporal: true",
-        ),
+        ({"temporal": False}, CLIP, "of 4 frames, and PvtFpnClips takes single ones; .* network.temporal: true"),
         ({}, CLIP | {"frames": 3}, "of 3 frames, and PvtFpnClips takes 4; write frames: 4 for it in 'tasks'"),
-        (
-            {"receptive_fields": [14, 7], "kernels": [2, 1]},
-            CLIP,
-            "of 4 frames, and PvtFpnClips takes 2; write",
-        ),
+        ({"receptive_fields": [14, 7], "kernels": [2, 1]}, CLIP, "of 4 frames, and PvtFpnClips takes 2; write"),
     ],
 )
-def test_clips_and_the_networks_own_number_of_frames_must_agree(
-    federate, toy_bundle, network, numbers, words
-):
+def test_clips_and_the_networks_own_number_of_frames_must_agree(federate, toy_bundle, network, numbers, words):
     train = toy_bundle / "toy" / "configs" / "train.yaml"
     train.write_text(train.read_text().replace("tiny.Tiny", "pvt_fpn_clips.PvtFpnClips"))
     with pytest.raises(FederationError, match=words):

@@ -141,9 +141,7 @@ def test_another_runs_state_is_not_this_ones(federate, tmp_path):
     first, second = (federate(toy("fedavg", rounds=3)).run(until=1).server for _ in range(2))
     state = "server/round-00000.safetensors"
     shutil.copy(first.folder / state, second.folder / state)
-    with pytest.raises(
-        FederationError, match=f"is the state of 'test-fedavg/{first.folder.name}/server, round 1'"
-    ):
+    with pytest.raises(FederationError, match=f"is the state of 'test-fedavg/{first.folder.name}/server, round 1'"):
         federate(toy("fedavg", rounds=3), resume=True)
 
 
@@ -154,7 +152,5 @@ def test_a_state_of_an_older_version_says_so(federate):
         tensors = {name: file.get_tensor(name) for name in file.keys()}
         header = {key: value for key, value in file.metadata().items() if key != "of"}
     save_file(tensors, path, header)
-    with pytest.raises(
-        FederationError, match="does not say whose state it is: it is damaged, or of an older version"
-    ):
+    with pytest.raises(FederationError, match="does not say whose state it is: it is damaged, or of an older version"):
         federate(toy("fedavg", rounds=2), resume=True)

@@ -58,9 +58,7 @@ def test_a_later_message_cannot_make_local_pieces_global(trained):
 def test_whatever_else_a_message_says_is_refused_by_the_name_of_its_key(trained, task, change, key):
     message = with_job(trained.asked.messages["site-1"], **change)
     message.header["send_initial"] = True
-    with pytest.raises(
-        SiteRefusal, match=rf"site-1: the server's {task} message has another {key} than the site"
-    ):
+    with pytest.raises(SiteRefusal, match=rf"site-1: the server's {task} message has another {key} than the site"):
         trained.sites["site-1"].answer(task, message)
 
 
@@ -125,9 +123,7 @@ def test_state_without_the_job_it_belongs_to_is_not_touched(trained, task):
         trained.sites["site-1"].answer(task, trained.asked.messages["site-1"])
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"job": {"name": "x"}, "number": 0, "numbers": 1}', '{"job": 3}']
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"job": {"name": "x"}, "number": 0, "numbers": 1}', '{"job": 3}'])
 def test_a_damaged_record_is_refused_with_its_file(trained, text):
     path = own_folder(trained) / ENROLLED
     path.write_text(text)

@@ -60,10 +60,7 @@ def test_one_site_alone_is_local_training(federate, scenes, colour):
     torch.manual_seed(settings.seed)
     network = build_network(load_bundle("pvt_fpn").network)
     method = load_method("fedavg")
-    partition, optimizer = (
-        partition_network(network, method.partition),
-        local.make_optimizer(network, settings),
-    )
+    partition, optimizer = (partition_network(network, method.partition), local.make_optimizer(network, settings))
     task = make_task("segmentation", classes=site.classes)
     data = SampleDataset(samples(site, "train"), height=32, width=64, site=site)
     network.train()
@@ -86,8 +83,7 @@ def test_local_pieces_never_leave_and_survive_between_rounds(federate):
     federation.send(replies)
     federation.replies()
     files = {
-        name: federation.sites[name]._files(federation.server.job, federation.server.folder.name)
-        for name in replies
+        name: federation.sites[name]._files(federation.server.job, federation.server.folder.name) for name in replies
     }
     kept = {name: file.load()[1] for name, file in files.items()}
     name = "local/decoder_personal.lateral.0.weight"
@@ -145,19 +141,10 @@ def test_a_quarantined_frame_is_set_aside_to_the_end(tmp_path):
     plan = plan_sites(tmp_path / "scenes", sites=1)[0]
     videos = {"train": 1, "validation": 1, "test": 1}
     path = write_site(
-        plan.folder,
-        look=plan.look,
-        seed=1,
-        layout=plan.layout,
-        videos=videos,
-        frames_per_video=6,
-        height=64,
-        width=96,
+        plan.folder, look=plan.look, seed=1, layout=plan.layout, videos=videos, frames_per_video=6, height=64, width=96
     )
     path.write_text(path.read_text() + "\nquarantine: 0.2\n")
     samples(load_site(path), "validation")[2].images[0].write_bytes(b"not a picture")
-    federation = (
-        Federation(make_job("fedavg", rounds=1), tmp_path / "runs", [path], ("site-1",)).run().finish()
-    )
+    federation = Federation(make_job("fedavg", rounds=1), tmp_path / "runs", [path], ("site-1",)).run().finish()
     final = json.loads((federation.server.folder / "site-1" / "final.json").read_text())
     assert final["frames"] == 5

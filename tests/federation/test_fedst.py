@@ -103,11 +103,7 @@ def with_half_a_vocabulary(folder):
     [
         (without_weights, "a", "holds no weights; put model.safetensors or pytorch_model.bin there"),
         (with_half_a_vocabulary, "a", "its vocabulary cannot be read ("),
-        (
-            lambda folder: None,
-            "a b c d e f g h i j k",
-            "takes at most 12, start and end included; shorten it",
-        ),
+        (lambda folder: None, "a b c d e f g h i j k", "takes at most 12, start and end included; shorten it"),
         (lambda folder: None, "a", "has 6 numbers, and 384 are"),
     ],
 )

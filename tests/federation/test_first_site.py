@@ -80,8 +80,7 @@ def test_first_weights_that_the_jobs_start_does_not_give_are_their_sites_fault(f
     federation = federate(toy(method))
     replies = federation.replies()
     pieces = {
-        name: spoil(value) if value.is_floating_point() else value
-        for name, value in replies["site-1"].pieces.items()
+        name: spoil(value) if value.is_floating_point() else value for name, value in replies["site-1"].pieces.items()
     }
     honest = dict(replies["site-1"].pieces)
     federation.send({**replies, "site-1": Message(replies["site-1"].header, pieces)})
@@ -91,17 +90,13 @@ def test_first_weights_that_the_jobs_start_does_not_give_are_their_sites_fault(f
         federation.send(federation.replies())
     assert federation.server.state.sites == ["site-2", "site-3"]
     if method == "fedavg":
-        assert all(
-            torch.equal(honest[name], value) for name, value in federation.server.state.models.shared.items()
-        )
+        assert all(torch.equal(honest[name], value) for name, value in federation.server.state.models.shared.items())
 
 
 def test_weights_of_a_file_that_the_server_has_not_are_bounded_by_a_new_networks(federate, tmp_path):
     from .test_start import given, written
 
-    federation = given(
-        federate(toy(training={"start": "file"})), written(tmp_path / "a.safetensors", 7), SITES
-    )
+    federation = given(federate(toy(training={"start": "file"})), written(tmp_path / "a.safetensors", 7), SITES)
     replies = federation.replies()
     large = {name: value * 1000 for name, value in replies["site-1"].pieces.items()}
     federation.send({**replies, "site-1": Message(replies["site-1"].header, large)})
@@ -125,9 +120,7 @@ ODD_MODELS = {
 
 @pytest.mark.parametrize("odd", ODD_MODELS)
 def test_an_odd_model_of_the_first_giver_excludes_itself_alone(scenes, tmp_path, odd):
-    files = [
-        rewritten(path, tmp_path / f"s{i}", publish=["model", "result"]) for i, path in enumerate(scenes)
-    ]
+    files = [rewritten(path, tmp_path / f"s{i}", publish=["model", "result"]) for i, path in enumerate(scenes)]
     federation = Federation(toy("fedper"), tmp_path / "runs", files, SITES).run()
     replies = federation.replies()
     groups = {name: ODD_MODELS[odd](model) for name, model in replies["site-1"].groups.items()}

@@ -149,18 +149,14 @@ def test_a_server_that_trains_needs_the_sites_fixed_weights(federate, weights, s
     names = ("site-1", "site-2")
     federate(toy_job(rounds=1), names=names, server_data=scenes[2]).run()
     job = toy_job(rounds=1, training={**FIXED, "start": "file"})
-    with pytest.raises(
-        FederationError, match=r"the server cannot train: .* start is 'file', and none is given"
-    ):
+    with pytest.raises(FederationError, match=r"the server cannot train: .* start is 'file', and none is given"):
         federate(job, names=names, server_data=scenes[2])
     torch.manual_seed(8)
     save_weights(tmp_path / "others.safetensors", Tiny().encoder.state_dict())
     ours = {"names": names, "server_data": scenes[2], "start_weights": weights}
     other = federate(job, **ours)
     other.server.start_weights = tmp_path / "others.safetensors"
-    with pytest.raises(
-        FederationError, match="the server cannot train: its fixed weights are not those of the sites"
-    ):
+    with pytest.raises(FederationError, match="the server cannot train: its fixed weights are not those of the sites"):
         other.run()
     both = federate(job, **ours)
     assert both.run().server.state.round == 1
@@ -172,9 +168,7 @@ def test_a_server_that_trains_needs_the_sites_fixed_weights(federate, weights, s
 @pytest.mark.usefixtures("toy_bundle")
 @pytest.mark.parametrize("method", ["fedavg", "fedper"])
 def test_the_outsider_gets_a_whole_model_of_those_that_consent(scenes, tmp_path, method):
-    files = [
-        rewritten(path, tmp_path / f"c{i}", publish=["model"] * (i < 2)) for i, path in enumerate(scenes)
-    ]
+    files = [rewritten(path, tmp_path / f"c{i}", publish=["model"] * (i < 2)) for i, path in enumerate(scenes)]
     federation = Federation(toy_job(method, rounds=1), tmp_path / "runs", files, SITES)
     encoder = initial(federation)
     record, path = outsider_of(federation.run().finish())
@@ -210,9 +204,7 @@ def changes(federation):
 
 
 def one_step(**training):
-    return toy_job(
-        rounds=1, training={"iterations": 1, "learning_rate": 1e-3, "weight_decay": 0.0} | training
-    )
+    return toy_job(rounds=1, training={"iterations": 1, "learning_rate": 1e-3, "weight_decay": 0.0} | training)
 
 
 @pytest.mark.usefixtures("toy_bundle")

@@ -7,14 +7,7 @@ import pytest
 import torch
 from scipy import optimize, stats
 
-from shared_components.federation.privacy.gaussian import (
-    ORDERS,
-    Privacy,
-    clip_and_noise,
-    epsilon,
-    farthest,
-    normal,
-)
+from shared_components.federation.privacy.gaussian import ORDERS, Privacy, clip_and_noise, epsilon, farthest, normal
 
 
 def seeded(seed=0):
@@ -49,10 +42,7 @@ def test_without_clip_and_noise_what_was_trained_is_sent_bit_by_bit(scale):
 def test_a_large_change_is_scaled_to_the_clip_and_keeps_its_direction():
     received, trained = (
         {"w": torch.tensor([1.0, 1.0]), "v": torch.zeros(1)},
-        {
-            "w": torch.tensor([4.0, 1.0]),
-            "v": torch.tensor([4.0]),
-        },
+        {"w": torch.tensor([4.0, 1.0]), "v": torch.tensor([4.0])},
     )
     sent, found = clip_and_noise(received, trained, clip=0.5, noise_multiplier=0)
     assert found == 5.0  # (3, 0, 4)
@@ -75,9 +65,7 @@ def test_no_change_is_larger_than_the_clip_however_far_the_training_went(scale):
 
 def test_whole_numbers_stay_as_they_were_received():
     sent, _ = clip_and_noise(pieces(1), pieces(2), clip=1, noise_multiplier=1)
-    assert (
-        sent["norm.num_batches_tracked"].item() == 1 and sent["norm.num_batches_tracked"].dtype == torch.int64
-    )
+    assert sent["norm.num_batches_tracked"].item() == 1 and sent["norm.num_batches_tracked"].dtype == torch.int64
 
 
 def test_noise_leaves_no_variance_below_zero():
@@ -153,10 +141,7 @@ def test_an_update_goes_no_farther_than_the_server_is_told():
 # ---- its price
 
 SETTINGS = [
-    (z, rounds, delta)
-    for z in (0.1, 0.5, 1.0, 4.0, 20.0, 300.0)
-    for rounds in (1, 8, 200)
-    for delta in (1e-3, 1e-7)
+    (z, rounds, delta) for z in (0.1, 0.5, 1.0, 4.0, 20.0, 300.0) for rounds in (1, 8, 200) for delta in (1e-3, 1e-7)
 ]
 
 

@@ -80,9 +80,7 @@ def test_another_local_update_may_train_a_second_network_with_an_optimizer_of_it
     assert steps == [[1, 2], [2, 4]]
 
 
-def test_what_is_deployed_is_validated_and_saved_and_training_goes_on_from_the_other(
-    play, federate, tmp_path
-):
+def test_what_is_deployed_is_validated_and_saved_and_training_goes_on_from_the_other(play, federate, tmp_path):
     def update(work):
         work.context.memory["bias"] = torch.full((4,), 7.0)
         return {}
@@ -159,12 +157,8 @@ def test_shared_pieces_of_different_tasks_must_fit(play, two_tasks, tmp_path):
         federation.enrol()
 
 
-@pytest.mark.parametrize(
-    "method, arguments", [("fedsam", {"average_from": 2}), ("feddp", {"fine_tune_from": 2})]
-)
+@pytest.mark.parametrize("method, arguments", [("fedsam", {"average_from": 2}), ("feddp", {"fine_tune_from": 2})])
 def test_a_job_that_ends_before_what_its_arguments_name_is_refused(federate, method, arguments):
-    with pytest.raises(
-        FederationError, match=rf"{method} needs at least 3 rounds .* the job has 2: .*never come"
-    ):
+    with pytest.raises(FederationError, match=rf"{method} needs at least 3 rounds .* the job has 2: .*never come"):
         federate(make_job(method, rounds=2, arguments=arguments))
     federate(make_job(method, rounds=3, arguments=arguments))

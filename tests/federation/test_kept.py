@@ -24,13 +24,7 @@ def make_run(state, job, when, *, rounds=2, done=2, finished=True, **more):
             (folder / site / f"{name}.safetensors").write_bytes(b"x" * 1000)
         (folder / site / "quarantine.json").write_text("[]")
     (folder / "server").mkdir()
-    facts = {
-        "job": {"name": job},
-        "method": "fedavg",
-        "rounds": rounds,
-        "sites": ["site-1", "site-2"],
-        **more,
-    }
+    facts = {"job": {"name": job}, "method": "fedavg", "rounds": rounds, "sites": ["site-1", "site-2"], **more}
     (folder / "run.json").write_text(json.dumps(facts))
     records = [{"kind": "aggregation", "round": n} for n in range(done)] + [{"kind": "outsider"}] * finished
     (folder / "server" / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
@@ -125,9 +119,7 @@ def test_a_workspace_keeps_its_models_when_their_run_goes_and_they_do_not_count_
 
 
 def test_models_are_copied_where_the_disk_has_no_second_names(state, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "pathlib.Path.hardlink_to", lambda self, to: (_ for _ in ()).throw(OSError("other disk"))
-    )
+    monkeypatch.setattr("pathlib.Path.hardlink_to", lambda self, to: (_ for _ in ()).throw(OSError("other disk")))
     (state / "fedavg" / FIRST / "server" / "model-depth.safetensors").write_bytes(b"y")
     left = leave_models(state / "fedavg" / FIRST, ["site-1"], tmp_path / "models")
     assert [path.relative_to(tmp_path / "models").as_posix() for path in left] == [
@@ -207,11 +199,7 @@ def test_the_command_removes_only_when_it_is_told_so(state, capsys, monkeypatch)
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        (["--keep", "-1"], "at least 0"),
-        (["--yes"], "name what is removed"),
-        (["--remove", "x"], "names no run"),
-    ],
+    [(["--keep", "-1"], "at least 0"), (["--yes"], "name what is removed"), (["--remove", "x"], "names no run")],
 )
 def test_the_command_refuses_in_one_sentence(state, capsys, options, words):
     assert main(["runs", str(state), *options]) == 2

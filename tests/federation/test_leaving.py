@@ -27,11 +27,7 @@ def report_of(job, **said):
 
 
 def parts(report, task, *kinds):
-    return {
-        p.name: p
-        for p in report.parts
-        if p.task == task and p.kind in (kinds or ("weights", "item", "value"))
-    }
+    return {p.name: p for p in report.parts if p.task == task and p.kind in (kinds or ("weights", "item", "value"))}
 
 
 @pytest.mark.parametrize("method", method_names())
@@ -54,22 +50,15 @@ def test_a_sites_answers_hold_what_its_report_says(federate, tmp_path, method):
     enrolled = federation.replies()
     (folder,) = (tmp_path / "runs" / f"test-{method}").glob("2*")
     said = json.loads((folder / "site-1" / FILE).read_text())
-    names = {
-        kind: {p["name"] for p in said["parts"] if p["task"] == "enrol" and p["kind"] == kind}
-        for kind in KINDS
-    }
+    names = {kind: {p["name"] for p in said["parts"] if p["task"] == "enrol" and p["kind"] == kind} for kind in KINDS}
     assert set(enrolled["site-1"].header) - {"items", "round"} == names["value"]
     assert set(enrolled["site-1"].header["items"]) == names["item"]
     federation.send(enrolled)
     reply = federation.replies()["site-1"]
     sent = total_bytes(reply.pieces) + sum(map(total_bytes, reply.groups.values()))
-    float64 = sum(
-        v.numel() * 4 for g in reply.groups.values() for v in g.values() if v.dtype == torch.float64
-    )
+    float64 = sum(v.numel() * 4 for g in reply.groups.values() for v in g.values() if v.dtype == torch.float64)
     assert said["megabytes"]["round"] == (sent - float64) / 1e6
-    names = {
-        kind: {p["name"] for p in said["parts"] if p["task"] == ROUND and p["kind"] == kind} for kind in KINDS
-    }
+    names = {kind: {p["name"] for p in said["parts"] if p["task"] == ROUND and p["kind"] == kind} for kind in KINDS}
     assert (set(reply.groups), set(reply.header) - {"round"}) == (names["extra"], names["value"])
 
 
@@ -126,9 +115,7 @@ def test_a_federation_ends_well_where_a_site_withholds_all_that_it_may(federate,
 
 def test_of_a_job_with_noise_nothing_is_said_to_leave_that_the_noise_does_not_cover():
     privacy = {"clip": 1.0, "noise_multiplier": 4.0, "delta": 1e-5}
-    plain, noisy = (
-        report_of(make_job("fedper", **more), publish=("style",)) for more in ({}, {"privacy": privacy})
-    )
+    plain, noisy = (report_of(make_job("fedper", **more), publish=("style",)) for more in ({}, {"privacy": privacy}))
     leaving = {(p.task, p.name) for p in noisy.parts if p.leaves}
     assert leaving < {(p.task, p.name) for p in plain.parts if p.leaves}
     assert {name for task, name in leaving if task == ROUND} == {"global pieces", "samples"}

@@ -40,17 +40,12 @@ def check(job, site, **known):
         ({"rounds": 10_001}, "rounds is 10001"),
         ({"longest_wait_seconds": 604_801}, "longest_wait_seconds is 604801"),
         ({"tasks": {"segmentation": {"frames": 65, "interval": 1.0}}}, "tasks.segmentation.frames is 65"),
-        (
-            {"arguments": {"sensitivity_images": 100_001}},
-            "arguments.sensitivity_images is 100001",
-        ),
+        ({"arguments": {"sensitivity_images": 100_001}}, "arguments.sensitivity_images is 100001"),
         ({"bundle": "fedst", "network": {"window": 100_001}}, "network.window is 100001"),
     ],
 )
 def test_more_than_a_site_allows_is_refused_by_its_key(site, changes, key):
-    with pytest.raises(
-        SiteError, match=rf"site site-1: the job's .*{key}, and the site allows at most"
-    ) as refused:
+    with pytest.raises(SiteError, match=rf"site site-1: the job's .*{key}, and the site allows at most") as refused:
         check(make_job("fedavg", **{"training": {}, **changes}), site)
     assert f"in {site.path.with_name(FILE)}" in str(refused.value)
 
@@ -72,9 +67,7 @@ def test_a_network_is_measured_before_it_is_built(site):
 def test_a_site_writes_its_own_limits(site):
     site.path.with_name(FILE).write_text("iterations: 1\nbatch_size: 500\n")
     assert limits_of(site) == Limits(iterations=1, batch_size=500)
-    with pytest.raises(
-        SiteError, match=r"training.iterations is 2, .* at most 1; .* write 'iterations: 2' in"
-    ):
+    with pytest.raises(SiteError, match=r"training.iterations is 2, .* at most 1; .* write 'iterations: 2' in"):
         check(make_job("fedavg"), site)
     check(make_job("fedavg", training={**TINY, "iterations": 1, "batch_size": 500}), site)
 
@@ -112,9 +105,7 @@ def test_a_site_says_at_enrolment_that_a_job_is_too_large(federate, scenes, tmp_
     path = scenes[0].with_name(FILE)
     path.write_text("height: 16")
     try:
-        with pytest.raises(
-            FederationError, match=r"site site-1: the job's training.height is 32, .* at most 16"
-        ):
+        with pytest.raises(FederationError, match=r"site site-1: the job's training.height is 32, .* at most 16"):
             federation.enrol()
     finally:
         path.unlink()

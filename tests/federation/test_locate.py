@@ -68,7 +68,5 @@ def test_one_sites_file_is_not_taken_for_the_servers_own_data(find, tmp_path, mo
     monkeypatch.setenv("SURGFL_SITE_CONFIG", str(own))
     job = Job(name="job", bundle="pvt_fpn", method="fedavg")
     assert find_site("site-1", local=tmp_path, scenes=None, job=job, index=0).path == own
-    with pytest.raises(
-        SiteRefusal, match=r"the one file .*site.yaml, a site's; .*folder with server/site\.yaml"
-    ):
+    with pytest.raises(SiteRefusal, match=r"the one file .*site.yaml, a site's; .*folder with server/site\.yaml"):
         find_site("server", local=tmp_path, scenes=None, job=job, index=3)

@@ -38,23 +38,18 @@ def test_who_reports_far_more_than_the_others_is_named_and_nobody_else(sizes, na
 
 
 @pytest.mark.parametrize("size", [2e9, 3e38])
-@pytest.mark.parametrize(
-    "name, group", [("pfedsis", "sensitivity"), ("qfedavg", "loss"), ("fedas", "fisher")]
-)
+@pytest.mark.parametrize("name, group", [("pfedsis", "sensitivity"), ("qfedavg", "loss"), ("fedas", "fisher")])
 def test_an_extra_beyond_its_range_is_refused_even_of_a_single_site(name, group, size):
     method = load_method(name)
     pieces = (
-        {"a": torch.tensor([0.1, size]), "b": torch.zeros(1)}
-        if name == "pfedsis"
-        else {"value": torch.tensor(size)}
+        {"a": torch.tensor([0.1, size]), "b": torch.zeros(1)} if name == "pfedsis" else {"value": torch.tensor(size)}
     )
     with pytest.raises(RejectedUpdate, match=rf"its {group} goes up to \S+; at most 1e\+09"):
         check_extras({group: pieces}, method.local.extras, SHARED, method=name)
 
 
 @pytest.mark.parametrize(
-    "counts, named",
-    [((40, 60, 8000), []), ((40, 60, 10**9), ["site-3"]), ((1, 9000, 8000), []), ((4, 10**9), [])],
+    "counts, named", [((40, 60, 8000), []), ((40, 60, 10**9), ["site-3"]), ((1, 9000, 8000), []), ((4, 10**9), [])]
 )
 def test_who_claims_far_more_samples_than_the_others_is_named(counts, named):
     profiles = {f"site-{n}": Profile(f"site-{n}", count, Card("depth")) for n, count in enumerate(counts, 1)}

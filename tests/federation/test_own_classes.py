@@ -35,9 +35,7 @@ def own_site(folder: Path, ids: dict[int, str], *, kind: str = "frames") -> Path
                 cv2.imwrite(str(path), array)
         write_labels(folder / f"masks/{video}.nii.gz", masks)
     split = {"train": ["east"], "validation": ["north"], "test": ["west"]}
-    (folder / "site.yaml").write_text(
-        yaml.safe_dump({"dataset": kind, "root": ".", "ids": ids, "split": split})
-    )
+    (folder / "site.yaml").write_text(yaml.safe_dump({"dataset": kind, "root": ".", "ids": ids, "split": split}))
     return folder / "site.yaml"
 
 
@@ -77,9 +75,7 @@ def test_a_volume_beside_folders_of_images_trains_too(hospitals, toy_bundle, tmp
 
 
 @pytest.mark.parametrize("method", ["mat_fl", "fedhca2"])
-def test_a_method_of_several_tasks_takes_own_classes_beside_others(
-    method, hospitals, scenes, toy_bundle, tmp_path
-):
+def test_a_method_of_several_tasks_takes_own_classes_beside_others(method, hospitals, scenes, toy_bundle, tmp_path):
     federation = run(make_job(method, bundle="toy"), [hospitals[0], *scenes[:2]], tmp_path)
 
     outputs = [federation.server.state.profiles[name].card.outputs for name in SITES]

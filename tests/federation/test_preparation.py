@@ -100,9 +100,7 @@ def refusal_of(federation):
 def everything_in(message):
     """Return all that a message carries: its tensors by name, and its header as text."""
     groups = {"": message.pieces, **message.groups}
-    return {f"{g}/{n}": v for g, pieces in groups.items() for n, v in pieces.items()}, json.dumps(
-        message.header
-    )
+    return {f"{g}/{n}": v for g, pieces in groups.items() for n, v in pieces.items()}, json.dumps(message.header)
 
 
 # ---- a round
@@ -117,9 +115,7 @@ def test_each_site_keeps_its_own_indicator_and_sends_none(play, federate, scenes
         replies = federation.replies()
         for message in [*replies.values(), *federation.asked.messages.values()]:
             tensors, words = everything_in(message)
-            assert not any(
-                "indicator" in name or "selection" in name or ".attn.q." in name for name in tensors
-            )
+            assert not any("indicator" in name or "selection" in name or ".attn.q." in name for name in tensors)
             assert not any(text in words for text in texts)
             for value in tensors.values():
                 assert not any(value.shape == own.shape and torch.equal(value, own) for own in indicators)
@@ -133,9 +129,7 @@ def test_each_site_keeps_its_own_indicator_and_sends_none(play, federate, scenes
     assert server and not any("indicator" in name for path in server for name in load_file(path))
 
 
-def test_the_network_knows_its_site_when_it_validates_trains_and_measures(
-    play, federate, scenes, monkeypatch
-):
+def test_the_network_knows_its_site_when_it_validates_trains_and_measures(play, federate, scenes, monkeypatch):
     seen = []
 
     def noting(stage):
@@ -235,9 +229,7 @@ def test_a_site_without_a_text_and_one_without_an_encoder_are_refused(play, scen
 def test_a_vectors_file_that_is_not_there_is_refused(play, scenes, tmp_path):
     play()
     bad = rewritten(scenes[0], tmp_path / "a", text_vectors="gone.safetensors")
-    with pytest.raises(
-        (FederationError, SiteRefusal), match=r"'text_vectors' is .*gone\.safetensors, which is not"
-    ):
+    with pytest.raises((FederationError, SiteRefusal), match=r"'text_vectors' is .*gone\.safetensors, which is not"):
         Federation(job(), tmp_path / "runs", [bad], ["ward"]).enrol()
 
 
@@ -345,9 +337,7 @@ def test_a_site_whose_text_changes_between_rounds_is_refused_by_itself(play, sce
     path = rewritten(scenes[0], tmp_path / "a")
     federation = Federation(job(rounds=2), tmp_path / "runs", [path], ["ward"]).run(until=1)
     path.write_text(path.read_text().replace(load_site(path).text, load_site(scenes[1]).text))
-    with pytest.raises(
-        SiteRefusal, match=r"^site ward, .*site\.yaml: text, text_vectors or text_encoder are not"
-    ):
+    with pytest.raises(SiteRefusal, match=r"^site ward, .*site\.yaml: text, text_vectors or text_encoder are not"):
         federation.replies()
 
 

@@ -154,9 +154,7 @@ def test_the_update_is_clipped_and_has_the_jobs_noise(federate):
     federation.enrol()
     received = federation.asked.messages["site-1"].pieces
     sent = federation.replies()["site-1"].pieces
-    noise = torch.cat(
-        [(sent[n].double() - v.double()).flatten() for n, v in received.items() if v.is_floating_point()]
-    )
+    noise = torch.cat([(sent[n].double() - v.double()).flatten() for n, v in received.items() if v.is_floating_point()])
     assert float(noise.std()) == pytest.approx(0.6, rel=0.03)
     assert entries(federation.sites["site-1"]._find_site(None, 0).path)[0].clipped
 
@@ -207,9 +205,7 @@ def test_the_filter_lets_an_accounted_update_pass_and_no_other(federate):
     _, asked, reply, site = a_round(federate)
     check_reply(reply, asked, site)
     other = {name: value + 1e-3 for name, value in reply.pieces.items()}
-    with pytest.raises(
-        ValueError, match=r"is not the one that .*site.privacy.jsonl accounts for; nothing was sent"
-    ):
+    with pytest.raises(ValueError, match=r"is not the one that .*site.privacy.jsonl accounts for; nothing was sent"):
         check_reply(Message(reply.header, other), asked, site)
     for moved in ({"run": "20200101-000000"}, {"round": 1}, {"job": "other"}):
         place = {"job": "test-fedavg", "run": asked.header["run"], "round": 0, **moved}
@@ -318,9 +314,7 @@ def test_a_site_that_adds_anothers_frames_spends_of_both(scenes):
 @pytest.mark.parametrize("text", ["{", "[]\n", '{"job": "a"}\n', "\x00\n", "{}\n"])
 def test_a_damaged_account_is_refused_and_no_smaller_one_taken(federate, scenes, text):
     scenes[0].with_name("site.privacy.jsonl").write_text(text)
-    with pytest.raises(
-        FederationError, match=r"site.privacy.jsonl: the account of what was sent .* is damaged"
-    ):
+    with pytest.raises(FederationError, match=r"site.privacy.jsonl: the account of what was sent .* is damaged"):
         federate(private_job()).enrol()
 
 
@@ -477,9 +471,7 @@ def test_an_audit_of_real_training_proves_no_more_than_is_claimed(federate, scen
     threshold = np.quantile(list(seen(worlds[0])), 0.98)
     false, true = (np.mean([value > threshold for value in seen(world)]) for world in worlds)
     margin = 3.3 * math.sqrt(0.25 / trials)  # of both, at 99.9 %
-    proved = math.log(
-        max(true - margin - 0.01, 1e-9) / (false + 3.3 * math.sqrt(false * (1 - false) / trials))
-    )
+    proved = math.log(max(true - margin - 0.01, 1e-9) / (false + 3.3 * math.sqrt(false * (1 - false) / trials)))
     assert 1.0 < proved <= epsilon({z: 1}, 0.01)
 
 

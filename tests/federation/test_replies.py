@@ -32,9 +32,7 @@ for _ in range(5000):
 def honest(tmp_path_factory, request):
     """Return an enrolled server, and what an honest site answers to each task."""
     scenes = request.getfixturevalue("scenes")
-    federation = Federation(
-        make_job("fedavg", rounds=1, min_sites=2), tmp_path_factory.mktemp("r"), scenes, SITES
-    )
+    federation = Federation(make_job("fedavg", rounds=1, min_sites=2), tmp_path_factory.mktemp("r"), scenes, SITES)
     enrol = federation.replies()
     federation.send(enrol)
     return federation.server, {"enrol": enrol["site-2"], "round": federation.replies(["site-2"])["site-2"]}
@@ -97,9 +95,7 @@ def test_an_odd_header_refuses_its_site_at_once(honest, header):
     _, known = honest
     sent = {**known["round"].header, **header} if isinstance(header, dict) else header
     began = time.perf_counter()
-    answers = understood(
-        "round", Answers({"site-1": known["round"], "site-2": Message(sent, known["round"].pieces)})
-    )
+    answers = understood("round", Answers({"site-1": known["round"], "site-2": Message(sent, known["round"].pieces)}))
     assert time.perf_counter() - began < 5  # 200,000 names took minutes
     assert set(answers.replies) == {"site-1"} and set(answers.failures) == {"site-2"}
     assert answers.failures["site-2"].isprintable() and len(answers.failures["site-2"]) < 300
@@ -131,10 +127,7 @@ def test_an_extra_of_a_dtype_that_nobody_measures_in_is_its_sites_fault(method, 
     (group,) = declared
     try:
         sent = {name: value.to(dtype) for name, value in EXTRAS[method].items()}
-    except (
-        RuntimeError,
-        NotImplementedError,
-    ):  # a quantised or packed dtype, of which torch makes no plain tensor
+    except (RuntimeError, NotImplementedError):  # a quantised or packed dtype, of which torch makes no plain tensor
         sent = {name: torch.empty(value.shape, dtype=dtype) for name, value in EXTRAS[method].items()}
     if dtype in (torch.float32, torch.float64):
         check_extras({group: sent}, declared, SHARED, method=method)
@@ -174,9 +167,7 @@ plain = st.recursive(
     | st.sampled_from(["site-2", "segmentation", "global", "\x1b[31m", "\ud800", "a\nb", "‮"]),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.text(max_size=8) | st.sampled_from(["mean", "dice", "total", "kind"]), inner, max_size=4
-        )
+        | st.dictionaries(st.text(max_size=8) | st.sampled_from(["mean", "dice", "total", "kind"]), inner, max_size=4)
     ),
     max_leaves=12,
 )
@@ -193,13 +184,10 @@ quick = settings(
     task=st.sampled_from(["enrol", "round", "unmask", "finish"]),
     changes=plain | st.dictionaries(keys, plain, max_size=3),
     given_pieces=plain | pieces,
-    groups=plain
-    | st.dictionaries(st.sampled_from(["model", "sensitivity"]) | st.text(max_size=5), pieces | plain),
+    groups=plain | st.dictionaries(st.sampled_from(["model", "sensitivity"]) | st.text(max_size=5), pieces | plain),
     keep=st.booleans(),
 )
-def test_nothing_that_a_site_can_send_raises_past_the_place(
-    honest, task, changes, given_pieces, groups, keep
-):
+def test_nothing_that_a_site_can_send_raises_past_the_place(honest, task, changes, given_pieces, groups, keep):
     """What is not refused there can be checked, recorded, told and written without another error."""
     server, known = honest
     reply = known.get(task, Message({"round": 1, "metrics": {}, "final": {}}))
@@ -264,10 +252,7 @@ def test_one_sites_answer_ends_nobody_elses_job(federate, change):
 @pytest.mark.parametrize(
     "change, words",
     [
-        (
-            {"card": {"kind": "segmentation", "outputs": [], "inputs": ["image"], "frames": 1}},
-            "site-2 .*task",
-        ),
+        ({"card": {"kind": "segmentation", "outputs": [], "inputs": ["image"], "frames": 1}}, "site-2 .*task"),
         ({"samples": "four"}, "site-2: its samples has an odd form: 'four'"),
         ({"partition": [DEEP]}, "site-2: its partition has an odd form"),
     ],

@@ -76,9 +76,7 @@ def test_a_site_whose_state_is_gone_refuses_instead_of_beginning_anew(federate):
     federation = skip_round_one(federate(make_job("fedper", rounds=3, min_sites=2)))
     for path in (federation.server.folder / "site-2").glob("round-*.safetensors"):
         path.unlink()
-    with pytest.raises(
-        SiteRefusal, match=r"site-2: its state of round 1 is gone from .*put round-00000.* back"
-    ):
+    with pytest.raises(SiteRefusal, match=r"site-2: its state of round 1 is gone from .*put round-00000.* back"):
         federation.replies(["site-2"])
 
 
@@ -134,9 +132,7 @@ def test_a_fraction_that_is_none_is_refused(value):
 # ---- profile items
 
 
-def test_an_item_that_a_site_refuses_is_none_for_all_and_the_others_are_there(
-    play, federate, scenes, tmp_path
-):
+def test_an_item_that_a_site_refuses_is_none_for_all_and_the_others_are_there(play, federate, scenes, tmp_path):
     seen = []
 
     def objective(network, batch, context):
@@ -155,9 +151,7 @@ def test_an_item_that_a_site_refuses_is_none_for_all_and_the_others_are_there(
 
 
 def test_what_no_method_asks_for_is_not_sent(federate):
-    assert all(
-        "items" in r.header and not r.header["items"] for r in federate(make_job("fedavg")).replies().values()
-    )
+    assert all("items" in r.header and not r.header["items"] for r in federate(make_job("fedavg")).replies().values())
 
 
 @pytest.mark.parametrize("value", [[[0.5] * 3], [[0.5, 0.5, float("nan")]] * 2, "grey", {"patient": 1}])
@@ -190,9 +184,7 @@ def fine_tune(work, result):
     return dataclasses.replace(result, models=dataclasses.replace(result.models, shared=shared)), losses
 
 
-def test_a_server_trains_with_the_tools_of_a_site_and_goes_on_bit_equal_after_a_kill(
-    play, federate, scenes, tmp_path
-):
+def test_a_server_trains_with_the_tools_of_a_site_and_goes_on_bit_equal_after_a_kill(play, federate, scenes, tmp_path):
     play(server_update=fine_tune)
     job = make_job("fedavg", rounds=3)
 
@@ -245,10 +237,7 @@ def test_of_personal_models_the_outsider_gets_the_mean_of_those_that_consent(sce
     """FedPer: site-3 does not consent; the other two have 4 frames each, so that the mean is plain."""
     from .conftest import Federation
 
-    files = [
-        rewritten(path, tmp_path / f"c{i}", publish=["model"] if i < 2 else [])
-        for i, path in enumerate(scenes)
-    ]
+    files = [rewritten(path, tmp_path / f"c{i}", publish=["model"] if i < 2 else []) for i, path in enumerate(scenes)]
     federation = Federation(make_job("fedper", rounds=1), tmp_path / "runs", files, SITES).run().finish()
     record, path = outsider_of(federation)
     own = [load_file(federation.server.folder / site / "model.safetensors") for site in SITES[:2]]

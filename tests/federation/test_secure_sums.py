@@ -18,10 +18,7 @@ from tests.federation.conftest import TINY, make_job
 SECURE = {"threshold": 2}
 SUMMED = sorted(name for name in method_names() if load_method(name).server.weighted_sum_only)
 TOY = {"bundle": "toy", "training": {**TINY, "iterations": 1}}
-NEAR = {
-    "rtol": 2**-23,
-    "atol": 2.0 ** -(FRACTION_BITS + 1),
-}  # float32's own last bit, and the fixed point's error
+NEAR = {"rtol": 2**-23, "atol": 2.0 ** -(FRACTION_BITS + 1)}  # float32's own last bit, and the fixed point's error
 
 
 def secure_job(method="fedavg", **changes):
@@ -65,9 +62,7 @@ def test_the_sum_is_that_of_the_quantised_weights_to_the_last_bit(toy_bundle, fe
         for site, reply in replies.items():
             for place, weight in enumerate(reply.pieces[name].double().reshape(-1).tolist()):
                 summed[place] += samples[site] * round(weight * 2**FRACTION_BITS)
-        due = torch.tensor(
-            [s / (2**FRACTION_BITS * sum(samples.values())) for s in summed], dtype=torch.float64
-        )
+        due = torch.tensor([s / (2**FRACTION_BITS * sum(samples.values())) for s in summed], dtype=torch.float64)
         assert torch.equal(value.reshape(-1), due.to(value.dtype)), name
 
 
@@ -129,15 +124,11 @@ def test_too_few_that_upload_or_open_end_the_job_by_a_sentence(toy_bundle, feder
         federation.send(federation.replies(["site-1"]), failing(federation, "site-2", "site-3"))
     federation = federate(secure_job(), folder=tmp_path / "b").enrol()
     federation.send(federation.replies())
-    with pytest.raises(
-        FederationError, match=r"no secure sum: 1 sites have opened .* threshold is 2; site-2: .*gone"
-    ):
+    with pytest.raises(FederationError, match=r"no secure sum: 1 sites have opened .* threshold is 2; site-2: .*gone"):
         federation.send(federation.replies(["site-1"]), failing(federation, "site-2", "site-3"))
 
 
-def test_a_resume_after_kills_ends_with_the_same_bits_and_no_mask_is_used_twice(
-    toy_bundle, federate, tmp_path
-):
+def test_a_resume_after_kills_ends_with_the_same_bits_and_no_mask_is_used_twice(toy_bundle, federate, tmp_path):
     """Killed when one site has uploaded; again when all have, and one has opened its shares."""
     straight = federate(secure_job(), folder=tmp_path / "a").run()
     broken = federate(secure_job(), folder=tmp_path / "b").run(until=1)
@@ -180,10 +171,7 @@ def test_what_a_site_opens_is_never_both_kinds_for_one_site(toy_bundle, federate
     federation = federate(secure_job(min_sites=2)).enrol()
     federation.send(federation.replies(["site-1", "site-2"]), failing(federation, "site-3"))
     opened = federation.replies()["site-1"].groups[OPENED]
-    assert {site: tuple(rows.shape) for site, rows in opened.items()} == {
-        "site-1": (2, 33),
-        "site-2": (2, 33),
-    }
+    assert {site: tuple(rows.shape) for site, rows in opened.items()} == {"site-1": (2, 33), "site-2": (2, 33)}
 
 
 ROSTERS = {
@@ -214,9 +202,7 @@ def test_a_site_holds_the_server_to_the_sites_that_it_named_first(toy_bundle, fe
 
 def changed(federation, site, **values):
     message = federation.asked.messages[site]
-    return Message(
-        {**message.header, "sums": {**message.header["sums"], **values}}, message.pieces, message.groups
-    )
+    return Message({**message.header, "sums": {**message.header["sums"], **values}}, message.pieces, message.groups)
 
 
 def test_other_sites_keys_and_nonces_of_a_round_are_refused(toy_bundle, federate):
@@ -260,12 +246,7 @@ def test_the_file_of_secrets_is_the_sites_alone_and_its_loss_is_told(toy_bundle,
     assert path.stat().st_mode & 0o777 == 0o600
     kept = path.read_text()
     again = federate(secure_job(), resume=True)
-    for content, words in (
-        (None, "is gone"),
-        ("{", "cannot be read"),
-        ("{}", "cannot be read"),
-        ("[]", "cannot be"),
-    ):
+    for content, words in ((None, "is gone"), ("{", "cannot be read"), ("{}", "cannot be read"), ("[]", "cannot be")):
         path.unlink()
         if content is not None:
             path.write_text(content)
@@ -277,9 +258,7 @@ def test_the_file_of_secrets_is_the_sites_alone_and_its_loss_is_told(toy_bundle,
 def test_weights_that_would_not_fit_are_refused_by_the_site(toy_bundle, federate):
     federation = federate(secure_job()).enrol()
     message = changed(federation, "site-1", total=2**40)
-    with pytest.raises(
-        SiteRefusal, match=r"piece .* beyond .*, the largest that a secure sum .*fraction_bits less"
-    ):
+    with pytest.raises(SiteRefusal, match=r"piece .* beyond .*, the largest that a secure sum .*fraction_bits less"):
         federation.sites["site-1"].answer("round", message)
 
 
@@ -346,16 +325,11 @@ def test_a_site_whose_key_would_stop_all_others_is_left_out(toy_bundle, federate
     else:
         header["sums_key"] = replies["site-2"].header["sums_key"] if key == "stolen" else {"key": "0" * 64}
     federation.send(replies)
-    assert (
-        federation.server.state.sites == ["site-1", "site-2"]
-        and "key" in federation.server.left_out["site-3"]
-    )
+    assert federation.server.state.sites == ["site-1", "site-2"] and "key" in federation.server.left_out["site-3"]
     assert federation.run().server.last_record["secure_sum"] == ["site-1", "site-2"]
 
 
-@pytest.mark.parametrize(
-    "odd", [{}, {OPENED: {}}, {OPENED: {"site-9": torch.zeros(1, 33, dtype=torch.uint8)}}]
-)
+@pytest.mark.parametrize("odd", [{}, {OPENED: {}}, {OPENED: {"site-9": torch.zeros(1, 33, dtype=torch.uint8)}}])
 def test_an_odd_opening_of_one_site_is_passed_over(toy_bundle, federate, odd):
     federation = federate(secure_job(rounds=1)).enrol()
     federation.send(federation.replies())

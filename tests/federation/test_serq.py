@@ -82,11 +82,7 @@ def same(a, b):
 @pytest.fixture
 def options(scenes, tmp_path):
     """Return a function that names two sites, a server with the third one's frames, and a folder."""
-    return lambda name: {
-        "names": ("site-1", "site-2"),
-        "folder": tmp_path / name,
-        "server_data": scenes[2],
-    }
+    return lambda name: {"names": ("site-1", "site-2"), "folder": tmp_path / name, "server_data": scenes[2]}
 
 
 @pytest.mark.parametrize("update", [SERQ, FineTuning(2)])
@@ -96,9 +92,7 @@ def test_a_killed_run_ends_bit_equal(play, federate, options, update):
     federate(job, **options("b")).run(until=1).replies()  # killed when all sites have trained round 1
     again = federate(job, **options("b"), resume=True).run()
     assert again.resumed and straight.server.state.round == again.server.state.round == 2
-    assert same(straight.weights(), again.weights()) and same(
-        straight.server.state.kept, again.server.state.kept
-    )
+    assert same(straight.weights(), again.weights()) and same(straight.server.state.kept, again.server.state.kept)
 
 
 def test_the_server_keeps_both_models_optimizers_the_descriptor_and_the_running_mean(play, federate, options):
@@ -127,9 +121,7 @@ def own_of(federation, site):
     return found
 
 
-def test_the_servers_training_changes_what_is_sent_and_leaves_what_is_the_sites_own(
-    play, federate, options, scenes
-):
+def test_the_servers_training_changes_what_is_sent_and_leaves_what_is_the_sites_own(play, federate, options, scenes):
     plain = federate(play(None, rounds=1), **options("a")).run()
     quantified = federate(play(SERQ, rounds=1), **options("b")).run()
     sent = quantified.asked.messages
@@ -155,29 +147,21 @@ def test_a_server_without_frames_says_so_before_the_first_round(play, federate, 
     config |= {"root": str(scenes[2].parent / config["root"])}
     config["split"] = {**config["split"], "train": []}
     (tmp_path / "site.yaml").write_text(yaml.safe_dump(config))
-    with pytest.raises(
-        FederationError, match=r"the server cannot train: site server: .*'train' has no frames"
-    ):
+    with pytest.raises(FederationError, match=r"the server cannot train: site server: .*'train' has no frames"):
         federate(play(SERQ), **options("a") | {"server_data": tmp_path / "site.yaml"})
 
 
-def test_a_run_whose_frames_have_another_size_now_stops_with_one_sentence(
-    play, federate, options, monkeypatch
-):
+def test_a_run_whose_frames_have_another_size_now_stops_with_one_sentence(play, federate, options, monkeypatch):
     """A job's own size cannot change (`runs.open_run`); what the memory holds is looked at all the same."""
     job = play(SERQ, rounds=2)
     federate(job, **options("a")).run(until=1)
     again = federate(job, **options("a"), resume=True)
     again.server.state.kept["memory/descriptor"] = torch.zeros(16, 4, 4)
-    with pytest.raises(
-        FederationError, match=r"the server cannot train: serq: the descriptor .* \(16, 4, 4\)"
-    ):
+    with pytest.raises(FederationError, match=r"the server cannot train: serq: the descriptor .* \(16, 4, 4\)"):
         again.run()
 
 
-def test_a_bundle_whose_network_has_no_decode_is_refused_before_the_first_round(
-    play, federate, options, toy_bundle
-):
+def test_a_bundle_whose_network_has_no_decode_is_refused_before_the_first_round(play, federate, options, toy_bundle):
     job, config = play(SERQ), toy_bundle / "toy" / "configs" / "train.yaml"
     config.write_text(config.read_text().replace("networks.tiny.Mapped", "networks.tiny.Tiny"))
     with pytest.raises(FederationError, match=r"fedavg needs a network with a way .* Tiny has none"):

@@ -19,10 +19,7 @@ def round_one(tmp_path_factory, request):
 
     scenes = request.getfixturevalue("scenes")
     federation = Federation(
-        make_job("fedavg", min_sites=2),
-        tmp_path_factory.mktemp("runs"),
-        scenes,
-        ("site-1", "site-2", "site-3"),
+        make_job("fedavg", min_sites=2), tmp_path_factory.mktemp("runs"), scenes, ("site-1", "site-2", "site-3")
     )
     federation.enrol()
     return federation, federation.replies()
@@ -108,9 +105,7 @@ def test_a_round_survives_a_bad_update_and_records_it(federate):
     replies = federation.replies()
     replies["site-2"] = changed(replies["site-2"], **{NAME: torch.full((4,), float("nan"))})
     record = federation.send(replies)
-    assert record["rejected"] == [
-        {"site": "site-2", "reason": f"piece {NAME} has values that are not finite"}
-    ]
+    assert record["rejected"] == [{"site": "site-2", "reason": f"piece {NAME} has values that are not finite"}]
     expected = (replies["site-1"].pieces[NAME].double() + replies["site-3"].pieces[NAME].double()) / 2
     torch.testing.assert_close(federation.server.state.models.shared[NAME], expected.float())
 
@@ -215,16 +210,12 @@ def test_a_run_of_an_older_version_is_not_resumed(federate, tmp_path):
 
 
 @pytest.mark.parametrize("there, enough", [(["site-1", "site-3"], True), (["site-1"], False)])
-def test_the_finish_needs_the_sites_that_the_job_needs_and_not_those_of_its_method(
-    federate, toy_bundle, there, enough
-):
+def test_the_finish_needs_the_sites_that_the_job_needs_and_not_those_of_its_method(federate, toy_bundle, there, enough):
     """Krum compares three at least; a delivery compares nothing."""
     job = make_job("krum", bundle="toy", rounds=1, min_sites=2)
     federation = federate(job).run()
     assert (federation.server.method.requires.min_sites, federation.asked.task) == (3, "finish")
     assert federation.asked.needed == 2
     missing = {name: "it is gone" for name in federation.asked.messages if name not in there}
-    with pytest.raises(
-        StopIteration if enough else FederationError, match=None if enough else "site-2: it is gone"
-    ):
+    with pytest.raises(StopIteration if enough else FederationError, match=None if enough else "site-2: it is gone"):
         federation.send(federation.replies(names=there), missing)

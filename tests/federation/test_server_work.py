@@ -57,9 +57,7 @@ def refusal(tmp_path, scenes):
 
 def test_without_a_description_it_is_named(play, refusal, tmp_path):  # noqa: F811
     said = refusal(play(SERQ), tmp_path / "gone" / "site.yaml")
-    assert (
-        said == f"the server cannot train: {tmp_path}/gone/site.yaml: no such file; write a site.yaml there"
-    )
+    assert said == f"the server cannot train: {tmp_path}/gone/site.yaml: no such file; write a site.yaml there"
 
 
 def test_a_frame_that_cannot_be_read_is_named(play, refusal, rendered, tmp_path):  # noqa: F811
@@ -101,9 +99,7 @@ def test_finer_classes_are_refused_until_they_are_read_as_the_sites(
     scenes,
     tmp_path,
 ):
-    coarse = [
-        rewritten(path, tmp_path / f"s{n}", classes="shaft_manipulator") for n, path in enumerate(scenes[:2])
-    ]
+    coarse = [rewritten(path, tmp_path / f"s{n}", classes="shaft_manipulator") for n, path in enumerate(scenes[:2])]
     said = refusal(play(SERQ), scenes[2], sites=coarse)
     assert said.endswith("; write 'classes: shaft_manipulator' there") and str(scenes[2]) in said
     fitting = rewritten(scenes[2], tmp_path / "fitting", classes="shaft_manipulator")
@@ -114,14 +110,10 @@ def test_finer_classes_are_refused_until_they_are_read_as_the_sites(
 def test_data_of_another_task_are_refused(play, refusal, rendered):  # noqa: F811
     path = rendered("scared", "depth")
     said = refusal(play(fine_tune), path)
-    assert said.startswith(
-        f"the server cannot train: {path}: its task is depth of mm, and the sites' is segm"
-    )
+    assert said.startswith(f"the server cannot train: {path}: its task is depth of mm, and the sites' is segm")
     assert said.endswith("; name data there that have the sites' task")
     said = refusal(play(SERQ, kinds=("segmentation",)), path)
-    assert said.startswith(
-        f"the server cannot train: {path}: fedavg is for segmentation, and the site's task "
-    )
+    assert said.startswith(f"the server cannot train: {path}: fedavg is for segmentation, and the site's task ")
 
 
 def test_the_server_begins_from_what_the_sites_begin_from(play, scenes, tmp_path):  # noqa: F811
@@ -138,9 +130,7 @@ def test_the_server_begins_from_what_the_sites_begin_from(play, scenes, tmp_path
     run = Federation(job, tmp_path / "q", scenes[:2], NAMES, server_data=scenes[2], start_weights=files[0])
     for site in run.sites.values():
         site._start_weights = files[1]
-    with pytest.raises(
-        FederationError, match=r"the server cannot train: it begins from file \(\w+\), and the"
-    ):
+    with pytest.raises(FederationError, match=r"the server cannot train: it begins from file \(\w+\), and the"):
         run.enrol()
 
 
@@ -151,9 +141,7 @@ def test_a_network_of_which_frames_train_nothing_is_refused(refusal, scenes):
     """What is left, the layers over time and the selection, frames alone do not pass."""
     job = make_job("fedst", training={**TINY, "fixed": ["encoder", "decoder", "head"]})
     said = refusal(job, scenes[2])
-    assert said.startswith(
-        "the server cannot train: serq: training.fixed names all that predicts from a frame"
-    )
+    assert said.startswith("the server cannot train: serq: training.fixed names all that predicts from a frame")
 
 
 def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(

@@ -83,9 +83,7 @@ def test_sites_that_begin_from_different_files_are_refused_by_both_names(federat
 
 def test_a_site_without_the_file_says_what_to_set(federate, tmp_path):
     federation = given(federate(job("file")), written(tmp_path / "a.safetensors", 7), ("site-1", "site-3"))
-    with pytest.raises(
-        FederationError, match=r"site site-2: .*name it in the environment variable SURGFL_START"
-    ):
+    with pytest.raises(FederationError, match=r"site site-2: .*name it in the environment variable SURGFL_START"):
         federation.enrol()
 
 
@@ -103,9 +101,7 @@ def test_a_bundle_that_ships_no_weights_is_said_at_enrolment(federate):
 
 
 def test_a_job_carries_no_path(federate):
-    with pytest.raises(
-        FederationError, match=r"start is '/tmp/a\.safetensors'; use one of .*a job carries no path"
-    ):
+    with pytest.raises(FederationError, match=r"start is '/tmp/a\.safetensors'; use one of .*a job carries no path"):
         federate(job("/tmp/a.safetensors")).enrol()
 
 

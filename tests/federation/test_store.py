@@ -8,13 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from shared_components.common.atomic import write_json
 from shared_components.federation import store
-from shared_components.federation.store import (
-    DamagedState,
-    RoundFiles,
-    load_tensors,
-    save_tensors,
-    state_root,
-)
+from shared_components.federation.store import DamagedState, RoundFiles, load_tensors, save_tensors, state_root
 
 
 def test_tensors_and_values_come_back(tmp_path):
@@ -84,9 +78,7 @@ def test_no_byte_of_a_state_can_change_without_being_noticed(tmp_path):
             assert str(path) in str(error)
             noticed += 1
         else:
-            assert (
-                tensors["w"].tolist() == [0, 1, 2] and tensors["n"] == 7 and values == {"best": {"dice": 0.5}}
-            )
+            assert tensors["w"].tolist() == [0, 1, 2] and tensors["n"] == 7 and values == {"best": {"dice": 0.5}}
     assert noticed > 0.9 * len(whole)
 
 
@@ -135,9 +127,7 @@ def test_a_run_whose_states_are_all_damaged_is_refused_by_the_files_name(tmp_pat
 
 def test_stray_files_beside_the_states_are_left_alone(tmp_path):
     files = rounds_of(tmp_path)
-    strays = [
-        tmp_path / name for name in ("round-copy.safetensors", "round-00007 (1).safetensors", "round-1")
-    ]
+    strays = [tmp_path / name for name in ("round-copy.safetensors", "round-00007 (1).safetensors", "round-1")]
     for stray in strays:
         stray.write_bytes(b"mine")
     (tmp_path / "round-00009.safetensors").mkdir()

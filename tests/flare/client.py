@@ -60,9 +60,7 @@ class Client:
         scope: Of the site's privacy.json, whose filters it does not.
     """
 
-    def __init__(
-        self, answer: Answer, root: Path, *, job: Filter | None = None, scope: Scope | None = None
-    ) -> None:
+    def __init__(self, answer: Answer, root: Path, *, job: Filter | None = None, scope: Scope | None = None) -> None:
         self.scope = scope
         executor, router = Answering(answer), TaskRouter()
         router.add_executor(list(TASKS), executor)

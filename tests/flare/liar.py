@@ -15,9 +15,7 @@ WHERE, HEAD = "site-2", "head_global.bias"
 class Liar(SiteExecutor):
     """Honest in the first round, everywhere but at `WHERE`, and at the finish."""
 
-    def execute(
-        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
-    ) -> Shareable:
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer as the real executor does, and lie in round 1, counted from 0."""
         import torch
 

@@ -51,9 +51,7 @@ class Simulator:
     Afterwards `output` and `run`, the run's state folder, stay what they were, whatever is launched next.
     """
 
-    def __init__(
-        self, job: Path, workspace: Path, *options: str, log: Path | None = None, **variables: str
-    ) -> None:
+    def __init__(self, job: Path, workspace: Path, *options: str, log: Path | None = None, **variables: str) -> None:
         self.workspace = workspace
         self.state = workspace.with_name(f"{workspace.name}-state") / job.name
         self._log = log or workspace.with_name(f"{workspace.name}.log")

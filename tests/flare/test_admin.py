@@ -88,10 +88,7 @@ def test_a_kit_of_another_kind_is_refused_before_anything_is_connected(tmp_path)
     with pytest.raises(ValueError, match="is no startup kit"), connect(tmp_path):
         pass
     (tmp_path / "startup" / "fed_client.json").write_text("{}")
-    with (
-        pytest.raises(ValueError, match="is the kit of a site; --admin names an administrator's"),
-        connect(tmp_path),
-    ):
+    with pytest.raises(ValueError, match="is the kit of a site; --admin names an administrator's"), connect(tmp_path):
         pass
 
 
@@ -124,10 +121,7 @@ def test_the_session_is_closed_whatever_happens(kit, monkeypatch):
 
 @pytest.mark.parametrize(
     ("found", "words"),
-    [
-        ("the server shows another", "kit: the server shows another"),
-        ("", "the server at h:1 cannot be reached"),
-    ],
+    [("the server shows another", "kit: the server shows another"), ("", "the server at h:1 cannot be reached")],
 )
 def test_a_server_that_is_not_reached_is_asked_for_its_certificate(kit, monkeypatch, found, words):
     from shared_components.flare import admin
@@ -148,12 +142,7 @@ def test_a_job_is_watched_by_its_log_and_no_line_comes_twice():
     def record(text):
         return json.dumps({"fullName": console.__name__, "message": text}) + "\n"
 
-    logs = [
-        "",
-        record("one"),
-        record("one") + record("two\nthree"),
-        record("one") + record("two\nthree\nend"),
-    ]
+    logs = ["", record("one"), record("one") + record("two\nthree"), record("one") + record("two\nthree\nend")]
     states = iter(["SUBMITTED", "RUNNING", "RUNNING", "FINISHED:COMPLETED"])
     log = iter(logs)
     session = SimpleNamespace(

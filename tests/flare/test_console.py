@@ -71,9 +71,7 @@ def test_ours_is_shown_and_foreign_lines_go_to_the_file(simulator, out, tmp_path
     assert capfd.readouterr().out == ""
 
 
-def test_a_foreign_error_is_one_sentence_with_the_files_path_until_the_outcome_is_known(
-    simulator, out, tmp_path
-):
+def test_a_foreign_error_is_one_sentence_with_the_files_path_until_the_outcome_is_known(simulator, out, tmp_path):
     flare = logging.getLogger("nvflare.private.fed.server.Runner")
     flare.error("cannot reach site-2\nTraceback ...\nValueError")
     log = tmp_path / "server" / "log.txt"
@@ -123,9 +121,7 @@ def test_the_sites_processes_log_to_files_alone(tmp_path, root, capfd):
     dynamic_log_config(fl_ctx.args.log_config, str(tmp_path / "site-1"), "")  # as a worker does
     logging.getLogger("shared_components.federation.site").info("ours")
     logging.getLogger("nvflare.x").error("theirs")
-    found = [
-        json.loads(line)["message"] for line in (tmp_path / "site-1" / "log.json").read_text().splitlines()
-    ]
+    found = [json.loads(line)["message"] for line in (tmp_path / "site-1" / "log.json").read_text().splitlines()]
     assert found == ["ours", "theirs"]
     captured = capfd.readouterr()
     assert captured.out == "" and captured.err == ""

@@ -131,9 +131,7 @@ def test_a_resume_without_all_sites_says_which_are_missing(by_hand, monkeypatch)
 def test_wrong_settings_end_the_job_before_any_site_is_asked(workspace, said, change, words):
     controller = ByHand(workspace, **{**make_job("pfedsis").to_json(), **change}).start()
     assert controller.sent == [] and not workspace.with_name("ws-state").exists()
-    assert words in said[0] and said[0].startswith(
-        "surgfl: job test-pfedsis FAILED: config_fed_server.json: "
-    )
+    assert words in said[0] and said[0].startswith("surgfl: job test-pfedsis FAILED: config_fed_server.json: ")
     assert controller.panics == [said[0].partition("FAILED: ")[2]]
 
 
@@ -536,9 +534,7 @@ def test_the_result_in_the_jobs_folder_has_the_report_and_the_outsiders_model_al
 
 def test_a_failed_job_leaves_a_report_that_says_why(hospital):
     def answer(controller, site, task):
-        return (
-            make_reply(ReturnCode.EXECUTION_EXCEPTION) if task.name == "round" else controller.ask(site, task)
-        )
+        return make_reply(ReturnCode.EXECUTION_EXCEPTION) if task.name == "round" else controller.ask(site, task)
 
     controller = hospital(answer=answer).start()
     assert len(controller.panics) == 1

@@ -55,9 +55,7 @@ def refused(message, question, site, words):
 # ---- after a round
 
 
-@pytest.mark.parametrize(
-    "job", [make_job("fedavg"), make_job("pfedsis"), make_job("pfedsis", arguments=LOCAL_DECODER)]
-)
+@pytest.mark.parametrize("job", [make_job("fedavg"), make_job("pfedsis"), make_job("pfedsis", arguments=LOCAL_DECODER)])
 def test_honest_updates_pass(job, site):
     check_reply(honest(job), asked(job=job), site)
 
@@ -171,9 +169,7 @@ def test_what_leaves_is_of_the_network_that_the_servers_job_chooses(site):
     refused(honest(clips), asked(job=single), site, "piece (temporal|selection|indicator).* is not declared")
     check_reply(honest(single), asked(job=clips), site)  # pieces of it: what is missing, the server refuses
     smaller = make_job("fedavg", bundle="fedst", network={"expansion": 1})
-    refused(
-        honest(clips), asked(job=smaller), site, r"piece temporal.16.fc1.weight \(320, 160\) is not declared"
-    )
+    refused(honest(clips), asked(job=smaller), site, r"piece temporal.16.fc1.weight \(320, 160\) is not declared")
 
 
 @pytest.mark.parametrize(
@@ -256,9 +252,7 @@ def test_a_profile_is_what_the_job_makes_of_the_site(site):
         (True, ["sentence"], False),
     ],
 )
-def test_the_name_of_an_encoder_leaves_only_for_a_method_that_prepares(
-    site, monkeypatch, prepares, name, free
-):
+def test_the_name_of_an_encoder_leaves_only_for_a_method_that_prepares(site, monkeypatch, prepares, name, free):
     method = load_method("fedavg")
     if prepares:
         method = changed(method, local_condition_on_site=lambda network, facts: "sentence")
@@ -286,16 +280,9 @@ def test_a_profile_item_leaves_only_if_site_yaml_publishes_it(site, publish, fre
 def test_what_site_yaml_withholds_does_not_leave(site, key, name):
     message = honest(make_job("fedavg"))
     check_reply(message, asked(), site)
-    refused(
-        message,
-        asked(),
-        dataclasses.replace(site, withhold=(name,)),
-        f"withholds '{name}', and it says {key}",
-    )
+    refused(message, asked(), dataclasses.replace(site, withhold=(name,)), f"withholds '{name}', and it says {key}")
     header = {other: value for other, value in message.header.items() if other != key}
-    check_reply(
-        dataclasses.replace(message, header=header), asked(), dataclasses.replace(site, withhold=(name,))
-    )
+    check_reply(dataclasses.replace(message, header=header), asked(), dataclasses.replace(site, withhold=(name,)))
 
 
 def test_a_profile_item_leaves_only_for_a_method_that_asks_for_it_and_in_its_form(site):
@@ -356,9 +343,7 @@ def test_final_scores_are_scores(site, change):
 
 
 def test_a_task_that_does_not_exist_has_no_answer(site):
-    refused(
-        honest(make_job("fedavg")), asked("evaluate"), site, "is nothing that an answer to 'evaluate' says"
-    )
+    refused(honest(make_job("fedavg")), asked("evaluate"), site, "is nothing that an answer to 'evaluate' says")
 
 
 @pytest.mark.full_width

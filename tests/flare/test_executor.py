@@ -100,9 +100,7 @@ def other_size(folder):
 
 
 def unreadable(folder):
-    next(p for p in sorted((folder / "endovis2017").rglob("*.*")) if "left_frames" in p.parts).write_bytes(
-        b"?"
-    )
+    next(p for p in sorted((folder / "endovis2017").rglob("*.*")) if "left_frames" in p.parts).write_bytes(b"?")
 
 
 @pytest.mark.parametrize(
@@ -153,10 +151,7 @@ def test_a_full_disk_is_one_sentence_in_the_sites_own_log(tmp_path, data, caplog
     reason = answer(tmp_path, ask, "site-1", simulator=simulator)
     (line,) = (record for record in caplog.records if record.levelname == "ERROR")
     assert line.exc_info is None and line.getMessage().startswith(f"site site-1: {tmp_path}")
-    assert (
-        "best.safetensors: could not be written (No space left on device); check the disk"
-        in line.getMessage()
-    )
+    assert "best.safetensors: could not be written (No space left on device); check the disk" in line.getMessage()
     assert reason == (line.getMessage() if simulator else "site site-1 refused; its own log says why")
 
 

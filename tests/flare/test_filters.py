@@ -64,15 +64,7 @@ def client(request, workspace):
 
 def task(job=None, **header) -> Shareable:
     job = job or make_job("fedavg")
-    known = {
-        "job": job.to_json(),
-        "run": "a-run",
-        "index": 0,
-        "number": 0,
-        "round": 1,
-        "sites": 3,
-        "numbers": 3,
-    }
+    known = {"job": job.to_json(), "run": "a-run", "index": 0, "number": 0, "round": 1, "sites": 3, "numbers": 3}
     return wire.to_shareable(Message({**known, **header}))
 
 
@@ -120,12 +112,7 @@ def test_nothing_leaves_a_run_without_an_enrolment(client, caplog):
 def test_the_first_enrolment_that_leaves_is_kept_whatever_executor_answers_it(client, workspace, scenes):
     job = make_job("fedper")
     due = expected(job, load_site(scenes[0], name="site-1"))
-    profile = {
-        "round": 0,
-        "samples": 4,
-        "card": due.task.card.to_json(),
-        "partition": due.partition.to_json(),
-    }
+    profile = {"round": 0, "samples": 4, "card": due.task.card.to_json(), "partition": due.partition.to_json()}
     reply = wire.to_shareable(Message(profile, due.pieces(Role.GLOBAL)))
     made = client(lambda *_: reply)
     first = task(job, run="new", round=0)
@@ -196,10 +183,7 @@ def test_of_a_refusal_the_sentence_alone_leaves(client):
 
     sent = client(answer).give("round", task(make_job("fedper")))
     assert sent.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
-    assert (
-        sent.get_header(wire.ERROR).startswith("site site-1: no data!")
-        and len(sent.get_header(wire.ERROR)) == 2000
-    )
+    assert sent.get_header(wire.ERROR).startswith("site site-1: no data!") and len(sent.get_header(wire.ERROR)) == 2000
     assert "DXO" not in sent and "patient" not in sent
 
 
@@ -225,15 +209,11 @@ def test_a_task_has_one_answer(workspace):
 
 def test_a_task_is_forgotten_with_its_context(workspace):
     made = Client(
-        lambda *_: wire.to_shareable(honest(make_job("fedavg"))),
-        workspace / "site-1",
-        job=DeclaredPiecesOnly(),
+        lambda *_: wire.to_shareable(honest(make_job("fedavg"))), workspace / "site-1", job=DeclaredPiecesOnly()
     )
     assert made.give("round", task()).get_return_code() == ReturnCode.OK
     with made.manager.new_context() as fl_ctx, pytest.raises(ValueError, match="has not seen the task"):
-        made.runner.task_result_filters["round/out"][0].process(
-            wire.to_shareable(honest(make_job("fedavg"))), fl_ctx
-        )
+        made.runner.task_result_filters["round/out"][0].process(wire.to_shareable(honest(make_job("fedavg"))), fl_ctx)
 
 
 def test_a_task_that_cannot_be_read_is_not_answered_with_an_earlier_ones_leave(client, caplog):
@@ -309,9 +289,7 @@ def test_a_server_does_not_get_local_weights_out_of_a_run(by_hand, workspace, mo
         data, message = copied(sent.data), wire.from_wire(copied(sent.data))
         if sent.name == "round" and message.header["round"] == 1:
             if way == "filter":
-                monkeypatch.setattr(
-                    site_module, "agreed_job", lambda t, header, *_, **__: Job.from_json(header["job"])
-                )
+                monkeypatch.setattr(site_module, "agreed_job", lambda t, header, *_, **__: Job.from_json(header["job"]))
             still = {**TINY, "iterations": 1, "learning_rate": 0.0, "weight_decay": 0.0}
             message.header["job"].update(method="fedavg", training=still)
             data = copied(wire.to_shareable(message))
@@ -328,9 +306,7 @@ def test_a_server_does_not_get_local_weights_out_of_a_run(by_hand, workspace, mo
 
 
 @pytest.mark.parametrize("publish", [["style", "model"], ["style"]])
-def test_a_whole_federation_passes_both_filters_at_once(
-    by_hand, workspace, scenes, monkeypatch, tmp_path, publish
-):
+def test_a_whole_federation_passes_both_filters_at_once(by_hand, workspace, scenes, monkeypatch, tmp_path, publish):
     """Enrolment with a profile item, a round with an extra, and the consenting site's model."""
     for number, path in enumerate(scenes, start=1):
         own = yaml.safe_load(path.read_text()) | {"publish": publish}

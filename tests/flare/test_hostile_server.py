@@ -68,9 +68,7 @@ def refused(workspace, data, task="enrol"):
     assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
     said = reply.get_header(wire.ERROR)
     assert "\n" not in said and len(said) < 1000
-    outside = [
-        p for p in workspace.parent.rglob("*") if p.is_file() and p.name not in ("enrolled.json", "process")
-    ]
+    outside = [p for p in workspace.parent.rglob("*") if p.is_file() and p.name not in ("enrolled.json", "process")]
     assert outside == []
     return said
 
@@ -126,14 +124,9 @@ def refused_beside(workspace, data, folder):
 def test_an_installed_bundle_that_was_tampered_with_is_refused_and_not_run(workspace, toy_bundle, marker):  # noqa: F811
     train = toy_bundle / "toy" / "configs" / "train.yaml"
     plain = train.read_text()
-    for line in (
-        f"network_def: {{_target_: os.system, command: touch {marker}}}",
-        f'network_def: "{hostile(marker)}"',
-    ):
+    for line in (f"network_def: {{_target_: os.system, command: touch {marker}}}", f'network_def: "{hostile(marker)}"'):
         start = plain.index("network_def:")
-        train.write_text(
-            plain[:start] + line + "\n" + "tasks: {segmentation: {}}\ntraining: {height: 32, width: 64}\n"
-        )
+        train.write_text(plain[:start] + line + "\n" + "tasks: {segmentation: {}}\ntraining: {height: 32, width: 64}\n")
         reply = answer(workspace, message(job=make_job("fedavg", bundle="toy").to_json()))
         said = reply.get_header(wire.ERROR)
         assert "networks of shared_components.networks. only" in said or "is the expression" in said, said
@@ -284,11 +277,7 @@ def test_a_checkpoints_header_runs_nothing(tmp_path, marker, key):
     from shared_components.networks.checkpoints import save_weights
 
     state = build_network(load_bundle("pvt_fpn").network).state_dict()
-    value = (
-        json.dumps({"text": hostile(marker), "_target_": "os.system"})
-        if key == "network"
-        else hostile(marker)
-    )
+    value = json.dumps({"text": hostile(marker), "_target_": "os.system"}) if key == "network" else hostile(marker)
     save_weights(tmp_path / "model.safetensors", state, {"bundle": "pvt_fpn", key: value})
     with pytest.raises(ValueError):
         load_trained(tmp_path / "model.safetensors", bundle="pvt_fpn")

@@ -23,9 +23,7 @@ def script():
 
 
 def test_every_job_of_the_folder_has_a_name(script):
-    assert script.names() == sorted(
-        path.name for path in JOBS.iterdir() if path.is_dir() and path.name[0] not in "_."
-    )
+    assert script.names() == sorted(path.name for path in JOBS.iterdir() if path.is_dir() and path.name[0] not in "_.")
 
 
 @pytest.mark.parametrize("name", ["pfedsis", "fedst", "mat_fl"])
@@ -34,9 +32,7 @@ def test_an_exported_job_is_the_one_of_the_folder(script, tmp_path, capsys, name
     exported = tmp_path / "jobs" / name
     for path in (SERVER, CLIENT):
         assert json.loads((exported / path).read_text()) == json.loads((JOBS / name / path).read_text())
-    assert json.loads((exported / "meta.json").read_text()) == json.loads(
-        (JOBS / name / "meta.json").read_text()
-    )
+    assert json.loads((exported / "meta.json").read_text()) == json.loads((JOBS / name / "meta.json").read_text())
     assert (exported / "app" / "custom" / ".gitkeep").is_file()
     assert sum(path.is_file() for path in exported.rglob("*")) == 4
     assert capsys.readouterr().out == f"{exported}: written\n"

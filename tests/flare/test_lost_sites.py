@@ -22,14 +22,7 @@ from nvflare.private.fed.server.server_engine import ServerEngine
 from shared_components.common.atomic import not_written
 from shared_components.flare.lost_site_poll import Desk
 from shared_components.flare.lost_sites import LostSites
-from shared_components.flare.patches.lost_sites import (
-    AGAIN,
-    DIED,
-    beginning_at_sites,
-    lose,
-    started_again,
-    take_report,
-)
+from shared_components.flare.patches.lost_sites import AGAIN, DIED, beginning_at_sites, lose, started_again, take_report
 from shared_components.flare.patches.replace import REPLACES
 
 JOB = "0f1e"
@@ -216,11 +209,7 @@ def test_a_job_that_runs_is_told_of_a_site_that_falls_silent(tmp_path):
 def test_a_site_whose_token_is_new_was_started_again(tmp_path):
     server = Server(tmp_path)
     assert not list(started_again(server.run_processes, server.sites))
-    server.sites = [
-        server.sites[0],
-        Client("hospital-b", "another token"),
-        Client("hospital-c", "t"),
-    ]
+    server.sites = [server.sites[0], Client("hospital-b", "another token"), Client("hospital-c", "t")]
     assert list(started_again(server.run_processes, server.sites)) == [(JOB, "hospital-b")]
 
 
@@ -247,11 +236,7 @@ def test_the_job_is_told_which_sites_did_not_take_it(tmp_path):
     said = "[Errno 28] No space left on device: '/kit/job'"
     odd = "a\x1b[2J\nb" + 1000 * "b"
     server = given_out(
-        tmp_path,
-        "server: OK",
-        "hospital-a: OK",
-        f"hospital-b: {ERROR_MSG_PREFIX}: {said}",
-        f"hospital-c: {odd}",
+        tmp_path, "server: OK", "hospital-a: OK", f"hospital-b: {ERROR_MSG_PREFIX}: {said}", f"hospital-c: {odd}"
     )
     lost = server.lost
     assert list(lost) == ["hospital-b", "hospital-c"]
@@ -278,9 +263,7 @@ class Beginning(Server):
 
 
 @pytest.mark.parametrize("gone", [(), ("hospital-c",)], ids=["one cannot begin", "one has gone, too"])
-def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_ours_tells_the_job(
-    tmp_path, gone, monkeypatch
-):
+def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_ours_tells_the_job(tmp_path, gone, monkeypatch):
     server = Beginning(tmp_path)
     sites = dict.fromkeys(site for site in server.sites_of_job if site != "hospital-c" or gone)
     with pytest.raises(RuntimeError, match=r"not enough replies" if gone else r"Start job: OSError"):

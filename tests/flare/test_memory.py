@@ -63,9 +63,7 @@ def test_what_is_there_is_spared_once_and_a_circle_made_later_is_found(monkeypat
     stream = weakref.ref(Stream())
     assert stream() is not None
     memory.spare_what_is_there()
-    assert 0 < gc.get_freeze_count() <= spared, (
-        "what came later is spared, too"
-    )  # what was spared may go meanwhile
+    assert 0 < gc.get_freeze_count() <= spared, "what came later is spared, too"  # what was spared may go meanwhile
     memory.let_go()
     assert stream() is None
     gc.unfreeze()
@@ -98,11 +96,7 @@ for _ in range(3):
 print(psutil.Process().memory_info().rss - before)
 """
     grown = {
-        how: int(
-            subprocess.run(
-                [sys.executable, "-c", code, how], capture_output=True, text=True, check=True
-            ).stdout
-        )
+        how: int(subprocess.run([sys.executable, "-c", code, how], capture_output=True, text=True, check=True).stdout)
         for how in ("limit", "none")
     }
     assert grown["limit"] < 30e6 < grown["none"], grown

@@ -23,13 +23,7 @@ SITES = ("haus-a", "haus-b")
 
 def scene(folder):
     return write_site(
-        folder,
-        look="rose",
-        seed=5,
-        videos={"train": 1, "validation": 1},
-        frames_per_video=4,
-        height=64,
-        width=96,
+        folder, look="rose", seed=5, videos={"train": 1, "validation": 1}, frames_per_video=4, height=64, width=96
     )
 
 

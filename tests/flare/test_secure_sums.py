@@ -79,26 +79,13 @@ def test_nothing_else_may(asked):
     bare = {piece: value.float() for piece, value in masked.items()}
     refused(Message(reply.header, bare), question, site, "nothing of the kind is due")
     refused(Message(reply.header, bare, groups), question, site, "nothing of the kind is due")
+    refused(Message(reply.header, {}, {**groups, MASKED: bare}), question, site, "its masked piece .* is torch.float32")
     refused(
-        Message(reply.header, {}, {**groups, MASKED: bare}),
-        question,
-        site,
-        "its masked piece .* is torch.float32",
-    )
-    refused(
-        Message(reply.header, {}, {**groups, MASKED: {**masked, "x": masked[name]}}),
-        question,
-        site,
-        "piece x is not",
+        Message(reply.header, {}, {**groups, MASKED: {**masked, "x": masked[name]}}), question, site, "piece x is not"
     )
     refused(Message(reply.header, {}, {**groups, "more": {}}), question, site, "it carries the groups")
     own = dict(groups["shares"]) | {"site-9": groups["shares"]["site-1"]}
-    refused(
-        Message(reply.header, {}, {**groups, "shares": own}),
-        question,
-        site,
-        "its shares of site-9 are not due",
-    )
+    refused(Message(reply.header, {}, {**groups, "shares": own}), question, site, "its shares of site-9 are not due")
     plain = dataclasses.replace(question, header={**question.header, "job": make_job("fedavg").to_json()})
     with pytest.raises(ValueError, match="masked is nothing that fedavg declares"):
         check_reply(reply, plain, site)
@@ -106,18 +93,8 @@ def test_nothing_else_may(asked):
     question, reply = found["unmask"]
     opened = reply.groups[OPENED]
     refused(found["round"][1], question, site, "is nothing that an answer")
-    refused(
-        Message({}, {}, {OPENED: {"site-1": torch.zeros(2, 33)}}),
-        question,
-        site,
-        "the shares of site-1 are none",
-    )
-    refused(
-        Message({}, {}, {OPENED: {"site-9": opened["site-1"]}}),
-        question,
-        site,
-        "the shares of site-9 are none",
-    )
+    refused(Message({}, {}, {OPENED: {"site-1": torch.zeros(2, 33)}}), question, site, "the shares of site-1 are none")
+    refused(Message({}, {}, {OPENED: {"site-9": opened["site-1"]}}), question, site, "the shares of site-9 are none")
     wide = torch.zeros(99, 33, dtype=torch.uint8)
     refused(Message({}, {}, {OPENED: {"site-1": wide}}), question, site, "the shares of site-1 are none")
     refused(Message({}, {}, {MASKED: masked}), question, site, "is nothing that opens a sum")
@@ -172,10 +149,7 @@ def test_sites_of_a_provisioned_federation_sign_their_keys_and_take_no_others(ki
 
     own = public_of(b"s" * 32).hex()
     true = said["keys"]["site-2"]
-    lies = [
-        ({"key": own}, "not signed by its"),
-        ({**true, "key": own}, "not signed by a startup kit of this project"),
-    ]
+    lies = [({"key": own}, "not signed by its"), ({**true, "key": own}, "not signed by a startup kit of this project")]
     for lie, words in lies:
         with pytest.raises(SiteRefusal, match=f"key of site-2 is {words}"):
             federation.sites["site-1"].answer("round", with_key(lie))
@@ -218,9 +192,7 @@ def test_a_site_with_another_sites_certificate_is_left_out(kits, tmp_path, scene
     federation = Federation(job, tmp_path, [*scenes, scenes[0]], SITES)
     federation.server.sums._project = Project(kits["server1"])
     for site, runner in federation.sites.items():
-        runner._identity = kit_identity(
-            kits[site if site in kits else "site-2"]
-        )  # the third has the second's kit
+        runner._identity = kit_identity(kits[site if site in kits else "site-2"])  # the third has the second's kit
     federation.enrol()
     assert "the key of site-3 is signed by" in federation.server.left_out["site-3"]
     federation.run()
@@ -247,9 +219,7 @@ def test_the_simulator_has_the_bits_of_a_run_in_process(tmp_path, scenes):  # no
     settings = json.loads((job / SERVER).read_text())["workflows"][0]["args"]
     alone = run_together(Job.from_json(settings), dict(zip(SITES, scenes, strict=True)), tmp_path / "alone")
     assert same(newest(simulator.run), newest(alone.folder))
-    lines = [
-        json.loads(line) for line in (simulator.run / "server" / "rounds.jsonl").read_text().splitlines()
-    ]
+    lines = [json.loads(line) for line in (simulator.run / "server" / "rounds.jsonl").read_text().splitlines()]
     assert [line["secure_sum"] for line in lines if line["kind"] == "aggregation"] == [list(SITES)]
     up = [line["bytes"]["up"] for line in lines if line["kind"] == "site" and "loss" in line]
     assert up and all(set(one) == {"masked", "shares", "hashes"} for one in up)

@@ -16,10 +16,7 @@ pytestmark = pytest.mark.slow
 
 SITES = ("site-1", "site-2", "site-3")
 KINDS = dict(zip(SITES, ("segmentation", "segmentation", "depth"), strict=True))
-OWN_WORDS = {
-    "segmentation": ("Dice", "IoU", "HD95", "ASSD"),
-    "depth": ("RMSE", "MAE", "Abs rel", "δ &lt; 1.25"),
-}
+OWN_WORDS = {"segmentation": ("Dice", "IoU", "HD95", "ASSD"), "depth": ("RMSE", "MAE", "Abs rel", "δ &lt; 1.25")}
 OPTIONS = {  # once as a user types it, a process per task; with threads it is a third faster
     "mat_fl": ("-n", "3"),
     "fedhca2": ("-n", "3", "-t", "3"),

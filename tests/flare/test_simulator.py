@@ -119,9 +119,7 @@ def test_at_most_five_lines_of_a_run_are_not_ours(plain):
 def test_the_workspace_holds_the_final_models_and_the_state_beside_it_is_the_same(plain):
     for site in SITES:
         for name in ("model", "best"):
-            left, kept = (
-                folder / site / f"{name}.safetensors" for folder in (plain.workspace / "models", plain.run)
-            )
+            left, kept = (folder / site / f"{name}.safetensors" for folder in (plain.workspace / "models", plain.run))
             assert left.read_bytes() == kept.read_bytes() and left.samefile(kept)
     assert f"models  {plain.workspace}/models/<site>/model.safetensors" in plain.output
     assert f"state   {plain.run}\n" in plain.output
@@ -206,13 +204,7 @@ def sites_with_different_tasks(folder, names):
     """Describe one scene for several sites, by turns with one and with another class map."""
     scene = folder / "scene"
     write_site(
-        scene,
-        look="rose",
-        seed=1,
-        videos={"train": 1, "validation": 1},
-        frames_per_video=4,
-        height=64,
-        width=96,
+        scene, look="rose", seed=1, videos={"train": 1, "validation": 1}, frames_per_video=4, height=64, width=96
     )
     config = yaml.safe_load((scene / "site.yaml").read_text())
     for number, name in enumerate(names):
@@ -258,9 +250,7 @@ def test_a_job_of_every_kind_runs_two_rounds(job_name, launches):
     sites = sites_of(job_name)
     assert {(r["site"], r["round"]) for r in records(simulator)} == {(s, r) for s in sites for r in (0, 1, 2)}
     models = [load_file(simulator.run / site / "model.safetensors") for site in sites]
-    heads = [
-        len(model["head_global.bias" if "head_global.bias" in model else "head.bias"]) for model in models
-    ]
+    heads = [len(model["head_global.bias" if "head_global.bias" in model else "head.bias"]) for model in models]
     assert heads == ([4, 3] if load_method(job_name).multi_task else [4] * len(sites))
     assert not records(simulator, "aggregation")[1]["rejected"]
     shutil.rmtree(simulator.state.parent)  # half a gigabyte of models and optimizers
@@ -343,9 +333,7 @@ def test_sites_that_cannot_build_their_executor_end_the_job(tmp_path):
     with Simulator(job, tmp_path / "ws", *THREE) as simulator:
         assert simulator.wait(90) not in (0, None)
     line = simulator.last_line
-    assert line.startswith("surgfl: job fedavg FAILED: ") and all(
-        f"{site}: no answer" in line for site in SITES
-    )
+    assert line.startswith("surgfl: job fedavg FAILED: ") and all(f"{site}: no answer" in line for site in SITES)
     assert "config_fed_client.json" in line and "SiteExecutors" in line
     assert not list(simulator.state.rglob("round-*"))
 

@@ -106,21 +106,15 @@ def test_nor_does_the_sites_own_process_hand_it_on_or_a_job_take_what_it_has_han
 def test_a_jobs_process_obeys_the_sites_own_and_takes_what_that_hands_on():
     command = message(SITE, "client_command", "check_status", AT_JOB, **{MessageHeaderKey.FROM_CELL: SITE})
     assert SiteBoundary().passes(command, AT_JOB, own_process=True)
-    assert not SiteBoundary().passes(command, AT_JOB, own_process=False), (
-        "the server says that it is the site"
-    )
+    assert not SiteBoundary().passes(command, AT_JOB, own_process=False), "the server says that it is the site"
     end = message(OF_JOB, "aux_communication", "__end_run__", AT_JOB, **{MessageHeaderKey.FROM_CELL: SITE})
     assert SiteBoundary().passes(end, AT_JOB, own_process=True)
 
 
-@pytest.mark.parametrize(
-    "key", [MessageHeaderKey.CONN_URL, MessageHeaderKey.SECURE, MessageHeaderKey.ENCRYPTED]
-)
+@pytest.mark.parametrize("key", [MessageHeaderKey.CONN_URL, MessageHeaderKey.SECURE, MessageHeaderKey.ENCRYPTED])
 def test_nothing_makes_a_site_connect_elsewhere_or_wait(key):
     for good in GOOD:
-        assert not SiteBoundary().passes(
-            message(*good, **{key: "tcp://10.0.0.5:22"}), good[3], own_process=False
-        )
+        assert not SiteBoundary().passes(message(*good, **{key: "tcp://10.0.0.5:22"}), good[3], own_process=False)
 
 
 @pytest.fixture
@@ -163,9 +157,7 @@ def test_who_sends_is_known_by_the_connection_and_not_by_a_name(cells):
 
 
 def test_at_the_server_the_boundary_for_sites_stands_and_its_jobs_take_what_it_hands_on(cells):
-    abort = message(
-        "hospital-b", "server_command", "abort", SERVER, **{MessageHeaderKey.FROM_CELL: "hospital-b"}
-    )
+    abort = message("hospital-b", "server_command", "abort", SERVER, **{MessageHeaderKey.FROM_CELL: "hospital-b"})
     assert not cells(SERVER, "CH site", abort, sender="hospital-b", owner="hospital-b")
     beat = message("hospital-b", "task", "heart_beat", SERVER, **{MessageHeaderKey.FROM_CELL: "hospital-b"})
     assert cells(SERVER, "CH site", beat, sender="hospital-b", owner="hospital-b")

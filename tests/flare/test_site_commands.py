@@ -17,13 +17,7 @@ from nvflare.security.security import COMMAND_CATEGORIES
 
 from shared_components.flare.patches import site_commands
 from shared_components.flare.patches.replace import REPLACES
-from shared_components.flare.patches.site_commands import (
-    OF_JOBS,
-    OF_PEOPLE,
-    WITH_THE_JOB,
-    keep_commands,
-    why_not,
-)
+from shared_components.flare.patches.site_commands import OF_JOBS, OF_PEOPLE, WITH_THE_JOB, keep_commands, why_not
 from shared_components.flare.refusals import Refusals
 
 SECRET = "-----BEGIN PRIVATE KEY----- of hospital-a"
@@ -37,11 +31,7 @@ HEADERS = {
     "nothing asked": {},
     "no authorisation": {RequestHeader.REQUIRE_AUTHZ: "false", RequestHeader.ADMIN_COMMAND: "cat"},
     "a project_admin's": {RequestHeader.REQUIRE_AUTHZ: "true", RequestHeader.ADMIN_COMMAND: "cat", **CHIEF},
-    "as another command": {
-        RequestHeader.REQUIRE_AUTHZ: "true",
-        RequestHeader.ADMIN_COMMAND: "check_status",
-        **CHIEF,
-    },
+    "as another command": {RequestHeader.REQUIRE_AUTHZ: "true", RequestHeader.ADMIN_COMMAND: "check_status", **CHIEF},
     "super": {RequestHeader.REQUIRE_AUTHZ: "true", **CHIEF, RequestHeader.USER_ROLE: "super"},
 }
 POLICY = {
@@ -81,9 +71,7 @@ def agent(monkeypatch):
     made.auditor = SimpleNamespace(add_event=lambda **named: made.audit.append(named))
     made.app_ctx = SimpleNamespace(new_context=FLContext, fire_event=lambda *_: None)
     made.noting = Noting()
-    shell = next(
-        one for one in ClientRequestProcessors.request_processors if SysCommandTopic.SHELL in one.get_topics()
-    )
+    shell = next(one for one in ClientRequestProcessors.request_processors if SysCommandTopic.SHELL in one.get_topics())
     made.processors = {**dict.fromkeys(TOPICS, made.noting), SysCommandTopic.SHELL: shell}
     return made
 
@@ -114,10 +102,7 @@ def test_flare_gives_a_file_to_the_server_and_ours_does_not(agent, tmp_path, sai
     keep_commands()
     for command in ("cat", "head", "tail", "grep PRIVATE", "ls"):
         answer = ask(agent, SysCommandTopic.SHELL, f"{command} {key}", **said)
-        assert (
-            SECRET not in answer
-            and answer == "this site refuses it: sys.shell is none that a server has to give"
-        )
+        assert SECRET not in answer and answer == "this site refuses it: sys.shell is none that a server has to give"
     assert caplog.text.count("a command of the server is refused: sys.shell") == 1
 
 
@@ -142,17 +127,7 @@ def described(job):
 def test_what_a_job_needs_passes_and_a_job_that_is_a_path_does_not(agent, topic):
     keep_commands()
     assert ask(agent, topic, **described(JOB)) == "ok" and agent.noting.seen == [topic]
-    for job in (
-        "..",
-        "local",
-        "../..",
-        "/etc",
-        f"{JOB}/..",
-        JOB.upper().replace("0", "A"),
-        f"{{{JOB}}}",
-        7,
-        ["x"],
-    ):
+    for job in ("..", "local", "../..", "/etc", f"{JOB}/..", JOB.upper().replace("0", "A"), f"{{{JOB}}}", 7, ["x"]):
         assert "which is no job's id" in ask(agent, topic, **described(job)), job
     if topic in WITH_THE_JOB:
         assert "which is no job's id" in ask(agent, topic, **described(""))
@@ -198,8 +173,7 @@ def test_what_flare_writes_into_the_audit_is_one_short_line(agent):
 
 
 @pytest.mark.parametrize(
-    ("role", "may"),
-    [("project_admin", True), ("lead", True), ("member", False), ("super", False), ("", False)],
+    ("role", "may"), [("project_admin", True), ("lead", True), ("member", False), ("super", False), ("", False)]
 )
 def test_a_job_is_taken_by_the_role_of_the_certificate_that_has_signed_it(agent, role, may, caplog):
     """FLARE asks of a job without code nothing but its signature."""
@@ -213,7 +187,4 @@ def test_a_job_is_taken_by_the_role_of_the_certificate_that_has_signed_it(agent,
         == may
     )
     assert ("may not submit jobs here" in caplog.text) == (not may)
-    assert AppAuthzService.authorize_app_info({"byoc": True}, *signer[:2], "lead", {}) == (
-        False,
-        "BYOC not permitted",
-    )
+    assert AppAuthzService.authorize_app_info({"byoc": True}, *signer[:2], "lead", {}) == (False, "BYOC not permitted")

@@ -76,10 +76,7 @@ def test_names_and_ids_are_short_lines(process):
     assert name == number == "round [E:forged] all is well"
     event = result.get_header(ReservedKey.AUDIT_EVENT_ID)
     assert event.isprintable() and len(event) == LONGEST_WORD
-    assert result.get_cookie_jar() == {
-        FLContextKey.TASK_ID: "round [E:forged] all is well",
-        "odd": "['a\\nb']",
-    }
+    assert result.get_cookie_jar() == {FLContextKey.TASK_ID: "round [E:forged] all is well", "odd": "['a\\nb']"}
 
 
 def test_what_flare_gave_comes_back_as_it_was(process):

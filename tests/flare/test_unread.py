@@ -25,9 +25,7 @@ def receive_garbage():
         StreamHeaderKey.PAYLOAD_ENCODING: Encoding.FOBS,
     }
     no_cell = SimpleNamespace(
-        decode_pass_through_channels=set(),
-        decode_pass_through_topics=set(),
-        get_fobs_context=lambda props: {},
+        decode_pass_through_channels=set(), decode_pass_through_topics=set(), get_fobs_context=lambda props: {}
     )
     adapter = cell.Adapter(lambda request: None, SimpleNamespace(fqcn="server.0f1e"), no_cell)
     adapter.call(SimpleNamespace(headers=headers, result=lambda: b"garbage"))

@@ -71,9 +71,7 @@ def names_told(kind, monkeypatch, tmp_path):
     for name in workers:
         for folder in ("startup", "local"):
             (tmp_path / name / folder).mkdir(parents=True, exist_ok=True)
-    threads = [
-        threading.Thread(target=kind.do_one_task, args=(runner, client, 2, None, lock)) for client in clients
-    ]
+    threads = [threading.Thread(target=kind.do_one_task, args=(runner, client, 2, None, lock)) for client in clients]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -8,13 +8,7 @@ import time
 import pytest
 
 from shared_components.federation.messages import FederationError
-from shared_components.flare.workspaces import (
-    held,
-    is_held,
-    lock_file,
-    refuse_no_sites,
-    refuse_unusable,
-)
+from shared_components.flare.workspaces import held, is_held, lock_file, refuse_no_sites, refuse_unusable
 from tests.flare.simulator import Simulator, tiny_job
 
 HOLD = "import sys,time,pathlib\nfrom shared_components.flare.workspaces import held\n"
@@ -32,9 +26,7 @@ def test_other_names_are_taken(tmp_path, name):
     refuse_unusable(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    "options", [["-n", "0"], ["-n0"], ["-n=-3"], ["--n_clients", "0"], ["-w", "ws", "-n", "-1"]]
-)
+@pytest.mark.parametrize("options", [["-n", "0"], ["-n0"], ["-n=-3"], ["--n_clients", "0"], ["-w", "ws", "-n", "-1"]])
 def test_no_sites_are_refused(options):
     with pytest.raises(FederationError, match=r"-n is (0|-\d); a federation has at least one site"):
         refuse_no_sites(["nvflare", "simulator", "job", *options])
@@ -92,17 +84,12 @@ def test_flare_is_not_waited_for_in_a_path_with_a_space(tmp_path):
     with Simulator(tiny_job(tmp_path, "fedavg"), tmp_path / "a b", "-n", "2", "-t", "2") as simulator:
         assert simulator.wait() != 0
     assert "has a space, a quote, a backslash or a '#' in it" in simulator.output
-    assert (
-        time.monotonic() - started < 60
-    )  # FLARE looks for its workers for a minute, and the longest wait is 120 s
+    assert time.monotonic() - started < 60  # FLARE looks for its workers for a minute, and the longest wait is 120 s
 
 
 @pytest.mark.slow
 def test_of_two_launches_in_one_workspace_the_emptied_one_says_why_it_ends_and_the_other_runs(tmp_path):
-    long, short = (
-        tiny_job(tmp_path / "long", "fedavg", rounds=90),
-        tiny_job(tmp_path / "short", "fedavg", rounds=1),
-    )
+    long, short = (tiny_job(tmp_path / "long", "fedavg", rounds=90), tiny_job(tmp_path / "short", "fedavg", rounds=1))
     with Simulator(long, tmp_path / "ws", "-n", "2", "-t", "2") as first:
         first.wait_for_words("round 1/90")
         own = {"log": tmp_path / "second.log", "SURGFL_STATE": str(tmp_path / "second")}

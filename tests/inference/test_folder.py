@@ -66,9 +66,7 @@ def test_a_disk_that_is_full_when_files_appear_leaves_the_earlier_result(tmp_pat
         write(path, value)
 
     monkeypatch.setattr("shared_components.inference.folder.write_json", full)
-    with pytest.raises(
-        NotWritten, match=r"prediction.json: could not be written \(No space left on device\)"
-    ):
+    with pytest.raises(NotWritten, match=r"prediction.json: could not be written \(No space left on device\)"):
         second.appear({"frames": 2})
     second.abandon()
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -135,9 +133,7 @@ def test_what_is_not_of_an_earlier_result_is_never_replaced(tmp_path, names):
     (tmp_path / ".hidden").write_text("")
     ResultFolder(tmp_path).refuse_foreign(names)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(
-        InferenceError, match=r"holds 'notes\.txt', which is not of an earlier result; give another"
-    ):
+    with pytest.raises(InferenceError, match=r"holds 'notes\.txt', which is not of an earlier result; give another"):
         ResultFolder(tmp_path).refuse_foreign(names)
 
 
@@ -146,9 +142,7 @@ def test_beside_what_is_not_replaced_results_may_lie(tmp_path):
     ResultFolder(tmp_path).refuse_foreign(["masks"])
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"files": "masks"}', '{"files": ["../masks"]}', '{"files": [3]}']
-)
+@pytest.mark.parametrize("text", ["", "[]", '{"files": "masks"}', '{"files": ["../masks"]}', '{"files": [3]}'])
 def test_a_record_that_is_not_ours_is_refused(tmp_path, text):
     (tmp_path / "prediction.json").write_text(text)
     with pytest.raises(InferenceError, match=r"prediction\.json is not of a result of ours"):
@@ -168,8 +162,6 @@ def test_a_result_of_another_input_is_not_replaced(tmp_path):
     folder.appear({"input": "a.mp4"})
     again = ResultFolder(tmp_path / "out")
     again.refuse_another(input="a.mp4")
-    with pytest.raises(
-        InferenceError, match=r"holds the result of input a\.mp4, and not of b\.mp4; give another"
-    ):
+    with pytest.raises(InferenceError, match=r"holds the result of input a\.mp4, and not of b\.mp4; give another"):
         again.refuse_another(input="b.mp4")
     ResultFolder(tmp_path / "new").refuse_another(input="b.mp4")

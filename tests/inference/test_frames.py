@@ -27,11 +27,7 @@ def test_a_folder_is_read_in_natural_order(tmp_path):
         write_image(tmp_path / f"frame{number}.png", number)
     (tmp_path / "notes.txt").write_text("not a frame")
     shots = list(stream_of(tmp_path).shots())
-    assert [(shot.name, int(shot.image[0, 0, 0])) for shot in shots] == [
-        ("frame1", 1),
-        ("frame9", 9),
-        ("frame10", 10),
-    ]
+    assert [(shot.name, int(shot.image[0, 0, 0])) for shot in shots] == [("frame1", 1), ("frame9", 9), ("frame10", 10)]
 
 
 def test_colours_are_rgb(tmp_path):
@@ -73,13 +69,7 @@ def test_every_sub_folder_is_a_sequence_in_natural_order(tmp_path):
                  "day9/._9.jpg", "day9/readme.txt"):  # fmt: skip
         write_image(tmp_path / name) if not name.endswith("txt") else (tmp_path / name).write_text("x")
     assert names_of(tmp_path) == ["b", "day9/9", "day9/10", "day9/left/1", "day10/2"]
-    assert [shot.sequence for shot in stream_of(tmp_path).shots()] == [
-        "",
-        "day9",
-        "day9",
-        "day9/left",
-        "day10",
-    ]
+    assert [shot.sequence for shot in stream_of(tmp_path).shots()] == ["", "day9", "day9", "day9/left", "day10"]
     assert stream_of(tmp_path).total == 5 and not stream_of(tmp_path).is_video
 
 
@@ -152,11 +142,7 @@ def two_endings(path):
     [
         (lambda path: None, {}, "input {path} does not exist; name a folder of frames or a video"),
         (lambda path: path.mkdir(), {}, "input folder {path} has no images (.png, "),
-        (
-            videos_only,
-            {},
-            "input folder {path} has videos and no images; name one of the videos, such as {path}/a.mov",
-        ),
+        (videos_only, {}, "input folder {path} has videos and no images; name one of the videos, such as {path}/a.mov"),
         (two_endings, {}, "input folder {path}/day has images that differ in their ending alone"),
         (lambda path: path.write_bytes(b"no video"), {}, "video {path} cannot be read"),
         (write_image, {"every": 0}, "input: every is 0; it is a whole number, at least 1"),

@@ -48,14 +48,9 @@ def test_the_container_says_what_browsers_want(scene, tmp_path):
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         assert (stream.codec_context.name, stream.pix_fmt) == ("h264", "yuv420p")
-        assert (stream.codec_context.colorspace, stream.codec_context.color_range) == (
-            1,
-            1,
-        )  # BT.709, limited
+        assert (stream.codec_context.colorspace, stream.codec_context.color_range) == (1, 1)  # BT.709, limited
     data = path.read_bytes()
-    assert 0 < data.index(b"moov") < data.index(b"mdat"), (
-        "a browser would load all of it before the first frame"
-    )
+    assert 0 < data.index(b"moov") < data.index(b"mdat"), "a browser would load all of it before the first frame"
 
 
 @pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(30000, 1001), Fraction(60), Fraction(1, 2)])

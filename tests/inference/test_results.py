@@ -62,29 +62,17 @@ def test_images_become_masks_and_overlays_of_their_own_size(tree, tmp_path):
 
 def test_sub_folders_have_overlay_videos_of_their_own_where_there_is_a_rate(tree, tmp_path):
     files = written(tree, tmp_path / "out", stream={"video_rate": 10}, pictures=False, masks="none")
-    assert files == [
-        "intervals.csv",
-        "overlay.mp4",
-        "overlays/day-1/left.mp4",
-        "prediction.json",
-        "visible.csv",
-    ]
+    assert files == ["intervals.csv", "overlay.mp4", "overlays/day-1/left.mp4", "prediction.json", "visible.csv"]
     found = look_at(tmp_path / "out" / "overlays" / "day-1" / "left.mp4")
     assert (found.frames, found.rate) == (2, 10)
     with (tmp_path / "out" / "visible.csv").open(newline="") as file:
         rows = [(row["seconds"], row["frame"], row["shaft"]) for row in csv.DictReader(file)]
-    assert rows == [
-        ("0.000", "a", "0.000"),
-        ("0.000", "day-1/left/b", "0.000"),
-        ("0.100", "day-1/left/c", "0.000"),
-    ]
+    assert rows == [("0.000", "a", "0.000"), ("0.000", "day-1/left/b", "0.000"), ("0.100", "day-1/left/c", "0.000")]
 
 
 def test_images_of_several_sizes_are_no_video(tree, tmp_path):
     write_image(tree / "b.png", 90, (44, 50))
-    with pytest.raises(
-        InferenceError, match=r"overlay\.mp4: a picture is 50x122 and those before are 50x118"
-    ):
+    with pytest.raises(InferenceError, match=r"overlay\.mp4: a picture is 50x122 and those before are 50x118"):
         written(tree, tmp_path / "out", stream={"video_rate": 10})
     assert not (tmp_path / "out").exists()
 
@@ -98,9 +86,7 @@ def test_a_video_becomes_masks_and_an_overlay_video_of_its_rate(video, tmp_path)
     read, names = np.split(whole, [48])
     assert len(names) == 3 * 26 and names[26 + 9 : 26 + 18, 6:16].std(axis=(0, 1)).max() < 8 < np.ptp(names)
     assert (
-        read.shape == (48, 64, 3)
-        and np.ptp(read[20:]) < 8
-        and np.ptp(read[:, 40:]) < 8 < 50 < np.ptp(read[:10, :30])
+        read.shape == (48, 64, 3) and np.ptp(read[20:]) < 8 and np.ptp(read[:, 40:]) < 8 < 50 < np.ptp(read[:10, :30])
     )
 
 
@@ -188,11 +174,7 @@ def test_an_error_at_the_end_leaves_the_earlier_result(video, tmp_path, monkeypa
     [
         ("notes.txt", {"alone": True}, "holds 'notes.txt'"),
         ("overlay.mp4", {}, "holds 'overlay.mp4'"),
-        (
-            "masks",
-            {},
-            "holds 'masks', which is not of an earlier result; give another folder, or move it away",
-        ),
+        ("masks", {}, "holds 'masks', which is not of an earlier result; give another folder, or move it away"),
     ],
 )
 def test_what_somebody_else_wrote_is_not_replaced(video, tmp_path, name, options, sentence):

@@ -107,9 +107,7 @@ def test_weights_of_half_precision_see_much_the_same(surgery, model, tmp_path):
     save_weights(tmp_path / "half.safetensors", halved, load_metadata(path))
     for name in ("model", "half"):
         assert main(["segment", str(surgery), "--model", f"{name}.safetensors", "--out", name]) == 0
-    masks = [
-        cv2.imread(str(tmp_path / name / "masks" / "frame_000000.png"), -1) for name in ("model", "half")
-    ]
+    masks = [cv2.imread(str(tmp_path / name / "masks" / "frame_000000.png"), -1) for name in ("model", "half")]
     assert (masks[0] == masks[1]).mean() > 0.98
 
 
@@ -130,26 +128,14 @@ def test_a_folder_with_sub_folders_is_mirrored_and_size_and_steps_are_options(mo
     [
         (["nowhere.mp4"], "input nowhere.mp4 does not exist; name a folder of frames or a video file"),
         (["surgery.mp4", "--model", "nowhere.pt"], "checkpoint nowhere.pt does not exist"),
-        (
-            ["surgery.mp4", "--model", "surgery.mp4"],
-            "checkpoint surgery.mp4 is damaged or holds more than tensors",
-        ),
-        (
-            ["surgery.mp4", "--bundle", "pvt"],
-            "bundle 'pvt' does not exist; there are fedst, pfedsis, pvt_fpn",
-        ),
+        (["surgery.mp4", "--model", "surgery.mp4"], "checkpoint surgery.mp4 is damaged or holds more than tensors"),
+        (["surgery.mp4", "--bundle", "pvt"], "bundle 'pvt' does not exist; there are fedst, pfedsis, pvt_fpn"),
         (["surgery.mp4", "--size", "large"], "--size is 'large'; give height and width such as 512x640"),
-        (
-            ["surgery.mp4", "--size", "33x64"],
-            "PvtFpn takes images of 3 channels, height and width multiples of 32",
-        ),
+        (["surgery.mp4", "--size", "33x64"], "PvtFpn takes images of 3 channels, height and width multiples of 32"),
         (["surgery.mp4", "--threads", "0"], "--threads is 0; give a whole number from 1 on"),
         (["surgery.mp4", "--every", "0"], "input: every is 0; it is a whole number, at least 1"),
         (["surgery.mp4", "--video-rate", "5"], "a video rate was given, and surgery.mp4 is a video"),
-        (
-            ["surgery.mp4", "--out", "."],
-            "folder . holds 'model.safetensors', which is not of an earlier result",
-        ),
+        (["surgery.mp4", "--out", "."], "folder . holds 'model.safetensors', which is not of an earlier result"),
         (["surgery.mp4", "--out", "surgery.mp4"], "surgery.mp4 is a file; give a folder for the results"),
     ],
 )

@@ -69,8 +69,7 @@ def test_what_it_shows_before_the_beginning_is_what_the_clips_had_that_it_has_le
 
 
 @pytest.mark.parametrize(
-    ("rate", "every", "stride"),
-    [(25, 1, 5), (Fraction(30000, 1001), 1, 6), (24, 1, 5), (60, 4, 3), (5, 1, 1)],
+    ("rate", "every", "stride"), [(25, 1, 5), (Fraction(30000, 1001), 1, 6), (24, 1, 5), (60, 4, 3), (5, 1, 1)]
 )
 def test_the_stride_is_the_nearest_number_of_frames(rate, every, stride):
     assert shown_frames(Counting(), CLIPS, stream(rate, every=every)).stride == stride

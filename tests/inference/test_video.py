@@ -119,10 +119,7 @@ def without_anything_to_decode(path):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (
-            lambda path: path.write_bytes(b"this is no video"),
-            "cannot be read (it is no video, or is cut off or",
-        ),
+        (lambda path: path.write_bytes(b"this is no video"), "cannot be read (it is no video, or is cut off or"),
         (lambda path: path.write_bytes(b""), "cannot be read (it is no video"),
         (lambda path: half(write_video(path, noise(20))), "cannot be read (it is no video, or is cut off"),
         (without_frames, "has no frames; check it with another player"),

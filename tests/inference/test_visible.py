@@ -15,9 +15,7 @@ def stretches_of(seen, rate=10, part="shaft", **names):
     for number, mark in enumerate(seen):
         seconds = None if rate is None else Fraction(number, rate)
         found.add(shot(f"f{number}", seconds, **names), {part: 2.0 if mark == "x" else 0.0})
-    return [
-        (s.first, s.last, s.begin and float(s.begin), s.end and float(s.end), s.frames) for s in found.all()
-    ]
+    return [(s.first, s.last, s.begin and float(s.begin), s.end and float(s.end), s.frames) for s in found.all()]
 
 
 def test_a_stretch_ends_when_its_last_frame_makes_way():
@@ -52,10 +50,7 @@ def test_parts_are_followed_one_by_one_and_the_largest_share_is_kept():
     found = Stretches(Fraction(1))
     for number, (shaft, wrist) in enumerate([(1.0, 0.0), (3.0, 0.5), (2.0, 0.4)]):
         found.add(shot(f"f{number}", Fraction(number)), {"shaft": shaft, "wrist": wrist})
-    assert [(s.part, s.begin, s.end, s.largest) for s in found.all()] == [
-        ("shaft", 0, 3, 3.0),
-        ("wrist", 1, 3, 0.5),
-    ]
+    assert [(s.part, s.begin, s.end, s.largest) for s in found.all()] == [("shaft", 0, 3, 3.0), ("wrist", 1, 3, 0.5)]
 
 
 def test_a_sub_folder_begins_anew():

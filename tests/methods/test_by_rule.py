@@ -58,8 +58,7 @@ def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(f
 
 def test_centralised_training_of_one_site_is_fedavg_of_one_site(federate, tmp_path):  # noqa: F811
     runs = [
-        federate(make_job(m), folder=tmp_path / m, names=["site-1"]).run().weights()
-        for m in ("centralised", "fedavg")
+        federate(make_job(m), folder=tmp_path / m, names=["site-1"]).run().weights() for m in ("centralised", "fedavg")
     ]
     assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[1])
 
@@ -76,9 +75,7 @@ def test_the_first_site_must_answer():
     models = Models({"w": tensor([0.0])}, {site: {} for site in names(2)})
     given = [Update(site, 0, {"w": tensor([float(i)])}) for i, site in enumerate(names(2), start=1)]
     aggregator = FirstSite()
-    result = aggregator.apply(
-        aggregator.init(Partition(()), models, profiles(2)), Partition(()), models, given[::-1]
-    )
+    result = aggregator.apply(aggregator.init(Partition(()), models, profiles(2)), Partition(()), models, given[::-1])
     assert isinstance(result, Aggregation) and result.models.shared["w"].item() == 1.0
     with pytest.raises(ValueError, match="site-1 trains for all sites"):
         aggregator.apply({}, Partition(()), models, given[1:])
@@ -108,9 +105,7 @@ def test_the_proximal_term_is_half_mu_times_the_squared_distance_over_all_tensor
     terms = Proximal(0.2)(network, POINT, context(received=RECEIVED))
     assert terms[1].value.item() == pytest.approx(0.1 * (1 + 16 + 6.25))
     terms[1].value.backward()
-    assert network.a.grad.tolist() == pytest.approx([0.2, -0.8]) and network.b.grad.item() == pytest.approx(
-        0.5
-    )
+    assert network.a.grad.tolist() == pytest.approx([0.2, -0.8]) and network.b.grad.item() == pytest.approx(0.5)
 
 
 def test_at_the_received_weights_and_with_mu_zero_it_is_fedavg(network):
@@ -213,9 +208,7 @@ def test_fedrep_counts_its_phases_within_a_round(federate):  # noqa: F811
 )
 def test_each_phase_of_fedrep_has_a_step_and_a_single_step_trains_both(network, share, iterations, phases):
     objective = load_method("fedrep", head_share=share).local.objective
-    terms = [
-        objective(network, BATCH, context(iteration=i, iterations=iterations))[0] for i in range(iterations)
-    ]
+    terms = [objective(network, BATCH, context(iteration=i, iterations=iterations))[0] for i in range(iterations)]
     roles = {"head": Role.LOCAL, "body": Role.GLOBAL, "segmentation": None}
     assert [term.name for term in terms] == phases.split()
     assert [term.role for term in terms] == [roles[term.name] for term in terms]
@@ -230,17 +223,13 @@ def test_fedbn_keeps_exactly_the_normalisation_layers_by_type(network):
         for parameter in ("weight", "bias")
     }
     assert set(partition.with_roles(Role.LOCAL)) == expected and len(expected) > 50
-    layers_only = partition_network(network, load_method("fedbn", norms=["layer"]).partition).with_roles(
-        Role.LOCAL
-    )
+    layers_only = partition_network(network, load_method("fedbn", norms=["layer"]).partition).with_roles(Role.LOCAL)
     assert 0 < len(layers_only) < len(expected)
 
 
 def test_fedbn_keeps_running_statistics_and_is_not_misled_by_names():
     network = nn.ModuleDict({"bn": nn.Linear(1, 1), "plain": nn.BatchNorm2d(2)})
-    local = set(
-        partition_network(network, load_method("fedbn", norms=["batch"]).partition).with_roles(Role.LOCAL)
-    )
+    local = set(partition_network(network, load_method("fedbn", norms=["batch"]).partition).with_roles(Role.LOCAL))
     kinds = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     assert local == {f"plain.{kind}" for kind in kinds}
 

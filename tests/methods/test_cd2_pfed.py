@@ -90,9 +90,7 @@ def test_either_sub_model_still_attends(network, private):
         if name.endswith(".attn"):
             for linear in (module.q, module.kv):
                 torch.nn.init.normal_(linear.weight)
-            module.register_forward_hook(
-                lambda m, i, o, name=name: seen.update({name: o.detach().flatten(1, 2)})
-            )
+            module.register_forward_hook(lambda m, i, o, name=name: seen.update({name: o.detach().flatten(1, 2)}))
     CyclicDistillation(0.5, 1.0, 1)._part(network, torch.rand(1, 3, 64, 64), private=private)
     assert len(seen) == 8 and all(float(value.std(1).max()) > 0 for value in seen.values())
 

@@ -53,9 +53,7 @@ class Work:
         settings = load_bundle("pvt_fpn", TINY).training
         optimizer = self.optimizers.setdefault(key, local.make_optimizer(network, settings))
         batches = [BATCH] * self.context.iterations
-        return local.local_iterations(
-            network, optimizer, self.method, batches, self.context, self.partition, objective
-        )
+        return local.local_iterations(network, optimizer, self.method, batches, self.context, self.partition, objective)
 
 
 @pytest.mark.parametrize("strength", [0.0, 5.0])
@@ -102,9 +100,7 @@ def test_in_a_federation_the_common_model_is_fedavgs_and_the_saved_ones_are_the_
     plain = federate(make_job("fedavg", rounds=1), folder=tmp_path / "b").run()
     ours, theirs = federation.server.state.models.shared, plain.server.state.models.shared
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    saved = [
-        load_file(federation.server.folder / s / "model.safetensors") for s in federation.server.state.sites
-    ]
+    saved = [load_file(federation.server.folder / s / "model.safetensors") for s in federation.server.state.sites]
     name = "head_global.weight"
     assert not torch.equal(saved[0][name], saved[1][name]) and not torch.equal(saved[0][name], ours[name])
 

@@ -79,10 +79,7 @@ def test_the_head_stays_at_the_site(network):
     partition = partition_network(network, build().partition)
     local = {p.tensor.split(".")[0] for p in partition if p.role is Role.LOCAL}
     assert local == {"decoder_personal", "head_personal", "head_global"}
-    assert {p.tensor.split(".")[0] for p in partition if p.role is Role.GLOBAL} == {
-        "encoder",
-        "decoder_global",
-    }
+    assert {p.tensor.split(".")[0] for p in partition if p.role is Role.GLOBAL} == {"encoder", "decoder_global"}
 
 
 def test_the_trace_equals_a_loop_over_batches_and_parameters(network):
@@ -124,9 +121,7 @@ def pixels_by_hand(given):
 def prototypes_by_hand(batches):
     found = [pixel for given in batches for pixel in pixels_by_hand(given)]
     return {
-        number: [
-            sum(v[i] for n, v in found if n == number) / sum(n == number for n, _ in found) for i in (0, 1)
-        ]
+        number: [sum(v[i] for n, v in found if n == number) / sum(n == number for n, _ in found) for i in (0, 1)]
         for number in {n for n, _ in found}
     }
 

@@ -68,11 +68,7 @@ def test_a_group_is_a_class_map_with_its_order():
             Profile("site-2", 1, card("b", "a")),
         ],
     )
-    assert {n: int(v) for n, v in state.items()} == {
-        "group/site-1": 0,
-        "group/site-2": 1,
-        "group/site-10": 0,
-    }
+    assert {n: int(v) for n, v in state.items()} == {"group/site-1": 0, "group/site-2": 1, "group/site-10": 0}
 
 
 def test_two_tasks_and_three_sites_in_a_federation(scenes, tmp_path):  # noqa: F811

@@ -21,16 +21,13 @@ def test_the_queries_of_the_encoder_stay_and_nothing_else():
     network = build_network(load_bundle("pvt_fpn").network)
     local = partition_network(network, load_method("feddp").partition).with_roles(Role.LOCAL)
     assert len(local) == 16 and all(".attn.q." in name for name in local)
-    assert sum(network.state_dict()[name].numel() for name in local) == 2 * sum(
-        c * c + c for c in (32, 64, 160, 256)
-    )
+    assert sum(network.state_dict()[name].numel() for name in local) == 2 * sum(c * c + c for c in (32, 64, 160, 256))
     assert not is_query("decoder.attn.q.weight") and not is_query("encoder.attn.query.weight")
 
 
 def test_the_mean_is_plain_or_by_samples():
     updates = [
-        Update(s, 0, {"w": tensor([v])}, samples=n)
-        for s, v, n in zip(names(3), (1, 2, 6), (1, 1, 2), strict=True)
+        Update(s, 0, {"w": tensor([v])}, samples=n) for s, v, n in zip(names(3), (1, 2, 6), (1, 1, 2), strict=True)
     ]
     models = Models({"w": tensor([0.0])}, {})
     for weighting, mean in (("equal", 3.0), ("samples", 15 / 4)):
@@ -42,9 +39,7 @@ def test_no_sites_private_queries_become_the_average_the_first_ones_included(fed
     federation = federate(make_job("feddp")).run()
     kept = []
     for name in names(3):
-        _, tensors, _ = (
-            federation.sites[name]._files(federation.server.job, federation.server.folder.name).load()
-        )
+        _, tensors, _ = federation.sites[name]._files(federation.server.job, federation.server.folder.name).load()
         kept.append(tensors[f"local/{Q}"])
     assert not any(
         Q in pieces
@@ -119,8 +114,7 @@ def test_strength_zero_is_the_task_alone_and_stage_two_weighs_pixels():
     context = Context(1, SEGMENTATION, torch.Generator(), broadcast={"teachers": teachers})
     batch = {"image": torch.rand(1, 3, 32, 32), "label": torch.randint(0, 4, (1, 32, 32))}
     off, on = (
-        load_method("feddp", fine_tune_from=1, strength=s).local.objective(network, batch, context)
-        for s in (0.0, 2.0)
+        load_method("feddp", fine_tune_from=1, strength=s).local.objective(network, batch, context) for s in (0.0, 2.0)
     )
     assert off[1].value == 0 and torch.equal(off[0].value, on[0].value) and on[1].value > 0
 

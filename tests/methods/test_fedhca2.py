@@ -16,9 +16,7 @@ from tests.methods.toys import card, mixed, names, step, tensor, updates
 build = partial(load_method, "fedhca2")
 ENCODER, WEIGHT, BIAS = "encoder.w", "decoder_global.conv.1.weight", "decoder_global.conv.1.bias"
 OTHER = "decoder_global.conv.10.weight"
-TOY = Partition(
-    tuple(Piece(n, Role.MIXED, layer=n.rpartition(".")[0] or n) for n in (ENCODER, WEIGHT, BIAS, OTHER))
-)
+TOY = Partition(tuple(Piece(n, Role.MIXED, layer=n.rpartition(".")[0] or n) for n in (ENCODER, WEIGHT, BIAS, OTHER)))
 SIZES = {ENCODER: 4, WEIGHT: 3, BIAS: 1, OTHER: 2}
 TASKS = ["parts", "whole", "parts"]
 
@@ -54,19 +52,13 @@ def dot(a, b):
 
 def attended(own, others):
     scores = [math.exp(dot(own, other) / math.sqrt(len(own))) for other in others]
-    return [
-        sum(s * other[k] for s, other in zip(scores, others, strict=True)) / sum(scores)
-        for k in range(len(own))
-    ]
+    return [sum(s * other[k] for s, other in zip(scores, others, strict=True)) / sum(scores) for k in range(len(own))]
 
 
 def test_the_golden_vector_of_cross_attention():
     deltas = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     result = step(
-        build().server.aggregator,
-        mixed([[0.0, 0.0]] * 3),
-        updates(deltas, samples=[1, 5, 2]),
-        role=Role.MIXED,
+        build().server.aggregator, mixed([[0.0, 0.0]] * 3), updates(deltas, samples=[1, 5, 2]), role=Role.MIXED
     )
     expected = [[1.080222, 0.059889], [0.059889, 1.080222], [1.075174, 1.075174]]
     for site, values in zip(names(3), expected, strict=True):
@@ -129,9 +121,7 @@ def test_alpha_and_beta_learn_as_automatic_differentiation_says():
         beta = torch.full((2,), 0.1, dtype=torch.float64, requires_grad=True)  # conv.1 and conv.10
         share = list(first.report["conflict"].values())
         deltas = {n: [tensor(change(u, models, n)) for u in sent] for n in SIZES}
-        outputs = {
-            ENCODER: alpha.clamp(0, 1) * sum(w * d for w, d in zip(share, deltas[ENCODER], strict=True))
-        }
+        outputs = {ENCODER: alpha.clamp(0, 1) * sum(w * d for w, d in zip(share, deltas[ENCODER], strict=True))}
         for name, number in ((WEIGHT, 0), (BIAS, 0), (OTHER, 1)):
             others = [d.tolist() for d in deltas[name]]
             outputs[name] = beta.clamp(0, 1)[number] * tensor(attended(others[i], others))

@@ -51,9 +51,7 @@ def test_back_ce_is_the_definition_pixel_by_pixel(classes):
     logits = torch.randn(2, 4, 3, 4, generator=generator)
     label = torch.tensor(classes)[torch.randint(0, len(classes), (2, 3, 4), generator=generator)]
     assert {int(v) for v in label.flatten()} == set(classes)
-    assert background_cross_entropy(logits, label).item() == pytest.approx(
-        scalar_back_ce(logits, label), rel=1e-5
-    )
+    assert background_cross_entropy(logits, label).item() == pytest.approx(scalar_back_ce(logits, label), rel=1e-5)
 
 
 def test_back_ce_with_all_classes_is_cross_entropy_and_without_any_label_is_zero():
@@ -154,9 +152,7 @@ def network():
 
 
 def context_of(network, **known):
-    received = cut(
-        network.state_dict(), partition_network(network, load_method("fedseg").partition), Role.GLOBAL
-    )
+    received = cut(network.state_dict(), partition_network(network, load_method("fedseg").partition), Role.GLOBAL)
     return Context(1, SEGMENTATION, torch.Generator().manual_seed(0), received=received, **known)
 
 
@@ -189,12 +185,8 @@ def test_the_logits_beside_the_features_are_the_networks_own(network):
 
 
 def test_the_server_sends_every_sites_prototypes_to_all_in_the_sites_order():
-    group = [
-        {"mean": torch.full((2, 3), float(i)), "present": torch.tensor([1.0, float(i)])} for i in range(2)
-    ]
-    updates = [
-        Update(s, 0, {"w": torch.ones(1)}, {"prototypes": g}) for s, g in zip(("a", "b"), group, strict=True)
-    ]
+    group = [{"mean": torch.full((2, 3), float(i)), "present": torch.tensor([1.0, float(i)])} for i in range(2)]
+    updates = [Update(s, 0, {"w": torch.ones(1)}, {"prototypes": g}) for s, g in zip(("a", "b"), group, strict=True)]
     result = WithPrototypes().apply({}, Partition(()), Models({"w": torch.ones(1)}, {}), updates[::-1])
     rows, classes = gathered(result.models.broadcast["prototypes"])
     assert classes.tolist() == [0, 0, 1] and rows[:, 0].tolist() == [0, 1, 1]
@@ -237,9 +229,7 @@ def test_the_second_round_contrasts_and_its_traffic_is_counted(federate):  # noq
     assert records[3]["bytes"]["down"]["prototypes"] == 3 * (4 * 128 + 4) * 4
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"temperature": 0.0}, {"weight": -1.0}, {"anchors": 0}, {"prototype_images": 0}]
-)
+@pytest.mark.parametrize("wrong", [{"temperature": 0.0}, {"weight": -1.0}, {"anchors": 0}, {"prototype_images": 0}])
 def test_wrong_arguments_are_refused_by_name(wrong):
     with pytest.raises(ValueError, match=f"fedseg: .*{next(iter(wrong))}"):
         load_method("fedseg", **wrong)

@@ -21,9 +21,7 @@ def role_in_the_encoder(method):
     """Return the role whose slices all lie in the encoder, if there is one."""
     with torch.device("meta"):
         network = build_network(load_bundle(bundle_for(method.name)).network)
-    places = {
-        (piece.role, piece.tensor.partition(".")[0]) for piece in partition_network(network, method.partition)
-    }
+    places = {(piece.role, piece.tensor.partition(".")[0]) for piece in partition_network(network, method.partition)}
     inside = {role for role, place in places if place == "encoder"} - {r for r, p in places if p != "encoder"}
     return next((role.upper() for role in inside), None)
 

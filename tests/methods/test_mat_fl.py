@@ -88,9 +88,7 @@ def test_soft_weights_equal_plain_loops():
     for i, row in enumerate(cosines_by_hand(FOUR)):
         raised = [max(cosine + 0.2, 0) for cosine in row]
         weights = [value / sum(raised) for value in raised]
-        assert list(result.report["mixing"][names(4)[i]]["shared"].values()) == pytest.approx(
-            weights, abs=1e-12
-        )
+        assert list(result.report["mixing"][names(4)[i]]["shared"].values()) == pytest.approx(weights, abs=1e-12)
         expected = [sum(w * v[j] for w, v in zip(weights, FOUR, strict=True)) for j in (0, 1)]
         assert result.models.mixed[names(4)[i]]["w"].tolist() == pytest.approx(expected, abs=1e-12)
     assert "groups" not in result.report

@@ -70,11 +70,7 @@ def _federation(method, network, partition, sites, seeds):
         generator = torch.Generator().manual_seed(seed)
         pieces = {n: v + 0.01 * torch.randn(v.shape, generator=generator) for n, v in initial.items()}
         context = make_context(seed, received=initial)
-        extras = (
-            method.local.measure(network, [make_batch(seed)], context, partition)
-            if method.local.measure
-            else {}
-        )
+        extras = method.local.measure(network, [make_batch(seed)], context, partition) if method.local.measure else {}
         updates.append(Update(site, 0, pieces, extras, samples=10 + number))
     return models, method.server.aggregator.init(partition, models, profiles), updates
 
@@ -113,9 +109,7 @@ def test_order_of_arrival_changes_no_bit(built):
     method, network, partition = built
     models, state, updates = federation(method, network, partition)
     orders = ([0, 1, 2], [2, 1, 0], [1, 2, 0])
-    results = [
-        method.server.aggregator.apply(state, partition, models, [updates[i] for i in o]) for o in orders
-    ]
+    results = [method.server.aggregator.apply(state, partition, models, [updates[i] for i in o]) for o in orders]
     for other in results[1:]:
         assert same(results[0].models.shared, other.models.shared) and same(results[0].state, other.state)
         assert all(same(results[0].models.mixed[s], other.models.mixed[s]) for s in results[0].models.mixed)
@@ -184,10 +178,7 @@ def test_a_weighted_sum_is_declared_exactly_where_the_aggregator_reads_nothing_e
     if method.server.weighted_sum_only:
         assert not method.local.extras and not models.mixed[SITES[0]] and models.shared
     alike = found is not None and near(found, due)
-    if method.name not in (
-        "local",
-        "fedld",
-    ):  # one sends nothing; the other keeps all directions of so unlike changes
+    if method.name not in ("local", "fedld"):  # one sends nothing; the other keeps all directions of so unlike changes
         assert alike == method.server.weighted_sum_only
 
 
@@ -234,9 +225,7 @@ def orthogonal_to(middle, seed):
 def test_the_objective_gives_finite_terms_that_reach_the_network(built, round):
     method, network, partition = built
     models, state, updates = federation(method, network, partition)
-    broadcast = (
-        method.server.aggregator.apply(state, partition, models, updates).models.broadcast if round else {}
-    )
+    broadcast = method.server.aggregator.apply(state, partition, models, updates).models.broadcast if round else {}
     context = make_context(round=round, received=sent(network, partition), broadcast=broadcast)
     terms = method.local.objective(network, make_batch(), context)
     assert all(torch.isfinite(term.value) and term.value.requires_grad for term in terms)

@@ -55,10 +55,7 @@ def test_a_plain_text_is_no_list_of_names(method, argument):
     [
         ({}, {"decoder_personal", "head_personal", "head_global"}),
         ({"personal": ["decoder_personal", "head_global"]}, {"decoder_personal", "head_global"}),
-        (
-            {"personal": ["decoder", "head"]},
-            {"decoder_global", "decoder_personal", "head_global", "head_personal"},
-        ),
+        ({"personal": ["decoder", "head"]}, {"decoder_global", "decoder_personal", "head_global", "head_personal"}),
     ],
 )
 def test_fedper_takes_parts_and_todays_names_of_modules(network, arguments, local):
@@ -72,9 +69,7 @@ def test_fedas_aligns_no_part_of_the_head(network):
 
 
 def test_fedhca2_takes_any_encoder_and_refuses_a_module_in_both(network):
-    rule = load_method(
-        "fedhca2", encoder=["encoder.block1"], decoders=["decoder_global", "encoder.block2"]
-    ).partition
+    rule = load_method("fedhca2", encoder=["encoder.block1"], decoders=["decoder_global", "encoder.block2"]).partition
     partition = partition_network(network, rule)
     layers = partition.mixed_layers
     assert all(name.startswith("encoder.block1.") for name in layers["encoder"])
@@ -92,8 +87,7 @@ def test_fedbn_refuses_kinds_of_layers_that_the_network_has_not(network, norms, 
 
 def test_fedbn_keeps_all_kinds_that_there_are_and_refuses_where_there_is_none(network):
     asked, default = (
-        partition_network(network, load_method("fedbn", norms=norms).partition)
-        for norms in (["layer", "group"], None)
+        partition_network(network, load_method("fedbn", norms=norms).partition) for norms in (["layer", "group"], None)
     )
     assert asked == default and default.roles == {Role.LOCAL, Role.GLOBAL}
     with pytest.raises(ValueError, match=r"fedbn: Plain has no normalisation layers .* none of any kind"):
@@ -131,9 +125,7 @@ def test_methods_that_need_a_head_refuse_a_network_that_names_none(method):
         partition_network(network, load_method(method).partition)
 
 
-@pytest.mark.parametrize(
-    "method", sorted(set(method_names()) - {"fedbn", "feddp", "pfedsis", "fedas", "fedst"})
-)
+@pytest.mark.parametrize("method", sorted(set(method_names()) - {"fedbn", "feddp", "pfedsis", "fedas", "fedst"}))
 def test_every_other_method_works_by_parts_on_a_network_of_other_modules(method):
     partition = partition_network(Plain(), load_method(method).partition)
     assert {piece.tensor for piece in partition} == set(Plain().state_dict())

@@ -25,9 +25,7 @@ def test_each_says_what_it_is_and_shares_everything(name):
         and method.requires.min_sites == MIN_SITES.get(name, 1)
     )
     texts = method.about
-    assert (
-        texts.partition and texts.objective and texts.aggregator and texts.secure_sums[:3] in ("yes", "no:")
-    )
+    assert texts.partition and texts.objective and texts.aggregator and texts.secure_sums[:3] in ("yes", "no:")
     roles = partition_network(torch.nn.BatchNorm2d(2), method.partition).roles
     assert roles == {Role.GLOBAL}
 
@@ -53,17 +51,11 @@ def test_each_has_a_job_that_builds_and_a_card(name):
     ],
 )
 def test_limits_are_the_parent_method(name, arguments):
-    parents = {
-        "fedavgm": "fedavg",
-        "multi_krum": "krum",
-        "trimmed_mean": "multi_krum",
-        "qfedavg": "trimmed_mean",
-    }
+    parents = {"fedavgm": "fedavg", "multi_krum": "krum", "trimmed_mean": "multi_krum", "qfedavg": "trimmed_mean"}
     parent = load_method(parents[name], **({"trim": 0} if name == "qfedavg" else {}))
     given = updates(SITES, extras={"loss": [1.0, 2.0, 3.0, 4.0, 5.0]})
     found, expected = (
-        step(m.server.aggregator, shared(), given).models.shared["w"]
-        for m in (load_method(name, **arguments), parent)
+        step(m.server.aggregator, shared(), given).models.shared["w"] for m in (load_method(name, **arguments), parent)
     )
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
 

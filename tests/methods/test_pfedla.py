@@ -29,17 +29,13 @@ def toy(count=3, seed=0, moved=0.3):
         return {n: torch.randn(size, generator=generator) for n, size in SIZES.items()}
 
     models = Models({}, {site: draw() for site in names(count)})
-    sent = [
-        Update(s, 0, {n: v + moved * draw()[n] for n, v in models.mixed[s].items()}) for s in names(count)
-    ]
+    sent = [Update(s, 0, {n: v + moved * draw()[n] for n, v in models.mixed[s].items()}) for s in names(count)]
     return models, sent
 
 
 def run(method, models, sent, state=None):
     if state is None:
-        state = method.server.aggregator.init(
-            TOY, models, [Profile(s, 10, card("a", "b")) for s in models.mixed]
-        )
+        state = method.server.aggregator.init(TOY, models, [Profile(s, 10, card("a", "b")) for s in models.mixed])
     return state, method.server.aggregator.apply(state, TOY, models, sent)
 
 
@@ -87,14 +83,12 @@ def weights_by_hand(state, site, count):
     for i in range(3):
         rows, bias = own[f"hidden.{i}.weight"], own[f"hidden.{i}.bias"]
         hidden = [
-            max(0.0, sum(a * b for a, b in zip(r, hidden, strict=True)) + c)
-            for r, c in zip(rows, bias, strict=True)
+            max(0.0, sum(a * b for a, b in zip(r, hidden, strict=True)) + c) for r, c in zip(rows, bias, strict=True)
         ]
     found = []
     for rows, bias in zip(own["output.weight"], own["output.bias"], strict=True):
         outputs = [
-            max(0.0, sum(a * b for a, b in zip(r, hidden, strict=True)) + c)
-            for r, c in zip(rows, bias, strict=True)
+            max(0.0, sum(a * b for a, b in zip(r, hidden, strict=True)) + c) for r, c in zip(rows, bias, strict=True)
         ]
         total = sum(outputs)
         found.append([value / total if total else 1 / count for value in outputs])

@@ -80,9 +80,7 @@ def test_numbers_of_global_and_personal_weights_are_the_published_ones(network):
 def test_there_are_fourteen_personal_layers(network):
     layers = partition_network(network, build().partition).mixed_layers
     assert len(layers) == 14
-    assert [name for name in layers if name.startswith("encoder")] == [
-        f"encoder.block{i}" for i in (1, 2, 3, 4)
-    ]
+    assert [name for name in layers if name.startswith("encoder")] == [f"encoder.block{i}" for i in (1, 2, 3, 4)]
 
 
 def test_head_aligned_halves_cut_between_heads(network):
@@ -97,10 +95,7 @@ def test_head_aligned_halves_cut_between_heads(network):
 def test_each_part_can_be_personal_alone(network, personal):
     """Table IV; without APE personal weights are LOCAL."""
     partition = partition_network(network, build(personal=[personal], ape=False).partition)
-    local = {p.tensor for p in partition if p.role is Role.LOCAL} - {
-        "head_appearance.weight",
-        "head_appearance.bias",
-    }
+    local = {p.tensor for p in partition if p.role is Role.LOCAL} - {"head_appearance.weight", "head_appearance.bias"}
     kinds = {"q": ".attn.q.", "k": ".attn.kv.", "v": ".attn.kv."}
     if personal == "decoder":
         assert local and all(name.startswith(("decoder_personal", "head_personal")) for name in local)
@@ -135,9 +130,7 @@ def test_routing_of_algorithm_1_on_the_real_network(network):
         "csc": consistency_loss(network.forward_parts(styled)["global"], batch()["label"]),
     }
     parameters = dict(network.named_parameters())
-    grads = {
-        key: dict(zip(parameters, gradients_of(v, parameters), strict=True)) for key, v in losses.items()
-    }
+    grads = {key: dict(zip(parameters, gradients_of(v, parameters), strict=True)) for key, v in losses.items()}
     for piece in partition:
         own = "csc" if piece.role is Role.GLOBAL else "ar"
         zero = {piece.tensor: torch.zeros_like(parameters[piece.tensor])}
@@ -149,17 +142,11 @@ def test_appearance_reaches_no_global_and_consistency_no_personal_weight(network
     network.eval()
     method = build()
     partition = partition_network(network, method.partition)
-    for name, reached, spared in (
-        ("appearance", Role.MIXED, Role.GLOBAL),
-        ("consistency", Role.GLOBAL, Role.MIXED),
-    ):
+    for name, reached, spared in (("appearance", Role.MIXED, Role.GLOBAL), ("consistency", Role.GLOBAL, Role.MIXED)):
         term = [t for t in method.local.objective(network, batch(), context()) if t.name == name]
         route_gradients(term, network, partition)
         grads = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in network.named_parameters()}
-        sizes = {
-            r: sum(float(p.view(grads).abs().sum()) for p in partition if p.role is r)
-            for r in (reached, spared)
-        }
+        sizes = {r: sum(float(p.view(grads).abs().sum()) for p in partition if p.role is r) for r in (reached, spared)}
         assert sizes[reached] > 0 and sizes[spared] == 0
 
 
@@ -170,9 +157,7 @@ def test_without_ape_and_sge_the_loss_is_the_tasks_own(network):
 
 def test_without_personal_parts_it_is_fedavg(network):
     ours, fedavg = build(personal=[], ape=False, sge=False), load_method("fedavg")
-    tensors = [
-        p for p in partition_network(network, ours.partition) if not p.tensor.startswith("head_appearance")
-    ]
+    tensors = [p for p in partition_network(network, ours.partition) if not p.tensor.startswith("head_appearance")]
     assert all(p.role is Role.GLOBAL for p in tensors)
     models, updates = two_sites(network, partition_network(network, fedavg.partition))
     partition = partition_network(network, fedavg.partition)
@@ -192,9 +177,7 @@ def test_as_released_adds_four_halved_terms_that_reach_everything(network):
     assert all(t.role is None for t in terms)
     network.eval()
     plain = segmentation_loss(network(batch()["image"]), batch()["label"]) / 2
-    torch.testing.assert_close(
-        build(mode="as_released").local.objective(network, batch(), context())[0].value, plain
-    )
+    torch.testing.assert_close(build(mode="as_released").local.objective(network, batch(), context())[0].value, plain)
 
 
 def test_cross_style_share_distorts_only_that_share(network, monkeypatch):
@@ -255,9 +238,7 @@ def test_sites_have_hypernetworks_of_their_own_and_they_learn(network):
     method = build()
     partition = partition_network(network, method.partition)
     models, updates = two_sites(network, partition)
-    state = method.server.aggregator.init(
-        partition, models, [Profile(u.site, 10, card("x", "y")) for u in updates]
-    )
+    state = method.server.aggregator.init(partition, models, [Profile(u.site, 10, card("x", "y")) for u in updates])
     assert not torch.equal(state["hypernetwork/a/embedding"], state["hypernetwork/b/embedding"])
     after = method.server.aggregator.apply(state, partition, models, updates).state
     assert not torch.equal(state["hypernetwork/a/embedding"], after["hypernetwork/a/embedding"])

@@ -33,14 +33,10 @@ class Scaled(nn.Module):
 def step_of_scaled(precision):
     """Take one step of plain gradient descent at rate 1 on the loss y at x = 1 + 2**-8."""
     network, method = Scaled(), load_method("fedavg")
-    context = Context(
-        0, Plain(lambda logits, label: logits.float().mean()), torch.Generator(), precision=precision
-    )
+    context = Context(0, Plain(lambda logits, label: logits.float().mean()), torch.Generator(), precision=precision)
     batch = {"image": torch.tensor([[NOT_IN_BF16]]), "label": torch.zeros(1)}
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
-    losses = train_step(
-        network, optimizer, method, batch, context, partition_network(network, method.partition)
-    )
+    losses = train_step(network, optimizer, method, batch, context, partition_network(network, method.partition))
     return losses["segmentation"], network.layer.weight
 
 

@@ -27,9 +27,7 @@ def test_no_cut_and_no_changed_byte_raises_anything_else(name, tmp_path):
     SAVED[name](path, STATE, {"method": "fedavg"})
     good, refused = path.read_bytes(), 0
     cut = [good[:length] for length in range(0, len(good), 7)]
-    changed = [
-        good[:at] + bytes([good[at] ^ flip]) + good[at + 1 :] for at in range(len(good)) for flip in (1, 255)
-    ]
+    changed = [good[:at] + bytes([good[at] ^ flip]) + good[at + 1 :] for at in range(len(good)) for flip in (1, 255)]
     for data in [*cut, *changed, b"\x80\x02}q\x00.", b"PK\x03\x04", b"\x80\x04\x95" + b"\xff" * 40]:
         path.write_bytes(data)
         for read in (load_weights, load_metadata):
@@ -89,7 +87,5 @@ def test_a_tensor_without_plain_numbers_is_refused_by_name(value, tmp_path):
 )
 def test_a_header_with_odd_names_of_classes_is_refused_at_once(key, names, tmp_path):
     save_weights(tmp_path / "a.safetensors", STATE, {key: names})
-    with pytest.raises(
-        CheckpointError, match=rf"its header's '{key}' are no names: at most 256, each of one line"
-    ):
+    with pytest.raises(CheckpointError, match=rf"its header's '{key}' are no names: at most 256, each of one line"):
         header_of(tmp_path / "a.safetensors")

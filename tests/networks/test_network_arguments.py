@@ -50,17 +50,11 @@ def test_the_bundles_networks_are_among_them():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (
-            [("temporal", False)],
-            r"network: it is \[\('temporal', False\)\]; write arguments of PvtFpnClips as 'name",
-        ),
+        ([("temporal", False)], r"network: it is \[\('temporal', False\)\]; write arguments of PvtFpnClips as 'name"),
         ("temporal", "network: it is 'temporal'; write"),
         ([], r"network: it is \[\]; write"),
         (False, "network: it is False; write"),
-        (
-            {"temporl": False},
-            "unknown argument 'temporl'; did you mean 'temporal'. PvtFpnClips takes temporal, text,",
-        ),
+        ({"temporl": False}, "unknown argument 'temporl'; did you mean 'temporal'. PvtFpnClips takes temporal, text,"),
         ({"self": 1}, "unknown argument 'self'; "),
         ({"args": [1]}, "unknown argument 'args'; "),
         ({"_target_": "os.system"}, "'_target_' is the bundle's own and cannot be chosen; PvtFpnClips takes"),
@@ -73,10 +67,7 @@ def test_the_bundles_networks_are_among_them():
         ({"text": "@training"}, "text is the expression '@training'"),
         ({"text": "%train.yaml"}, "text is the expression"),
         ({"levels": ["$16"]}, "levels is the expression '.16'"),
-        (
-            {"text": {"a": 1}},
-            r"text is \{'a': 1\}; write a text, a finite number, true, false, null, or a list of",
-        ),
+        ({"text": {"a": 1}}, r"text is \{'a': 1\}; write a text, a finite number, true, false, null, or a list of"),
         ({"levels": [[16]]}, r"levels is \[\[16\]\]; write a text"),
         ({"levels": (16, 32)}, r"levels is \(16, 32\); write a text"),
         ({"text": b"none"}, "text is b'none'; write a text"),

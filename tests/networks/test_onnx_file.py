@@ -115,9 +115,7 @@ def test_an_existing_file_is_kept(tiny, tmp_path):
 @pytest.mark.parametrize("package", ["onnxscript", "onnxruntime"])
 def test_a_missing_package_is_named(tiny, tmp_path, monkeypatch, package):
     monkeypatch.setattr(onnx_file, "find_spec", lambda name: None if name == package else object())
-    with pytest.raises(
-        OnnxError, match=f"needs {package}, which is not installed: pip install onnxscript onnxruntime"
-    ):
+    with pytest.raises(OnnxError, match=f"needs {package}, which is not installed: pip install onnxscript onnxruntime"):
         export_onnx(tiny, tmp_path / "a.onnx", sizes=[])
 
 

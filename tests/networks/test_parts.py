@@ -49,10 +49,7 @@ def test_a_name_is_a_part_or_a_path_of_a_module_or_tensor(names, paths):
         ([], "fedper: personal names no module; name at least one"),
         (None, "fedper: personal is None; write a list"),
         ([["head"]], "write a list of names"),
-        (
-            ["encodr"],
-            "'encodr', which is no part and no module of Toy; did you mean 'encoder'. It has encoder, ",
-        ),
+        (["encodr"], "'encodr', which is no part and no module of Toy; did you mean 'encoder'. It has encoder, "),
         (["zzz"], "no module of Toy; it has encoder, classifier"),
         (["block2.1"], "'block2.1', which is no part"),  # dropout holds no weights
         (["bloc"], "did you mean"),  # no prefixes of names
@@ -74,11 +71,7 @@ def test_a_network_without_parts_has_its_modules():
 
 
 def test_only_whole_names_count():
-    assert (
-        inside("head.weight", ["head"])
-        and inside("head", ["head"])
-        and not inside("head_two.weight", ["head"])
-    )
+    assert inside("head.weight", ["head"]) and inside("head", ["head"]) and not inside("head_two.weight", ["head"])
     assert shared_paths(["a", "b.c"], ["a.x", "b"]) == ["a.x", "b.c"] and not shared_paths(["a"], ["ab"])
 
 

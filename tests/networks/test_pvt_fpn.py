@@ -70,15 +70,12 @@ def test_global_path_alone_equals_the_global_part_in_training_at_the_same_seed()
 
 def test_global_path_does_not_depend_on_personal_weights(network):
     loss = network.forward_global(torch.rand(1, 3, 32, 32)).square().mean()
-    personal = [
-        p for name, p in network.named_parameters() if name.startswith(("decoder_personal", "head_personal"))
-    ]
+    personal = [p for name, p in network.named_parameters() if name.startswith(("decoder_personal", "head_personal"))]
     assert all(g is None for g in torch.autograd.grad(loss, personal, allow_unused=True))
 
 
 @pytest.mark.parametrize(
-    ("size", "would_do"),
-    [((100, 160), "96x160"), ((64, 17), "64x32"), ((1, 1), "32x32"), ((1080, 1920), "1088x1920")],
+    ("size", "would_do"), [((100, 160), "96x160"), ((64, 17), "64x32"), ((1, 1), "32x32"), ((1080, 1920), "1088x1920")]
 )
 def test_a_size_that_is_no_multiple_of_32_is_refused_with_one_that_is(network, size, would_do):
     with pytest.raises(ValueError, match=rf"got 3 channels of {size[0]}x{size[1]}; {would_do} would do"):

@@ -85,9 +85,7 @@ def test_a_fresh_network_predicts_what_its_weights_predict_of_the_frame_alone(te
     torch.manual_seed(0)
     network = PvtFpnClips(text=text).eval()
     single = PvtFpnClips(**SINGLE).eval()
-    single.load_state_dict(
-        {name: value for name, value in network.state_dict().items() if name in single.state_dict()}
-    )
+    single.load_state_dict({name: value for name, value in network.state_dict().items() if name in single.state_dict()})
     clip = torch.rand(2, 4, 3, 64, 96)
     torch.testing.assert_close(network(clip), single(clip[:, -1]))
     assert torch.equal(network(clip[:, -1]), single(clip[:, -1]))

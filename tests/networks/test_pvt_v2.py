@@ -14,9 +14,7 @@ def in_our_names(reference: dict[str, Tensor]) -> dict[str, Tensor]:
         parts = name.removeprefix("encoder.layers.").split(".")
         stage, rest = int(parts[0]) + 1, ".".join(parts[1:])
         if rest.startswith("patch_embedding."):
-            ours = f"patch_embed{stage}." + rest.removeprefix("patch_embedding.").replace(
-                "layer_norm", "norm"
-            )
+            ours = f"patch_embed{stage}." + rest.removeprefix("patch_embedding.").replace("layer_norm", "norm")
         elif rest.startswith("layer_norm."):
             ours = f"norm{stage}." + rest.removeprefix("layer_norm.")
         else:

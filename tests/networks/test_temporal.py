@@ -18,9 +18,7 @@ GEOMETRIES = [  # window, receptive fields and kernels, oldest frame first
 
 def toy(window: int, fields: tuple[int, ...], kernels: tuple[int, ...], channels: int = 4) -> TemporalLayer:
     """Return a layer all of whose weights count."""
-    layer = TemporalLayer(
-        channels, heads=2, window=window, receptive_fields=fields, kernels=kernels, expansion=2
-    )
+    layer = TemporalLayer(channels, heads=2, window=window, receptive_fields=fields, kernels=kernels, expansion=2)
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return layer.double()
@@ -63,9 +61,7 @@ def written_out(layer: TemporalLayer, frames: list[Tensor], geometry) -> Tensor:
             query = linear(state, "q", normed(state, "norm_query", current[:, y, x]))
             logits, values = [], []
             for number, (frame, field, kernel) in enumerate(zip(frames, fields, kernels, strict=True)):
-                nearest = math.floor((window - field) / 2) - (
-                    window - 1
-                )  # the most negative distance there is
+                nearest = math.floor((window - field) / 2) - (window - 1)  # the most negative distance there is
                 for down, right, mean in seen_from(y, x, frame, window, field, kernel):
                     token = normed(state, "norm_context", linear(state, "refine", mean))
                     key, value = linear(state, "kv", token).split(C)
@@ -174,9 +170,7 @@ def test_each_sample_of_a_batch_is_by_itself():
     frames = [torch.rand(3, 4, 5, 7, dtype=torch.float64) for _ in range(3)]
     together = layer(frames)
     for sample in range(3):
-        torch.testing.assert_close(
-            layer([frame[sample : sample + 1] for frame in frames])[0], together[sample]
-        )
+        torch.testing.assert_close(layer([frame[sample : sample + 1] for frame in frames])[0], together[sample])
 
 
 def test_half_precision_gives_nearly_the_same():

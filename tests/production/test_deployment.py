@@ -43,9 +43,7 @@ def test_a_party_is_killed_alone_and_comes_back_and_nothing_stays(deploy, tmp_pa
     first.start()
     assert first.pid not in pids["hospital-a"]
     second.kill_parent()
-    assert (
-        second.pid is None and second.job_pids()
-    )  # FLARE 2.9 lets a job's process live on, for two minutes at least
+    assert second.pid is None and second.job_pids()  # FLARE 2.9 lets a job's process live on, for two minutes at least
     deployment.kill()
     assert marked(deployment.mark) == []
     assert "Shutting down" not in first.log and first.log

@@ -46,9 +46,7 @@ def run(tmp_path):
     def start(*words):
         variables = {**os.environ, **party.variables, "PYTHONPATH": str(tmp_path)}
         file = (tmp_path / "said").open("w")
-        begun.append(
-            subprocess.Popen([sys.executable, "-m", "main", *words], cwd=tmp_path, env=variables, stdout=file)
-        )
+        begun.append(subprocess.Popen([sys.executable, "-m", "main", *words], cwd=tmp_path, env=variables, stdout=file))
         return begun[-1]
 
     yield party, start, tmp_path / "said"

@@ -35,15 +35,11 @@ print(came)
 def left():
     """Return all namespaces and devices of this machine that a network makes."""
     words = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True).stdout.split()
-    spaces = subprocess.run(
-        ["ip", "netns", "list"], capture_output=True, text=True, check=True
-    ).stdout.split()
+    spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.split()
     return {word for word in words + spaces if word.startswith(("surgfl-", "sb", "sf", "sn"))}
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not os.access("/dev/net/tun", os.W_OK), reason="needs root and /dev/net/tun"
-)
+@pytest.mark.skipif(os.geteuid() != 0 or not os.access("/dev/net/tun", os.W_OK), reason="needs root and /dev/net/tun")
 def test_a_link_carries_loses_and_is_cut():
     with Network(["hospital-a", "hospital-b"]) as network:
         begin, link = network.prefixes, network.links["hospital-b"]

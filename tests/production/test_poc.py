@@ -66,13 +66,7 @@ def project(port, admin_port):
         "api_version": 3,
         "name": "rehearsal",
         "participants": [
-            {
-                "name": "localhost",
-                "type": "server",
-                "fed_learn_port": port,
-                "admin_port": admin_port,
-                **organisation,
-            },
+            {"name": "localhost", "type": "server", "fed_learn_port": port, "admin_port": admin_port, **organisation},
             *({"name": name, "type": "client", **organisation} for name in SITES),
             {"name": "chief@example.org", "type": "admin", "role": "project_admin", **organisation},
         ],

@@ -45,9 +45,7 @@ def test_a_tensor_is_found_though_frames_cut_it_and_its_name_is_another_one_s(tm
 
 def test_one_window_of_a_slice_is_enough(tmp_path, tensors):
     rows = tensors["head"][7:9].numpy().tobytes()
-    assert set(search(patterns({"rows": tensors["head"][7:9], **tensors}), record(tmp_path, rows))) >= {
-        "rows"
-    }
+    assert set(search(patterns({"rows": tensors["head"][7:9], **tensors}), record(tmp_path, rows))) >= {"rows"}
 
 
 def test_what_stands_across_two_slabs_is_found(tmp_path, tensors, monkeypatch):

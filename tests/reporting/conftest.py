@@ -25,11 +25,7 @@ SAID = {
         "idea": "Every site gets a model of its own.",
         "paper": "Xu et al., IEEE TBME 2025",
     },
-    "fedavg": {
-        "label": "FedAvg",
-        "idea": "The server averages the models.",
-        "paper": "McMahan et al., AISTATS 2017",
-    },
+    "fedavg": {"label": "FedAvg", "idea": "The server averages the models.", "paper": "McMahan et al., AISTATS 2017"},
 }
 METRICS = {
     "segmentation": (
@@ -126,20 +122,10 @@ def site_line(
     training = 9 + i % 5 + generator.normal(0, 0.3)
     fade = math.exp(-r / 4)
     return line | {
-        "loss": {
-            "segmentation": 0.2 + 1.1 * fade,
-            "appearance": 0.01 + 0.05 * fade,
-            "consistency": 0.02 + 0.1 * fade,
-        }
+        "loss": {"segmentation": 0.2 + 1.1 * fade, "appearance": 0.01 + 0.05 * fade, "consistency": 0.02 + 0.1 * fade}
         if mixed
         else {"segmentation": 0.2 + 1.1 * fade},
-        "seconds": {
-            "training": training,
-            "measuring": 1.1,
-            "validating": 0.6,
-            "waiting": 0.4,
-            "total": training + 2.4,
-        },
+        "seconds": {"training": training, "measuring": 1.1, "validating": 0.6, "waiting": 0.4, "total": training + 2.4},
         "bytes": {"up": up, "down": {key: value for key, value in up.items() if key != "sensitivity"}},
         "memory_mb": 812 + 7 * i,
     }
@@ -173,15 +159,11 @@ def errors(r: int, i: int) -> dict[str, Any]:
     return {**{name: {"mean": value} for name, value in values.items()}, "frames": 10}
 
 
-def aggregation_line(
-    generator: np.random.Generator, r: int, sites: tuple[str, ...], *, mixing: bool
-) -> dict[str, Any]:
+def aggregation_line(generator: np.random.Generator, r: int, sites: tuple[str, ...], *, mixing: bool) -> dict[str, Any]:
     line: dict[str, Any] = {"kind": "aggregation", "round": r, "seconds": 0.21, "rejected": []}
     if not mixing:
         return line | {"entropy": {}}
-    weights = {
-        site: {layer: softmax(generator, r, i, sites) for layer in LAYERS} for i, site in enumerate(sites)
-    }
+    weights = {site: {layer: softmax(generator, r, i, sites) for layer in LAYERS} for i, site in enumerate(sites)}
     every = [list(row.values()) for layers in weights.values() for row in layers.values()]
     entropy = np.mean([-sum(w * math.log(w) for w in row) / math.log(max(2, len(row))) for row in every])
     return line | {"mixing": weights, "entropy": {"hypernetwork": float(entropy), "sensitivity": 0.99997}}
@@ -212,9 +194,7 @@ def write_site(
         name = f"validation-{number:04d}-video_1-{5 * number}"
         cv2.imwrite(str(folder / "overlays" / f"{name}.png"), sheet.image()[..., ::-1])
         about = {"split": "validation", "rank": rank, "of": 12, "video": "video_1", "frame": 5 * number}
-        (folder / "overlays" / f"{name}.json").write_text(
-            json.dumps({**about, "scores": marks, **sheet.to_json()})
-        )
+        (folder / "overlays" / f"{name}.json").write_text(json.dumps({**about, "scores": marks, **sheet.to_json()}))
 
 
 def frame_marks(truth: np.ndarray, prediction: np.ndarray) -> dict[str, Any]:

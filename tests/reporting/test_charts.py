@@ -100,9 +100,7 @@ def test_bars_stack_without_overlap() -> None:
     svg = stacked_bars({0: {"a": 1.0, "b": 3.0}}, ["a", "b"], title="t", y_label="s")
     low, high = marks(svg, "rect")
     assert float(high.get("height", 0)) == pytest.approx(3 * float(low.get("height", 0)), abs=0.2)
-    assert float(high.get("y", 0)) + float(high.get("height", 0)) == pytest.approx(
-        float(low.get("y", 0)), abs=0.2
-    )
+    assert float(high.get("y", 0)) + float(high.get("height", 0)) == pytest.approx(float(low.get("y", 0)), abs=0.2)
 
 
 def test_two_hundred_rounds_have_readable_ticks() -> None:

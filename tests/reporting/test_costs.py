@@ -53,12 +53,7 @@ def test_seconds_are_means_with_the_rest_named_other() -> None:
     assert stacks == {0: {"training": 2.0, "other": 0.5}, 1: {"training": 3.0}}
 
 
-SLOW = {
-    "starting": 4.0,
-    "training": 2.0,
-    "total": 3.0,
-    "waiting": 5.0,
-}  # total does not know the process' start
+SLOW = {"starting": 4.0, "training": 2.0, "total": 3.0, "waiting": 5.0}  # total does not know the process' start
 QUICK = {"training": 2.0, "total": 8.5, "waiting": 0.5}
 
 
@@ -117,9 +112,7 @@ def test_the_sites_wait_for_a_server_that_trains() -> None:
     assert said.endswith("works 7.2 s on average. Then the sites wait 5.0 s for the server, which trains.")
     page = TEMPLATES.get_template("report.html.j2").render(**contents(taught()))
     assert "Waiting for the server" in page and ">33</td>" in page
-    assert "Waiting for the server" not in TEMPLATES.get_template("report.html.j2").render(
-        **contents(waited())
-    )
+    assert "Waiting for the server" not in TEMPLATES.get_template("report.html.j2").render(**contents(waited()))
 
 
 def test_a_server_that_does_not_train_has_no_table() -> None:

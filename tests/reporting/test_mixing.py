@@ -42,9 +42,7 @@ def test_nearly_equal_weights_keep_a_pale_colour_scale() -> None:
 
 
 def test_entropy_by_site_is_averaged_and_null_left_out() -> None:
-    assert entropies(run_with({"entropy": {"hypernetwork": {"a": 1.0, "b": 0.5}}}))["hypernetwork"] == {
-        0: 0.75
-    }
+    assert entropies(run_with({"entropy": {"hypernetwork": {"a": 1.0, "b": 0.5}}}))["hypernetwork"] == {0: 0.75}
     assert math.isnan(entropies(run_with({"entropy": {"sensitivity": None}}))["sensitivity"][0])
 
 

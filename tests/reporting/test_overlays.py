@@ -42,17 +42,11 @@ def test_a_segmentation_has_four_panels_of_one_width_for_any_frame(size: tuple[i
 def test_panels_are_the_frame_both_masks_and_what_differs() -> None:
     truth, prediction = np.zeros((40, 60), np.uint8), np.zeros((40, 60), np.uint8)
     truth[:10], prediction[5:15] = 1, 1
-    image, true, predicted, wrong = panels(
-        segmentation_sheet(frame(), truth, prediction, CLASSES, panel_width=60)
-    )
+    image, true, predicted, wrong = panels(segmentation_sheet(frame(), truth, prediction, CLASSES, panel_width=60))
     assert (image == frame()).all()
     assert (true[2] != image[2]).any() and (true[20:] == image[20:]).all()
     assert (predicted[20:] == image[20:]).all() and (predicted[2, 30] == image[2, 30]).all()
-    assert (
-        (wrong[2] == MISSED).all()
-        and (wrong[12] == EXTRA).all()
-        and (wrong[30, :, :] == wrong[30, 0, 0]).all()
-    )
+    assert (wrong[2] == MISSED).all() and (wrong[12] == EXTRA).all() and (wrong[30, :, :] == wrong[30, 0, 0]).all()
 
 
 def test_a_segmentation_says_what_it_shows() -> None:

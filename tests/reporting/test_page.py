@@ -16,10 +16,7 @@ RUNS = {
     "pfedsis": {"rounds": 3},
     "fedavg": {"rounds": 2, "mixing": False},
     "two tasks": {"sites": ("a", "b", "c"), "rounds": 2, "depth": ("c",)},
-    "long names": {
-        "sites": tuple(f"University Hospital of Somewhere, theatre {i}" for i in range(8)),
-        "rounds": 2,
-    },
+    "long names": {"sites": tuple(f"University Hospital of Somewhere, theatre {i}" for i in range(8)), "rounds": 2},
     "not begun": {"done": 0},
 }
 
@@ -73,9 +70,7 @@ def test_contents_lead_to_their_sections_and_stay_in_sight(make_run: MakeRun, op
             assert bar["y"] + bar["height"] <= heading["y"] < 900
 
 
-def test_a_wide_table_scrolls_in_itself_by_keyboard_and_says_so(
-    make_run: MakeRun, open_page: OpenPage
-) -> None:
+def test_a_wide_table_scrolls_in_itself_by_keyboard_and_says_so(make_run: MakeRun, open_page: OpenPage) -> None:
     file = page(make_run, rounds=1)
     view = open_page(file, NARROW)
     table = view.page.get_by_role("region", name="By site and class, on validation")

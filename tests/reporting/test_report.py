@@ -108,10 +108,7 @@ def test_every_site_shows_its_best_typical_and_worst_frame_with_their_own_scores
     assert titles[:3] == [f"{rank} of 12 validation frames" for rank in ("Best", "Typical", "Worst")]
     record = json.loads((folder / "site-1" / "overlays" / "validation-0002-video_1-10.json").read_text())
     at = page.text.index("Worst of 12 validation frames")
-    assert page.text[at + 1 : at + 3] == [
-        f"Dice {record['scores']['dice']['mean']:.3f}",
-        "site-1, video_1, frame 10",
-    ]
+    assert page.text[at + 1 : at + 3] == [f"Dice {record['scores']['dice']['mean']:.3f}", "site-1, video_1, frame 10"]
     assert page.text[at + 3 : at + 5] == ["shaft", f"{record['scores']['dice']['shaft']:.3f}"]
     assert {"missed", "false", "wrong class"} <= set(page.text)
 
@@ -141,9 +138,7 @@ def test_depth_has_a_scale_beside_its_pictures(make_run: MakeRun) -> None:
         {"panels": None},
     ],
 )
-def test_a_pictures_record_that_is_none_is_refused_by_name(
-    make_run: MakeRun, broken: dict[str, object]
-) -> None:
+def test_a_pictures_record_that_is_none_is_refused_by_name(make_run: MakeRun, broken: dict[str, object]) -> None:
     folder = make_run()
     file = folder / "site-2" / "overlays" / "validation-0001-video_1-5.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **broken}))
@@ -216,11 +211,7 @@ def test_the_axis_of_scores_ends_at_the_last_round(make_run: MakeRun) -> None:
 def test_names_and_reasons_are_escaped(make_run: MakeRun) -> None:
     evil = "<script>alert('x')</script>"
     folder = make_run(sites=(evil, "b"))
-    rejected = {
-        "kind": "aggregation",
-        "round": 8,
-        "rejected": [{"site": evil, "reason": '"><img src=x onerror=y>'}],
-    }
+    rejected = {"kind": "aggregation", "round": 8, "rejected": [{"site": evil, "reason": '"><img src=x onerror=y>'}]}
     with (folder / "server" / "rounds.jsonl").open("a") as file:
         file.write(json.dumps(rejected) + "\n")
     text, page = page_of(folder)
@@ -241,9 +232,7 @@ def test_a_failed_or_unfinished_run_says_so_on_top(make_run: MakeRun) -> None:
 
 def test_plain_averaging_is_called_by_its_name(make_run: MakeRun) -> None:
     _, page = page_of(make_run())
-    assert any(
-        "sensitivity weighting" in part and "practically plain averaging" in part for part in page.text
-    )
+    assert any("sensitivity weighting" in part and "practically plain averaging" in part for part in page.text)
 
 
 def test_a_line_cut_short_by_a_kill_is_left_out_but_a_bad_one_is_named(make_run: MakeRun) -> None:
@@ -302,9 +291,7 @@ def test_the_command_prints_table_and_path(
 
 
 @pytest.mark.parametrize("theirs", ["<html>mine</html>", ""])
-def test_the_command_replaces_its_own_page_and_no_other(
-    make_run: MakeRun, tmp_path: Path, theirs: str
-) -> None:
+def test_the_command_replaces_its_own_page_and_no_other(make_run: MakeRun, tmp_path: Path, theirs: str) -> None:
     folder, out = make_run(), tmp_path / "index.html"
     words = (str(folder), "--out", str(out))
     assert command.run(arguments(*words)) == 0 and command.run(arguments(*words)) == 0
@@ -327,12 +314,7 @@ def test_the_command_names_a_folder_that_is_no_run(tmp_path: Path) -> None:
 
 def test_final_scores_reach_the_page_from_a_server_without_the_sites_folders(make_run: MakeRun) -> None:
     folder = make_run(done=2)
-    final = {
-        "kind": "final",
-        "site": "site-2",
-        "dice": {"shaft": 0.4321, "mean": 0.4321},
-        "hd95": {"shaft": 98.76},
-    }
+    final = {"kind": "final", "site": "site-2", "dice": {"shaft": 0.4321, "mean": 0.4321}, "hd95": {"shaft": 98.76}}
     with (folder / "server" / "rounds.jsonl").open("a") as file:
         file.write(json.dumps(final) + "\n")
     text = page_of(folder)[1].text

@@ -37,9 +37,7 @@ def test_a_site_without_numbers_does_not_count_as_risen() -> None:
 
 def test_many_sites_are_given_as_a_range_with_those_that_fell() -> None:
     dice = {f"s{i}": (0.1, 0.5 + i / 100) for i in range(7)} | {"late": (0.6, 0.3)}
-    assert (
-        sentences(run_of(dice))[0] == "Dice rose at 7 of 8 sites: from 0.10–0.60 to 0.30–0.56; not at late."
-    )
+    assert sentences(run_of(dice))[0] == "Dice rose at 7 of 8 sites: from 0.10–0.60 to 0.30–0.56; not at late."
 
 
 def test_missed_rounds_are_named() -> None:
@@ -59,10 +57,7 @@ def test_state_is_complete_unfinished_or_failed() -> None:
     assert state(run_of({"a": (0.1, 0.2)})) == ("complete", "1 of 1 rounds were aggregated.")
     assert state(run_of({"a": (0.1, 0.2)}, rounds=5))[0] == "unfinished"
     failed = state(run_of({"a": (0.1, 0.2)}, rounds=5, error="site-2: no training data"))
-    assert failed == (
-        "failed",
-        "This run failed after 1 of 5 rounds were aggregated: site-2: no training data",
-    )
+    assert failed == ("failed", "This run failed after 1 of 5 rounds were aggregated: site-2: no training data")
 
 
 def test_bytes_are_written_in_a_unit_that_suits_them() -> None:

@@ -73,9 +73,7 @@ def test_nan_null_and_infinity_are_dashes_and_do_not_enter_the_mean() -> None:
     assert rows["b", "mean"] == ("0.900", "–", "1.00", "–", "–", "")
 
 
-def test_progress_starts_at_the_first_round_and_ends_at_the_final_model(
-    make_run: Callable[..., Path],
-) -> None:
+def test_progress_starts_at_the_first_round_and_ends_at_the_final_model(make_run: Callable[..., Path]) -> None:
     run = load_run(make_run())
     rows = {row[0]: row[1:] for row in progress_table(run, run.groups[0]).rows}
     first = run.rows["site-1"][0]["metrics"]["dice"]["mean"]
@@ -118,9 +116,7 @@ def test_the_test_split_is_a_table_of_its_own(make_run: Callable[..., Path]) -> 
 def test_models_stand_beside_each_other_by_site_with_their_mean(make_run: Callable[..., Path]) -> None:
     before = {"site-1": {"dice": {"mean": 0.25}}, "site-2": {"dice": {"mean": 0.5}}}
     after = {"site-1": {"dice": {"mean": 0.75}}, "site-2": {"dice": {"mean": None}}}
-    run = load_run(
-        make_run(sites=("site-1", "site-2")), evaluations=after, beside={"alone": before, "together": after}
-    )
+    run = load_run(make_run(sites=("site-1", "site-2")), evaluations=after, beside={"alone": before, "together": after})
     table = beside_table(run, run.groups[0])
     assert table.head == ("site", "alone", "together")
     assert table.rows == (

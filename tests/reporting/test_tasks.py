@@ -60,10 +60,7 @@ def test_a_run_of_an_older_version_is_refused_in_one_sentence(make_run: MakeRun)
     folder = make_run(done=0)
     info = json.loads((folder / "run.json").read_text())
     for changed, said in (
-        (
-            {"cards": None},
-            "names no tasks, an older version of surgfl wrote it; run it again in a new folder",
-        ),
+        ({"cards": None}, "names no tasks, an older version of surgfl wrote it; run it again in a new folder"),
         ({"cards": {"site-1": DEPTH.to_json()}}, "names no task for site-2; its cards are of site-1"),
         ({"metrics": {"depth": []}}, "holds no metrics of segmentation; its metrics are of depth"),
     ):
@@ -85,10 +82,7 @@ def test_the_worst_site_has_the_highest_error_and_the_best_round_the_lowest() ->
     table = progress_table(run, run.groups[0])
     assert table.title == "RMSE mm on the validation split" and "worst site: the highest" in table.note
     assert worst({"a": {0: 3.0, 1: 4.0}, "b": {0: 6.0}}, RMSE) == {0: 6.0, 1: 4.0}
-    assert score_tiles(run, run.groups[0]) == [
-        ("mean RMSE, validation", "4.50 mm"),
-        ("worst site's RMSE", "5.00 mm"),
-    ]
+    assert score_tiles(run, run.groups[0]) == [("mean RMSE, validation", "4.50 mm"), ("worst site's RMSE", "5.00 mm")]
 
 
 def test_falling_errors_are_told_as_improvement() -> None:
@@ -108,9 +102,7 @@ def test_falling_errors_are_told_as_improvement() -> None:
 def test_several_tasks_are_told_apart_and_never_averaged(make_run: MakeRun) -> None:
     run = load_run(make_run(depth=("site-3",)))
     said = sentences(run)
-    assert said[0].startswith(
-        "Segmentation: shaft, wrist, clasper (site-1, site-2). Every site's Dice rose: "
-    )
+    assert said[0].startswith("Segmentation: shaft, wrist, clasper (site-1, site-2). Every site's Dice rose: ")
     assert "The worst site is site-2 with Dice" in said[0]
     assert said[1] == "Depth (site-3). The site's RMSE fell (lower is better): site-3 26.0 → 6.4 mm."
     for group in run.groups:
@@ -206,9 +198,7 @@ def test_a_single_task_has_no_headings_of_its_own(make_run: MakeRun) -> None:
         ({"rmse": {"mean": None}}, "depth", "RMSE –"),
     ],
 )  # fmt: skip
-def test_a_progress_line_has_the_selecting_metric_of_the_task(
-    metrics: dict[str, Any], kind: str, said: str
-) -> None:
+def test_a_progress_line_has_the_selecting_metric_of_the_task(metrics: dict[str, Any], kind: str, said: str) -> None:
     record = {
         "round": 2, "site": "site-1", "loss": {kind: 0.5}, "metrics": metrics, "seconds": {"total": 1.5},
         "bytes": {"up": {"global": 2e6}, "down": {"global": 1e6}},

@@ -39,9 +39,7 @@ def test_a_service_that_knows_no_package_has_found_nothing_wrong_and_that_is_not
     skipped = [{"name": "numpy", "skip_reason": "Dependency not found"}]
     clean = [{"name": "torch", "version": "2", "vulns": []}]
     holed = [{"name": "torch", "version": "1", "vulns": [{"id": "CVE-1"}]}]
-    verdicts = [
-        checks.told(found).verdict for found in (clean, [*clean, *skipped], skipped, [], [*holed, *skipped])
-    ]
+    verdicts = [checks.told(found).verdict for found in (clean, [*clean, *skipped], skipped, [], [*holed, *skipped])]
     assert verdicts == [WELL, NOT_DONE, NOT_DONE, NOT_DONE, BAD]
 
 

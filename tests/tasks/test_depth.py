@@ -106,9 +106,7 @@ def test_pooled_over_the_image_each_has_a_scale_of_its_own_and_over_the_batch_th
     outputs, truth = torch.tensor([[[2.0, 4.0]], [[1.0, 2.0]]]), torch.tensor([[[1.0, 2.0]], [[2.0, 4.0]]])
     loss = {
         pooling: float(
-            make_task("depth", {"variance": 1.0, "absolute": 0.0, "pooling": pooling}).loss(
-                outputs, {"depth": truth}
-            )
+            make_task("depth", {"variance": 1.0, "absolute": 0.0, "pooling": pooling}).loss(outputs, {"depth": truth})
         )
         for pooling in ("image", "batch")
     }

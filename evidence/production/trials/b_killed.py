@@ -7,15 +7,7 @@ from contextlib import ExitStack
 
 from evidence.production.deployment import Deployment
 from evidence.production.holds import AT_SERVER, AT_SITE, EARLY, go_on, held
-from evidence.production.results import (
-    LONGER,
-    equal_tensors,
-    failure,
-    records,
-    rejected,
-    run_to_end,
-    wait_for_round,
-)
+from evidence.production.results import LONGER, equal_tensors, failure, records, rejected, run_to_end, wait_for_round
 from evidence.production.trials import Deploy, trial
 
 METHOD = "pfedsis"  # with pieces of every role, optimizers, and a state of the server's own
@@ -46,8 +38,7 @@ def sites_killed(deploy: Deploy) -> str:
     settings = {"name": "enough", "rounds": 3, "min_sites": 2, "grace_seconds": 15, "training": LONGER}
     with ExitStack() as stack:
         holds = {
-            site: stack.enter_context(held(deployment.sites[site], AT_SITE[phase]))
-            for site, phase in KILLED.items()
+            site: stack.enter_context(held(deployment.sites[site], AT_SITE[phase])) for site, phase in KILLED.items()
         }
         job = deployment.submit(deployment.job(METHOD, **settings))
         for site, wait in holds.items():

@@ -43,9 +43,7 @@ def stopped_and_started(deploy: Deploy) -> str:
     assert {name for one in missed for name in one} == {leaving.name}, missed
     again = deployment.submit(deployment.job(METHOD, rounds=8, resume="latest", **settings))
     assert deployment.wait(again, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
-    assert rejected(deployment, "left") == [*missed, {}, {}], (
-        "the resumed run is the same one, with the site in it"
-    )
+    assert rejected(deployment, "left") == [*missed, {}, {}], "the resumed run is the same one, with the site in it"
     return (
         f"none of its processes is left after {seconds:.0f} s; {sum(map(bool, missed))} of 6 rounds without it; "
         "resumed, 2 of 2 rounds with it"
@@ -68,14 +66,10 @@ def server_stopped(deploy: Deploy) -> str:
     seconds, done = time.monotonic() - begun, len(rejected(deployment, "stopped"))
     script(deployment.server, "start.sh")
     deployment.wait_for_sites(*deployment.sites, seconds=180)
-    again = deployment.submit(
-        deployment.job(METHOD, rounds=4, name="stopped", training=LONGER, resume="latest")
-    )
+    again = deployment.submit(deployment.job(METHOD, rounds=4, name="stopped", training=LONGER, resume="latest"))
     assert deployment.wait(again, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
     assert 1 <= done < 4 and rejected(deployment, "stopped") == [{}] * 4, rejected(deployment, "stopped")
-    return (
-        f"none of its processes is left after {seconds:.0f} s; {done} of 4 rounds before it, {4 - done} after"
-    )
+    return f"none of its processes is left after {seconds:.0f} s; {done} of 4 rounds before it, {4 - done} after"
 
 
 def script(party: Party, name: str, *, answer: str = "") -> None:

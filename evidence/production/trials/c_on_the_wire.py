@@ -29,21 +29,14 @@ ROUNDS = 2
 PICTURES = (".png", ".jpg")
 
 
-@trial(
-    "all that three sites send in FedPer and PFedSIS (without APE) is searched for LOCAL values", quick=True
-)
+@trial("all that three sites send in FedPer and PFedSIS (without APE) is searched for LOCAL values", quick=True)
 def nothing_local(deploy: Deploy) -> str:
     """LOCAL values of every round, their first ones and changes, and optimizers' memory: none; GLOBAL ones: all."""
     deployment = recorded(deploy())
     noted.note(deployment.root)
     deployment.start()
-    own = {
-        "fedper": {},
-        "pfedsis": {"arguments": {"ape": False}},
-    }  # without it, its personal slices are LOCAL
-    for seed, (name, changes) in enumerate(
-        own.items()
-    ):  # else one sends what the other draws for itself first
+    own = {"fedper": {}, "pfedsis": {"arguments": {"ape": False}}}  # without it, its personal slices are LOCAL
+    for seed, (name, changes) in enumerate(own.items()):  # else one sends what the other draws for itself first
         training = {**TINY, "seed": seed}
         folder = deployment.job(name, rounds=ROUNDS, bundle="pfedsis", training=training, **changes)
         job = deployment.submit(folder)
@@ -171,9 +164,7 @@ def kept(folder: Path) -> dict[str, Tensor]:
         found |= {f"round {number} {name}": value for name, value in own.items()}
         changes = {name: own[name] - before[name] for name in own if own[name].is_floating_point()}
         found |= {f"change {number} {name}": value for name, value in changes.items()}
-        found |= {
-            f"round {number} {name}": value for name, value in state.items() if name.startswith(OPTIMIZER)
-        }
+        found |= {f"round {number} {name}": value for name, value in state.items() if name.startswith(OPTIMIZER)}
         before = own
     return found
 

@@ -73,9 +73,7 @@ def sites_outside(deploy: Deploy) -> str:
     return f"{len(others) + 1} of {len(others) + 1} kept out for {seconds:.0f} s; the server saw {len(seen)} site"
 
 
-@trial(
-    "plain TCP, TLS without a certificate, pickles and 100 MB of garbage at the server's ports", quick=True
-)
+@trial("plain TCP, TLS without a certificate, pickles and 100 MB of garbage at the server's ports", quick=True)
 def garbage(deploy: Deploy) -> str:
     """The server stays the same process, opens no pickle, and the running job ends well."""
     deployment = deploy("hospital-a", "hospital-b")
@@ -141,9 +139,7 @@ def impostors(deployment: Deployment, good: Party, away: Party) -> list[Party]:
             sign_again(root, away.name, begins=now - 2 * day, ends=now - day, by=deployment.kits)
         if what == "foreign":
             sign_again(root, away.name, begins=now - day, ends=now + day, by=foreign)
-        found.append(
-            Party(copy, "client", away.organisation, {**away.variables, MARK: f"{deployment.mark}/{what}"})
-        )
+        found.append(Party(copy, "client", away.organisation, {**away.variables, MARK: f"{deployment.mark}/{what}"}))
     return found
 
 
@@ -196,9 +192,7 @@ def with_certificate(own: Path) -> Wrap:
 
 def frame(size: int) -> bytes:
     """Return what begins as a request for a WebSocket with a body of this size, and goes on with a frame's length."""
-    head = (
-        f"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nContent-Length: {size}\r\n\r\n".encode()
-    )
+    head = f"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nContent-Length: {size}\r\n\r\n".encode()
     return head + json.dumps({"length": 10**12}).encode() + bytes(size)
 
 

@@ -72,14 +72,11 @@ def refused_by_key(deployment: Deployment, expression: str) -> int:
     """Submit jobs whose settings hold an expression, at once; return how many were refused."""
     cases = {
         "bundle": {"bundle": expression},
-        "start": {
-            "training": {"height": 32, "width": 64, "batch_size": 2, "iterations": 1, "start": expression}
-        },
+        "start": {"training": {"height": 32, "width": 64, "batch_size": 2, "iterations": 1, "start": expression}},
         "arguments": {"arguments": {"share": expression}},
     }
     folders = {
-        key: deployment.job("fedavg", name=f"expression-{key}", rounds=1, **changes)
-        for key, changes in cases.items()
+        key: deployment.job("fedavg", name=f"expression-{key}", rounds=1, **changes) for key, changes in cases.items()
     }
     submitted = {key: deployment.submit(folder) for key, folder in folders.items()}
     for key, job in submitted.items():

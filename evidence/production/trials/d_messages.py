@@ -51,11 +51,7 @@ def frames(deploy: Deploy) -> str:
             raise AssertionError(f"the server has connected to {listener.accept()[1]}")
     assert rejected(deployment, "fedavg") == [{}] * 8
     assert deployment.server.pid == process and deployment.connected() == sorted(deployment.sites)
-    logs = [
-        deployment.server.console,
-        *deployment.server.kit.rglob("*.txt"),
-        *deployment.server.kit.rglob("*.json"),
-    ]
+    logs = [deployment.server.console, *deployment.server.kit.rglob("*.txt"), *deployment.server.kit.rglob("*.json")]
     lines = [line for log in set(logs) for line in log.read_text(errors="replace").splitlines()]
     forged = [line for line in lines if line.startswith("2026-01-01") or "\x1b" in line]
     assert not forged, forged[:3]
@@ -102,9 +98,7 @@ async def _send(deployment: Deployment, site: str, job: str, url: str) -> tuple[
                 for frame in frames:
                     await line.send_bytes(frame)
                 with contextlib.suppress(TimeoutError):
-                    while (
-                        got := await asyncio.wait_for(line.receive(), wait)
-                    ).type == aiohttp.WSMsgType.BINARY:
+                    while (got := await asyncio.wait_for(line.receive(), wait)).type == aiohttp.WSMsgType.BINARY:
                         came.extend(_headers(got.data))
 
         await say([_message({**_good(site, "server"), MessageHeaderKey.TOPIC: CellChannelTopic.Register})], 5)
@@ -118,11 +112,7 @@ async def _send(deployment: Deployment, site: str, job: str, url: str) -> tuple[
     return len(frames) + len(names), len(came)
 
 
-TOKEN = (
-    CellMessageHeaderKeys.CLIENT_NAME,
-    CellMessageHeaderKeys.TOKEN,
-    CellMessageHeaderKeys.TOKEN_SIGNATURE,
-)
+TOKEN = (CellMessageHeaderKeys.CLIENT_NAME, CellMessageHeaderKeys.TOKEN, CellMessageHeaderKeys.TOKEN_SIGNATURE)
 
 
 def _frames(site: str, job: str, url: str, token: dict[str, Any]) -> Iterator[bytes]:
@@ -134,13 +124,7 @@ def _frames(site: str, job: str, url: str, token: dict[str, Any]) -> Iterator[by
         size = chance.randrange(200)
         yield _frame(chance.randrange(256), chance.randbytes(size), header=chance.randrange(65536))
     nested = b"\x91" * 3000 + b"\xc0"
-    for packed in (
-        *map(msgpack.packb, ODD),
-        nested,
-        b"\xc1",
-        b"\xdf\xff\xff\xff\xff",
-        b"\xd6\xff\x00\x00\x00\x00",
-    ):
+    for packed in (*map(msgpack.packb, ODD), nested, b"\xc1", b"\xdf\xff\xff\xff\xff", b"\xd6\xff\x00\x00\x00\x00"):
         yield _frame(Types.DATA, packed, header=len(packed))
         for kind in (Types.PING, Types.PONG, Types.FRAG, Types.ACK):
             yield _frame(kind, packed)
@@ -159,14 +143,7 @@ def _frames(site: str, job: str, url: str, token: dict[str, Any]) -> Iterator[by
 
 def _names(job: str) -> list[Any]:
     """Return what a site may call itself."""
-    return [
-        *ODD,
-        "server.hospital-b",
-        f"server.{job}",
-        "hospital-a.x",
-        f"hospital-b{FORGED}",
-        "x" * 1_000_000,
-    ]
+    return [*ODD, "server.hospital-b", f"server.{job}", "hospital-a.x", f"hospital-b{FORGED}", "x" * 1_000_000]
 
 
 KEYS = [
@@ -198,9 +175,7 @@ def _message(headers: dict[str, Any]) -> bytes:
 
 
 def _hello(name: Any) -> bytes:
-    return _frame(
-        Types.HELLO, msgpack.packb({HandshakeKeys.ENDPOINT_NAME: name, HandshakeKeys.TIMESTAMP: time.time()})
-    )
+    return _frame(Types.HELLO, msgpack.packb({HandshakeKeys.ENDPOINT_NAME: name, HandshakeKeys.TIMESTAMP: time.time()}))
 
 
 def _frame(kind: int, rest: bytes, *, header: int = 0) -> bytes:

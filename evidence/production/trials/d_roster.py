@@ -35,9 +35,7 @@ if os.environ.get("SURGFL_TEST_DEPLOYMENT", "").rpartition("/")[2] == {name!r}:
 """
 
 
-@trial(
-    "a server's changed program joins secure sums as a site, and changes their list of sites after a round"
-)
+@trial("a server's changed program joins secure sums as a site, and changes their list of sites after a round")
 def ghost(deploy: Deploy) -> str:
     """Sites send nothing, and say why; of a site that does not ask whose certificate it is, every weight is read."""
     deployment = deploy()
@@ -59,9 +57,7 @@ def ghost(deploy: Deploy) -> str:
         assert f"the key of {other} is signed by ['{server}']; nothing was sent" in logs[site], logs[site]
     logs = refused(deployment, ghost_site.ROSTER, rounds=2)
     wait_for_round(deployment, ghost_site.ROSTER, 1)
-    for site, words in zip(
-        (a, b, c), (f"no {c}", f"a new site {ghost_site.NEW}", f"another key of {a}"), strict=True
-    ):
+    for site, words in zip((a, b, c), (f"no {c}", f"a new site {ghost_site.NEW}", f"another key of {a}"), strict=True):
         said = f"the server names {words}, unlike in the run's first round; nothing was sent, start a new run"
         assert said in logs[site], logs[site]
     assert rejected(deployment, ghost_site.ROSTER) == [{}], "the first round was a good one"

@@ -49,9 +49,7 @@ NETWORK = (
 )
 
 
-@trial(
-    "a server's changed program asks sites' processes for files, and gives FLARE's commands without being asked to"
-)
+@trial("a server's changed program asks sites' processes for files, and gives FLARE's commands without being asked to")
 def reading(deploy: Deploy) -> str:
     """Two sites give nothing and log each refusal; a third, without the boundary, gives every file that is named."""
     deployment = deploy(change={"administrators": administrators()})
@@ -65,9 +63,7 @@ def reading(deploy: Deploy) -> str:
     job = deployment.submit(deployment.job("fedavg", rounds=ROUNDS, training=LONGER))
     wait_for_round(deployment, "fedavg", 1)
     guarded = [deployment.sites["hospital-a"], deployment.sites["hospital-b"]]
-    requests = [
-        one for party in guarded for one in [*files(party), *commands(party), *of_processes(party, job)]
-    ]
+    requests = [one for party in guarded for one in [*files(party), *commands(party), *of_processes(party, job)]]
     answers = server.ask(requests)
     assert len(rejected(deployment, "fedavg")) < ROUNDS, "the job has ended before all was asked"
     given = [sum(holds(answer, party) for answer in answers) for party in guarded]
@@ -107,9 +103,7 @@ def let_members_submit(file: dict[str, Any]) -> None:
 
 def secrets(party: Party) -> dict[str, bytes]:
     """Return what must not leave a site's machine, by where it lies."""
-    state = max(
-        (party.runs("fedper") / party.name).glob("*.safetensors"), key=lambda path: path.stat().st_size
-    )
+    state = max((party.runs("fedper") / party.name).glob("*.safetensors"), key=lambda path: path.stat().st_size)
     paths = [party.kit / "startup" / "client.key", party.kit / "local" / "site.yaml", PASSWORDS, state]
     return {str(path): path.read_bytes() for path in paths}
 
@@ -164,12 +158,7 @@ def of_processes(party: Party, job: str) -> Iterator[dict[str, Any]]:
             yield {"by": party.name, "headers": headers(name, "client_command", topic, own)}
     for name in (party.name, own):
         handed = headers(name, "admin", "admin", party.name)
-        yield {
-            "by": party.name,
-            "command": SysCommandTopic.SHELL,
-            "body": f"cat {PASSWORDS}",
-            "headers": handed,
-        }
+        yield {"by": party.name, "command": SysCommandTopic.SHELL, "body": f"cat {PASSWORDS}", "headers": handed}
 
 
 def headers(name: str, channel: str, topic: str, to: str) -> dict[str, Any]:

@@ -126,9 +126,7 @@ def full_disk_at_the_server(deploy: Deploy) -> str:
         return f"{kept} files whole; {equal_tensors(deployment, 'whole', 'broken')}"
 
 
-@trial(
-    "the disk of a site's whole kit is full, FLARE's own files included, and a job comes that needs all three"
-)
+@trial("the disk of a site's whole kit is full, FLARE's own files included, and a job comes that needs all three")
 def full_disk_of_a_site(deploy: Deploy) -> str:
     """Without it go the rounds that can, and no job begins that cannot, by its name; with room again it is back."""
     deployment = deploy()
@@ -148,23 +146,17 @@ def full_disk_of_a_site(deploy: Deploy) -> str:
         needs_all = deployment.submit(deployment.job("fedavg", name="all", **SETTINGS))
         assert deployment.wait(needs_all, seconds=600) != "FINISHED:COMPLETED"
         said = failure(deployment, "all")
-        assert (
-            said.startswith(f"{party.name}: it did not take the job: ") and "no round was started" in said
-        ), said
+        assert said.startswith(f"{party.name}: it did not take the job: ") and "no round was started" in said, said
         assert not any(name in said for name in deployment.sites if name != party.name), said
         filler.unlink()
         again = deployment.submit(deployment.job("fedavg", rounds=8, resume="latest", **settings))
         assert deployment.wait(again, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
         assert rejected(deployment, "two") == [*missed, {}, {}]
         count = sum(map(bool, missed))
-        return (
-            f"{count} of 6 rounds without it, 1 of 1 job refused by its name; resumed, 2 of 2 rounds with all"
-        )
+        return f"{count} of 6 rounds without it, 1 of 1 job refused by its name; resumed, 2 of 2 rounds with all"
 
 
-@trial(
-    "the disk of the server's whole kit is full after round 1, FLARE's own files included; then there is room again"
-)
+@trial("the disk of the server's whole kit is full after round 1, FLARE's own files included; then there is room again")
 def full_disk_of_the_server(deploy: Deploy) -> str:
     """The job ends, the server lives, and when there is room the job is resumed, without a start of anything."""
     deployment = deploy()

@@ -57,17 +57,13 @@ def soaked(deployment: Deployment, *, rounds: int, since: int, share: float) -> 
     """
     deployment.start()
     job = deployment.submit(
-        deployment.job(
-            "fedavg", name="soak", rounds=rounds, bundle="pfedsis", training=SHORTEST, grace_seconds=60
-        )
+        deployment.job("fedavg", name="soak", rounds=rounds, bundle="pfedsis", training=SHORTEST, grace_seconds=60)
     )
     seen = watch(deployment, "soak", rounds=rounds, job=job, seconds=60 * rounds)
     assert deployment.wait(job) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
     assert not any(rejected(deployment, "soak")), "a site was left out, so that its rounds are missing"
     seen = seen.with_jobs(told_by_jobs(deployment))
-    model = sum(
-        value.nbytes for value in load_file(personal_model(deployment, "soak", "hospital-a")).values()
-    )
+    model = sum(value.nbytes for value in load_file(personal_model(deployment, "soak", "hospital-a")).values())
     print(account(seen, rounds, since))
     limit = share * model
     for what in ("rss", "uss"):

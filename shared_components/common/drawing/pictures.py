@@ -41,9 +41,7 @@ def overlay(image: np.ndarray, mask: np.ndarray, *, alpha: float = 0.45, contour
     return drawn
 
 
-def coloured(
-    values: np.ndarray, known: np.ndarray, ends: tuple[float, float], table: np.ndarray
-) -> np.ndarray:
+def coloured(values: np.ndarray, known: np.ndarray, ends: tuple[float, float], table: np.ndarray) -> np.ndarray:
     """Look every known value (H, W) up in a table of 256 colours between its ends, and hatch the others."""
     share = (np.where(known, values, ends[0]) - ends[0]) / (ends[1] - ends[0])
     colours = table[(255 * np.clip(share, 0, 1)).round().astype(np.uint8)]

@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 
 from shared_components.common.drawing.palette import Entry, css
-from shared_components.common.drawing.pictures import (
-    GAP,
-    captioned,
-    legend,
-    scale_bar,
-    side_by_side,
-    unknown_box,
-)
+from shared_components.common.drawing.pictures import GAP, captioned, legend, scale_bar, side_by_side, unknown_box
 
 _STOPS = 17  # colours of a scale that a page blends between
 
@@ -100,9 +93,7 @@ class Sheet:
 def _below(panel: Panel) -> np.ndarray:
     """Draw a panel's scale, or what the hatching of others means."""
     width = panel.image.shape[1]
-    return (
-        unknown_box(width) if panel.scale is None else scale_bar(panel.scale.ends, panel.scale.table, width)
-    )
+    return unknown_box(width) if panel.scale is None else scale_bar(panel.scale.ends, panel.scale.table, width)
 
 
 def _named(entries: Sequence[Entry]) -> list[dict[str, str]]:

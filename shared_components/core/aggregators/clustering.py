@@ -96,9 +96,7 @@ class Clustering(StatelessStart):
     soft: bool = False
     threshold: float = 0.0
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Cluster the sites that answered and average inside the clusters, or by similarity."""
         updates = in_site_order(updates)
         names, sites = list(updates[0].pieces), [update.site for update in updates]

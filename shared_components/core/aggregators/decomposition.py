@@ -63,9 +63,7 @@ class LayerwiseDecomposition(StatelessStart):
     keep: float = 0.8
     decay: float = 0.99
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return the next shared model and the history."""
         updates = in_site_order(updates)
         mean = mean_pieces(updates, models.shared)
@@ -79,9 +77,7 @@ class LayerwiseDecomposition(StatelessStart):
                 shared[name] = mean[name]
                 moved = mean[name].to(torch.float64) - before.to(torch.float64)
             else:
-                rows = [
-                    (u.pieces[name].to(torch.float64) - before.to(torch.float64)).flatten() for u in updates
-                ]
+                rows = [(u.pieces[name].to(torch.float64) - before.to(torch.float64)).flatten() for u in updates]
                 moved = decomposed(torch.stack(rows), keep=self.keep).view(before.shape)
                 shared[name] = (before.to(torch.float64) + moved).to(before.dtype)
             kept = torch.zeros_like(moved) if past is None else past.to(torch.float64)

@@ -21,9 +21,7 @@ from shared_components.core.partition import Partition
 FLOOR = 1e-10  # of a loss, so that F^(q-1) stays finite; the released code adds it
 
 
-def fair_weights(
-    losses: Sequence[float], squares: Sequence[float], *, q: float, lipschitz: float
-) -> list[float]:
+def fair_weights(losses: Sequence[float], squares: Sequence[float], *, q: float, lipschitz: float) -> list[float]:
     """Return a_k of every site.
 
     Args:
@@ -48,15 +46,12 @@ class FairMean(StatelessStart):
     lipschitz: float
     released: bool = False
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Step from the shared model; integer buffers take their maximum."""
         updates = in_site_order(updates)
         names = [name for name, value in models.shared.items() if value.is_floating_point()]
         squares = [
-            sum(squared_distance(models.shared[name], update.pieces[name]) for name in names)
-            for update in updates
+            sum(squared_distance(models.shared[name], update.pieces[name]) for name in names) for update in updates
         ]
         losses = [float(update.extras["loss"]["value"]) for update in updates]
         weights = fair_weights(self._used(losses, updates), squares, q=self.q, lipschitz=self.lipschitz)

@@ -13,9 +13,7 @@ from shared_components.core.partition import Partition
 class FirstSite(StatelessStart):
     """Send the first site's pieces to everybody. The state is empty."""
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return the first site's update as the next model.
 
         Raises:

@@ -51,9 +51,7 @@ def fisher_weights(traces: Sequence[float], largest: float = 1.0) -> list[float]
         room = 1 - largest * len(capped)
         rest = math.fsum(traces[i] for i in range(count) if i not in capped)
         even = room / (count - len(capped))
-        weights = [
-            largest if i in capped else room * traces[i] / rest if rest > 0 else even for i in range(count)
-        ]
+        weights = [largest if i in capped else room * traces[i] / rest if rest > 0 else even for i in range(count)]
     return weights
 
 
@@ -63,9 +61,7 @@ class FisherMean(StatelessStart):
 
     largest: float = 1.0
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return sum_k fisher_k theta_k / sum_k fisher_k, and the weights for the record."""
         updates = in_site_order(updates)
         traces = [float(update.extras[GROUP]["value"]) for update in updates]

@@ -41,9 +41,7 @@ class GroupMean:
         """Return the groups."""
         return first_groups(profiles)
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return every group's mean to its sites."""
         groups, mixed = groups_of(state), dict(models.mixed)
         for group in sorted(set(groups.values())):

@@ -75,19 +75,13 @@ def personal_step(
         # Algorithm 1 sets theta_P^all to this round's weights first; the released code still has the last
         products = layer_products(layers, start if released else trained, change)
         weights = update_hypernetwork(
-            _weights(state, update.site),
-            products,
-            learning_rate=rate,
-            sign=-1.0 if released else 1.0,
+            _weights(state, update.site), products, learning_rate=rate, sign=-1.0 if released else 1.0
         )
         state |= {f"hypernetwork/{update.site}/{name}": value for name, value in weights.items()}
     mixings = {site: mixing_weights(_weights(state, site)) for site in sites}
     entropy = sum(map(mixing_entropy, mixings.values())) / len(mixings)
     shares = {
-        site: {
-            layer: dict(zip(sites, row, strict=True))
-            for layer, row in zip(layers, matrix.tolist(), strict=True)
-        }
+        site: {layer: dict(zip(sites, row, strict=True)) for layer, row in zip(layers, matrix.tolist(), strict=True)}
         for site, matrix in mixings.items()
     }
     mixed = {site: mix(layers, trained, mixing) for site, mixing in mixings.items()}
@@ -153,9 +147,7 @@ def update_hypernetwork(
     }
 
 
-def layer_products(
-    layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], change: Pieces
-) -> Tensor:
+def layer_products(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], change: Pieces) -> Tensor:
     """Return (layers, K) inner products <theta_i^l, Delta^l> in float64.
 
     Args:
@@ -164,8 +156,7 @@ def layer_products(
         change: This site's Delta theta_P.
     """
     rows = [
-        [sum(_dot(pieces[name], change[name]) for name in names) for pieces in all_pieces]
-        for names in layers.values()
+        [sum(_dot(pieces[name], change[name]) for name in names) for pieces in all_pieces] for names in layers.values()
     ]
     return torch.tensor(rows, dtype=torch.float64)
 

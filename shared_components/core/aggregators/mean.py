@@ -49,8 +49,6 @@ def mean_pieces(updates: Sequence[Update], names: Mapping[str, object]) -> Piece
 class WeightedMean(StatelessStart):
     """Average the GLOBAL pieces by sample count; there is no state."""
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return the mean of the updates as the next shared model."""
         return Aggregation(state, Models(mean_pieces(updates, models.shared), models.mixed))

@@ -53,9 +53,7 @@ class BoundedMean(StatelessStart):
 
     times: float | None = 1.0
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return the bounded mean; the report has the bound, every site's norm, and the factors below 1."""
         updates = in_site_order(updates)
         norms = {update.site: update_norm(update.pieces, models.shared) for update in updates}
@@ -69,10 +67,6 @@ class BoundedMean(StatelessStart):
             else update
             for update in updates
         ]
-        report = {
-            "bound": bound if math.isfinite(bound) else None,
-            "norms": norms,
-            "factors": factors,
-        }
+        report = {"bound": bound if math.isfinite(bound) else None, "norms": norms, "factors": factors}
         shared = mean_pieces(bounded, models.shared)
         return Aggregation(state, Models(shared, models.mixed), {"norm_bound": report})

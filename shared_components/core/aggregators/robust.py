@@ -106,9 +106,7 @@ class TrimmedMean(StatelessStart):
         """The fewest sites it works with; a median of two would be their mean."""
         return 3 if self.trim is None else 2 * self.trim + 1
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return the median or trimmed mean as the next shared model.
 
         Raises:
@@ -142,9 +140,7 @@ class Krum(StatelessStart):
         """The fewest sites it works with."""
         return max(2 * self.faults + 3, (self.keep or 1) + self.faults)
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Choose among the updates; the report names the chosen sites and every site's score.
 
         Raises:

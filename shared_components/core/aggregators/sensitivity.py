@@ -15,9 +15,7 @@ from shared_components.core.partition import Pieces
 SCALES = ("raw", "relative")
 
 
-def similarity_weights(
-    sensitivities: Sequence[Tensor], *, scale: str = "raw", temperature: float = 1.0
-) -> Tensor:
+def similarity_weights(sensitivities: Sequence[Tensor], *, scale: str = "raw", temperature: float = 1.0) -> Tensor:
     """Eq. (14): softmax over sites, element by element.
 
     The softmax is not scale-invariant: sensitivities far below 1 give plain averaging whatever their ratio.
@@ -58,9 +56,7 @@ def similarity_mean(
     return pieces, _per_element(total, updates, names)
 
 
-def similarity_entropy(
-    updates: Sequence[Update], names: Sequence[str], *, scale: str, temperature: float
-) -> float:
+def similarity_entropy(updates: Sequence[Update], names: Sequence[str], *, scale: str, temperature: float) -> float:
     """Return the entropy that :func:`similarity_mean` would have with these settings."""
     updates = in_site_order(updates)
     total = sum(float(torch.special.entr(_weights(updates, n, scale, temperature)).sum()) for n in names)

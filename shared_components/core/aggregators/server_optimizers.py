@@ -32,9 +32,7 @@ class ServerMomentum:
         """Return the momentum zero of every parameter."""
         return _zeros(models.shared, "momentum")
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Take one step from the shared model towards the mean of the updates, and on."""
         shared, after = mean_pieces(updates, models.shared), dict(state)
         for name in _parameters(models.shared):
@@ -65,9 +63,7 @@ class ServerAdam:
         moments = _zeros(models.shared, "first") | _zeros(models.shared, "second")
         return {"steps": torch.tensor(0), **moments}
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Take one step from the shared model."""
         shared, after = mean_pieces(updates, models.shared), dict(state)
         after["steps"] = state["steps"] + 1
@@ -92,6 +88,4 @@ def _parameters(shared: Pieces) -> list[str]:
 
 
 def _zeros(shared: Pieces, key: str) -> dict[str, Tensor]:
-    return {
-        f"{key}/{name}": torch.zeros_like(shared[name], dtype=torch.float64) for name in _parameters(shared)
-    }
+    return {f"{key}/{name}": torch.zeros_like(shared[name], dtype=torch.float64) for name in _parameters(shared)}

@@ -32,9 +32,7 @@ class AveragedMean:
         """Return the state before the first round."""
         return {} if self.start is None else {ROUNDS: torch.tensor(0), COUNT: torch.tensor(0)}
 
-    def apply(
-        self, state: State, partition: Partition, models: Models, updates: Sequence[Update]
-    ) -> Aggregation:
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Average the updates, and the rounds where it is time."""
         result = WeightedMean().apply(state, partition, models, updates)
         if self.start is None:

@@ -35,9 +35,7 @@ def open_clip(folder: Path) -> Encoder:
     told = folders.read_config(folder, ("clip", "clip_text_model"))
     library = folders.library()
     config = _config(library, folder, whole=told["model_type"] == "clip")
-    tower = folders.built(
-        lambda: library.CLIPTextModelWithProjection(config), folder, "CLIP's text tower", PARTS
-    )
+    tower = folders.built(lambda: library.CLIPTextModelWithProjection(config), folder, "CLIP's text tower", PARTS)
     tokenizer = folders.tokenizer_in(folder, library.CLIPTokenizer, LAYOUTS, config.vocab_size)
     _refuse_missing_merges(folder, tokenizer)
     _refuse_other_end(folder, tokenizer, config)

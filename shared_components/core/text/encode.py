@@ -84,9 +84,7 @@ def encode(
     given = {name: value for name, value in given.items() if value is not None}
     for name in ("folder", "file"):
         if name in given and name not in chosen.takes:
-            raise TextError(
-                f"site text: encoder {kind!r} reads no {name}, and {given[name]} is given; leave it out"
-            )
+            raise TextError(f"site text: encoder {kind!r} reads no {name}, and {given[name]} is given; leave it out")
     if missing := [name for name in chosen.needs if name not in given]:
         raise TextError(f"site text: encoder {kind!r} needs {' and '.join(missing)}; give it")
     made = chosen.make(

@@ -114,9 +114,7 @@ def read_config(folder: Path, kinds: Collection[str]) -> dict[str, Any]:
         TextError: There is no such folder, or it is of another model.
     """
     if not folder.is_dir():
-        raise TextError(
-            f"{folder} is no folder; give one with config.json, {' or '.join(WEIGHTS)}, and tokenizer.json"
-        )
+        raise TextError(f"{folder} is no folder; give one with config.json, {' or '.join(WEIGHTS)}, and tokenizer.json")
     config = read_json(folder / "config.json")
     if config.get("model_type") not in kinds:
         raise TextError(
@@ -156,9 +154,7 @@ def built(make: Callable[[], nn.Module], folder: Path, what: str, parts: Collect
         network = make().float().eval()
     own, state = network.state_dict(), load_weights(path)
     counted = {name: value for name, value in state.items() if not parts or name.startswith(tuple(parts))}
-    found = {
-        n: value for n, value in counted.items() if n in own or not n.endswith("position_ids")
-    }  # 0, 1, 2...
+    found = {n: value for n, value in counted.items() if n in own or not n.endswith("position_ids")}  # 0, 1, 2...
     require_equal(own, found, path, what)
     network.load_state_dict(found)
     return network.requires_grad_(False)
@@ -182,9 +178,7 @@ def tokenizer_in(folder: Path, kind: Any, layouts: Collection[tuple[str, ...]], 
     try:
         tokenizer = kind.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # of any kind: the library's Rust part raises Exception itself
-        raise TextError(
-            f"{folder}: its vocabulary cannot be read ({error!s:.200}); copy the files again"
-        ) from error
+        raise TextError(f"{folder}: its vocabulary cannot be read ({error!s:.200}); copy the files again") from error
     if len(tokenizer) != words:
         raise TextError(
             f"{folder}: its vocabulary has {len(tokenizer)} tokens, and the encoder {words}; "

@@ -38,9 +38,7 @@ def one_line(text: object) -> str:
         TextError: It is no text, or an empty one.
     """
     if not isinstance(text, str) or not text.strip():
-        raise TextError(
-            f"the site's text is {text!r}; describe the site in words, such as 'porcine nephrectomy'"
-        )
+        raise TextError(f"the site's text is {text!r}; describe the site in words, such as 'porcine nephrectomy'")
     return " ".join(text.split())
 
 

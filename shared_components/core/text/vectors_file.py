@@ -54,22 +54,13 @@ def read_vectors(path: Path = SHIPPED) -> Vectors:
     """
     path = Path(path)
     if not path.is_file() or path.suffix != ".safetensors":
-        raise TextError(
-            f"{path} is no file of text vectors; make a .safetensors file with `surgfl text-vectors`"
-        )
+        raise TextError(f"{path} is no file of text vectors; make a .safetensors file with `surgfl text-vectors`")
     try:
         header, state = load_metadata(path), load_weights(path)
     except CheckpointError as error:
-        raise TextError(
-            f"{path}: is damaged; copy it again, or make it anew with `surgfl text-vectors`"
-        ) from error
+        raise TextError(f"{path}: is damaged; copy it again, or make it anew with `surgfl text-vectors`") from error
     facts, values = _facts(path, header), state.get(TENSOR)
-    if (
-        values is None
-        or values.shape[:1] != (len(facts["texts"]),)
-        or values.dim() != 2
-        or not values.numel()
-    ):
+    if values is None or values.shape[:1] != (len(facts["texts"]),) or values.dim() != 2 or not values.numel():
         raise TextError(f"{path}: does not hold one vector per text of its header; make it anew")
     require_finite(values, f"{path}: a vector")
     return Vectors(**{**facts, "texts": tuple(facts["texts"])}, values=values.float())

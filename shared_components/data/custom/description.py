@@ -54,9 +54,7 @@ def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...
         ValueError: a sentence that begins with the key.
     """
     if "ids" not in config:
-        raise ValueError(
-            f"has no 'ids', which {kind!r} needs; write what the masks' values are: {{1: grasper}}"
-        )
+        raise ValueError(f"has no 'ids', which {kind!r} needs; write what the masks' values are: {{1: grasper}}")
     table = parse_ids(config["ids"])
     told, classes = own_classes(table.values(), config.get("classes"))
     ids = class_ids(table, told)

@@ -141,9 +141,7 @@ def _is_mask(path: Path) -> bool:
     return len(np.unique(pixels[:: max(1, len(pixels) // 20_000)], axis=0)) <= _FEW
 
 
-def _pair(
-    images: Mapping[str, frozenset[str]], masks: Mapping[str, frozenset[str]], kind: Kind
-) -> Found | None:
+def _pair(images: Mapping[str, frozenset[str]], masks: Mapping[str, frozenset[str]], kind: Kind) -> Found | None:
     """Return the templates that most videos have images and masks by; of equals, the shorter."""
     best: tuple[int, int, Found] | None = None
     for image_template, mask_template in dict.fromkeys(_templates(images, masks)):
@@ -159,9 +157,7 @@ def _pair(
     return None if best is None else best[2]
 
 
-def _templates(
-    images: Mapping[str, frozenset[str]], masks: Mapping[str, frozenset[str]]
-) -> Iterator[tuple[str, str]]:
+def _templates(images: Mapping[str, frozenset[str]], masks: Mapping[str, frozenset[str]]) -> Iterator[tuple[str, str]]:
     """Yield templates by what the path of an image and that of a mask have in common."""
     for image in sorted(images, key=lambda name: (len(name.split("/")), natural_order(name)))[:_TRIED]:
         for mask in masks:
@@ -199,10 +195,7 @@ def _with_video(path: str, video: str) -> str:
 
 
 def _videos(
-    images: Mapping[str, frozenset[str]],
-    masks: Mapping[str, frozenset[str]],
-    image_template: str,
-    mask_template: str,
+    images: Mapping[str, frozenset[str]], masks: Mapping[str, frozenset[str]], image_template: str, mask_template: str
 ) -> list[str]:
     """List the videos that have images by the one template and masks by the other; "" for one without a name."""
     if VIDEO not in image_template:

@@ -70,9 +70,7 @@ def unknown_values(path: Path, found: Mapping[Value, int], where: str = "") -> D
     hint = "export the masks again without smoothing or compression, or " if len(most) > _NAMED else ""
     what = f"holds {listed}{more}{where}, which 'ids' of site.yaml does not name"
     key = written(most[0]) if isinstance(most[0], int) else f'"{written(most[0])}"'
-    return DataError(
-        path, what, f"{hint}name every value there, such as '{key}: {IGNORE}', or correct the mask"
-    )
+    return DataError(path, what, f"{hint}name every value there, such as '{key}: {IGNORE}', or correct the mask")
 
 
 def counts(values: np.ndarray, *, coloured: bool = False) -> dict[Value, int]:
@@ -80,10 +78,7 @@ def counts(values: np.ndarray, *, coloured: bool = False) -> dict[Value, int]:
     if coloured:
         packed = values.reshape(-1, 3).astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
         found, pixels = np.unique(packed, return_counts=True)
-        return {
-            (int(v) >> 16, int(v) >> 8 & 255, int(v) & 255): int(n)
-            for v, n in zip(found, pixels, strict=True)
-        }
+        return {(int(v) >> 16, int(v) >> 8 & 255, int(v) & 255): int(n) for v, n in zip(found, pixels, strict=True)}
     pixels = np.bincount(values.ravel())
     return {int(value): int(pixels[value]) for value in np.flatnonzero(pixels)}
 
@@ -208,9 +203,7 @@ def parse_value(key: Any) -> Value:
 def grey(value: int) -> Colour:
     """Return the colour that a number stands for among colours."""
     if value > 255:
-        raise ValueError(
-            f"'ids' has the value {value} beside colours, of which no channel is above 255; correct it"
-        )
+        raise ValueError(f"'ids' has the value {value} beside colours, of which no channel is above 255; correct it")
     return value, value, value
 
 

@@ -11,15 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.data.custom.description import VIDEO
-from shared_components.data.files import (
-    IMAGES,
-    VIDEOS,
-    VOLUMES,
-    DataError,
-    frame_number,
-    natural_order,
-    read_rgb,
-)
+from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, frame_number, natural_order, read_rgb
 
 _DIGITS = 6
 _NAMED = 3  # files that an error lists
@@ -59,9 +51,7 @@ def video_names(root: Path, template: str) -> list[str]:
     found = [name for name, path in listed if _holds_images(path, template, name)]
     if not found:
         what = f"holds no images or video files at {template!r}"
-        raise DataError(
-            root, what, f"correct 'root' or 'images' in site.yaml ({VIDEO} stands for a video's name)"
-        )
+        raise DataError(root, what, f"correct 'root' or 'images' in site.yaml ({VIDEO} stands for a video's name)")
     return sorted(dict.fromkeys(found), key=natural_order)
 
 
@@ -87,9 +77,7 @@ def files_of(root: Path, template: str, video: str) -> dict[str, Path]:
     """
     folder = placed(root, template, video)
     found: dict[str, Path] = {}
-    for path in sorted(
-        folder.iterdir() if folder.is_dir() else (), key=lambda path: natural_order(path.name)
-    ):
+    for path in sorted(folder.iterdir() if folder.is_dir() else (), key=lambda path: natural_order(path.name)):
         if not (name := _frame(path.name, template, video)):
             continue
         if name in found:
@@ -189,9 +177,7 @@ def _videos_in_names(root: Path, template: str) -> list[tuple[str, Path]]:
     expression = re.escape(last).replace(re.escape(VIDEO), "(?P<video>.+?)").replace(re.escape("*"), r"\d+")
     pattern = re.compile(expression + ("" if Path(last).suffix else r"\.[^.]+"), re.IGNORECASE)
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    found = [
-        match["video"] for name in names if not name.startswith(".") and (match := pattern.fullmatch(name))
-    ]
+    found = [match["video"] for name in names if not name.startswith(".") and (match := pattern.fullmatch(name))]
     return [(video, folder) for video in dict.fromkeys(found)]
 
 

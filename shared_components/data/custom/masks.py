@@ -31,9 +31,7 @@ def read_mask(path: Path, *, coloured: bool) -> np.ndarray:
     data, mask = decode(path)
     if data.startswith(_JPEG):
         what = "is JPEG, which blurs values and colours along every edge"
-        raise DataError(
-            path, what, f"{_AGAIN} from the program that made it; converting it does not bring them back"
-        )
+        raise DataError(path, what, f"{_AGAIN} from the program that made it; converting it does not bring them back")
     if mask.dtype not in (np.uint8, np.uint16) or (mask.ndim == 3 and mask.dtype != np.uint8):
         what = f"holds {mask.dtype} values" + (" in colours" if mask.ndim == 3 else "")
         raise DataError(path, what, f"{_AGAIN} with 8 bits per pixel and channel")
@@ -77,7 +75,5 @@ def _numbers(mask: np.ndarray, path: Path) -> np.ndarray:
     first = mask[:, :, 0]
     if any((first != mask[:, :, channel]).any() for channel in range(1, mask.shape[2])):
         what = "is in colours, and 'ids' of site.yaml names numbers"
-        raise DataError(
-            path, what, 'name its colours there, such as "#ff8000", or export one channel of numbers'
-        )
+        raise DataError(path, what, 'name its colours there, such as "#ff8000", or export one channel of numbers')
     return np.ascontiguousarray(first)

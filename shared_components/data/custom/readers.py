@@ -117,9 +117,7 @@ class NiftiReader(_Own):
         refuse_other_shape(path, label_shape(path, axes=self.own.axes), frames=len(images), size=size)
         kept = self._volume(path).labelled if self.own.partly_labelled else range(len(images))
         if not kept:
-            raise DataError(
-                path, "has no label in any frame", "label some frames or take the video out of the split"
-            )
+            raise DataError(path, "has no label in any frame", "label some frames or take the video out of the split")
         return [(*images[place], {"label": (frame_path(path, place),)}) for place in kept]
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:

@@ -94,9 +94,7 @@ def propose_split(videos: Sequence[str], frames: int) -> Split:
 
 def video_rate(root: Path, found: Found, videos: Sequence[str]) -> float | None:
     """Return the frames per second of the video files, where they agree; None of folders of images."""
-    rates = {
-        _rate(images.where) if (images := images_of(root, found.images, v)).is_video else None for v in videos
-    }
+    rates = {_rate(images.where) if (images := images_of(root, found.images, v)).is_video else None for v in videos}
     return rates.pop() if len(rates) == 1 else None
 
 

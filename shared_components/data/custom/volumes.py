@@ -61,9 +61,7 @@ def packed_volume(path: Path, *, axes: Axes) -> Volume:
     try:
         about = path.stat()
     except OSError as error:
-        raise DataError(
-            path, f"cannot be opened ({error.strerror})", "put it back or correct 'masks'"
-        ) from error
+        raise DataError(path, f"cannot be opened ({error.strerror})", "put it back or correct 'masks'") from error
     with _LOCK:  # several threads ask for frames of one volume
         return _packed(path, axes, about.st_mtime_ns, about.st_size)
 

@@ -25,15 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.files import (
-    DataError,
-    by_number,
-    frame_number,
-    map_ids,
-    read_ids,
-    read_rgb,
-    video_folders,
-)
+from shared_components.data.files import DataError, by_number, frame_number, map_ids, read_ids, read_rgb, video_folders
 from shared_components.data.readers import Listing
 
 TARGETS = ("label",)

@@ -46,11 +46,7 @@ def frames(root: Path, video: str) -> Listing:
     found = images(root, video)
     masks = by_number(folder / "segmentation", "*.png")
     return [
-        (
-            number,
-            folder / "rgb" / f"{number:09d}.png",
-            {"label": (folder / "segmentation" / f"{number:09d}.png",)},
-        )
+        (number, folder / "rgb" / f"{number:09d}.png", {"label": (folder / "segmentation" / f"{number:09d}.png",)})
         for number in sorted(masks.keys() | _unlabelled(found, masks))
     ]
 
@@ -126,9 +122,7 @@ def _history(masks: Collection[int], frames: int, interval: float) -> set[int]:
     """List what clips show before the labelled frames; a frame that should have a mask and has none is left out."""
     step = whole_steps(interval, RATE)
     if frames > 1 and step < 1:
-        raise ValueError(
-            f"{interval:g} s is no whole number of frames at {RATE:g} a second; ask for another one"
-        )
+        raise ValueError(f"{interval:g} s is no whole number of frames at {RATE:g} a second; ask for another one")
     wanted = {number - back * step for number in masks for back in range(1, frames)}
     return {number for number in wanted if number >= 0 and number % _LABEL_STEP}
 

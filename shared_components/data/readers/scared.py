@@ -40,9 +40,7 @@ def frames(root: Path, video: str) -> Listing:
     found = images(root, video)
     depths = by_number(folder / "depthmap_undistorted", "*.png")
     if not depths:
-        raise DataError(
-            folder / "depthmap_undistorted", "holds no depth maps", "export them or take the video out"
-        )
+        raise DataError(folder / "depthmap_undistorted", "holds no depth maps", "export them or take the video out")
     known = next(iter(depths.values()))
     numbers = sorted(depths.keys() | _without_depth(found, depths))
     return [

@@ -85,9 +85,7 @@ class Carver:
         self.height[higher] = raised[higher]
         self.cover[higher] = 1 + material
 
-    def disc(
-        self, centre: Point, radius: float, *, thick: float, round_: float, material: int = METAL
-    ) -> None:
+    def disc(self, centre: Point, radius: float, *, thick: float, round_: float, material: int = METAL) -> None:
         turn = np.linspace(0, 2 * np.pi, 40, endpoint=False)
         points = np.stack([centre[0] + radius * np.cos(turn), centre[1] + radius * np.sin(turn)], 1)
         self.body(list(map(tuple, points)), thick=thick, round_=round_, material=material)
@@ -110,8 +108,7 @@ class Carver:
         """Set a rivet into the part, a bright disc in a dark ring; with a `slot` a screw, turned by `turn` radians."""
         around = np.linspace(0, 2 * np.pi, 32, endpoint=False)
         ring, head = (
-            [(centre[0] + r * np.cos(t), centre[1] + r * np.sin(t)) for t in around]
-            for r in (radius, radius * 0.7)
+            [(centre[0] + r * np.cos(t), centre[1] + r * np.sin(t)) for t in around] for r in (radius, radius * 0.7)
         )
         self.sink(ring, deep=0.4, dark=0.3)
         mask = self._mask(head) > 0
@@ -177,9 +174,7 @@ class Carver:
         slope_x = cv2.Sobel(seen, cv2.CV_32F, 1, 0, scale=self.scale / 8)
         slope_y = cv2.Sobel(seen, cv2.CV_32F, 0, 1, scale=self.scale / 8)
         length = np.sqrt(1.0 + slope_x**2 + slope_y**2)
-        speckle = cv2.GaussianBlur(
-            rng.standard_normal(self.shape).astype(np.float32), (0, 0), 0.07 * self.scale
-        )
+        speckle = cv2.GaussianBlur(rng.standard_normal(self.shape).astype(np.float32), (0, 0), 0.07 * self.scale)
         albedo = self.albedo * (1.0 + grain * speckle / max(float(speckle.std()), 1e-6))
         channels = [
             128 - 127 * slope_x / length,

@@ -25,14 +25,7 @@ def draw_vessels(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
 
 
 def _grow(
-    mask: Array,
-    rng: np.random.Generator,
-    start: Array,
-    angle: float,
-    *,
-    wide: float,
-    stride: float,
-    forks: int,
+    mask: Array, rng: np.random.Generator, start: Array, angle: float, *, wide: float, stride: float, forks: int
 ) -> None:
     """Draw a wandering vessel into `mask`, thin at its ends, with side branches."""
     count = int(rng.integers(10, 26))

@@ -43,9 +43,7 @@ class Endoscope:
         self.flow = [0.012 * width * smooth(rng, height, width, 4) for _ in range(4)]
         lamp = rng.uniform(0.15, 0.4, 2) * rng.choice((-1.0, 1.0), 2)
         bend = np.float32(0.7 / width)
-        self.half = cv2.merge(
-            [self.x * bend + np.float32(lamp[0]), self.y * bend + np.float32(lamp[1]), 0.0 * self.x]
-        )
+        self.half = cv2.merge([self.x * bend + np.float32(lamp[0]), self.y * bend + np.float32(lamp[1]), 0.0 * self.x])
         self.halo = max(3, round(0.012 * width)) | 1
         self.light = self._light()
         self.clouds = fractal(rng, height // 4, width // 2, 7)
@@ -177,9 +175,7 @@ def _mesh(look: Look, height: int, width: int) -> Array | None:
         return None
     x, y = np.meshgrid(np.arange(width), np.arange(height))
     step = 2 * np.pi * look.fibres / width
-    waves = sum(
-        np.cos(step * (x * np.cos(a) + y * np.sin(a))) for a in (0.3, 0.3 + np.pi / 3, 0.3 + 2 * np.pi / 3)
-    )
+    waves = sum(np.cos(step * (x * np.cos(a) + y * np.sin(a))) for a in (0.3, 0.3 + np.pi / 3, 0.3 + 2 * np.pi / 3))
     gain = 0.4 + 0.6 * np.clip(0.5 + np.asarray(waves) / 3.0, 0.0, 1.0)
     return cv2.merge([(255.0 * gain).astype(np.uint8)] * 3)
 
@@ -210,7 +206,5 @@ def _aperture(look: Look, rng: np.random.Generator, height: int, width: int) -> 
     centre = (rng.uniform(0.48, 0.52) * width, rng.uniform(0.48, 0.52) * height)
     field = np.zeros((height, width), np.uint8)
     longer = max(height, width)
-    cv2.circle(
-        field, (round(centre[0] * 16), round(centre[1] * 16)), round(share * longer * 16), 1, -1, shift=4
-    )
+    cv2.circle(field, (round(centre[0] * 16), round(centre[1] * 16)), round(share * longer * 16), 1, -1, shift=4)
     return field

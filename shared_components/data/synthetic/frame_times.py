@@ -17,11 +17,7 @@ from shared_components.data.files import whole_steps
 from shared_components.data.synthetic.layouts import LAYOUTS, Layout, Shot
 from shared_components.data.synthetic.scene import SceneFrame, render_video
 
-TARGETS: dict[str, tuple[str, ...]] = {
-    "segmentation": ("label",),
-    "depth": ("depth",),
-    "reconstruction": (),
-}
+TARGETS: dict[str, tuple[str, ...]] = {"segmentation": ("label",), "depth": ("depth",), "reconstruction": ()}
 """What a site needs beside its images, by its kind of task."""
 
 

@@ -39,9 +39,7 @@ class Tool:
             return self
         wrist = None if self.wrist is None else self.wrist.stained(rng, share)
         shaft = self.shaft.stained(rng, share)
-        return replace(
-            self, shaft=shaft, wrist=wrist, jaws=tuple(jaw.stained(rng, share) for jaw in self.jaws)
-        )
+        return replace(self, shaft=shaft, wrist=wrist, jaws=tuple(jaw.stained(rng, share) for jaw in self.jaws))
 
     def dressed(self, *, shaft: int = DARK, tip: int = METAL) -> "Tool":
         """Return the tool with its shaft and its jaws of other materials."""
@@ -70,16 +68,7 @@ def _shaft(scale: float, rng: np.random.Generator, sleeve: float) -> Plate:
 def _wrist(scale: float, rng: np.random.Generator, kind: str) -> Plate:
     """A waisted link between two pulleys; the scissors wear an insulating sleeve over it."""
     carver = Carver(-2.0, 12.5, 4.2, scale)
-    link = [
-        (-1.5, -2.6),
-        (2.0, -3.3),
-        (6.0, -3.0),
-        (10.0, -2.4),
-        (10.0, 2.4),
-        (6.0, 3.0),
-        (2.0, 3.3),
-        (-1.5, 2.6),
-    ]
+    link = [(-1.5, -2.6), (2.0, -3.3), (6.0, -3.0), (10.0, -2.4), (10.0, 2.4), (6.0, 3.0), (2.0, 3.3), (-1.5, 2.6)]
     carver.body(link, thick=2.6, round_=1.4)
     carver.disc((1.0, 0.0), 3.2, thick=3.0, round_=1.2)
     carver.disc((9.0, 0.0), 2.9, thick=3.2, round_=1.0)
@@ -110,16 +99,7 @@ def _wrist(scale: float, rng: np.random.Generator, kind: str) -> Plate:
 
 def _needle_driver_jaw(carver: Carver) -> None:
     carver.body(
-        [
-            (-1.5, -0.6),
-            (-0.5, 2.2),
-            (2.5, 2.6),
-            (6.0, 2.1),
-            (9.6, 1.3),
-            (10.2, 0.7),
-            (10.2, 0.0),
-            (1.0, -0.2),
-        ],
+        [(-1.5, -0.6), (-0.5, 2.2), (2.5, 2.6), (6.0, 2.1), (9.6, 1.3), (10.2, 0.7), (10.2, 0.0), (1.0, -0.2)],
         thick=2.0,
         round_=1.1,
     )
@@ -146,9 +126,7 @@ def _prograsp_jaw(carver: Carver) -> None:
         thick=1.8,
         round_=0.7,
     )
-    carver.sink(
-        [(6.0, 0.9), (15.4, 0.9), (15.8, 1.5), (15.4, 2.1), (6.0, 2.1), (5.6, 1.5)], deep=1.6, dark=0.18
-    )
+    carver.sink([(6.0, 0.9), (15.4, 0.9), (15.8, 1.5), (15.4, 2.1), (6.0, 2.1), (5.6, 1.5)], deep=1.6, dark=0.18)
     for x in np.arange(5.0, 17.0, 0.8):
         carver.groove((x, 0.0), (x, 0.5), 0.32)
 

@@ -21,14 +21,7 @@ KINDS = ("Grasper", "Scissors", "Hook", "Clip_Applier", "Stapler", "Suction")
 MODELS = 8
 """Models of each kind."""
 _LENGTH = 130.0  # of the tube, mm: it leaves the picture at the trocar
-_WIDEST = {
-    "Grasper": 1.0,
-    "Scissors": 0.8,
-    "Hook": 0.0,
-    "Clip_Applier": 0.5,
-    "Stapler": 0.45,
-    "Suction": 0.0,
-}
+_WIDEST = {"Grasper": 1.0, "Scissors": 0.8, "Hook": 0.0, "Clip_Applier": 0.5, "Stapler": 0.45, "Suction": 0.0}
 FLEX = {"Stapler": 0.5}
 """How far a kind's joint bends, 1 as a robot's wrist; the others do not."""
 
@@ -62,29 +55,20 @@ def _tube(scale: float, rng: np.random.Generator, radius: float, collar: float) 
     return carver.plate(0.05, rng)
 
 
-def _joint(
-    scale: float, rng: np.random.Generator, length: float, half: float, material: int = METAL
-) -> Plate:
+def _joint(scale: float, rng: np.random.Generator, length: float, half: float, material: int = METAL) -> Plate:
     """A forked joint with a rivet."""
     carver = Carver(-1.5, length + 1.5, half + 0.6, scale)
     narrow = half * rng.uniform(0.65, 0.95)
     below = [(-1.5, -half), (length * 0.5, -half), (length + 1.0, -narrow)]
     above = [(x, -y) for x, y in below[::-1]]
-    carver.body(
-        [*below, *above],
-        thick=half,
-        round_=half * 0.9,
-        material=material,
-    )
+    carver.body([*below, *above], thick=half, round_=half * 0.9, material=material)
     if rng.random() < 0.6:
         carver.groove((length * 0.2, 0.0), (length, 0.0), half * 0.4, dark=0.3)
     carver.pin((length, 0.0), half * rng.uniform(0.3, 0.5), turn=rng.uniform(0, np.pi), slot=False)
     return carver.plate(0.06, rng)
 
 
-def _blade(
-    carver: Carver, length: float, bow: Array, width: Array, thick: float, material: int = METAL
-) -> None:
+def _blade(carver: Carver, length: float, bow: Array, width: Array, thick: float, material: int = METAL) -> None:
     """Raise a jaw whose closing edge follows `bow` (mm) of breadth `width` (mm), both sampled from 0 to `length`."""
     x = np.linspace(0, length, len(bow))
     edge: list[Point] = [*zip(x, bow, strict=True), *zip(x[::-1], (bow + width)[::-1], strict=True)]
@@ -134,12 +118,7 @@ def _scissors(scale: float, rng: np.random.Generator) -> Tool:
     _blade(carver, length, bow, width, thick=1.4)
     joint = rng.uniform(3.0, 7.0)
     wrist = _joint(scale, rng, joint, radius * rng.uniform(0.6, 0.9), METAL if rng.random() < 0.6 else ACCENT)
-    return _pair(
-        carver.plate(0.05, rng),
-        _tube(scale, rng, radius, rng.uniform(0, 3)),
-        wrist,
-        joint,
-    )
+    return _pair(carver.plate(0.05, rng), _tube(scale, rng, radius, rng.uniform(0, 3)), wrist, joint)
 
 
 def _hook(scale: float, rng: np.random.Generator) -> Tool:
@@ -171,12 +150,7 @@ def _clip_applier(scale: float, rng: np.random.Generator) -> Tool:
     carver.groove((0.3 * length, 1.5), (0.8 * length, 1.5), 0.4)
     joint = rng.uniform(5.0, 10.0)
     wrist = _joint(scale, rng, joint, radius * 0.7)
-    return _pair(
-        carver.plate(0.06, rng),
-        _tube(scale, rng, radius, rng.uniform(0, 8)),
-        wrist,
-        joint,
-    )
+    return _pair(carver.plate(0.06, rng), _tube(scale, rng, radius, rng.uniform(0, 8)), wrist, joint)
 
 
 def _stapler(scale: float, rng: np.random.Generator) -> Tool:

@@ -6,14 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.common.drawing.palette import DEPTH, class_entries
-from shared_components.common.drawing.pictures import (
-    captioned,
-    coloured,
-    legend,
-    overlay,
-    scale_bar,
-    side_by_side,
-)
+from shared_components.common.drawing.pictures import captioned, coloured, legend, overlay, scale_bar, side_by_side
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.synthetic.layouts import write_png
 from shared_components.data.synthetic.scene import SceneFrame

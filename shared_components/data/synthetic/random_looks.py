@@ -39,9 +39,7 @@ def _organs(rng: np.random.Generator) -> tuple[tuple[RGB, Texture], ...]:
     for _ in range(int(rng.integers(2, 6))):
         faded = 0.2 if rng.random() < 0.15 else 1.0  # a gallbladder is as grey and as smooth as a shaft
         colour = _colour(
-            hue + rng.normal(0, spread),
-            faded * rich * rng.uniform(0.5, 1.15),
-            bright * rng.uniform(0.6, 1.15),
+            hue + rng.normal(0, spread), faded * rich * rng.uniform(0.5, 1.15), bright * rng.uniform(0.6, 1.15)
         )
         found.append((colour, _KINDS[int(rng.integers(len(_KINDS)))]))
     return tuple(found)

@@ -169,9 +169,7 @@ def _projection(plate: Plate, origin: Array, basis: Array, size: float, width: i
     return camera @ np.stack([basis[0] * step, basis[1] * step, corner], 1)
 
 
-def _window(
-    forward: Array, shape: tuple[int, int], width: int, height: int
-) -> tuple[int, int, int, int] | None:
+def _window(forward: Array, shape: tuple[int, int], width: int, height: int) -> tuple[int, int, int, int] | None:
     """Return the rectangle (x0, y0, x1, y1) of the image that a plate may touch; None if it is out of sight."""
     h, w = shape
     corners = _clip_near(forward @ np.array([[0.0, w, w, 0.0], [0.0, 0.0, h, h], [1.0, 1.0, 1.0, 1.0]]))

@@ -67,9 +67,7 @@ def render_video(
     if seed < 0 or frames < 1 or rate <= 0:
         raise ValueError(f"seed {seed} must be >= 0, frames {frames} >= 1 and rate {rate} > 0")
     if height < 64 or width < 64:
-        raise ValueError(
-            f"frames of {height}x{width} (height x width) are too small; both must be at least 64"
-        )
+        raise ValueError(f"frames of {height}x{width} (height x width) are too small; both must be at least 64")
     return _frames(chosen, seed, frames, height, width, rate)
 
 

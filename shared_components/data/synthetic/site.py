@@ -134,9 +134,7 @@ def _check(recipe: Recipe) -> None:
     if recipe.layout not in LAYOUTS:
         raise ValueError(f"layout {recipe.layout!r} is unknown; known layouts: {', '.join(LAYOUTS)}")
     if recipe.layout not in (fitting := layouts_for(recipe.task)):
-        raise ValueError(
-            f"layout {recipe.layout!r} cannot hold {recipe.task}; layouts for it: {', '.join(fitting)}"
-        )
+        raise ValueError(f"layout {recipe.layout!r} cannot hold {recipe.task}; layouts for it: {', '.join(fitting)}")
     recipe.plan()
     _check_videos(recipe.videos, recipe.frames_per_video)
 
@@ -156,8 +154,7 @@ def _check_free(out: Path) -> None:
         return
     if out.exists() or out.is_symlink():
         raise FileExistsError(
-            f"{out} exists and was not rendered by surgfl (it has no {MARK}); "
-            "move it away or choose another folder"
+            f"{out} exists and was not rendered by surgfl (it has no {MARK}); move it away or choose another folder"
         )
 
 

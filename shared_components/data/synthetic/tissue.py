@@ -33,9 +33,7 @@ class Tissue:
     relief: Array
 
 
-def paint(
-    look: Look, rng: np.random.Generator, detail: np.random.Generator, height: int, width: int
-) -> Tissue:
+def paint(look: Look, rng: np.random.Generator, detail: np.random.Generator, height: int, width: int) -> Tissue:
     """Paint one video's tissue for frames of (height, width); its finest texture is drawn from `detail`."""
     canvas = Canvas(rng, round(height * CANVAS), round(width * CANVAS), detail=not look.flat)
     (colour, kind), *organs = look.organs

@@ -52,8 +52,7 @@ _STRAIGHT: Hands = {
     3: ((GRASPER,), (STAPLER, CLIPS, GRASPER), (None, SCISSORS)),
 }
 _EITHER: Hands = {
-    phase: tuple((*a, *b) for a, b in zip(hands, _STRAIGHT[phase], strict=True))
-    for phase, hands in _ROBOT.items()
+    phase: tuple((*a, *b) for a, b in zip(hands, _STRAIGHT[phase], strict=True)) for phase, hands in _ROBOT.items()
 }
 CUSTOMS: dict[str, Custom] = {
     "fixed": Custom(_ROBOT, roam=False),

@@ -67,9 +67,7 @@ class _Shown:
 
     def uri(self, place: int) -> str:
         file = self.folder / self.record["files"][place][1]
-        return (
-            "data:image/webp;base64," + base64.b64encode(file.read_bytes()).decode() if file.is_file() else ""
-        )
+        return "data:image/webp;base64," + base64.b64encode(file.read_bytes()).decode() if file.is_file() else ""
 
     @property
     def names(self) -> list[str]:
@@ -83,18 +81,14 @@ class _Shown:
 
 def gallery(comparison: Comparison, group: Group) -> Gallery | None:
     """Read the pictures of a task's sites, of the lowest seed that has any; None where no run has any."""
-    seeds = sorted(
-        {r.run.seed for r in comparison.results if any(_pictures(r, site) for site in group.sites)}
-    )
+    seeds = sorted({r.run.seed for r in comparison.results if any(_pictures(r, site) for site in group.sites)})
     if not seeds:
         return None
     results = {r.run.variant.label: r for r in comparison.results if r.run.seed == seeds[0]}
     found = {site: _by_sample(results, site) for site in group.sites}
     if outside := {label: r for label, r in results.items() if r.out_of(group)}:
         found[OUTSIDE] = _by_sample(outside, OUTSIDE)
-    every = [
-        shown for samples in found.values() for by_label in samples.values() for shown in by_label.values()
-    ]
+    every = [shown for samples in found.values() for by_label in samples.values() for shown in by_label.values()]
     first = every[0]
     labels = [label for label in comparison.labels if label in results]
     places = [

@@ -50,9 +50,7 @@ def refuse_foreign(out: Path) -> None:
     """
     found = [name for name in FILES if (out / name).exists()]
     if found and not (out / RECORD).is_file() and not (out / "runs").is_dir():
-        raise ValueError(
-            f"{out}: holds {found[0]!r} and no comparison of surgfl; give another --out, or move it away"
-        )
+        raise ValueError(f"{out}: holds {found[0]!r} and no comparison of surgfl; give another --out, or move it away")
 
 
 def set_aside(out: Path, title: str) -> Path | None:

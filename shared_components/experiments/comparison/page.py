@@ -28,9 +28,7 @@ def as_page(comparison: Comparison, grids: Sequence[Grid]) -> str:
     )
 
 
-def _links(
-    parts: Sequence[tuple[Group, Gallery | None, list[Panel]]], failed: bool
-) -> Iterator[tuple[str, str]]:
+def _links(parts: Sequence[tuple[Group, Gallery | None, list[Panel]]], failed: bool) -> Iterator[tuple[str, str]]:
     """Yield the page's parts as anchors and names: of several tasks the tasks, of one its charts."""
     if failed:
         yield "missing", "Without a result"

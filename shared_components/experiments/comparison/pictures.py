@@ -22,9 +22,7 @@ TESTED = "tested"
 FRAMES = 3  # of a site
 WIDTH = 288  # pixels, somewhat more than a page gives them
 _QUALITY = 80  # of WebP
-_ANSWER = (
-    "prediction"  # what a task calls the picture of a model's answer, where it has another name the last one
-)
+_ANSWER = "prediction"  # what a task calls the picture of a model's answer, where it has another name the last one
 
 
 def chosen(count: int) -> list[int]:

@@ -18,14 +18,7 @@ from shared_components.core.task import check_tasks, choose_task
 from shared_components.data.samples import Asks, Sample, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from shared_components.networks.bundle_config import (
-    Bundle,
-    Training,
-    bundle_for,
-    check_size,
-    load_bundle,
-    weightless,
-)
+from shared_components.networks.bundle_config import Bundle, Training, bundle_for, check_size, load_bundle, weightless
 
 
 @dataclass(frozen=True)

@@ -84,26 +84,18 @@ def _settings() -> tuple[Variant, ...]:
 def _layers() -> tuple[Variant, ...]:
     """Table 6: what of the encoder is personal."""
     kept = {"Norm": ("norms",), "Key": ("keys",), "Value": ("values",), "Key&Value": ("keys", "values")}
-    return (
-        *(_personal(name, (), *parts) for name, parts in kept.items()),
-        replace(_FEDST, label="Ours (Query)"),
-    )
+    return (*(_personal(name, (), *parts) for name, parts in kept.items()), replace(_FEDST, label="Ours (Query)"))
 
 
 def _indicators() -> tuple[Variant, ...]:
     """Table 7: what makes the indicator; the last row is the method as it is, ours where the paper has CLIP."""
     kinds = {"Random": "random", "Gaussian": "gaussian", "One-hot": "one_hot"}
-    return (
-        *(_row(name, text_encoder=kind) for name, kind in kinds.items()),
-        replace(_FEDST, label="Ours (text)"),
-    )
+    return (*(_row(name, text_encoder=kind) for name, kind in kinds.items()), replace(_FEDST, label="Ours (text)"))
 
 
 def _with_synthetic() -> tuple[Variant, ...]:
     """Figure 7: every method without the synthetic frames, and with them in every site, at twice the iterations."""
-    pairs = [
-        (row, replace(row, label=f"{row.label} + synthetic", mixes=True, times=2)) for row in _baselines()
-    ]
+    pairs = [(row, replace(row, label=f"{row.label} + synthetic", mixes=True, times=2)) for row in _baselines()]
     ours = (_row("FedST w/o SERQ", synthetic="none"), _FEDST)
     return (*(row for pair in pairs for row in pair), *ours)
 

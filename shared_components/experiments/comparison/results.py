@@ -167,9 +167,7 @@ def contest(comparison: Comparison, group: Group, metric: Metric) -> Contest | N
     return Contest(metric, ranked[0], ranked[1], difference, len(pairs), *p_values, untested)
 
 
-def _pairs(
-    comparison: Comparison, group: Group, metric: Metric, best: str, second: str
-) -> list[tuple[float, float]]:
+def _pairs(comparison: Comparison, group: Group, metric: Metric, best: str, second: str) -> list[tuple[float, float]]:
     by_seed = [{r.run.seed: r for r in comparison.of(label)} for label in (best, second)]
     pairs = [
         (by_seed[0][seed].average(group, metric), by_seed[1][seed].average(group, metric))

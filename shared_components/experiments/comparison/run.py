@@ -207,18 +207,14 @@ def _costs(server: ServerRunner) -> dict[str, Any]:
     trained = server.method.server.trained
     return {
         "parameters_site": sum(value.numel() for value in last.values()),
-        "parameters_server": sum(
-            v.numel() for n, v in server.state.aggregator.items() if n.startswith(trained)
-        )
+        "parameters_server": sum(v.numel() for n, v in server.state.aggregator.items() if n.startswith(trained))
         if trained
         else 0,
         "bytes_up": statistics.mean(sum(r["bytes"]["up"].values()) for r in rounds),
         "bytes_down": statistics.mean(sum(r["bytes"]["down"].values()) for r in rounds),
         "seconds_round": statistics.mean(statistics.mean(values) for values in by_round.values()),
         "seconds_round_slowest": statistics.mean(max(values) for values in by_round.values()),
-        "seconds_aggregation": statistics.mean(
-            r["seconds"] + r.get("seconds_training", 0.0) for r in aggregations
-        ),
+        "seconds_aggregation": statistics.mean(r["seconds"] + r.get("seconds_training", 0.0) for r in aggregations),
         "ms_frame": _milliseconds(network, *sample),
         "frames_per_second": _frames_per_second(network, *sample),
         "memory_mb": max(r.get("memory_mb") or 0 for r in rounds),

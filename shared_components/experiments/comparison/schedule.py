@@ -102,8 +102,7 @@ def carry_out_all(runs: Sequence[Run], root: Path, *, jobs: int) -> dict[str, st
 def _steps(working: Sequence[Working]) -> dict[str, Step]:
     """Return how far the runs under way are, by their names in the table."""
     return {
-        f"{one.run.variant.label}, seed {one.run.seed}": step_file.read_step(one.log.parent)
-        or Step("starting")
+        f"{one.run.variant.label}, seed {one.run.seed}": step_file.read_step(one.log.parent) or Step("starting")
         for one in list(working)
     }
 

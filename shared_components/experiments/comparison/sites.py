@@ -24,11 +24,7 @@ Plan = tuple[str, str, str, tuple[int, int, int]]
 
 
 def synthetic_sites(
-    folder: Path,
-    scale: Scale,
-    *,
-    clip: tuple[int, float] = (1, 0.0),
-    held_out_layout: str = "endovis2017",
+    folder: Path, scale: Scale, *, clip: tuple[int, float] = (1, 0.0), held_out_layout: str = "endovis2017"
 ) -> tuple[dict[str, Path], Path]:
     """Render the sites that are not there yet: looks far apart, little data, the last site odd and poor.
 

@@ -109,10 +109,7 @@ def _paper_grids(comparison: Comparison, group: Group) -> list[Grid]:
     grids = [side_by_side(title, pair, _site_columns) for pair in _some(group.metrics, BESIDE)]
     headings = [column.heading for column in _edge_columns(comparison, group, group.first)]
     title += f": {' and '.join(heading.lower() for heading in headings)}"
-    return [
-        *grids,
-        *(side_by_side(title, four, _edge_columns) for four in _some(group.metrics, EDGES_BESIDE)),
-    ]
+    return [*grids, *(side_by_side(title, four, _edge_columns) for four in _some(group.metrics, EDGES_BESIDE))]
 
 
 def _some(metrics: Sequence[Metric], count: int) -> list[Sequence[Metric]]:
@@ -160,9 +157,7 @@ def ablation_grid(comparison: Comparison, group: Group) -> Grid:
 def held_out_grid(comparison: Comparison, group: Group) -> Grid:
     """Tabulate all metrics at the site where nobody trained, as FedST's Tables 3 and 8 do."""
     columns = [_column_of(m, m.heading, methodcaller("held_out", group, m)) for m in group.metrics]
-    note = "the model that a hospital outside the federation gets, on its test videos; " + _score_note(
-        comparison
-    )
+    note = "the model that a hospital outside the federation gets, on its test videos; " + _score_note(comparison)
     merged = any(map(_merged, comparison.results))
     note += "; that site knows fewer classes, which are the models' merged" if merged else ""
     title = f"{_title(comparison, group)}: out of federation"
@@ -278,9 +273,7 @@ def _run_note(comparison: Comparison) -> str:
 def _score_note(comparison: Comparison) -> str:
     known = facts(comparison)
     many = ", " in known["seeds"]
-    text = (
-        f"mean ± sample standard deviation over seeds {known['seeds']}" if many else f"seed {known['seeds']}"
-    )
+    text = f"mean ± sample standard deviation over seeds {known['seeds']}" if many else f"seed {known['seeds']}"
     text += f"; rounds: {known['rounds']}, {known['size']}, start: {known['start']}; "
     text += "every site's best model on validation, scored on its test videos at the original resolution"
     text += f"; {comparison.remark}" if comparison.remark else ""
@@ -288,9 +281,7 @@ def _score_note(comparison: Comparison) -> str:
     for result in comparison.results:
         if result.scores is None:
             failed.setdefault(result.run.variant.label, []).append(result.run.seed)
-    return text + "".join(
-        f"; {label}: {_missing(comparison, label, seeds)}" for label, seeds in failed.items()
-    )
+    return text + "".join(f"; {label}: {_missing(comparison, label, seeds)}" for label, seeds in failed.items())
 
 
 def _missing(comparison: Comparison, label: str, seeds: Sequence[int]) -> str:
@@ -301,18 +292,14 @@ def _missing(comparison: Comparison, label: str, seeds: Sequence[int]) -> str:
 
 def _grid(title: str, comparison: Comparison, columns: Sequence[Column], note: str) -> Grid:
     drawn = [_column(comparison, column) for column in columns]
-    rows = tuple(
-        (Cell(label), *(cells[place] for cells in drawn)) for place, label in enumerate(comparison.labels)
-    )
+    rows = tuple((Cell(label), *(cells[place] for cells in drawn)) for place, label in enumerate(comparison.labels))
     return Grid(title, ("Method", *(column.heading for column in columns)), rows, 1, note)
 
 
 def _column(comparison: Comparison, column: Column) -> list[Cell]:
     """Write a column's cells and mark its best two; where all rows with a number have the same, none."""
     metric, digits, factor = column.metric, column.digits, column.factor
-    found = [
-        mean_and_deviation([column.value(r) for r in comparison.of(label)]) for label in comparison.labels
-    ]
+    found = [mean_and_deviation([column.value(r) for r in comparison.of(label)]) for label in comparison.labels]
     known = {round(mean * factor, digits) for mean, _ in found if not math.isnan(mean)}
     ranked = sorted(known, reverse=metric.higher_is_better) if metric and len(known) > 1 else []
     marks = dict(zip(ranked, ("best", "second"), strict=False))

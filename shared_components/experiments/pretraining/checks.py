@@ -35,9 +35,7 @@ class Checks:
     def scores(self, network: nn.Module) -> dict[str, Scores]:
         """Score a network on each group, in float32 and without what takes long."""
         return {
-            name: quick_scores(
-                network, self._task, follow(_batches(items), "scoring", -(-len(items) // BATCH))
-            )
+            name: quick_scores(network, self._task, follow(_batches(items), "scoring", -(-len(items) // BATCH)))
             for name, items in self._items.items()
         }
 

@@ -72,9 +72,7 @@ class RunFolder:
         """Write the state; of the values ``step`` counts the steps that are done."""
         save_tensors(self.path / STATE, tensors, {**values, "settings": self.settings.as_values()})
 
-    def save_model(
-        self, weights: Mapping[str, Tensor], notes: Mapping[str, str], facts: Mapping[str, Any]
-    ) -> None:
+    def save_model(self, weights: Mapping[str, Tensor], notes: Mapping[str, str], facts: Mapping[str, Any]) -> None:
         """Write the weights and how they were made."""
         save_weights(self.path / MODEL, weights, notes)
         write_json(self.path / FACTS, facts)

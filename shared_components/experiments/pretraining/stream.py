@@ -97,13 +97,9 @@ class Groups(Dataset[dict[str, Tensor]]):
         clips = _film(name, seed, (span.phase.height, span.phase.width), self.settings.frames, self.asks)
         return [self._sample(clip, span.phase, generator) for clip in islice(clips, span.count)]
 
-    def _sample(
-        self, clip: Sequence[SceneFrame], phase: Phase, generator: torch.Generator
-    ) -> dict[str, Tensor]:
+    def _sample(self, clip: Sequence[SceneFrame], phase: Phase, generator: torch.Generator) -> dict[str, Tensor]:
         images, targets = stacked([frame.image for frame in clip]), targets_of(clip[-1], self.asks.targets)
-        augmentation = sample_augmentation(
-            generator, width=images.shape[2], smallest=SCALES[0], largest=SCALES[1]
-        )
+        augmentation = sample_augmentation(generator, width=images.shape[2], smallest=SCALES[0], largest=SCALES[1])
         if float(torch.rand((), generator=generator)) < self.settings.moved:
             images, targets = augment(images, targets, augmentation)
         images, targets = _shrunk(images, targets, phase.height, phase.width)
@@ -116,9 +112,7 @@ def targets_of(frame: SceneFrame, names: tuple[str, ...]) -> dict[str, np.ndarra
     return {name: known[name] for name in names}
 
 
-def batches(
-    settings: Settings, asks: Asks, *, begin: int = 0, workers: int = 0
-) -> Iterator[dict[str, Tensor]]:
+def batches(settings: Settings, asks: Asks, *, begin: int = 0, workers: int = 0) -> Iterator[dict[str, Tensor]]:
     """Yield the batches from step `begin` on, in the form of `data.dataset.batches`.
 
     Args:
@@ -131,25 +125,19 @@ def batches(
     for number, group in zip(left, loader, strict=True):
         span = groups.spans[number]
         for f in range(max(begin - span.first, 0), span.count):
-            yield collated(
-                [{name: value[f, b] for name, value in group.items()} for b in range(settings.batch)]
-            )
+            yield collated([{name: value[f, b] for name, value in group.items()} for b in range(settings.batch)])
 
 
 def held_out(look: str, number: int, *, size: tuple[int, int], asks: Asks, count: int) -> list[Item]:
     """Render samples of a video that is never trained on, as the network sees them."""
     items = []
     for index, clip in enumerate(_film(look, HELD_OUT + number, size, count, asks)):
-        images, found = _shrunk(
-            stacked([frame.image for frame in clip]), targets_of(clip[-1], asks.targets), *size
-        )
+        images, found = _shrunk(stacked([frame.image for frame in clip]), targets_of(clip[-1], asks.targets), *size)
         items.append(Item(images, found, f"{look}-{index}"))
     return items
 
 
-def _film(
-    look: str, seed: int, size: tuple[int, int], count: int, asks: Asks
-) -> Iterator[tuple[SceneFrame, ...]]:
+def _film(look: str, seed: int, size: tuple[int, int], count: int, asks: Asks) -> Iterator[tuple[SceneFrame, ...]]:
     """Render a video for a network of this (height, width), and yield the frames of each sample, oldest first."""
     height, width = (round(LARGER * side) for side in size)
     rate = RATE if asks.frames == 1 else 1 / asks.interval

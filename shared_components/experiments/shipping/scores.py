@@ -53,12 +53,7 @@ def looks_to_test(unseen: int, named: Sequence[str] = LOOKS) -> list[tuple[str, 
 
 
 def rendered_sites(
-    looks: Iterable[tuple[str, str]],
-    folder: Path,
-    *,
-    kind: str,
-    asks: Asks = LABELLED,
-    films: Films = Films(),
+    looks: Iterable[tuple[str, str]], folder: Path, *, kind: str, asks: Asks = LABELLED, films: Films = Films()
 ) -> Iterator[Tested]:
     """Render a small test site of every look into a folder, one when asked for; its seed is its number.
 
@@ -91,9 +86,7 @@ def real_sites(files: Mapping[str, Path]) -> list[Tested]:
     found = [Tested(name, "real", load_site(path, name=name)) for name, path in files.items()]
     for one in found:
         if not one.site.split.get(SPLIT):
-            raise SiteError(
-                f"{one.site.path}: has no split {SPLIT!r}, on which weights are scored; list its videos"
-            )
+            raise SiteError(f"{one.site.path}: has no split {SPLIT!r}, on which weights are scored; list its videos")
     return found
 
 
@@ -122,10 +115,5 @@ def _scored(network: nn.Module, trained: Pretrained, tested: Tested) -> dict[str
     kept, _ = readable_samples(site, SPLIT, asks=task.asks)
     found = quick_scores(network, task, native_batches(kept, trained.size))
     numbers = {metric.name: found[metric.name] for metric in task.metrics if metric.name in found}
-    about = {
-        "name": tested.name,
-        "where": tested.where,
-        "classes": name_of(site.classes),
-        "frames": len(kept),
-    }
+    about = {"name": tested.name, "where": tested.where, "classes": name_of(site.classes), "frames": len(kept)}
     return about | numbers

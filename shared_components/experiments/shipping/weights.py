@@ -69,9 +69,7 @@ def read_pretrained(run: Path) -> Pretrained:
         ) from error
     for path, keys, said in ((model, HEADER, notes), (facts, TOLD, found)):
         if missing := [key for key in keys if key not in said]:
-            raise CheckpointError(
-                f"{path} does not say its {missing[0]}; give a folder that `surgfl pretrain` wrote"
-            )
+            raise CheckpointError(f"{path} does not say its {missing[0]}; give a folder that `surgfl pretrain` wrote")
     return Pretrained(weights, notes, found)
 
 

@@ -125,9 +125,7 @@ def epsilon(releases: Mapping[float, int], delta: float) -> float:
         for multiplier, count in releases.items()
     )
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # of a best order at an end; its epsilon holds all the same
+        warnings.simplefilter("ignore", UserWarning)  # of a best order at an end; its epsilon holds all the same
         found, _ = rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)
     return max(0.0, float(found))
 

@@ -67,9 +67,7 @@ def check_bare(task: str, reply: Message) -> None:
     if odd := sorted({*reply.header} - SAYS[task]) or sorted(reply.groups):
         raise ValueError(f"{odd[0]} is not covered by the job's privacy; nothing was sent")
     if reply.header.get("samples", SAMPLES) != SAMPLES or reply.header.get("items"):
-        raise ValueError(
-            "numbers of samples and items are not covered by the job's privacy; nothing was sent"
-        )
+        raise ValueError("numbers of samples and items are not covered by the job's privacy; nothing was sent")
 
 
 def check_entered(reply: Message, site: Site, *, job: str, run: str, round: int) -> None:
@@ -164,9 +162,7 @@ class Release:
         self.refuse_beyond_budget(1)
         return None
 
-    def noisy(
-        self, message: Message, began: Pieces, trained: Pieces, *, variances: Collection[str] = ()
-    ) -> Pieces:
+    def noisy(self, message: Message, began: Pieces, trained: Pieces, *, variances: Collection[str] = ()) -> Pieces:
         """Return the noisy update, entered in the ledger and kept, so that it is the only one to this question.
 
         Args:
@@ -220,16 +216,12 @@ class Release:
 
 def variances(network: nn.Module, partition: Partition) -> set[str]:
     """Return the names of pieces that are running variances."""
-    names = {
-        f"{path}.running_var" for path, module in network.named_modules() if hasattr(module, "running_var")
-    }
+    names = {f"{path}.running_var" for path, module in network.named_modules() if hasattr(module, "running_var")}
     return {piece.name for piece in partition if piece.tensor in names}
 
 
 def _question(message: Message) -> str:
     """Return a hash of everything that a round's answer depends on."""
-    header = {
-        key: message.header.get(key) for key in ("round", "index", "sites", "number", "numbers", "items")
-    }
+    header = {key: message.header.get(key) for key in ("round", "index", "sites", "number", "numbers", "items")}
     tensors = named_groups({"pieces": message.pieces, **message.groups})
     return hash_of(tensors, json.dumps(header, sort_keys=True))

@@ -20,9 +20,7 @@ from cryptography.x509.oid import ExtensionOID, NameOID
 
 ROOT = "rootCA.pem"
 FILES = ("client.key", "client.crt", ROOT)
-CONNECTION = (
-    "fed_client.json"  # of a site's kit: the server that it connects to, by the name in its certificate
-)
+CONNECTION = "fed_client.json"  # of a site's kit: the server that it connects to, by the name in its certificate
 Said = dict[str, str]  # key, and with a kit certificate and signature; all text
 
 _PADDING = padding.PSS(mgf=padding.MGF1(SHA256()), salt_length=padding.PSS.DIGEST_LENGTH)
@@ -63,12 +61,8 @@ class Project:
             certificate = x509.load_pem_x509_certificate(said["certificate"].encode())
             certificate.verify_directly_issued_by(self._root)
             key: Any = certificate.public_key()
-            key.verify(
-                bytes.fromhex(said["signature"]), _text(about, bytes.fromhex(said["key"])), _PADDING, SHA256()
-            )
-            names = [
-                str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-            ]
+            key.verify(bytes.fromhex(said["signature"]), _text(about, bytes.fromhex(said["key"])), _PADDING, SHA256())
+            names = [str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         except (InvalidSignature, ValueError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the key of {site} is not signed by a startup kit of this project ({type(error).__name__}); "

@@ -77,9 +77,7 @@ def check_bytes(group: str, content: Pieces, due: Sequence[str], shape: tuple[in
         raise ValueError(f"its {group} of {odd[0]} {'are missing' if odd[0] in due else 'are not due'}")
     for name, value in content.items():
         if value.dtype != torch.uint8 or tuple(value.shape) != shape:
-            raise ValueError(
-                f"its {group} of {name} are {value.dtype} {tuple(value.shape)}; uint8 {shape} are due"
-            )
+            raise ValueError(f"its {group} of {name} are {value.dtype} {tuple(value.shape)}; uint8 {shape} are due")
 
 
 def check_masked(groups: Mapping[str, Pieces], like: Pieces, sites: Sequence[str], sealed: int) -> None:
@@ -95,9 +93,7 @@ def check_masked(groups: Mapping[str, Pieces], like: Pieces, sites: Sequence[str
         ValueError: The sentence names the group, and the tensor.
     """
     if set(groups) != {MASKED, SHARES, HASHES}:
-        raise ValueError(
-            f"it carries the groups {sorted(groups)}; a masked answer has masked, shares and hashes"
-        )
+        raise ValueError(f"it carries the groups {sorted(groups)}; a masked answer has masked, shares and hashes")
     if odd := sorted(set(groups[MASKED]) ^ set(like)):
         raise ValueError(f"its masked piece {odd[0]} is {'missing' if odd[0] in like else 'not due'}")
     for name, value in groups[MASKED].items():
@@ -112,11 +108,7 @@ def check_masked(groups: Mapping[str, Pieces], like: Pieces, sites: Sequence[str
 
 def is_said(value: object) -> bool:
     """Say whether a value has the form of a public key, as `sums_site.SiteSums.say` gives it."""
-    forms = {
-        "key": r"[0-9a-f]{64}",
-        "signature": r"[0-9a-f]{2,2048}",
-        "certificate": r"[A-Za-z0-9+/=\n -]{1,20000}",
-    }
+    forms = {"key": r"[0-9a-f]{64}", "signature": r"[0-9a-f]{2,2048}", "certificate": r"[A-Za-z0-9+/=\n -]{1,20000}"}
     if not isinstance(value, Mapping) or set(value) not in ({"key"}, set(forms)):
         return False
     return all(isinstance(value[key], str) and re.fullmatch(forms[key], value[key]) for key in value)
@@ -124,9 +116,4 @@ def is_said(value: object) -> bool:
 
 def is_asked(value: object) -> bool:
     """Say whether a value has the form of what a server asks of a secure sum; `site.secure_sums` looks at each part."""
-    return isinstance(value, Mapping) and {"nonce", "sites"} <= set(value) <= {
-        "nonce",
-        "sites",
-        "total",
-        "keys",
-    }
+    return isinstance(value, Mapping) and {"nonce", "sites"} <= set(value) <= {"nonce", "sites", "total", "keys"}

@@ -130,9 +130,7 @@ def unmask(attempt: Attempt, keys: Keys, sealed: Mapping[str, bytes]) -> dict[st
     if odd := sorted(set(sealed) - set(attempt.sites)):
         raise ValueError(f"{odd[0]} was not asked in round {attempt.round + 1}")
     if len(sealed) < attempt.threshold:
-        raise ValueError(
-            f"the server asks to open a sum of {len(sealed)} sites; the threshold is {attempt.threshold}"
-        )
+        raise ValueError(f"the server asks to open a sum of {len(sealed)} sites; the threshold is {attempt.threshold}")
     if keys.site not in sealed:
         raise ValueError("the server asks to open a sum without this site")
     opened = {}
@@ -149,9 +147,7 @@ def unmask(attempt: Attempt, keys: Keys, sealed: Mapping[str, bytes]) -> dict[st
 
 
 def take_off(
-    attempt: Attempt,
-    masked: Mapping[str, Masked],
-    opened: Mapping[str, Mapping[str, Sequence[bytes]]],
+    attempt: Attempt, masked: Mapping[str, Masked], opened: Mapping[str, Mapping[str, Sequence[bytes]]]
 ) -> np.ndarray:
     """Return the sum of the sites' vectors modulo 2^64, which is exact.
 
@@ -164,9 +160,7 @@ def take_off(
         ValueError: Fewer than the threshold have answered, or the shares of a site's masks do not fit together.
     """
     if len(opened) < attempt.threshold:
-        raise ValueError(
-            f"{len(opened)} sites have opened their shares; the threshold is {attempt.threshold}"
-        )
+        raise ValueError(f"{len(opened)} sites have opened their shares; the threshold is {attempt.threshold}")
     total = np.zeros_like(next(iter(masked.values())).vector)
     for sent in masked.values():
         total += sent.vector

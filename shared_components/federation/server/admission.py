@@ -11,12 +11,7 @@ from shared_components.core.method import Method, Profile
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.privacy.noisy_updates import uncovered
 from shared_components.federation.secure_sums.job_section import check_asked, check_method
-from shared_components.federation.server.enrolment import (
-    Enrolment,
-    EnrolmentReader,
-    disagreeing,
-    outlying_counts,
-)
+from shared_components.federation.server.enrolment import Enrolment, EnrolmentReader, disagreeing, outlying_counts
 from shared_components.federation.server.secure_sums import ServerSums
 
 logger = logging.getLogger(__name__)

@@ -21,9 +21,7 @@ from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.networks.bundle_config import STARTS
 
 LARGEST_WEIGHT = 1e6  # of a network before its first round; buffers of running variances included
-NEAR = (
-    1e-3  # how far a first piece may be from this machine's, x (1 + its norm): processors round differently
-)
+NEAR = 1e-3  # how far a first piece may be from this machine's, x (1 + its norm): processors round differently
 FAR = 100  # likewise of all pieces, from what the seed gives, where the sites' file is not on this machine
 LARGEST_RATIO = 10_000  # of a site's samples to the median of the others'
 
@@ -37,9 +35,7 @@ def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
     samples, fixed, prepared = header.get("samples"), header.get("fixed", ""), header.get("prepared", "")
     items, start = header.get("items", {}), header.get("start", {"start": "random", "sha256": ""})
     if type(samples) is not int or samples < 1:
-        raise FederationError(
-            f"{site} enrols with {samples!r} training samples; a whole number from 1 on is due"
-        )
+        raise FederationError(f"{site} enrols with {samples!r} training samples; a whole number from 1 on is due")
     odd = not isinstance(items, Mapping) or not isinstance(fixed, str)
     if odd or not is_name(prepared) or not is_start(start):
         raise FederationError(f"{site} enrols with a malformed profile; use one version of surgfl everywhere")
@@ -102,9 +98,7 @@ class EnrolmentReader:
         due = self._due(site, profile.card)
         _refuse_other(site, "network partition", partition_of(site, reply.header), due.partition.to_json())
         first = self._first_weights(due, profile.card)
-        same = _refuse_other_start(
-            site, profile, first, due.partition, self._job.open_bundle().training.start
-        )
+        same = _refuse_other_start(site, profile, first, due.partition, self._job.open_bundle().training.start)
         if asked:
             began = Expected(method, due.task, first.state, due.partition).pieces(Role.GLOBAL, Role.MIXED)
             _check_first_weights(site, reply.pieces, began, same=same)
@@ -119,9 +113,7 @@ class EnrolmentReader:
         bundle = self._job.open_bundle()
         try:
             if card.kind not in bundle.tasks:
-                raise ValueError(
-                    f"the network of {bundle.name} learns {', '.join(bundle.tasks)}, and no {card.kind!r}"
-                )
+                raise ValueError(f"the network of {bundle.name} learns {', '.join(bundle.tasks)}, and no {card.kind!r}")
             task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
             return expect(self._job, self._method, task)
         except ValueError as error:
@@ -141,9 +133,7 @@ class EnrolmentReader:
         return self._first[card]
 
 
-def _refuse_other_start(
-    site: str, profile: Profile, first: FirstWeights, partition: Partition, kind: str
-) -> bool:
+def _refuse_other_start(site: str, profile: Profile, first: FirstWeights, partition: Partition, kind: str) -> bool:
     """Refuse a site that does not begin as the job says; say whether this machine has the weights it begins from.
 
     Raises:
@@ -276,11 +266,7 @@ COMPARED: tuple[tuple[str, str, Callable[[Enrolment], Hashable]], ...] = (
     ("network partition", "task and classes in site.yaml", lambda one: one.partition),
     ("shared pieces", "task and classes in site.yaml", lambda one: one.shapes),
     ("start", "the weights that they begin from", lambda one: _in_full(one.profile.start)),
-    (
-        "fixed weights",
-        "the weights that they begin from, which are not trained,",
-        lambda one: one.profile.fixed,
-    ),
+    ("fixed weights", "the weights that they begin from, which are not trained,", lambda one: one.profile.fixed),
     ("encoder", "text_vectors or text_encoder in site.yaml", lambda one: one.profile.prepared),
 )
 """What sites must have in common: its name, what to look at, and its value; an empty one is compared with nothing."""
@@ -304,9 +290,7 @@ def _minority(what: str, values: Mapping[str, Hashable], where: str) -> dict[str
     }
 
 
-def initial_models(
-    method: Method, partition: Partition, sites: Sequence[str], given: Mapping[str, Pieces]
-) -> Models:
+def initial_models(method: Method, partition: Partition, sites: Sequence[str], given: Mapping[str, Pieces]) -> Models:
     """Return what all start from: the first site's weights; where sites have several tasks, each its own MIXED ones."""
 
     def of_role(pieces: Pieces, role: Role) -> Pieces:

@@ -111,11 +111,7 @@ def write_outsiders(
 
 
 def outsiders(
-    method: Method,
-    partition: Partition,
-    models: Models,
-    profiles: Sequence[Profile],
-    given: Mapping[str, Pieces],
+    method: Method, partition: Partition, models: Models, profiles: Sequence[Profile], given: Mapping[str, Pieces]
 ) -> dict[Card, State]:
     """Return the model for outsiders of every task that has one.
 

@@ -130,9 +130,7 @@ def _oddness(value: object) -> str:
 def _is_card(value: object) -> bool:
     if not isinstance(value, Mapping) or set(value) != {"kind", "outputs", "inputs", "frames"}:
         return False
-    lists = all(
-        isinstance(value[key], list) and len(value[key]) <= MOST_NAMES for key in ("outputs", "inputs")
-    )
+    lists = all(isinstance(value[key], list) and len(value[key]) <= MOST_NAMES for key in ("outputs", "inputs"))
     frames = type(value["frames"]) is int and 0 < value["frames"] <= MOST_FRAMES
     return lists and frames and all(map(is_plain, [value["kind"], *value["outputs"], *value["inputs"]]))
 

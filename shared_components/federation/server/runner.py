@@ -12,14 +12,7 @@ from typing import Any
 from shared_components.common.atomic import write_json
 from shared_components.common.progress import tell
 from shared_components.core.card import Card, Metric
-from shared_components.core.method import (
-    Aggregation,
-    Method,
-    Models,
-    Update,
-    load_method,
-    site_order,
-)
+from shared_components.core.method import Aggregation, Method, Models, Update, load_method, site_order
 from shared_components.core.task import Task, checkpoint_notes, make_task
 from shared_components.core.unseen_site import notes_of_untold
 from shared_components.federation.messages import FederationError, Job, Message
@@ -152,9 +145,7 @@ class ServerRunner:
         self._entrance.givers = set(initial)
         return {site: Message(self._header(site) | {"send_initial": site in initial}) for site in sites}
 
-    def enrolled(
-        self, replies: Mapping[str, Message], failures: Mapping[str, str] | None = None
-    ) -> dict[str, Message]:
+    def enrolled(self, replies: Mapping[str, Message], failures: Mapping[str, str] | None = None) -> dict[str, Message]:
         """Check each profile by itself, then that they fit together, and start from the first site's weights.
 
         A site that has not enrolled well, or not as the job or most sites, is left out of a new run where the job's
@@ -230,9 +221,7 @@ class ServerRunner:
                 message.header[HEADER] = said
         return messages
 
-    def unmask_messages(
-        self, replies: Mapping[str, Message], failures: Mapping[str, str]
-    ) -> dict[str, Message]:
+    def unmask_messages(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Message]:
         """Return what to ask where sums are secure, of the sites whose masked updates are valid; else nothing.
 
         Raises:
@@ -240,9 +229,7 @@ class ServerRunner:
         """
         if self.sums is None:
             return {}
-        self._asking.taken = updates, _ = self._enough(
-            replies, failures, time.perf_counter() - self._asking.since
-        )
+        self._asking.taken = updates, _ = self._enough(replies, failures, time.perf_counter() - self._asking.since)
         return self.sums.messages({update.site: self._header(update.site) for update in updates})
 
     def unmasked(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
@@ -270,18 +257,14 @@ class ServerRunner:
     def _deliveries(self, sites: Sequence[str], models: Models) -> dict[str, Message]:
         self._asking.since = time.perf_counter()
         names = sorted(self.method.requires.items | self.method.requires.optional_items)
-        items = {
-            name: [self.state.profiles[site].items.get(name) for site in self.state.sites] for name in names
-        }
+        items = {name: [self.state.profiles[site].items.get(name) for site in self.state.sites] for name in names}
         header: dict[str, Any] = {"items": items}
         if self.method.requires.pooled:
             header["pool"] = self.state.sites
         groups = {group: pieces for group, pieces in models.broadcast.items() if pieces}
         return {
             site: Message(
-                self._header(site) | header | {"answered": self.state.answered.get(site)},
-                models.of(site),
-                dict(groups),
+                self._header(site) | header | {"answered": self.state.answered.get(site)}, models.of(site), dict(groups)
             )
             for site in sites
         }
@@ -393,9 +376,7 @@ class ServerRunner:
         """Let the method train at the server, where it does; return what it made and the record's addition."""
         if self.own is None:
             return result, {}
-        logger.info(
-            "round %d: %s trains at the server; the sites wait", self.state.round + 1, self.method.name
-        )
+        logger.info("round %d: %s trains at the server; the sites wait", self.state.round + 1, self.method.name)
         started = time.perf_counter()
         result, self.state.kept, losses = train_at_server(
             self.job,
@@ -417,10 +398,7 @@ class ServerRunner:
                 finals.append({**final, "kind": "final", "site": site})
         for site, reason in (failures or {}).items():
             logger.warning("%s has not finished: %s", site, reason)
-        folder, profiles = (
-            self.folder / "server",
-            {site: self.state.profiles[site] for site in self.state.sites},
-        )
+        folder, profiles = (self.folder / "server", {site: self.state.profiles[site] for site in self.state.sites})
         delivered = self._delivered()
         given, single = (
             outsider.given_models(
@@ -428,19 +406,13 @@ class ServerRunner:
                 self.state.sites,
                 group,
                 lambda site: outsider.expected_model(
-                    self.job,
-                    self.method,
-                    self._task(profiles[site].card),
-                    delivered.of(site),
-                    file=self.start_weights,
+                    self.job, self.method, self._task(profiles[site].card), delivered.of(site), file=self.start_weights
                 ),
                 largest_change=self.job.largest_change,
             )
             for group in outsider.AT_FINISH
         )
-        found = outsider.outsiders(
-            self.method, self.state.partition, delivered, list(profiles.values()), given
-        )
+        found = outsider.outsiders(self.method, self.state.partition, delivered, list(profiles.values()), given)
         files = outsider.write_outsiders(folder, found, self._notes)
         for site, model in single.items():
             notes = {**self._notes(profiles[site].card), "site": site}
@@ -470,9 +442,7 @@ class ServerRunner:
         if found is None:
             return False
         last, tensors, values = found
-        self.state, self.journal.records = ServerState.unpack(
-            tensors, values, round=last + 1, folder=self.folder
-        )
+        self.state, self.journal.records = ServerState.unpack(tensors, values, round=last + 1, folder=self.folder)
         change_description(self.folder, rounds=self.job.rounds, error=None)
         return True
 

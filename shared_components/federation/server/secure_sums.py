@@ -51,14 +51,10 @@ class ServerSums:
                 vouch for, at which all sites would refuse.
         """
         if job_section.KEY not in reply.header:
-            raise FederationError(
-                f"{site} enrols without a key for secure sums; use one version of surgfl everywhere"
-            )
+            raise FederationError(f"{site} enrols without a key for secure sums; use one version of surgfl everywhere")
         said = reply.header[job_section.KEY]
         if any(said["key"] == other["key"] for name, other in self._keys.items() if name != site):
-            raise FederationError(
-                f"{site} enrols with another site's key for secure sums; start it with its own"
-            )
+            raise FederationError(f"{site} enrols with another site's key for secure sums; start it with its own")
         try:
             check_public(bytes.fromhex(said["key"]))
             if self._project:
@@ -110,9 +106,7 @@ class ServerSums:
         """Ask the sites whose vectors are in the sum to open their shares of the masks."""
         found = {}
         for site, header in headers.items():
-            sealed = job_section.as_tensors(
-                {sender: sent.shares[site] for sender, sent in self._masked.items()}
-            )
+            sealed = job_section.as_tensors({sender: sent.shares[site] for sender, sent in self._masked.items()})
             said = {job_section.HEADER: {"nonce": self._current.nonce, "sites": list(self._masked)}}
             found[site] = Message(header | said, {}, {job_section.SHARES: sealed})
         return found
@@ -130,9 +124,7 @@ class ServerSums:
             except ValueError as error:
                 self._failures[site] = str(error)
                 continue
-            self._opened[site] = {
-                name: [job_section.as_bytes(row) for row in rows] for name, rows in content.items()
-            }
+            self._opened[site] = {name: [job_section.as_bytes(row) for row in rows] for name, rows in content.items()}
 
     def mean(self, updates: Collection[Update], shared: Pieces) -> Update:
         """Return the mean of the round's updates, weighted by samples, as one that is checked as a single site's.

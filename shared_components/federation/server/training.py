@@ -69,9 +69,7 @@ class Own:
             )
 
 
-def open_own(
-    job: Job, find_data: FindSite | None, *, start_weights: Path | None, sites: int, kept: State
-) -> Own:
+def open_own(job: Job, find_data: FindSite | None, *, start_weights: Path | None, sites: int, kept: State) -> Own:
     """Read and check the server's own data, all of them, before the first round.
 
     Args:
@@ -108,14 +106,7 @@ def open_own(
 
 
 def train_at_server(
-    job: Job,
-    own: Own,
-    result: Aggregation,
-    *,
-    kept: State,
-    start_weights: Path | None,
-    round: int,
-    sites: int,
+    job: Job, own: Own, result: Aggregation, *, kept: State, start_weights: Path | None, round: int, sites: int
 ) -> tuple[Aggregation, State, Losses]:
     """Run the method's ``server_update`` after the aggregation of a round.
 
@@ -159,9 +150,7 @@ def train_at_server(
     except (SiteError, ValueError, FloatingPointError) as error:
         raise FederationError(f"the server cannot train: {error}") from error
     if odd := set(outcome.models.shared) ^ set(bench.partition.with_roles(Role.GLOBAL)):
-        raise FederationError(
-            f"{method.name}: its training at the server changes which pieces there are: {odd}"
-        )
+        raise FederationError(f"{method.name}: its training at the server changes which pieces there are: {odd}")
     return outcome, work.tensors(), losses
 
 

@@ -73,9 +73,7 @@ def check_pieces(pieces: Pieces, sent: Pieces, *, largest_change: float, noise: 
     change = math.sqrt(sum(_squared(pieces[n].double() - sent[n].double()) for n in sent))
     limit = noise + largest_change * (1 + math.sqrt(sum(_squared(value.double()) for value in sent.values())))
     if not change <= limit:
-        raise RejectedUpdate(
-            f"it moved the weights by {change:.3g}; the job allows {limit:.3g} (largest_change)"
-        )
+        raise RejectedUpdate(f"it moved the weights by {change:.3g}; the job allows {limit:.3g} (largest_change)")
 
 
 def check_extras(
@@ -90,9 +88,7 @@ def check_extras(
         raise RejectedUpdate(f"it carries the extras {sorted(groups)}; {method} has {sorted(expected)}")
     for group, pieces in groups.items():
         if odd := [name for name, value in pieces.items() if value.dtype not in MEASURED]:
-            raise RejectedUpdate(
-                f"its {group}: {odd[0]} is {pieces[odd[0]].dtype}; a float32 or float64 is due"
-            )
+            raise RejectedUpdate(f"its {group}: {odd[0]} is {pieces[odd[0]].dtype}; a float32 or float64 is due")
         if any(not bool(torch.isfinite(value).all()) for value in pieces.values()):
             raise RejectedUpdate(f"its {group} has values that are not finite")
         try:

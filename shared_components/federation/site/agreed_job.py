@@ -88,6 +88,4 @@ def _read(path: Path, site: str) -> tuple[Job, dict[str, Any]]:
         values = json.loads(path.read_text(encoding="utf-8"))
         return Job.from_json(values["job"]), {key: values[key] for key in PLACE}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SiteRefusal(
-            f"site {site}: {path} cannot be read ({error}); put it back, or start a new run"
-        ) from error
+        raise SiteRefusal(f"site {site}: {path} cannot be read ({error}); put it back, or start a new run") from error

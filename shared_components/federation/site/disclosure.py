@@ -105,9 +105,7 @@ class WhatLeaves:
     def sentence(self) -> str:
         """Say in one line what a round sends and what stays."""
         sent = [
-            f"{w.tensors} {w.role} tensors ({w.bytes / 1e6:.2f} MB)"
-            for w in self.weights
-            if w.leaves and w.tensors
+            f"{w.tensors} {w.role} tensors ({w.bytes / 1e6:.2f} MB)" for w in self.weights if w.leaves and w.tensors
         ]
         stay = [f"{w.tensors} {w.role}" for w in self.weights if not w.leaves and w.tensors]
         extras = [part.name for part in self.parts if part.kind == "extra"]
@@ -144,9 +142,7 @@ def _enrol(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
     asked = "each site" if due.method.requires.multi_task else "the first site alone"
     yield from _pieces("enrol", due, f"what all begin from; {asked} is asked for it")
     for name in sorted(due.method.requires.items | due.method.requires.optional_items):
-        needed = (
-            f"{due.method.name} needs it" if name in due.method.requires.items else "the site may refuse it"
-        )
+        needed = f"{due.method.name} needs it" if name in due.method.requires.items else "the site may refuse it"
         yield _consented("enrol", name, ITEMS[name].words, 0, publish, needed)
 
 
@@ -154,9 +150,7 @@ def _round(due: Expected) -> Iterator[Leaving]:
     yield from _pieces("round", due, "")
     for group, extra in due.method.local.extras.items():
         shapes = extra.shapes(due.pieces(Role.GLOBAL), due.state)
-        yield Leaving(
-            "round", "extra", group, _form(shapes), _bytes(shapes), True, f"{due.method.name} needs it"
-        )
+        yield Leaving("round", "extra", group, _form(shapes), _bytes(shapes), True, f"{due.method.name} needs it")
 
 
 def _finish(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
@@ -171,19 +165,11 @@ def _pieces(task: str, due: Expected, why: str) -> Iterator[Leaving]:
     for role in SENT:
         if pieces := due.pieces(role):
             yield Leaving(
-                task,
-                "weights",
-                f"{role.value} pieces",
-                f"{len(pieces)} tensors",
-                total_bytes(pieces),
-                True,
-                why,
+                task, "weights", f"{role.value} pieces", f"{len(pieces)} tensors", total_bytes(pieces), True, why
             )
 
 
-def _consented(
-    task: str, name: str, form: str, size: int, publish: Collection[str] | None, why: str
-) -> Leaving:
+def _consented(task: str, name: str, form: str, size: int, publish: Collection[str] | None, why: str) -> Leaving:
     """Return what leaves with the site's consent alone."""
     if publish is None:
         return Leaving(task, "item", name, form, size, None, f"if site.yaml publishes it; {why}")
@@ -204,9 +190,7 @@ def _under(job: Job, part: Leaving) -> Leaving:
     weights = part.kind == "weights" and part.task == "round"
     if job.secure_sums and weights:
         size = part.bytes // 4 * MASKED_BYTES
-        return replace(
-            part, form=f"{part.form}, masked", bytes=size, why="the server learns a sum of sites alone"
-        )
+        return replace(part, form=f"{part.form}, masked", bytes=size, why="the server learns a sum of sites alone")
     if not job.noise or (part.kind == "weights" and not weights):
         return part
     if weights:
@@ -236,6 +220,4 @@ def _form(shapes: Mapping[str, tuple[int, ...]]) -> str:
         return "one number"
     if len(shapes) > 4:
         return f"{len(shapes)} tensors"
-    return ", ".join(
-        f"{name} {' x '.join(map(str, shape)) or 'one number'}" for name, shape in shapes.items()
-    )
+    return ", ".join(f"{name} {' x '.join(map(str, shape)) or 'one number'}" for name, shape in shapes.items())

@@ -102,9 +102,7 @@ def read_limits(path: Path) -> Limits:
     except FileNotFoundError:
         return Limits()
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SiteError(
-            f"{path}: cannot be read ({' '.join(str(error).split())}); correct the file"
-        ) from error
+        raise SiteError(f"{path}: cannot be read ({' '.join(str(error).split())}); correct the file") from error
     except ValueError as error:
         raise SiteError(f"{path}: {error}") from error
 
@@ -117,9 +115,7 @@ def _limits(values: object) -> Limits:
         raise ValueError(f"unknown key {unknown[0]!r:.80}; known keys: {', '.join(known)}")
     demand = values.get("privacy", {})
     if not isinstance(demand, Mapping) or ("privacy" in values and not demand):
-        raise ValueError(
-            f"privacy is {demand!r:.80}; write what is demanded, such as '{{noise_multiplier: 1.0}}'"
-        )
+        raise ValueError(f"privacy is {demand!r:.80}; write what is demanded, such as '{{noise_multiplier: 1.0}}'")
     check_privacy_values(FILE, "privacy.", demand, [field.name for field in fields(Demand)])
     return Limits(**{**values, "privacy": Demand(**demand) if demand else None})
 

@@ -94,9 +94,7 @@ class LocalRound:
         if self.method.local.measure is None:
             return {}
         stream = (
-            self.frames()
-            if self.method.local.measure_images is None
-            else self._few(self.method.local.measure_images)
+            self.frames() if self.method.local.measure_images is None else self._few(self.method.local.measure_images)
         )
         return self.method.local.measure(self.network, stream, self.context, self.partition)
 
@@ -124,11 +122,7 @@ class LocalRound:
         size = min(self.settings.batch_size, count)
         iterations = -(-count // size)
         stream = batches(
-            self.dataset,
-            batch_size=size,
-            iterations=iterations,
-            generator=self.context.generator,
-            augment=False,
+            self.dataset, batch_size=size, iterations=iterations, generator=self.context.generator, augment=False
         )
         return (
             self.context.task.draw(self._moved(batch), self.context.generator)

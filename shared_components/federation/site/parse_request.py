@@ -81,9 +81,7 @@ def _is_items(value: object) -> bool:
 
 
 def _is_pool(value: object) -> bool:
-    return (
-        isinstance(value, list) and len(value) <= MOST_SITES and all(isinstance(name, str) for name in value)
-    )
+    return isinstance(value, list) and len(value) <= MOST_SITES and all(isinstance(name, str) for name in value)
 
 
 def _shown(value: object) -> str:

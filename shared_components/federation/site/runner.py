@@ -103,12 +103,7 @@ class SiteRunner:
         Raises:
             SiteRefusal: The site cannot take part; the sentence names it and what to do.
         """
-        handlers = {
-            "enrol": self._enrol,
-            "round": self._round,
-            "unmask": self._unmask,
-            "finish": self._finish,
-        }
+        handlers = {"enrol": self._enrol, "round": self._round, "unmask": self._unmask, "finish": self._finish}
         started = time.perf_counter()
         tell("starting")
         self._began = machine.process_start() if not SiteRunner.answered_before else started
@@ -307,9 +302,7 @@ class SiteRunner:
         return build_bench(job, site, start_weights=self._start_weights)
 
     def _condition(self, bench: Workbench, header: Mapping[str, Any], *, again: bool = False) -> str:
-        return bench.condition_on_site(
-            name=self.name, number=header["number"], count=header["numbers"], again=again
-        )
+        return bench.condition_on_site(name=self.name, number=header["number"], count=header["numbers"], again=again)
 
     def _dataset(self, bench: Workbench, job: Job, run: str, split: str) -> SampleDataset:
         return bench.dataset(self._samples(bench, job, run, split))
@@ -322,9 +315,7 @@ class SiteRunner:
         for number, name in enumerate(header["pool"]):
             other = replace(bench, site=self._find_site(job, number))
             pool += self._samples(other, job, header["run"], "train", name=name)
-        seen = {
-            sample.images: sample for sample in pool if sample.added
-        }  # several sites may add the same ones
+        seen = {sample.images: sample for sample in pool if sample.added}  # several sites may add the same ones
         return bench.dataset([sample for sample in pool if not sample.added] + list(seen.values()))
 
     def _samples(self, bench: Workbench, job: Job, run: str, split: str, *, name: str = "") -> list[Sample]:
@@ -336,9 +327,7 @@ class SiteRunner:
     def _files(self, job: Job, run: str, name: str = "") -> RoundFiles:
         site = folder_name("site", name) if name else self.name
         # a server whose newest state is damaged asks a round again that was two rounds ago for a site
-        return RoundFiles(
-            site_folder(self._folder, job.name, run, site), of=f"{job.name}/{run}/{site}", keep=3
-        )
+        return RoundFiles(site_folder(self._folder, job.name, run, site), of=f"{job.name}/{run}/{site}", keep=3)
 
     def _refuse_if_stopped(self) -> None:
         if self._stop():

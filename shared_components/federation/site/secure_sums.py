@@ -72,9 +72,7 @@ class SiteSums:
         rounds = self._kept["rounds"]
         before = rounds.get(str(attempt.round), {"sites": sites, "opened": None})
         if any(nonce in kept["nonces"] for kept in rounds.values()):
-            raise ValueError(
-                "the server asks for a second vector under the masks of one attempt; nothing was sent"
-            )
+            raise ValueError("the server asks for a second vector under the masks of one attempt; nothing was sent")
         if before["sites"] != sites:
             raise ValueError(
                 f"the server asks round {attempt.round + 1} again for a sum of other sites; the difference of two sums "
@@ -110,12 +108,9 @@ class SiteSums:
         nonce, round = _nonce(message.header.get(job_section.HEADER)), message.header["round"]
         kept = self._kept.get("rounds", {}).get(str(round), {"nonces": []})
         if nonce not in kept["nonces"]:
-            raise ValueError(
-                f"the server asks to open a sum of round {round + 1} that the site has no part in"
-            )
+            raise ValueError(f"the server asks to open a sum of round {round + 1} that the site has no part in")
         sealed = {
-            site: job_section.as_bytes(value)
-            for site, value in message.groups.get(job_section.SHARES, {}).items()
+            site: job_section.as_bytes(value) for site, value in message.groups.get(job_section.SHARES, {}).items()
         }
         chosen = sorted(sealed)
         if kept["opened"] not in (None, chosen):
@@ -141,9 +136,7 @@ class SiteSums:
 
     def _check_keys(self, keys: Mapping[str, Said]) -> None:
         if not self._kept:
-            raise ValueError(
-                f"{self._path} is gone, the site's key of secure sums; put it back, or start a new run"
-            )
+            raise ValueError(f"{self._path} is gone, the site's key of secure sums; put it back, or start a new run")
         if before := self._kept["keys"]:
             _refuse_other_sites(before, keys)
         else:
@@ -167,9 +160,7 @@ class SiteSums:
                 ) from None
             return {}
         except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"{self._path} cannot be read ({error}); put it back, or start a new run"
-            ) from error
+            raise ValueError(f"{self._path} cannot be read ({error}); put it back, or start a new run") from error
 
     def _write(self) -> None:
         with atomically(self._path) as beside:

@@ -60,14 +60,7 @@ class Workbench:
     def condition_on_site(self, *, name: str, number: int, count: int, again: bool = False) -> str:
         """Let the method tell the network of the site, see `site_conditioning.condition_on_site`."""
         self.told = condition_on_site(
-            self.method,
-            self.network,
-            self.partition,
-            self.site,
-            name=name,
-            number=number,
-            count=count,
-            again=again,
+            self.method, self.network, self.partition, self.site, name=name, number=number, count=count, again=again
         )
         return self.told
 
@@ -96,12 +89,7 @@ class Workbench:
         metric = self.task.metrics[0].name
         numbers = self.bundle.tasks[self.task.card.kind]
         notes = checkpoint_notes(
-            self.bundle.name,
-            self.method.name,
-            self.task,
-            numbers,
-            size=self.size,
-            network=self.bundle.chosen,
+            self.bundle.name, self.method.name, self.task, numbers, size=self.size, network=self.bundle.chosen
         )
         told = {
             "site": name,

@@ -23,8 +23,7 @@ EXPIRED = 10  # OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED
 def ends(kit: Kit) -> datetime:
     """Return when a kit's certificate ends, or its root's if that is sooner."""
     return min(
-        own_certificate(kit).not_valid_after_utc,
-        _read(kit.folder / "startup" / "rootCA.pem").not_valid_after_utc,
+        own_certificate(kit).not_valid_after_utc, _read(kit.folder / "startup" / "rootCA.pem").not_valid_after_utc
     )
 
 
@@ -39,9 +38,7 @@ def why_outside(kit: Kit, *, now: datetime | None = None) -> str:
     try:
         own.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):
-        return (
-            "its certificate is not of the authority whose rootCA.pem lies beside it; ask for the kit again"
-        )
+        return "its certificate is not of the authority whose rootCA.pem lies beside it; ask for the kit again"
     for what, one in (("its certificate", own), ("the federation's authority", root)):
         if now < one.not_valid_before_utc:
             begins = f"{one.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
@@ -102,9 +99,7 @@ def why_anothers(kit: Kit, name: str) -> str:
     Raises:
         KitError: It cannot be read.
     """
-    said = [
-        str(one.value) for one in own_certificate(kit).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    ]
+    said = [str(one.value) for one in own_certificate(kit).subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     if said == [name]:
         return ""
     found = printable(", ".join(said)) or "nobody"

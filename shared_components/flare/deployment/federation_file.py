@@ -40,10 +40,7 @@ MOST_DAYS = 20 * 365
 LONGEST_NAME = 63  # of 64 letters that a certificate's common name allows
 EXAMPLE = Path(__file__).with_name("example.yaml")
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_NAME = (
-    re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*"),
-    "letters, digits, '-' and '_', the first a letter or digit",
-)
+_NAME = (re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*"), "letters, digits, '-' and '_', the first a letter or digit")
 _HOST = (re.compile(rf"{_LABEL}(\.{_LABEL})*"), "a host name such as federation.example.org, or localhost")
 _ORGANISATION = (re.compile(r"[A-Za-z0-9_]+"), "letters, digits and '_'")
 _EMAIL = (
@@ -181,9 +178,7 @@ def _administrator(key: str, values: Any) -> Administrator:
 
 def _lifetimes(values: Any) -> Lifetimes:
     own = _keys("certificates", values, (), ("days", "root_days"))
-    made = Lifetimes(
-        **{name: _number(f"certificates.{name}", value, 1, MOST_DAYS) for name, value in own.items()}
-    )
+    made = Lifetimes(**{name: _number(f"certificates.{name}", value, 1, MOST_DAYS) for name, value in own.items()})
     if made.days > made.root_days:
         raise FederationFileError(
             f"certificates.days is {made.days}, more than the {made.root_days} of root_days; no certificate outlives "
@@ -205,9 +200,7 @@ def _keys(key: str, values: Any, required: Iterable[str], optional: Iterable[str
 
 def _list(key: str, values: Any, read: Callable[[str, Any], T]) -> list[T]:
     if not isinstance(values, list) or not 1 <= len(values) <= MOST_SITES:
-        raise FederationFileError(
-            f"{key} is {values!r:.80}; write a list of at least one and at most {MOST_SITES}"
-        )
+        raise FederationFileError(f"{key} is {values!r:.80}; write a list of at least one and at most {MOST_SITES}")
     return [read(f"{key}[{number}]", value) for number, value in enumerate(values, 1)]
 
 
@@ -229,7 +222,5 @@ def _refuse_twice(key: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:
-            raise FederationFileError(
-                f"{key}: the name {name!r} is given twice (or is the server's); change one"
-            )
+            raise FederationFileError(f"{key}: the name {name!r} is given twice (or is the server's); change one")
         seen.add(name.lower())

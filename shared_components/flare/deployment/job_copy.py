@@ -47,9 +47,7 @@ def _files_of(job: Path) -> list[Path]:
     for app in apps_of(job):
         for path in sorted((job / app).rglob("*")):
             if path.is_symlink() or not (path.is_file() or path.is_dir()):
-                raise JobFolderError(
-                    f"{path}: is a link or a special file, which FLARE refuses; put a file there"
-                )
+                raise JobFolderError(f"{path}: is a link or a special file, which FLARE refuses; put a file there")
             if path.is_dir():
                 continue
             if CUSTOM not in path.relative_to(job).parts[:-1]:

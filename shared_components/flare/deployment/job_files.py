@@ -120,12 +120,7 @@ def write_jobs(folder: Path) -> list[Path]:
 
 
 def _lines(arguments: Mapping[str, Any]) -> str:
-    order = (
-        "name",
-        "bundle",
-        "method",
-        *(key for key in arguments if key not in ("name", "bundle", "method")),
-    )
+    order = ("name", "bundle", "method", *(key for key in arguments if key not in ("name", "bundle", "method")))
     return ",\n        ".join(f"{json.dumps(key)}: {json.dumps(arguments[key])}" for key in order)
 
 

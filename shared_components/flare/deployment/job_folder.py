@@ -21,14 +21,7 @@ META_KEYS = frozenset({"name", "resource_spec", "deploy_map", "min_clients", "ma
 """What `meta.json` may say; a `launcher_spec` would choose containers, and every other key is FLARE's own to add."""
 CONFIG_KEYS = {
     "client": {"format_version", "executors", "task_data_filters", "task_result_filters", "components"},
-    "server": {
-        "format_version",
-        "server",
-        "workflows",
-        "task_data_filters",
-        "task_result_filters",
-        "components",
-    },
+    "server": {"format_version", "server", "workflows", "task_data_filters", "task_result_filters", "components"},
 }
 SETTINGS = {"server": {"heart_beat_timeout", "task_request_interval"}}
 RESUME = "resume"  # of the controller, beside its job: a submission's own
@@ -84,9 +77,7 @@ def read_job_folder(folder: Path) -> JobFolder:
     """
     meta, apps = _mapping(folder / META), apps_of(folder)
     problems = [
-        f"{META}: the key {key!r:.80} is none of a job here; leave it out"
-        for key in meta
-        if key not in META_KEYS
+        f"{META}: the key {key!r:.80} is none of a job here; leave it out" for key in meta if key not in META_KEYS
     ]
     problems += _refused({key: value for key, value in meta.items() if key != "deploy_map"}, META)
     configs: dict[str, dict[str, Any]] = {}
@@ -99,9 +90,7 @@ def read_job_folder(folder: Path) -> JobFolder:
         side = "server" if name.endswith("server.json") else "client"
         problems += _oddities(name, side, config)
         for place, component in components(side, config):
-            named.append(
-                Named(side, f"{name}: {place}", str(component.get("path", component.get("class_path", ""))))
-            )
+            named.append(Named(side, f"{name}: {place}", str(component.get("path", component.get("class_path", "")))))
             arguments = component.get("args", {})
             try:
                 if component.get("path") == CONTROLLER:
@@ -110,9 +99,7 @@ def read_job_folder(folder: Path) -> JobFolder:
             except ValueError as error:
                 problems.append(str(error))
     marked, code, unneeded = _files(folder, set(configs), apps)
-    return JobFolder(
-        folder, configs, tuple(named), job, marked, code, unneeded, tuple(dict.fromkeys(problems))
-    )
+    return JobFolder(folder, configs, tuple(named), job, marked, code, unneeded, tuple(dict.fromkeys(problems)))
 
 
 def apps_of(folder: Path) -> list[str]:

@@ -21,9 +21,7 @@ from shared_components.flare.deployment.federation_file import RESERVED, ROLES
 PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
 """What a kit is for, by the file that its `startup` folder holds."""
 FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
-GUARD = (
-    "shared_components.flare.peers.KeepToTheServer"  # everywhere: what the others may send to its processes
-)
+GUARD = "shared_components.flare.peers.KeepToTheServer"  # everywhere: what the others may send to its processes
 LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # at the server: one site ends nobody's job
 ALLOW_LIST = Path(__file__).with_name("allow_list.json")
 """All classes that a job may name, at the `server` and at a `client`: FLARE builds nothing else of a configuration."""
@@ -174,9 +172,7 @@ def _change(kit: Kit, name: str, make: Callable[[dict[str, Any]], Made]) -> tupl
     try:
         values, words = make(_read(source) if source.exists() else {})
     except (AttributeError, KeyError, TypeError) as error:
-        raise KitError(
-            f"{source}: is not what FLARE reads ({error!r}); correct it, or move it away"
-        ) from error
+        raise KitError(f"{source}: is not what FLARE reads ({error!r}); correct it, or move it away") from error
     return path, json.dumps(values, indent=2) + "\n", words
 
 
@@ -249,9 +245,7 @@ def _authorization(kit: Kit, allow_custom_code: bool, values: dict[str, Any]) ->
             rights[right] = "any" if brings else "none"
         if not own and rights.get("shell_commands", "none") != "none":  # cat and grep in the kit
             rights["shell_commands"] = "o:site" if kit.part == "server" else "none"
-        if (
-            not own
-        ):  # FLARE counts the server's log of a job as no part of "view", and `surgfl job watch` reads it
+        if not own:  # FLARE counts the server's log of a job as no part of "view", and `surgfl job watch` reads it
             rights["get_job_log"] = rights.get("view", "none")
         permissions[role] = rights
     words = "a job may bring code, which then runs here" if allow_custom_code else "no job may bring code"
@@ -263,9 +257,7 @@ def _privacy(kit: Kit, values: dict[str, Any]) -> Made:
     """Add our filter to every scope of a site's own, last on the way out: all that leaves has passed it."""
     values = values or {"scopes": [{"name": "surgfl"}], "default_scope": "surgfl"}
     if not values.get("scopes") or not values.get("default_scope"):
-        raise KitError(
-            f"{kit.local / PRIVACY}: has no scope or no default_scope; add it, or move the file away"
-        )
+        raise KitError(f"{kit.local / PRIVACY}: has no scope or no default_scope; add it, or move the file away")
     for scope in values["scopes"]:
         for chain, direction in (("task_data_filters", "in"), ("task_result_filters", "out")):
             rest = [one for one in scope.get(chain, []) if one.get("path") != FILTER]

@@ -44,9 +44,7 @@ def parse_settings(given: Sequence[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         *outer, last = key.split(".")
         if not equals or not all([*outer, last]):
-            raise JobFolderError(
-                f"--set {text}: is no setting; write it as rounds=5 or training.iterations=10"
-            )
+            raise JobFolderError(f"--set {text}: is no setting; write it as rounds=5 or training.iterations=10")
         inner = found
         for name in outer:
             inner = inner.setdefault(name, {})

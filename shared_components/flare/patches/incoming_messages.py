@@ -56,6 +56,4 @@ def _is_own(cell: Any, connection: Any) -> bool:
     """Say whether a connection is of the site's own processes with each other, on its own machine."""
     own = (cell.int_listener, cell.bb_int_connector)
     handles = {one.handle for one in own if one is not None}
-    return isinstance(connection, NullConnection) or (
-        connection is not None and connection.connector.handle in handles
-    )
+    return isinstance(connection, NullConnection) or (connection is not None and connection.connector.handle in handles)

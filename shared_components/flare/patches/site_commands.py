@@ -44,10 +44,7 @@ OF_PEOPLE = {
 SUBMIT = AdminCommandNames.SUBMIT_JOB
 PERSON = (RequestHeader.USER_NAME, RequestHeader.USER_ORG, RequestHeader.USER_ROLE)
 ABOVE_ALL = "super"  # a role that FLARE lets do everything, whatever a site's file says
-WRITTEN_DOWN = (
-    RequestHeader.USER_NAME,
-    ConnProps.EVENT_ID,
-)  # headers that FLARE writes into a site's audit.txt
+WRITTEN_DOWN = (RequestHeader.USER_NAME, ConnProps.EVENT_ID)  # headers that FLARE writes into a site's audit.txt
 
 LONGEST_WORD = 200  # characters
 

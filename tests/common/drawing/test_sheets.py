@@ -13,9 +13,7 @@ def plain(value: int) -> np.ndarray:
 
 
 def test_the_record_says_where_every_panel_lies() -> None:
-    sheet = Sheet(
-        (Panel("frame", plain(10)), Panel("truth", plain(90), "empty")), (("shaft", (86, 180, 233)),)
-    )
+    sheet = Sheet((Panel("frame", plain(10)), Panel("truth", plain(90), "empty")), (("shaft", (86, 180, 233)),))
     image, record = sheet.image(), json.loads(json.dumps(sheet.to_json()))
     assert image.shape == (26 + 50 + 26, 166, 3)
     for panel, value in zip(record["panels"], (10, 90), strict=True):

@@ -33,9 +33,7 @@ def test_weights_are_as_good_as_scipys(seed):
         return w @ table @ start + radius * math.sqrt(max(w @ table @ w, 0) + 1e-16)
 
     sums_to_one = {"type": "eq", "fun": lambda w: 1 - w.sum()}
-    theirs = minimize(
-        objective, start, bounds=[(0, 1)] * len(start), constraints=sums_to_one, options={"ftol": 1e-13}
-    )
+    theirs = minimize(objective, start, bounds=[(0, 1)] * len(start), constraints=sums_to_one, options={"ftol": 1e-13})
     ours = least_agreement(products, c)
     assert bool((ours >= 0).all()) and float(ours.sum()) == pytest.approx(1)
     assert objective(ours.numpy()) <= theirs.fun + 1e-9
@@ -84,10 +82,7 @@ def test_the_nearest_point_of_the_simplex():
 
 
 def test_inner_products_run_over_all_names():
-    pieces = [
-        {"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([[3.0]])},
-        {"a": torch.ones(2), "b": torch.ones(1, 1)},
-    ]
+    pieces = [{"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([[3.0]])}, {"a": torch.ones(2), "b": torch.ones(1, 1)}]
     assert inner_products(pieces, ["a", "b"]).tolist() == [[14, 6], [6, 3]]
 
 
@@ -96,8 +91,7 @@ def test_attention_equals_plain_loops():
     found = attention([row.reshape(2, 3) for row in changes])
     for row, own in zip(found.tolist(), changes.tolist(), strict=True):
         exps = [
-            math.exp(sum(a * b for a, b in zip(own, other, strict=True)) / math.sqrt(6))
-            for other in changes.tolist()
+            math.exp(sum(a * b for a, b in zip(own, other, strict=True)) / math.sqrt(6)) for other in changes.tolist()
         ]
         assert row == pytest.approx([value / sum(exps) for value in exps], abs=1e-12)
 

@@ -48,10 +48,7 @@ def test_corrected_sign_moves_the_start_towards_where_training_went(sign, toward
     pieces = [{"a": torch.randn(50), "b": torch.randn(20)} for _ in range(3)]
     layers = {"x": ["a"], "y": ["b"]}
     given = weights()
-    change = {
-        name: pieces[0][name] - value
-        for name, value in hn.mix(layers, pieces, hn.mixing_weights(given)).items()
-    }
+    change = {name: pieces[0][name] - value for name, value in hn.mix(layers, pieces, hn.mixing_weights(given)).items()}
     products = hn.layer_products(layers, pieces, change)
     after = hn.update_hypernetwork(given, products, learning_rate=1e-3, sign=sign)
     move = start_point(after, layers, pieces) - start_point(given, layers, pieces)

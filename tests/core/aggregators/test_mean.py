@@ -22,9 +22,7 @@ def updates(count, values=SITES):
 
 def test_golden_vectors_of_three_and_five_sites():
     assert mean_pieces(updates(3), ["w"])["w"].tolist() == [2.75, 2.5]
-    torch.testing.assert_close(
-        mean_pieces(updates(5), ["w"])["w"], torch.tensor([3.75, 2.5 / 6], dtype=torch.float64)
-    )
+    torch.testing.assert_close(mean_pieces(updates(5), ["w"])["w"], torch.tensor([3.75, 2.5 / 6], dtype=torch.float64))
 
 
 def test_arrival_order_changes_no_bit():

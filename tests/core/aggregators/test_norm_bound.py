@@ -30,10 +30,7 @@ def test_golden_vector_of_five_sites():
 def test_no_bound_and_one_that_nobody_reaches_are_fedavg_bit_for_bit(times):
     torch.manual_seed(0)
     start = Models({"w": torch.randn(50), "steps": torch.tensor(3)}, {})
-    given = [
-        Update(f"site-{k}", 0, {"w": torch.randn(50), "steps": torch.tensor(k)}, samples=k + 1)
-        for k in range(5)
-    ]
+    given = [Update(f"site-{k}", 0, {"w": torch.randn(50), "steps": torch.tensor(k)}, samples=k + 1) for k in range(5)]
     found = step(BoundedMean(times), start, given).models.shared
     expected = step(WeightedMean(), start, given).models.shared
     assert torch.equal(found["w"], expected["w"]) and torch.equal(found["steps"], expected["steps"])

@@ -113,9 +113,7 @@ def test_krum_equals_a_scalar_loop(count, faults, neighbours, less):
 
 def test_distances_run_over_all_blocks_and_tensors():
     torch.manual_seed(2)
-    sites = [
-        {"a": torch.randn(BLOCK + 7), "b": torch.randn(2, 3), "left_out": torch.randn(2)} for _ in range(4)
-    ]
+    sites = [{"a": torch.randn(BLOCK + 7), "b": torch.randn(2, 3), "left_out": torch.randn(2)} for _ in range(4)]
     found = squared_distances(sites, ["a", "b"])
     for i, j in product(range(4), repeat=2):
         expected = sum(float((sites[i][n].double() - sites[j][n].double()).square().sum()) for n in "ab")
@@ -181,8 +179,7 @@ def test_mixed_pieces_pass_and_are_not_compared(aggregator):
     """Sites differ in MIXED pieces alone: all scores are 0, and every site keeps its own."""
     models = Models({"w": torch.zeros(1)}, {s: {"p": torch.zeros(1)} for s in "abc"})
     given = [
-        Update(s, 0, {"w": torch.ones(1), "p": torch.full((1,), v)})
-        for s, v in {"a": 1.0, "b": 5.0, "c": 9.0}.items()
+        Update(s, 0, {"w": torch.ones(1), "p": torch.full((1,), v)}) for s, v in {"a": 1.0, "b": 5.0, "c": 9.0}.items()
     ]
     result = aggregator.apply({}, Partition(()), models, given)
     assert result.models.shared["w"].tolist() == [1.0] and result.models.mixed == models.mixed

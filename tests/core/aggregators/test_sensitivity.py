@@ -5,11 +5,7 @@ import math
 import pytest
 import torch
 
-from shared_components.core.aggregators.sensitivity import (
-    normalised_entropy,
-    similarity_mean,
-    similarity_weights,
-)
+from shared_components.core.aggregators.sensitivity import normalised_entropy, similarity_mean, similarity_weights
 from shared_components.core.method import Update
 
 
@@ -18,11 +14,7 @@ def update(site, value, sensitivity):
 
 
 def test_golden_vector_of_three_sites():
-    given = [
-        update("1", [2.0, 2], [0.0, 1]),
-        update("2", [1.0, 4], [1.0, 1]),
-        update("3", [4.0, 2], [2.0, 1]),
-    ]
+    given = [update("1", [2.0, 2], [0.0, 1]), update("2", [1.0, 4], [1.0, 1]), update("3", [4.0, 2], [2.0, 1])]
     pieces, _ = similarity_mean(given, ["w"], scale="raw", temperature=1.0)
     torch.testing.assert_close(pieces["w"], torch.tensor([3.08575344, 2.66666667]))
 

@@ -41,9 +41,7 @@ def test_golden_vectors_of_two_rounds_of_momentum():
     close(path[1], [4.575, 3.45])
 
 
-@pytest.mark.parametrize(
-    "released, expected", [(False, [1.09943182, 2.09803922]), (True, [1.07382413, 2.07279018])]
-)
+@pytest.mark.parametrize("released, expected", [(False, [1.09943182, 2.09803922]), (True, [1.07382413, 2.07279018])])
 def test_golden_vectors_of_adam(released, expected):
     close(run(ServerAdam(**ADAM, released=released), [SITES[:3]])[0], expected)
 
@@ -61,9 +59,7 @@ def test_momentum_equals_a_scalar_loop(momentum, rate):
 @pytest.mark.parametrize("released", [False, True])
 def test_adam_equals_a_scalar_loop(released):
     theta, first, second = list(THETA), [0.0, 0.0], [0.0, 0.0]
-    for t, (found, mean) in enumerate(
-        zip(run(ServerAdam(**ADAM, released=released)), means(), strict=True), 1
-    ):
+    for t, (found, mean) in enumerate(zip(run(ServerAdam(**ADAM, released=released)), means(), strict=True), 1):
         rate = 0.1 * math.sqrt(1 - 0.99 ** (t + 1)) / (1 - 0.9 ** (t + 1)) if released else 0.1
         for i in (0, 1):
             change = mean[i] - theta[i]

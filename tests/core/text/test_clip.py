@@ -14,12 +14,7 @@ from shared_components.core.text.clip import open_clip
 from tests.core.text.by_hand import clip_vector
 from tests.core.text.conftest import END, HEADS, POSITIONS, PROJECTED, changed, clip_state, clip_words
 
-IDS = [
-    515,
-    514,
-    320,
-    516,
-]  # start, "site" of three merges, "a" (its place among the letters, 64, and 256), end
+IDS = [515, 514, 320, 516]  # start, "site" of three merges, "a" (its place among the letters, 64, and 256), end
 
 
 def weights(folder):
@@ -29,12 +24,7 @@ def weights(folder):
 def test_text_is_cut_as_worked_by_hand(clip_folder):
     encoder = open_clip(clip_folder)
     assert encoder.tokens("site a") == encoder.tokens("Site  A") == IDS
-    assert encoder.tokens("sit") == [
-        515,
-        512,
-        clip_words().index("t</w>"),
-        516,
-    ]  # the last letter ends the word
+    assert encoder.tokens("sit") == [515, 512, clip_words().index("t</w>"), 516]  # the last letter ends the word
 
 
 def test_a_vector_is_what_loops_compute(clip_folder):
@@ -48,9 +38,7 @@ def test_a_vector_is_what_loops_compute(clip_folder):
 
 def test_a_vector_is_what_the_library_makes_of_the_folder(clip_folder):
     transformers = pytest.importorskip("transformers")
-    theirs = transformers.CLIPTextModelWithProjection.from_pretrained(
-        clip_folder, local_files_only=True
-    ).eval()
+    theirs = transformers.CLIPTextModelWithProjection.from_pretrained(clip_folder, local_files_only=True).eval()
     encoder = open_clip(clip_folder)
     for text in ("site a", "b: si site"):
         with torch.no_grad():
@@ -71,10 +59,7 @@ def test_all_layouts_give_the_same_vector(clip_folder):
     tokenizer.backend_tokenizer.save(str(clip_folder / "tokenizer.json"))
     (clip_folder / "vocab.json").unlink()
     (clip_folder / "merges.txt").unlink()
-    text_config = json.loads((clip_folder / "config.json").read_text()) | {
-        "eos_token_id": 2,
-        "projection_dim": 999,
-    }
+    text_config = json.loads((clip_folder / "config.json").read_text()) | {"eos_token_id": 2, "projection_dim": 999}
     (clip_folder / "config.json").write_text(
         json.dumps({"model_type": "clip", "projection_dim": PROJECTED, "text_config": text_config})
     )
@@ -128,9 +113,7 @@ def test_a_folder_without_weights_is_refused(clip_folder):
 
 def test_a_folder_of_another_model_is_refused(clip_folder):
     changed(clip_folder / "config.json", model_type="bert")
-    refused(
-        clip_folder, "is of model type 'bert' by its config.json; give a folder of clip or clip_text_model"
-    )
+    refused(clip_folder, "is of model type 'bert' by its config.json; give a folder of clip or clip_text_model")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\0"])
@@ -205,9 +188,7 @@ def test_another_end_than_the_vocabularys_is_refused(clip_folder):
 
 def test_without_the_library_one_sentence_says_what_to_install(clip_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    refused(
-        clip_folder, r"need the package transformers, .* pip install 'transformers>=5', or use precomputed"
-    )
+    refused(clip_folder, r"need the package transformers, .* pip install 'transformers>=5', or use precomputed")
 
 
 def test_an_old_library_is_refused(clip_folder, monkeypatch):

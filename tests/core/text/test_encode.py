@@ -23,11 +23,7 @@ def refused(words, kind, text="nephrectomy", **settings):
 
 def test_every_kind_makes_a_vector_from_the_same_call(clip_folder, sentence_folder):
     """A federation's facts are given to all, a folder to those that read one."""
-    folders = {
-        "clip": (clip_folder, PROJECTED),
-        "sentence": (sentence_folder, WIDTH),
-        "precomputed": (None, 384),
-    }
+    folders = {"clip": (clip_folder, PROJECTED), "sentence": (sentence_folder, WIDTH), "precomputed": (None, 384)}
     text = "nephrectomy"
     for kind in KINDS:
         folder, width = folders.get(kind, (None, 5))
@@ -46,9 +42,7 @@ def test_kinds_are_those_of_what_they_name(clip_folder, sentence_folder):
 
 
 def test_an_unknown_kind_lists_all():
-    refused(
-        "encoder 'bert' is unknown; use one of precomputed, clip, sentence, random, gaussian, one_hot", "bert"
-    )
+    refused("encoder 'bert' is unknown; use one of precomputed, clip, sentence, random, gaussian, one_hot", "bert")
 
 
 @pytest.mark.parametrize("kind", ["precomputed", "clip", "sentence"])
@@ -59,9 +53,7 @@ def test_an_empty_text_is_refused_before_anything_is_read(kind, text, tmp_path):
 
 
 def test_a_setting_that_is_not_the_kinds_is_refused(tmp_path):
-    refused(
-        "encoder 'precomputed' reads no folder, and .* is given; leave it out", "precomputed", folder=tmp_path
-    )
+    refused("encoder 'precomputed' reads no folder, and .* is given; leave it out", "precomputed", folder=tmp_path)
     refused("encoder 'clip' reads no file", "clip", file=tmp_path, folder=tmp_path)
     refused("encoder 'one_hot' reads no file", "one_hot", file=tmp_path, width=3, **PLACE)
 

@@ -30,9 +30,7 @@ def test_a_tokenizer_that_shortens_and_fills_up_does_neither_here(sentence_folde
     """The real one's file says: 128 tokens, always."""
     transformers = pytest.importorskip("transformers")
     first = open_sentence(sentence_folder).encode("site a: robotic").values
-    backend = transformers.BertTokenizer.from_pretrained(
-        sentence_folder, local_files_only=True
-    ).backend_tokenizer
+    backend = transformers.BertTokenizer.from_pretrained(sentence_folder, local_files_only=True).backend_tokenizer
     backend.enable_truncation(4)
     backend.enable_padding(length=4)
     backend.save(str(sentence_folder / "tokenizer.json"))

@@ -80,9 +80,7 @@ def test_a_text_that_is_the_papers_sentence_is_taken_as_it_is(wording):
 
 
 def test_a_letter_of_a_rendered_site_or_of_a_sixth_site_has_no_vector():
-    refused(
-        "has no vector of the text 'This is the Local site A model", SiteFacts(RENDERED), wording="letter"
-    )
+    refused("has no vector of the text 'This is the Local site A model", SiteFacts(RENDERED), wording="letter")
     facts = SiteFacts(SURGERIES[0], site=5, sites=6)
     refused("has no vector of the text 'This is the Local site F model", facts, wording="letter")
     refused("names 26 sites, and this is site 27", SiteFacts("x", site=26, sites=27), wording="letter")
@@ -153,9 +151,7 @@ def test_numbered_kinds_follow_the_sites_number_and_the_seed():
     assert told(SiteFacts("", site=2, sites=4), 6, kind="one_hot")[0].tolist() == [0, 0, 1, 0, 0, 0]
     near = told(SiteFacts("", site=2, sites=4), 6, kind="gaussian")[0] - torch.eye(6)[2]
     assert 0 < float(near.abs().max()) < 0.5  # 5 deviations of 0.1
-    draws = [
-        told(SiteFacts("", site=n, sites=4), 6, kind="random", seed=s)[0] for n, s in ((0, 0), (1, 0), (0, 1))
-    ]
+    draws = [told(SiteFacts("", site=n, sites=4), 6, kind="random", seed=s)[0] for n, s in ((0, 0), (1, 0), (0, 1))]
     assert not any(torch.equal(draws[0], other) for other in draws[1:])
     assert torch.equal(draws[0], told(SiteFacts("", sites=4), 6, kind="random")[0])
 

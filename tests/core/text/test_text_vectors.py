@@ -12,9 +12,7 @@ from shared_components.core.text.vectors_file import read_vectors
 def test_without_texts_it_lists_the_projects_own(capsys):
     assert main(["text-vectors"]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
-    assert first.endswith(
-        f"{len(known_texts())} vectors of 384 numbers (sentence: all-MiniLM-L6-v2, SHA-256 53aa5117)"
-    )
+    assert first.endswith(f"{len(known_texts())} vectors of 384 numbers (sentence: all-MiniLM-L6-v2, SHA-256 53aa5117)")
     assert tuple(rest) == known_texts()
 
 
@@ -23,9 +21,7 @@ def test_texts_are_added_to_a_file_of_ones_own(clip_folder, tmp_path, capsys):
     words = ["--encoder", "clip", "--folder", str(clip_folder), "--file", str(own)]
     assert main(["text-vectors", "site a", "site b", *words]) == 0
     assert main(["text-vectors", "site  c", *words]) == 0
-    assert (
-        capsys.readouterr().out.splitlines()[-1].startswith(f"{own}: 3 vectors of 6 numbers (clip: tiny-clip")
-    )
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{own}: 3 vectors of 6 numbers (clip: tiny-clip")
     found, encoder = read_vectors(own), open_clip(clip_folder)
     assert found.texts == ("site a", "site b", "site c")
     for text in found.texts:
@@ -51,9 +47,7 @@ def test_known_texts_are_computed(sentence_folder, tmp_path, monkeypatch):
         (["--file", "OWN"], "is no file of text vectors"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(
-    words, sentence, clip_folder, tmp_path, capsys
-):
+def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(words, sentence, clip_folder, tmp_path, capsys):
     own = tmp_path / "own.safetensors"
     names = {"OWN": str(own), "CLIP": str(clip_folder)}
     assert main(["text-vectors", *[names.get(word, word) for word in words]]) == 2

@@ -57,24 +57,18 @@ def test_a_file_is_the_same_bytes_each_time(file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"model": "large"}, {"sha256": "cd" * 32}, {"values": (1.0, 2.0, 3.0)}],
-    ids=["model", "hash", "width"],
+    "other", [{"model": "large"}, {"sha256": "cd" * 32}, {"values": (1.0, 2.0, 3.0)}], ids=["model", "hash", "width"]
 )
 def test_a_file_holds_the_vectors_of_one_encoder(file, other):
     before = file.read_bytes()
     values = other.pop("values", (1.0, 2.0))
-    with pytest.raises(
-        ValueError, match=r"a file holds vectors of one encoder, not of .* and .*; use another file"
-    ):
+    with pytest.raises(ValueError, match=r"a file holds vectors of one encoder, not of .* and .*; use another file"):
         add_vectors(file, [vector("three", *values, **other)])
     assert file.read_bytes() == before
 
 
 def test_a_text_that_is_not_there_is_refused_with_near_ones_and_the_command(file):
-    sentence = refused(
-        "own.safetensors has no vector of the text 'ones'; near are 'one', 'two'", file, "ones"
-    )
+    sentence = refused("own.safetensors has no vector of the text 'ones'; near are 'one', 'two'", file, "ones")
     assert sentence.endswith("surgfl text-vectors --file my-vectors.safetensors ones")
     assert "'site a'" in refused("no vector", file, "site a") and "'it is'\"'\"'s'" not in sentence
     assert refused("no vector", file, "it's").endswith("""'it'"'"'s'""")
@@ -105,17 +99,14 @@ def test_weights_of_a_network_are_no_vectors(file):
 
 
 @pytest.mark.parametrize(
-    "facts",
-    ["{", "[]", "3", json.dumps({**FACTS, "texts": 3}), json.dumps({"texts": ["one", "two"]})],
+    "facts", ["{", "[]", "3", json.dumps({**FACTS, "texts": 3}), json.dumps({"texts": ["one", "two"]})]
 )
 def test_another_header_is_refused(file, facts):
     save_file(load_file(file), file, metadata={HEADER: facts})
     refused(r"own\.safetensors: (is no file of text vectors by its header|its header is damaged)", file)
 
 
-@pytest.mark.parametrize(
-    "change", [{"texts": ["one", "one"]}, {"texts": ["one", 2]}, {"sha256": 3}, {"more": ""}]
-)
+@pytest.mark.parametrize("change", [{"texts": ["one", "one"]}, {"texts": ["one", 2]}, {"sha256": 3}, {"more": ""}])
 def test_a_damaged_header_is_refused(file, change):
     save_file(load_file(file), file, metadata={HEADER: json.dumps({**FACTS, **change})})
     refused("its header is damaged", file)

@@ -143,10 +143,7 @@ def test_unknown_values_are_named_by_how_many_pixels_they_have():
         ({"partly_labelled": "yes"}, "'partly_labelled' is 'yes'; write true or false"),
         ({"axes": "stored"}, "'axes' is for 'nifti'"),
         ({"dataset": "nifti", "axes": "RAS"}, "'axes' is 'RAS'; write header or stored"),
-        (
-            {"dataset": "nifti", "masks": "masks/{video}"},
-            "write one volume per video, such as 'masks/{video}.nii.gz'",
-        ),
+        ({"dataset": "nifti", "masks": "masks/{video}"}, "write one volume per video, such as 'masks/{video}.nii.gz'"),
         ({"dataset": "nifti", "masks": "{video}.nii", "ids": {"#ff0000": "a"}}, "NIfTI volumes hold numbers"),
         ({"dataset": "endovis2017"}, "'ids' is for data of one's own .frames and nifti."),
         ({"dataset": "frame"}, "unknown dataset 'frame'; did you mean 'frames'"),

@@ -20,19 +20,7 @@ from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.inference.video import frames_of, look_at
 from tests.data.custom import conftest
-from tests.data.custom.conftest import (
-    CLASSES,
-    COLOURS,
-    FRAMES,
-    IDS,
-    H,
-    W,
-    canonical,
-    colours,
-    image,
-    values,
-    write,
-)
+from tests.data.custom.conftest import CLASSES, COLOURS, FRAMES, IDS, H, W, canonical, colours, image, values, write
 
 
 def write_video(path: Path, frames: int = FRAMES) -> None:
@@ -239,14 +227,9 @@ def test_values_that_the_table_does_not_have_are_said_once_with_their_pixels(kin
     said = capsys.readouterr().out
     sentences = [line for line in said.splitlines() if "does not name" in line]
     if kind == "nifti":
-        assert (
-            len(sentences) == 1 and "a.nii.gz: holds 200 (160 pixels) (in 4 of 4 frames), which 'ids'" in said
-        )
+        assert len(sentences) == 1 and "a.nii.gz: holds 200 (160 pixels) (in 4 of 4 frames), which 'ids'" in said
     else:
-        assert (
-            len(sentences) == 4
-            and "masks/a/f000.png: holds 200 (40 pixels), which 'ids' of site.yaml" in said
-        )
+        assert len(sentences) == 4 and "masks/a/f000.png: holds 200 (40 pixels), which 'ids' of site.yaml" in said
     assert "such as '200: ignore', or correct the mask" in said
 
 
@@ -342,8 +325,7 @@ def test_masks_beyond_the_end_of_the_video_are_named(own_site, tmp_path):
     for video in "abc":
         write_video(tmp_path / f"{video}.mp4", frames=3)
     assert re.search(
-        r"a\.mp4: has frames 0 to 2, and there are masks of others: f003\.png; .*first_frame: 1",
-        refusal(path),
+        r"a\.mp4: has frames 0 to 2, and there are masks of others: f003\.png; .*first_frame: 1", refusal(path)
     )
 
 
@@ -352,9 +334,7 @@ def test_two_masks_of_one_frame_of_a_video_are_named(own_site, tmp_path):
     write(tmp_path / "masks/a/f0001.png", values(1))
     for video in "abc":
         write_video(tmp_path / f"{video}.mp4")
-    assert re.search(
-        r"f001\.png: has the same frame number as f0001\.png|f0001\.png: has the same", refusal(path)
-    )
+    assert re.search(r"f001\.png: has the same frame number as f0001\.png|f0001\.png: has the same", refusal(path))
 
 
 @pytest.mark.parametrize("empty", ["images", "masks"])
@@ -368,15 +348,11 @@ def test_an_empty_folder_is_named(empty, own_site, tmp_path):
 
 
 def test_a_root_that_holds_nothing_of_the_kind_is_refused_by_its_template(own_site):
-    with pytest.raises(
-        SiteError, match=r"site\.yaml: .*: holds no images or video files at 'elsewhere/\{video\}'"
-    ):
+    with pytest.raises(SiteError, match=r"site\.yaml: .*: holds no images or video files at 'elsewhere/\{video\}'"):
         load_site(own_site(images="elsewhere/{video}"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "masks"), [("nifti", "labels/{video}.nii.gz"), ("frames", "masks/{video}/f*.png")]
-)
+@pytest.mark.parametrize(("kind", "masks"), [("nifti", "labels/{video}.nii.gz"), ("frames", "masks/{video}/f*.png")])
 def test_frames_may_lie_in_a_volume_of_colours_as_segment_writes_them(kind, masks, own_site, tmp_path):
     """With a volume of labels, or with mask files that bear the frames' numbers."""
     path = own_site(kind, images="frames/{video}.nii", masks=masks)

@@ -78,10 +78,7 @@ LAYOUTS = {
         ("images/{v}/f{n:03d}.jpg", "masks/{v}/f{n:03d}.png"),
         ("frames", "images/{video}", "masks/{video}"),
     ),
-    "two folders in that of a video": (
-        ("{v}/img/{n}.png", "{v}/gt/{n}.png"),
-        ("frames", "{video}/img", "{video}/gt"),
-    ),
+    "two folders in that of a video": (("{v}/img/{n}.png", "{v}/gt/{n}.png"), ("frames", "{video}/img", "{video}/gt")),
     "deeper, with a date": (
         ("2024/{v}/pics/{n}.png", "2024/{v}/gt/{n}.png"),
         ("frames", "2024/{video}/pics", "2024/{video}/gt"),
@@ -102,10 +99,7 @@ LAYOUTS = {
         ("images/{v}_{n:03d}.jpg", "masks/{v}_{n:03d}.png"),
         ("frames", "images/{video}_*.jpg", "masks/{video}_*.png"),
     ),
-    "videos and numbered masks": (
-        ("{v}.mp4", "masks/{v}/{n:06d}.png"),
-        ("frames", "{video}.mp4", "masks/{video}"),
-    ),
+    "videos and numbered masks": (("{v}.mp4", "masks/{v}/{n:06d}.png"), ("frames", "{video}.mp4", "masks/{video}")),
     "videos in their folders": (
         ("{v}/video.mp4", "{v}/segments/frame_{n:06d}.png"),
         ("frames", "{video}/video.mp4", "{video}/segments"),
@@ -114,10 +108,7 @@ LAYOUTS = {
         ("frames/{v}/{n}.jpg", "labels/{v}.nii.gz"),
         ("nifti", "frames/{video}", "labels/{video}.nii.gz"),
     ),
-    "volumes and videos": (
-        ("{v}.mp4", "{v}-label.nii.gz"),
-        ("nifti", "{video}.mp4", "{video}-label.nii.gz"),
-    ),
+    "volumes and videos": (("{v}.mp4", "{v}-label.nii.gz"), ("nifti", "{video}.mp4", "{video}-label.nii.gz")),
     "volumes in the folders of videos": (
         ("{v}/frames/{n}.png", "{v}/Segmentation.nii.gz"),
         ("nifti", "{video}/frames", "{video}/Segmentation.nii.gz"),
@@ -150,11 +141,7 @@ def test_one_folder_is_one_video_cut_by_time(tmp_path, capsys):
 
     assert init(tmp_path, *NAMED, "--name", "x") == 0, capsys.readouterr()
 
-    assert [len(samples(load_site(tmp_path), split)) for split in ("train", "validation", "test")] == [
-        6,
-        2,
-        2,
-    ]
+    assert [len(samples(load_site(tmp_path), split)) for split in ("train", "validation", "test")] == [6, 2, 2]
 
 
 @pytest.mark.parametrize(("folder", "name"), [("to-correct/nifti", "to-correct"), ("ward 3", "ward 3")])
@@ -168,15 +155,10 @@ def test_a_site_is_named_after_its_folder(folder, name, tmp_path):
 def test_colours_are_seen_and_written_so(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png", colours)
 
-    assert init(tmp_path, "--id", "#ff8000=irrigator", "--id", "0,64,255=bulldog clamp") == 0, (
-        capsys.readouterr()
-    )
+    assert init(tmp_path, "--id", "#ff8000=irrigator", "--id", "0,64,255=bulldog clamp") == 0, capsys.readouterr()
 
     site = load_site(tmp_path)
-    assert yaml.safe_load(site.path.read_text())["ids"] == {
-        "#0040ff": "bulldog clamp",
-        "#ff8000": "irrigator",
-    }
+    assert yaml.safe_load(site.path.read_text())["ids"] == {"#0040ff": "bulldog clamp", "#ff8000": "irrigator"}
     np.testing.assert_array_equal(read_sample(samples(site, "test")[2]).targets["label"], canonical(2))
 
 
@@ -201,9 +183,7 @@ def test_what_cannot_be_seen_is_asked_and_a_wrong_answer_is_asked_again(tmp_path
     assert init(tmp_path) == 0, capsys.readouterr()
 
     assert len(asked) == 12
-    assert asked[0].startswith(
-        "40 (in 16 of 16 masks, 6.2 % of their pixels) is (a name, background or ignore)"
-    )
+    assert asked[0].startswith("40 (in 16 of 16 masks, 6.2 % of their pixels) is (a name, background or ignore)")
     assert asked[1] == asked[2] == asked[3] and asked[1].startswith("200 (")
     said = yaml.safe_load((tmp_path / "site.yaml").read_text())
     assert said["ids"] == {40: "irrigator", 200: "bulldog clamp"}
@@ -288,10 +268,7 @@ def test_nothing_is_overwritten_unless_asked(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     (tmp_path / "site.yaml").write_text("mine")
     assert init(tmp_path, *NAMED) == 2
-    assert (
-        "site.yaml: is there already; give --out another file, or replace it with --force"
-        in capsys.readouterr().err
-    )
+    assert "site.yaml: is there already; give --out another file, or replace it with --force" in capsys.readouterr().err
     assert (tmp_path / "site.yaml").read_text() == "mine"
     assert init(tmp_path, "--force", "--id", "40=irrigator") == 2  # refused, and the earlier file stays
     assert "add --id '200=NAME' (or ignore, background)" in capsys.readouterr().err
@@ -329,10 +306,7 @@ def test_answers_that_end_leave_nothing_behind(how, tmp_path, answer, monkeypatc
         ((*NAMED, "--images", "{video}/img"), "--images and --masks go together"),
         ((*NAMED, "--images", "{v}/img", "--masks", "{v}/gt"), "holds no images or video files at '{v}/img'"),
         ((*NAMED, "--dataset", "endovis2018"), "holds no videos of endovis2018"),
-        (
-            (*NAMED, "--dataset", "nifti"),
-            "NIfTI label volumes called as their video, and holds 4 folders of images",
-        ),
+        ((*NAMED, "--dataset", "nifti"), "NIfTI label volumes called as their video, and holds 4 folders of images"),
         ((*NAMED, "--frame-interval", "0"), "'frame_interval' is 0; write a whole number of 1"),
         ((*NAMED, "--axes", "stored"), "'axes' is for 'nifti'"),
     ],
@@ -345,9 +319,7 @@ def test_wrong_options_are_refused_in_one_sentence(options, sentence, tmp_path, 
     assert not (tmp_path / "site.yaml").exists()
 
 
-@pytest.mark.parametrize(
-    "what", ["nothing", "no folder", "images alone", "masks alone", "JPEG masks", "other names"]
-)
+@pytest.mark.parametrize("what", ["nothing", "no folder", "images alone", "masks alone", "JPEG masks", "other names"])
 def test_a_folder_that_makes_no_sense_says_what_was_sought_and_seen(what, tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.jpg", "{v}/masks/{n}.png")
     folder = tmp_path
@@ -373,9 +345,7 @@ def test_a_folder_that_makes_no_sense_says_what_was_sought_and_seen(what, tmp_pa
     if what == "no folder":
         assert "is not a folder; name the one" in said
         return
-    assert (
-        "was searched for frames and masks of equal names, videos and masks numbered as their frames" in said
-    )
+    assert "was searched for frames and masks of equal names, videos and masks numbered as their frames" in said
     seen = {
         "nothing": "holds no images, videos or volumes",
         "images alone": "holds 4 folders of images (op_1/img, op_2/img",

@@ -29,9 +29,7 @@ def dense(tmp_path, layouts):
     def make(video: str, counted=lambda place: place) -> Site:
         for place in range(60):
             name = f"{video}/{counted(place):09d}"
-            layouts.write(
-                tmp_path / f"data/frames/{name}.jpg", np.full((8, 12, 3), 2 * place, dtype=np.uint8)
-            )
+            layouts.write(tmp_path / f"data/frames/{name}.jpg", np.full((8, 12, 3), 2 * place, dtype=np.uint8))
             if place in (15, 45):
                 mask = np.full((8, 12), 7, dtype=np.uint8)
                 layouts.write(tmp_path / f"data/annotations/segmentations/{name}.png", mask)
@@ -56,9 +54,7 @@ def test_all_seven_instruments_are_foreground(tmp_path, layouts):
 def test_a_value_that_is_no_instrument_is_refused(value, tmp_path, layouts):
     layouts.write(tmp_path / "a.png", np.array([[0, value]], dtype=np.uint8))
 
-    with pytest.raises(
-        DataError, match=rf"unknown ids \[{value}\]; .* GraSP masks hold 0 and the instruments 1 to 7"
-    ):
+    with pytest.raises(DataError, match=rf"unknown ids \[{value}\]; .* GraSP masks hold 0 and the instruments 1 to 7"):
         READER.read_target("label", (tmp_path / "a.png",))
 
 
@@ -103,9 +99,7 @@ def test_the_names_published_for_both_counts_are_35_seconds_apart(tmp_path, layo
     ):
         layouts.write(tmp_path / f"annotations/segmentations/{name}.png", np.zeros((2, 2), dtype=np.uint8))
 
-    numbers = {
-        video: [frame[0] for frame in READER.frames(tmp_path, video)] for video in ("CASE001", "CASE053")
-    }
+    numbers = {video: [frame[0] for frame in READER.frames(tmp_path, video)] for video in ("CASE001", "CASE053")}
 
     assert numbers == {"CASE001": [45, 1095, 2145], "CASE053": [15, 1065]}
 
@@ -136,9 +130,7 @@ def test_one_frame_a_second_is_numbered_in_the_same_time(tmp_path, layouts):
 
     assert [sample.index for sample in listed] == [0, 30, 60, 90, 120]
     assert names(listed[4]) == [0, 2, 4]
-    with pytest.raises(
-        SiteError, match=r"CASE001 of grasp has an image every 1 s .* ask for a multiple of 1 s"
-    ):
+    with pytest.raises(SiteError, match=r"CASE001 of grasp has an image every 1 s .* ask for a multiple of 1 s"):
         samples(site, "train", FOUR)
 
 
@@ -164,44 +156,32 @@ def test_a_list_is_read_again_when_it_was_changed(tmp_path, layouts):
     layouts.write_grasp(tmp_path, 1, 2)
     assert len(READER.frames(tmp_path, "CASE001")) == 2
     path = tmp_path / "annotations/grasp_short-term_test.json"
-    path.write_text(
-        '{"images": [{"file_name": "CASE001/000009999.jpg"}, {"file_name": "CASE002/000009999.jpg"}]}'
-    )
+    path.write_text('{"images": [{"file_name": "CASE001/000009999.jpg"}, {"file_name": "CASE002/000009999.jpg"}]}')
     os.utime(path, ns=(1, 1))  # however coarse the clock of the disk
 
     assert [image.name for _, image, _ in READER.frames(tmp_path, "CASE001")][2:] == ["000009999.jpg"]
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", "{}", '{"images": [{"id": 1}]}', '{"images": [{"file_name": 1}]}']
-)
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"images": [{"id": 1}]}', '{"images": [{"file_name": 1}]}'])
 def test_a_list_that_is_none_is_refused_by_file(text, tmp_path, layouts):
     layouts.write_grasp(tmp_path, 1, 1)
     (tmp_path / "annotations/grasp_short-term_test.json").write_text(text)
 
-    with pytest.raises(
-        DataError, match=r"grasp_short-term_test\.json: does not list its images as COCO files do"
-    ):
+    with pytest.raises(DataError, match=r"grasp_short-term_test\.json: does not list its images as COCO files do"):
         READER.frames(tmp_path, "CASE001")
 
 
 def test_a_case_without_masks_is_refused_where_they_are_asked_for_and_only_there(tmp_path, layouts):
     layouts.write(tmp_path / "frames/CASE060/000000000.jpg", layouts.frame_image(0))
 
-    with pytest.raises(
-        DataError, match=r"segmentations/CASE060: holds no masks; unpack the annotations or take"
-    ):
+    with pytest.raises(DataError, match=r"segmentations/CASE060: holds no masks; unpack the annotations or take"):
         READER.frames(tmp_path, "CASE060")
     assert list(READER.images(tmp_path, "CASE060")) == [0]
 
 
 def test_stray_files_are_no_frames(tmp_path, layouts):
     layouts.write_grasp(tmp_path, 1, 2)
-    for path in (
-        "frames/CASE001/._000000000.jpg",
-        "frames/CASE001.tar.gz",
-        "annotations/segmentations/CASE001/a.txt",
-    ):
+    for path in ("frames/CASE001/._000000000.jpg", "frames/CASE001.tar.gz", "annotations/segmentations/CASE001/a.txt"):
         (tmp_path / path).write_bytes(b"x")
     (tmp_path / "frames/__MACOSX").mkdir()
 

@@ -36,9 +36,7 @@ def test_heads_are_claspers_bodies_shafts_and_the_rest_is_background(tmp_path, l
 def test_an_unknown_class_is_refused_by_file_and_id(tmp_path, layouts):
     layouts.write(tmp_path / "a.png", np.array([[0, 32]], dtype=np.uint8))
 
-    with pytest.raises(
-        DataError, match=r"a\.png: mask holds unknown ids \[32\]; .* Sisvse classes are 0 to 31"
-    ):
+    with pytest.raises(DataError, match=r"a\.png: mask holds unknown ids \[32\]; .* Sisvse classes are 0 to 31"):
         READER.read_target("label", (tmp_path / "a.png",))
 
 
@@ -80,11 +78,7 @@ def test_numbers_are_places_in_natural_order_and_a_missing_file_moves_none(tmp_p
 
 def test_stray_files_are_no_frames(tmp_path, layouts):
     layouts.write_sisvse(tmp_path, 1, 2)
-    for path in (
-        "semantic_masks/domain_random_syn/._x.png",
-        "images/domain_random_syn/Thumbs.db",
-        "images/a.jpg",
-    ):
+    for path in ("semantic_masks/domain_random_syn/._x.png", "images/domain_random_syn/Thumbs.db", "images/a.jpg"):
         (tmp_path / path).write_bytes(b"x")
 
     assert READER.videos(tmp_path) == ["domain_random_syn"]
@@ -92,22 +86,16 @@ def test_stray_files_are_no_frames(tmp_path, layouts):
 
 
 def test_another_folder_than_the_datasets_is_refused(tmp_path):
-    with pytest.raises(
-        DataError, match=r"holds no sets of images and masks .*; set 'root' to the folder miccai"
-    ):
+    with pytest.raises(DataError, match=r"holds no sets of images and masks .*; set 'root' to the folder miccai"):
         READER.videos(tmp_path)
 
 
 def test_clips_of_single_images_repeat_them_where_the_site_says_so(make_site):
     path = make_site("sisvse")
-    with pytest.raises(
-        SiteError, match=r"the rate of sisvse's frame numbers is not known; .*'history: false'"
-    ):
+    with pytest.raises(SiteError, match=r"the rate of sisvse's frame numbers is not known; .*'history: false'"):
         samples(load_site(path), "train", FOUR)
 
     site = load_site(make_site("sisvse", history=False))
 
     assert check_site(site, FOUR) == []
-    assert all(
-        len(set(sample.images)) == 1 and len(sample.images) == 4 for sample in samples(site, "train", FOUR)
-    )
+    assert all(len(set(sample.images)) == 1 and len(sample.images) == 4 for sample in samples(site, "train", FOUR))

@@ -29,19 +29,11 @@ TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_r
 
 def result(label, seed, dice, *, held_out=None, ticks=(), **costs):
     """One run's result; its Dice by site, the other metrics derived from it."""
-    run = Run(
-        Variant(label, "fedavg", {}, ticks), seed, 2, TINY, dict.fromkeys(SITES, ""), "x" if held_out else ""
-    )
+    run = Run(Variant(label, "fedavg", {}, ticks), seed, 2, TINY, dict.fromkeys(SITES, ""), "x" if held_out else "")
     if dice is None:
         return Result(run, reason="too few sites")
-    scores = {
-        "sites": {site: metrics(value) for site, value in zip(SITES, dice, strict=True)},
-        "costs": costs,
-    }
-    scores |= {
-        "held_out": metrics(held_out) if held_out else None,
-        "seconds": {"training": 100.0, "scoring": 8.0},
-    }
+    scores = {"sites": {site: metrics(value) for site, value in zip(SITES, dice, strict=True)}, "costs": costs}
+    scores |= {"held_out": metrics(held_out) if held_out else None, "seconds": {"training": 100.0, "scoring": 8.0}}
     info = {"commit": "abc", "hardware": "a machine", **tasks(dict.fromkeys(SITES, CARD))}
     return Result(run, Path("runs") / f"{label}-{seed}" / "1", scores, info)
 
@@ -111,8 +103,7 @@ def illustrated(folder, count, *, samples=2, rounds=4):
         here = folder / str(number)
         for site, value in zip(SITES, (dice, dice / 2), strict=True):
             one.scores["sites"][site]["pictures"] = [
-                picture_record(here / site / TESTED, f"video {i}", value, shade=8 * number)
-                for i in range(samples)
+                picture_record(here / site / TESTED, f"video {i}", value, shade=8 * number) for i in range(samples)
             ]
         rows = {
             site: {r: {"metrics": {"dice": {"mean": v * (r + 1) / rounds}}} for r in range(rounds)}

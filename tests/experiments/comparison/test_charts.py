@@ -25,9 +25,7 @@ def test_curves_are_means_over_sites_and_then_over_seeds(few):
 
 def test_a_round_that_one_seed_lacks_is_the_others(few):
     [group] = few.groups
-    short = replace(
-        few.results[0].records, rows={site: {0: {"metrics": {"dice": {"mean": 0.9}}}} for site in SITES}
-    )
+    short = replace(few.results[0].records, rows={site: {0: {"metrics": {"dice": {"mean": 0.9}}}} for site in SITES})
     mean, _ = charts._over_rounds([replace(few.results[0], records=short), few.results[2]], group, DICE)
     assert mean[0] == pytest.approx((0.9 + 0.75 * 0.14 / 4) / 2) and mean[3] == pytest.approx(0.75 * 0.14)
 

@@ -13,20 +13,7 @@ from shared_components.cli import main
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
-TINY = [
-    "--scale",
-    "quick",
-    "--seeds",
-    "1",
-    "--rounds",
-    "2",
-    "--iterations",
-    "2",
-    "--size",
-    "32x64",
-    "--jobs",
-    "2",
-]
+TINY = ["--scale", "quick", "--seeds", "1", "--rounds", "2", "--iterations", "2", "--size", "32x64", "--jobs", "2"]
 
 
 def command(out, *methods):

@@ -95,10 +95,7 @@ def test_what_table_5_ticks_is_what_stays_at_home():
         local = {piece.tensor for piece in partition if piece.role is Role.LOCAL}
         parts = parts_of(network)
         of_each = [parts["queries"], parts["temporal_queries"], parts["decoder"]]
-        held = [
-            all(inside(name, modules) <= (name in local) for name in network.state_dict())
-            for modules in of_each
-        ]
+        held = [all(inside(name, modules) <= (name in local) for name in network.state_dict()) for modules in of_each]
         assert held == list(row.variant.ticks)
 
 
@@ -149,8 +146,7 @@ def test_fedas_says_itself_that_it_cannot_have_the_others_network():
 
 
 @pytest.mark.parametrize(
-    ("share", "expected"),
-    [(0.1, (3000, 10)), (0.5, (600, 50)), (1.0, (300, 100)), (2.0, (150, 200)), (5.0, (60, 500))],
+    ("share", "expected"), [(0.1, (3000, 10)), (0.5, (600, 50)), (1.0, (300, 100)), (2.0, (150, 200)), (5.0, (60, 500))]
 )
 def test_the_papers_communication_frequencies_come_out(share, expected):
     assert apportioned(300, 100, share) == expected
@@ -188,10 +184,7 @@ def test_rows_that_come_out_alike_are_one(tmp_path):
     args = parsed("--preset", "fedst-figure6", "--rounds", "1", "--iterations", "2", "--out", str(tmp_path))
     args.sites, args.server = three(tmp_path), server_at(tmp_path)
     runs = compare.planned(args, PRESETS["fedst-figure6"])
-    assert [(r.variant.label, r.rounds) for r in runs] == [
-        ("Every 1 iterations", 2),
-        ("Every 2 iterations", 1),
-    ]
+    assert [(r.variant.label, r.rounds) for r in runs] == [("Every 1 iterations", 2), ("Every 2 iterations", 1)]
 
 
 # ---- a run's name
@@ -201,9 +194,7 @@ def test_rows_that_come_out_alike_are_one(tmp_path):
 def site(tmp_path_factory):
     """Return the site.yaml of a tiny site."""
     out = tmp_path_factory.mktemp("sites") / "a"
-    return write_site(
-        out, look="rose", seed=1, videos={"train": 1, "test": 1}, frames_per_video=2, height=64, width=64
-    )
+    return write_site(out, look="rose", seed=1, videos={"train": 1, "test": 1}, frames_per_video=2, height=64, width=64)
 
 
 def run_of(site, variant, **changes):
@@ -244,9 +235,7 @@ def test_a_row_begins_from_the_weights_of_its_own_bundle(tmp_path, monkeypatch):
 
     monkeypatch.setattr("shared_components.experiments.comparison.plan.source_of", source)
     rows = [replace(row, start="rendered") for row in rows_of("fedst-table9")]
-    assert [row.start_hash() for row in rows] == [
-        f"weights of {'pvt_fpn' if n == 4 else 'fedst'}" for n in range(6)
-    ]
+    assert [row.start_hash() for row in rows] == [f"weights of {'pvt_fpn' if n == 4 else 'fedst'}" for n in range(6)]
     assert {row.job()["training"]["start"] for row in rows} == {"rendered"}
 
 
@@ -314,29 +303,21 @@ def test_the_servers_frames_are_rendered_and_count_for_the_rows_that_use_them(tm
     assert {run.server for run in runs if run.server} == {str(file.resolve())}
     before = [run.name for run in runs]
     file.write_text(file.read_text() + "frame_interval: 2\n")
-    assert [a == b for a, b in zip(before, (run.name for run in runs), strict=True)] == [True] * 4 + [
-        False
-    ] * 3
+    assert [a == b for a, b in zip(before, (run.name for run in runs), strict=True)] == [True] * 4 + [False] * 3
 
 
 def test_a_table_that_needs_the_servers_frames_is_refused_without_them(tmp_path):
     words = ["--sites", str(three(tmp_path)), "--out", str(tmp_path / "out")]
-    with pytest.raises(
-        ValueError, match=r"SERQ uses frames of the server's own, .* name their site\.yaml by --server"
-    ):
+    with pytest.raises(ValueError, match=r"SERQ uses frames of the server's own, .* name their site\.yaml by --server"):
         compare.run(parsed("--preset", "fedst-table4", *words))
     with pytest.raises(ValueError, match="Local Train \\+ synthetic uses frames of the server's own"):
         compare.run(parsed("--preset", "fedst-figure7", *words))
     with pytest.raises(ValueError, match=r"nowhere/site\.yaml: no such file"):
-        compare.run(
-            parsed("--preset", "fedst-table4", *words, "--server", str(tmp_path / "nowhere/site.yaml"))
-        )
+        compare.run(parsed("--preset", "fedst-table4", *words, "--server", str(tmp_path / "nowhere/site.yaml")))
     assert not (tmp_path / "out").exists()
     given = parsed("--preset", "fedst-table4", *words, "--server", str(server_at(tmp_path).parent))
     assert sum(bool(run.server) for run in compare.planned(given, PRESETS["fedst-table4"])) == 3
-    plain = compare.planned(
-        parsed("--methods", "fedavg", *words), compare.chosen(parsed("--methods", "fedavg"))
-    )
+    plain = compare.planned(parsed("--methods", "fedavg", *words), compare.chosen(parsed("--methods", "fedavg")))
     assert plain[0].server == ""
 
 
@@ -452,10 +433,7 @@ def test_of_every_method_those_that_need_the_servers_frames_are_left_out_where_t
     words = ["--preset", "all", "--sites", folder]
     left = compare.chosen(parsed(*words))
     assert [v.method for v in left.variants] == [name for name in method_names() if name != "fedst"]
-    assert (
-        "without FedST, which uses frames of the server's own; name their site.yaml by --server"
-        in left.remark
-    )
+    assert "without FedST, which uses frames of the server's own; name their site.yaml by --server" in left.remark
     whole = compare.chosen(parsed(*words, "--server", str(tmp_path / "site.yaml")))
     assert [v.method for v in whole.variants] == method_names() and whole.remark == ""
     assert compare.chosen(parsed("--preset", "all")) == whole

@@ -12,10 +12,7 @@ pytestmark = pytest.mark.slow
 
 NETWORK = {"bundle": "fedst", "network": {"temporal": False, "text": "none"}}
 FRAME = {"tasks": {"segmentation": {"frames": 1, "interval": 0.0}}}
-ROWS = (
-    plan.Variant("Clips", "fedst"),
-    plan.Variant("Mixed", "fedavg", **NETWORK, **FRAME, mixes=True, times=2),
-)
+ROWS = (plan.Variant("Clips", "fedst"), plan.Variant("Mixed", "fedavg", **NETWORK, **FRAME, mixes=True, times=2))
 TINY = "--scale quick --seeds 1 --rounds 1 --iterations 1 --batch-size 1 --size 64x64 --start random".split()
 
 

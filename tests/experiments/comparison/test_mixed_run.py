@@ -11,20 +11,7 @@ from shared_components.data.synthetic.site import write_site
 pytestmark = pytest.mark.slow
 
 METHODS = "mat_fl,fedavg_cluster"
-TINY = [
-    "--scale",
-    "quick",
-    "--seeds",
-    "1",
-    "--rounds",
-    "2",
-    "--iterations",
-    "2",
-    "--size",
-    "32x64",
-    "--jobs",
-    "2",
-]
+TINY = ["--scale", "quick", "--seeds", "1", "--rounds", "2", "--iterations", "2", "--size", "32x64", "--jobs", "2"]
 SITES = {  # name: (look, layout, task)
     "a": ("rose", "endovis2017", "segmentation"),
     "b": ("crimson", "endovis2018", "segmentation"),
@@ -58,9 +45,7 @@ def tables(out):
 
 def test_every_task_has_a_table_of_its_own(compared):
     found = tables(compared)
-    segmentation = [
-        t for title, t in found.items() if "Segmentation: shaft, wrist, clasper (a, b): Dice" in title
-    ]
+    segmentation = [t for title, t in found.items() if "Segmentation: shaft, wrist, clasper (a, b): Dice" in title]
     depth = [t for title, t in found.items() if "Depth (c): RMSE (mm), lower is better" in title]
     assert len(segmentation) == len(depth) == 1
     assert segmentation[0].startswith("| Method | Average | a | b | Worst site |")

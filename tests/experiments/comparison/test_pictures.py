@@ -74,9 +74,7 @@ def test_a_models_masks_are_drawn_beside_the_truth_with_their_own_score(scenes, 
         assert record["value"] == pytest.approx(alone["dice"]["mean"])
         frame, truth, seen = (cv2.imread(str(tmp_path / file)).astype(int) for _, file in record["files"])
         assert frame.shape == truth.shape == seen.shape and frame.shape[1] == WIDTH
-        assert (
-            np.abs(seen - frame).mean() > np.abs(truth - frame).mean() > 1
-        )  # everything is tinted; the tools are
+        assert np.abs(seen - frame).mean() > np.abs(truth - frame).mean() > 1  # everything is tinted; the tools are
 
 
 def test_pictures_are_small_files(scenes, tmp_path):
@@ -86,9 +84,7 @@ def test_pictures_are_small_files(scenes, tmp_path):
 
 def test_depth_keeps_the_truths_scale_whatever_a_model_says(scenes, tmp_path):
     """Softplus of 1 and of 9 are about 1.31 and 9.00 times the scale."""
-    near, far = (
-        written(scenes["depth"], tmp_path / str(x), Constant(x), "depth", scale=20.0)[1] for x in (1.0, 9.0)
-    )
+    near, far = (written(scenes["depth"], tmp_path / str(x), Constant(x), "depth", scale=20.0)[1] for x in (1.0, 9.0))
     assert near[0]["scale"] == far[0]["scale"] and near[0]["scale"]["unit"] == "mm"
     assert 20 < near[0]["scale"]["low"] < near[0]["scale"]["high"] < 110
     assert near[0]["value"] != far[0]["value"]
@@ -138,10 +134,7 @@ def test_frames_are_matched_by_name_and_what_a_method_lacks_is_empty(tmp_path):
     for site in "ab":
         del old.scores["sites"][site]["pictures"]
     rows = dict(gallery(comparison, comparison.groups[0]).places)["a"]
-    assert [[bool(one.uri) for one in row.answers] for row in rows] == [
-        [True, False, False],
-        [True, True, False],
-    ]
+    assert [[bool(one.uri) for one in row.answers] for row in rows] == [[True, False, False], [True, True, False]]
     assert [one.text for one in rows[1].answers] == ["0.100", "–", ""]
     assert not any(one.best for one in rows[1].answers)  # a lone number is no best
 

@@ -30,30 +30,13 @@ def test_every_preset_names_methods_and_arguments_that_exist(name):
 
 def test_presets_have_the_rows_of_the_papers_tables():
     rows = {name: [variant.label for variant in preset.variants] for name, preset in PRESETS.items()}
-    assert rows["pfedsis-table1"] == [
-        "Local Train",
-        "FedAvg",
-        "FedSeg",
-        "FedRep*",
-        "pFedLA*",
-        "FedDP*",
-        "PFedSIS*",
-    ]
+    assert rows["pfedsis-table1"] == ["Local Train", "FedAvg", "FedSeg", "FedRep*", "pFedLA*", "FedDP*", "PFedSIS*"]
     assert rows["pfedsis-table2"][-2:] == ["PFedSIS w/o SGE", "PFedSIS"] and len(rows["pfedsis-table2"]) == 7
     ticks = {name: [v.ticks for v in PRESETS[f"pfedsis-table{name}"].variants] for name in "34"}
     assert ticks["3"] == [(0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
     assert ticks["4"] == [(0,) * 4, (1, 0, 0, 0), (1, 1, 0, 0), (1, 0, 1, 0), (1, 0, 0, 1), (1,) * 4]
     methods = {variant.method for variant in PRESETS["fl-endovit-aggregation"].variants}
-    assert methods == {
-        "centralised",
-        "fedsam",
-        "fedavg",
-        "fedmedian",
-        "qfedavg",
-        "fedavgm",
-        "krum",
-        "fedadam",
-    }
+    assert methods == {"centralised", "fedsam", "fedavg", "fedmedian", "qfedavg", "fedavgm", "krum", "fedadam"}
     assert [variant.method for variant in preset_named("all").variants] == method_names()
 
 
@@ -66,19 +49,11 @@ def test_an_unknown_preset_is_refused_with_those_there_are():
 def site(tmp_path_factory):
     """Return the site.yaml of a tiny site."""
     out = tmp_path_factory.mktemp("sites") / "a"
-    return write_site(
-        out, look="rose", seed=1, videos={"train": 1, "test": 1}, frames_per_video=2, height=64, width=96
-    )
+    return write_site(out, look="rose", seed=1, videos={"train": 1, "test": 1}, frames_per_video=2, height=64, width=96)
 
 
 def run_of(path, **changes):
-    values = {
-        "variant": Variant("FedAvg", "fedavg"),
-        "seed": 1,
-        "rounds": 2,
-        "training": {},
-        "sites": {"a": str(path)},
-    }
+    values = {"variant": Variant("FedAvg", "fedavg"), "seed": 1, "rounds": 2, "training": {}, "sites": {"a": str(path)}}
     return Run(**(values | changes))
 
 
@@ -116,10 +91,7 @@ def test_the_weights_that_a_run_begins_from_are_part_of_its_name_and_their_place
         (tmp_path / folder / "model.safetensors").write_bytes(content)
     random, *names = (
         run_of(site, **begins).name
-        for begins in (
-            {},
-            *({"start": "file", "start_file": str(tmp_path / f / "model.safetensors")} for f in "abc"),
-        )
+        for begins in ({}, *({"start": "file", "start_file": str(tmp_path / f / "model.safetensors")} for f in "abc"))
     )
     assert names[0] == names[1] and len({random, *names}) == 3
 
@@ -168,9 +140,7 @@ def test_a_method_has_one_folder_in_all_tables_that_write_it_alike(site):
 
 
 def test_arguments_are_added_to_the_rows_of_their_method():
-    preset = with_arguments(
-        PRESETS["pfedsis-table2"], compare.arguments(["pfedsis.seed=7", "pfedsis.ape=no"])
-    )
+    preset = with_arguments(PRESETS["pfedsis-table2"], compare.arguments(["pfedsis.seed=7", "pfedsis.ape=no"]))
     kept = with_arguments(PRESETS["pfedsis-table2"], {"pfedsis": {"sge": True, "ape": False}})
     assert [v.arguments["sge"] for v in kept.variants[-2:]] == [False, True]  # what a row is about stays
     assert [v.arguments for v in preset.variants[-2:]] == [
@@ -180,9 +150,7 @@ def test_arguments_are_added_to_the_rows_of_their_method():
     assert preset.variants[0].arguments == {}
     with pytest.raises(ValueError, match="'krum', which is not compared"):
         with_arguments(preset, {"krum": {"byzantine": 1}})
-    with pytest.raises(
-        ValueError, match=r"gives qfedavg\.q, which each of its rows says itself; .*--methods"
-    ):
+    with pytest.raises(ValueError, match=r"gives qfedavg\.q, which each of its rows says itself; .*--methods"):
         with_arguments(PRESETS["fl-endovit-aggregation"], {"qfedavg": {"q": 1.0}})
     for text in ("q=2", "qfedavg.q", ".q=2", "qfedavg.=2"):
         with pytest.raises(ValueError, match="--argument is"):
@@ -254,11 +222,7 @@ def test_what_is_impossible_is_refused_before_anything_is_rendered(words, said, 
 
 
 def test_seeds_are_a_count_or_a_list():
-    assert (
-        list(compare.seeds("3")) == [1, 2, 3]
-        and compare.seeds("7,9") == [7, 9]
-        and compare.seeds("7,") == [7]
-    )
+    assert list(compare.seeds("3")) == [1, 2, 3] and compare.seeds("7,9") == [7, 9] and compare.seeds("7,") == [7]
     for text in ("0", "", "a", "-1", "1,b"):
         with pytest.raises(ValueError, match="--seeds"):
             compare.seeds(text)
@@ -273,9 +237,7 @@ def test_the_command_line_overrides_a_scale(tmp_path):
     runs = compare.planned(args, preset_named("pfedsis-table1"))
     assert len(runs) == 14 and [run.seed for run in runs] == [1] * 7 + [2] * 7
     assert runs[0].rounds == 9 and runs[0].training["height"] == 32 and runs[0].training["iterations"] == 12
-    assert list(runs[0].sites) == ["site-1", "site-2", "site-3"] and runs[0].held_out.endswith(
-        "held-out/site.yaml"
-    )
+    assert list(runs[0].sites) == ["site-1", "site-2", "site-3"] and runs[0].held_out.endswith("held-out/site.yaml")
     with pytest.raises(ValueError, match="--size is 'big'"):
         compare.planned(parser.parse_args(["--size", "big", "--out", str(tmp_path)]), preset_named("all"))
 

@@ -49,17 +49,13 @@ def test_by_hand_a_p_value_of_four_seeds():
     rows += [result("B", s, (0.5, 0.5)) for s in (1, 2, 3, 4)]
     found = contest(compared(*rows), DICE)
     t = 3.8729833462
-    p = 1 - 2 / math.pi * (
-        math.atan(t / 3**0.5) + (t / 3**0.5) / (1 + t * t / 3)
-    )  # Student's t with 3 degrees
+    p = 1 - 2 / math.pi * (math.atan(t / 3**0.5) + (t / 3**0.5) / (1 + t * t / 3))  # Student's t with 3 degrees
     assert found.t_test == pytest.approx(p, rel=1e-6) and found.wilcoxon == 2 / 2**4
 
 
 def test_more_sites_are_no_more_repetitions():
     """The sites' own differences vary in no seed alike, and their number changes nothing."""
-    rows = [result("A", s, (0.6, 0.5 + 0.1 * s)) for s in (1, 2)] + [
-        result("B", s, (0.5, 0.4)) for s in (1, 2)
-    ]
+    rows = [result("A", s, (0.6, 0.5 + 0.1 * s)) for s in (1, 2)] + [result("B", s, (0.5, 0.4)) for s in (1, 2)]
     found = contest(compared(*rows), DICE)
     assert (found.seeds, found.untested) == (2, "fewer than 3 seeds") and math.isnan(found.t_test)
 

@@ -94,17 +94,13 @@ def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
 )
 def test_the_best_is_marked_where_rows_differ(dice, metric, marks):
     rows = [
-        result(label, 1, value if value is None else (value, value))
-        for label, value in zip("ABC", dice, strict=True)
+        result(label, 1, value if value is None else (value, value)) for label, value in zip("ABC", dice, strict=True)
     ]
     assert [row[1].mark for row in score_grid(compared(*rows), metric).rows] == marks
 
 
 def test_an_ablation_has_ticks_and_the_averages_of_four_metrics():
-    rows = (
-        result("FedAvg", 1, (0.5, 0.3), ticks=(False, False)),
-        result("GPD", 1, (0.8, 0.6), ticks=(True, False)),
-    )
+    rows = (result("FedAvg", 1, (0.5, 0.3), ticks=(False, False)), result("GPD", 1, (0.8, 0.6), ticks=(True, False)))
     grid = ablation_grid(compared(*rows, layout="ablation", tick_names=("GPD", "SGE")))
     assert grid.head == ("Method", "GPD", "SGE", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
     assert texts(grid)[1] == ["GPD", "✓", "", "70.00", "35.00", "3.00", "6.00"] and grid.labels == 3
@@ -119,9 +115,7 @@ def test_costs_are_in_thousands_and_megabytes():
         "seconds_aggregation": 0.25,
     }
     grid = cost_grid(compared(result("PFedSIS", 1, (0.5, 0.5), **costs)))
-    assert texts(grid) == [
-        ["PFedSIS", "15.20", "23.04", "6791.657", "34.5", "27.2", "1.0", "106.00", "0.250"]
-    ]
+    assert texts(grid) == [["PFedSIS", "15.20", "23.04", "6791.657", "34.5", "27.2", "1.0", "106.00", "0.250"]]
 
 
 def test_every_run_is_traced_and_its_seconds_are_said_plainly(comparison):
@@ -146,19 +140,12 @@ def test_the_presets_own_table_comes_first():
         layout: all_grids(compared(*rows, layout=layout, tick_names=()))[0].title
         for layout in ("scores", "costs", "ablation")
     }
-    assert titles == {
-        "scores": "A title: Dice (%), higher is better",
-        "costs": "A title",
-        "ablation": "A title",
-    }
+    assert titles == {"scores": "A title: Dice (%), higher is better", "costs": "A title", "ablation": "A title"}
 
 
 def test_markdown_marks_the_best_and_escapes_stars(comparison):
     lines = as_markdown(score_grid(comparison, DICE)).splitlines()
-    assert (
-        lines[2].startswith("| Method | Average |")
-        and lines[3] == "| --- | ---: | ---: | ---: | ---: | ---: |"
-    )
+    assert lines[2].startswith("| Method | Average |") and lines[3] == "| --- | ---: | ---: | ---: | ---: | ---: |"
     assert lines[5].startswith("| PFedSIS\\* | **65.00 ± 7.07** |")
     assert lines[4].startswith("| FedAvg | *40.00 ± 0.00* |")
 
@@ -175,9 +162,7 @@ def test_latex_escapes_and_closes_what_it_opens(comparison):
 
 def test_latex_has_headings_over_groups_of_columns(comparison):
     lines = as_latex(all_grids(comparison, grouped=True)[0]).splitlines()
-    groups = lines.index(
-        r" & \multicolumn{3}{c}{Dice (\%) $\uparrow$} & \multicolumn{3}{c}{IoU (\%) $\uparrow$} \\"
-    )
+    groups = lines.index(r" & \multicolumn{3}{c}{Dice (\%) $\uparrow$} & \multicolumn{3}{c}{IoU (\%) $\uparrow$} \\")
     assert lines[groups + 1] == r"\cmidrule(lr){2-4} \cmidrule(lr){5-7}"
     assert lines[groups + 2] == r"Method & Average & a & b & Average & a & b \\"
 
@@ -221,9 +206,7 @@ def test_tables_of_another_comparison_are_moved_and_not_replaced(tmp_path, compa
 def test_a_persons_page_is_not_written_over(tmp_path):
     refuse_foreign(tmp_path / "new")
     (tmp_path / "index.html").write_text("mine")
-    with pytest.raises(
-        ValueError, match=r"holds 'index\.html' and no comparison of surgfl; give another --out"
-    ):
+    with pytest.raises(ValueError, match=r"holds 'index\.html' and no comparison of surgfl; give another --out"):
         refuse_foreign(tmp_path)
     (tmp_path / "runs").mkdir()  # of an older version, which wrote no record
     refuse_foreign(tmp_path)

@@ -7,13 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared_components.experiments.comparison.output import (
-    as_latex,
-    as_markdown,
-    as_page,
-    scores_csv,
-    summary_csv,
-)
+from shared_components.experiments.comparison.output import as_latex, as_markdown, as_page, scores_csv, summary_csv
 from shared_components.experiments.comparison.results import Result, contest
 from shared_components.experiments.comparison.tables import ablation_grid, all_grids, own_grids, score_grid
 from shared_components.reporting.groups import RecordError
@@ -64,11 +58,7 @@ def test_metrics_stand_two_by_two_and_edges_by_four(two_tasks):
 
 def test_the_contest_of_a_task_is_won_by_its_own_direction(two_tasks):
     segmentation, depth = two_tasks.groups
-    assert (
-        contest(two_tasks, segmentation, DICE).best
-        == contest(two_tasks, segmentation, HD95).best
-        == "PFedSIS"
-    )
+    assert contest(two_tasks, segmentation, DICE).best == contest(two_tasks, segmentation, HD95).best == "PFedSIS"
     found = contest(two_tasks, depth, RMSE)
     assert (found.best, found.second, found.difference, found.seeds) == ("FedAvg", "PFedSIS", -2.0, 1)
     titles = [grid.title for grid in all_grids(two_tasks)]
@@ -91,9 +81,7 @@ def test_an_ablation_has_a_table_per_task(two_tasks):
 
 def test_files_keep_the_tasks_apart(two_tasks):
     rows = list(csv.DictReader(io.StringIO(summary_csv(two_tasks))))
-    averages = {
-        (r["label"], r["task"], r["metric"]): float(r["mean"]) for r in rows if r["site"] == "average"
-    }
+    averages = {(r["label"], r["task"], r["metric"]): float(r["mean"]) for r in rows if r["site"] == "average"}
     assert averages["FedAvg", "Depth", "rmse"] == 4.0
     assert averages["FedAvg", "Segmentation: shaft", "dice"] == pytest.approx(0.4)
     assert len(averages) == 2 * (4 + 2)

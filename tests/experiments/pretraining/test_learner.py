@@ -88,13 +88,9 @@ def test_the_average_has_batch_norms_statistics_too(learner_of):
 
 def test_a_gradient_is_clipped_to_norm_one(learner_of, monkeypatch):
     learner = learner_of()
-    monkeypatch.setattr(
-        type(learner.task), "loss", lambda self, outputs, batch: 1e6 * outputs.square().mean()
-    )
+    monkeypatch.setattr(type(learner.task), "loss", lambda self, outputs, batch: 1e6 * outputs.square().mean())
     learner.step(0, batch_of())
-    norm = math.sqrt(
-        sum(float(p.grad.square().sum()) for p in learner.network.parameters() if p.grad is not None)
-    )
+    norm = math.sqrt(sum(float(p.grad.square().sum()) for p in learner.network.parameters() if p.grad is not None))
     assert norm == pytest.approx(1.0, rel=1e-4)
 
 
@@ -110,9 +106,7 @@ def test_what_a_step_needs_survives_being_named_and_read_back(learner_of):
         one.step(number, batch_of())
     other.restore(one.tensors())
     assert one.step(3, batch_of(0.2)) == other.step(3, batch_of(0.2))
-    assert same(weights(one.network), weights(other.network)) and same(
-        weights(one.average), weights(other.average)
-    )
+    assert same(weights(one.network), weights(other.network)) and same(weights(one.average), weights(other.average))
 
 
 @pytest.mark.parametrize("task", ["segmentation", "depth", "reconstruction"])

@@ -82,7 +82,5 @@ def test_segmentation_learns_the_parts_and_depth_one_number():
 
 
 def test_a_task_that_the_bundle_or_the_renderer_has_not_is_refused():
-    with pytest.raises(
-        ValueError, match="bundle pvt_fpn: task 'phases' is unknown; use one of segmentation, "
-    ):
+    with pytest.raises(ValueError, match="bundle pvt_fpn: task 'phases' is unknown; use one of segmentation, "):
         task_for(load_bundle("pvt_fpn"), "phases")

@@ -28,9 +28,7 @@ def stepped(monkeypatch, *, seconds, steps):
 def test_a_step_is_told_with_loss_speed_and_time_left(monkeypatch):
     told = stepped(monkeypatch, seconds=5.0, steps=4)
     assert told[1] == Step("step", 2, 7, "loss 0.500  1.6 pictures/s  about 40 s left")
-    assert told[3] == Step(
-        "step", 4, 7, "loss 0.500  1.6 pictures/s  about 30 s left"
-    )  # of twice as many pixels
+    assert told[3] == Step("step", 4, 7, "loss 0.500  1.6 pictures/s  about 30 s left")  # of twice as many pixels
 
 
 @pytest.mark.parametrize(("seconds", "left"), [(60.0, "about 9 min left"), (3600.0, "about 9.0 h left")])

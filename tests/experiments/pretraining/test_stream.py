@@ -85,9 +85,7 @@ def test_the_frames_of_a_clip_are_moved_and_coloured_alike():
     settings = tiny(moved=1.0, colour=1.0, phases=(Phase(64, 64, 1),))
     still = {"look": "rose", "seed": 3, "frames": 1, "height": 96, "width": 96, "rate": 1.0}
     frame = next(stream.render_video(**still))
-    sample = Groups(settings, CLIPS)._sample(
-        [frame] * 3, settings.phases[0], torch.Generator().manual_seed(1)
-    )
+    sample = Groups(settings, CLIPS)._sample([frame] * 3, settings.phases[0], torch.Generator().manual_seed(1))
     assert torch.equal(sample["image"][0], sample["image"][1])
     assert torch.equal(sample["image"][0], sample["image"][2])
 
@@ -141,9 +139,7 @@ def test_a_group_follows_from_the_seed_and_its_number_alone():
     groups, again = Groups(tiny(), SEGMENTATION), Groups(tiny(), SEGMENTATION)
     torch.manual_seed(99)
     last = groups[3]
-    assert equal([again[3]], [last]) and not torch.equal(
-        again[2]["image"][:1], again[3]["image"][:1, ..., :64]
-    )
+    assert equal([again[3]], [last]) and not torch.equal(again[2]["image"][:1], again[3]["image"][:1, ..., :64])
     other = Groups(tiny(seed=6), SEGMENTATION)[3]
     assert not torch.equal(other["image"], last["image"])
 

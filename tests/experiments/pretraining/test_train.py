@@ -93,9 +93,7 @@ def test_the_model_is_the_average_and_the_state_has_both(begin, tmp_path):
 
 
 @pytest.mark.parametrize("step", [1, 3, 8, 11])
-def test_a_killed_run_ends_with_the_bits_and_the_log_of_an_undisturbed_one(
-    begin, tmp_path, monkeypatch, step
-):
+def test_a_killed_run_ends_with_the_bits_and_the_log_of_an_undisturbed_one(begin, tmp_path, monkeypatch, step):
     begin("whole", check_every=4).run()
     with monkeypatch.context() as patch:
         patch.setattr(Learner, "step", at_step(step, killed))
@@ -147,9 +145,7 @@ def test_what_is_done_is_not_done_again(begin, tmp_path, monkeypatch):
 
 def test_a_loss_that_is_no_number_ends_with_a_sentence_and_the_last_good_state(begin, tmp_path, monkeypatch):
     monkeypatch.setattr(Learner, "step", at_step(7, not_finite))
-    sentence = (
-        "the loss of step 7 is nan.*run keeps the weights of step 6: begin again .* lower --learning-rate"
-    )
+    sentence = "the loss of step 7 is nan.*run keeps the weights of step 6: begin again .* lower --learning-rate"
     with pytest.raises(ValueError, match=sentence):
         begin().run()
     tensors, values = load_tensors(tmp_path / "run" / "state.safetensors")
@@ -169,9 +165,7 @@ def test_a_loss_that_is_no_number_ends_with_a_sentence_and_the_last_good_state(b
 def test_other_settings_are_refused_and_nothing_is_overwritten(begin, tmp_path, changes, words):
     begin().run()
     before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    with pytest.raises(
-        ValueError, match=f"run: holds a pre-training with other settings .*{words}.*another --out"
-    ):
+    with pytest.raises(ValueError, match=f"run: holds a pre-training with other settings .*{words}.*another --out"):
         begin(**changes).run()
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 

@@ -30,13 +30,7 @@ SMALL = ["--looks", "rose", "--unseen", "1", "--videos", "1", "--frames", "2"]
 def real(tmp_path):
     """Return the site.yaml of a site that stands for a real one."""
     return write_site(
-        tmp_path / "secret-hospital",
-        look="ivory",
-        seed=3,
-        videos={"test": 1},
-        frames_per_video=2,
-        height=64,
-        width=96,
+        tmp_path / "secret-hospital", look="ivory", seed=3, videos={"test": 1}, frames_per_video=2, height=64, width=96
     )
 
 

@@ -32,14 +32,8 @@ def test_a_folder_of_a_pre_training_is_read(pretrained, weights):
         (lambda run: (run / "model.safetensors").unlink(), r"model\.safetensors does not exist"),
         (lambda run: (run / "pretraining.json").unlink(), r"pretraining\.json: cannot be read"),
         (lambda run: (run / "pretraining.json").write_text("{"), r"pretraining\.json: cannot be read"),
-        (
-            lambda run: (run / "pretraining.json").write_text("{}"),
-            r"pretraining\.json does not say its command",
-        ),
-        (
-            lambda run: save_weights(run / "model.safetensors", {"a": torch.ones(1)}),
-            "does not say its bundle",
-        ),
+        (lambda run: (run / "pretraining.json").write_text("{}"), r"pretraining\.json does not say its command"),
+        (lambda run: save_weights(run / "model.safetensors", {"a": torch.ones(1)}), "does not say its bundle"),
     ],
 )
 def test_another_folder_is_refused_in_one_sentence(pretrained, spoil, sentence):
@@ -51,10 +45,7 @@ def test_another_folder_is_refused_in_one_sentence(pretrained, spoil, sentence):
 
 def test_floating_numbers_are_halved_and_whole_ones_stay():
     found = halved({"a": torch.tensor([0.1, -65504.0]), "count": torch.tensor(70000)})
-    assert found["a"].dtype == torch.float16 and found["a"].tolist() == [
-        torch.tensor(0.1).half().item(),
-        -65504,
-    ]
+    assert found["a"].dtype == torch.float16 and found["a"].tolist() == [torch.tensor(0.1).half().item(), -65504]
     assert found["count"].dtype == torch.int64 and found["count"].item() == 70000
 
 

@@ -31,14 +31,10 @@ def make_attempt(count: int, *, threshold: int | None = None, nonce: str = "a", 
 def vectors_of(count: int, length: int = 1000) -> dict[str, np.ndarray]:
     """Draw every site's vector of uint64."""
     generator = np.random.default_rng(7)
-    return {
-        f"site-{number + 1}": generator.integers(0, 2**64, length, dtype=np.uint64) for number in range(count)
-    }
+    return {f"site-{number + 1}": generator.integers(0, 2**64, length, dtype=np.uint64) for number in range(count)}
 
 
-def masked_by_all(
-    attempt: Attempt, keys: Mapping[str, Keys], vectors: Mapping[str, np.ndarray]
-) -> dict[str, Masked]:
+def masked_by_all(attempt: Attempt, keys: Mapping[str, Keys], vectors: Mapping[str, np.ndarray]) -> dict[str, Masked]:
     """Let every site mask a copy of its vector."""
     return {site: mask(vectors[site].copy(), attempt, keys[site]) for site in attempt.sites}
 

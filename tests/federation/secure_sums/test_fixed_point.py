@@ -12,9 +12,7 @@ from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_
 def drawn(seed):
     generator = torch.Generator().manual_seed(seed)
     shapes = {"b": (3, 4), "a": (5,)}
-    return {
-        name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()
-    }
+    return {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
 
 
 def test_two_sites_by_hand():
@@ -80,9 +78,7 @@ def test_shapes_dtypes_and_order_survive():
     point = FixedPoint(1)
     found = point.decode(point.encode(like, 1), 1, like)
     assert list(found) == list(like)
-    assert {n: (v.shape, v.dtype) for n, v in found.items()} == {
-        n: (v.shape, v.dtype) for n, v in like.items()
-    }
+    assert {n: (v.shape, v.dtype) for n, v in found.items()} == {n: (v.shape, v.dtype) for n, v in like.items()}
     vector = np.arange(18, dtype=np.uint64) + np.uint64(2**63)
     pieces = as_pieces(vector, like)
     assert pieces["b"].shape == (3, 4) and pieces["a"].dtype == torch.int64

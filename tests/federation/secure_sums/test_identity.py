@@ -40,9 +40,7 @@ def kit(tmp_path_factory):
         root = roots[project]
         files = {
             "client.key": own.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()),
-            "client.crt": certificate(site, own.public_key(), project, root, days=days).public_bytes(
-                Encoding.PEM
-            ),
+            "client.crt": certificate(site, own.public_key(), project, root, days=days).public_bytes(Encoding.PEM),
             "rootCA.pem": certificate(project, root.public_key(), project, root).public_bytes(Encoding.PEM),
         }
         for name, content in files.items():

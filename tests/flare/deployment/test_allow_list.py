@@ -47,10 +47,6 @@ def test_flare_takes_the_list_and_allows_nothing_beside_it(side, tmp_path):
 
     for name in listed[side]["class_allow_list"]:
         ComponentPathAuthorizer().authorize_component_config({"path": name}, workspace=Place())
-    for name in (
-        "shared_components.flare.filters.Other",
-        "nvflare.app_common.np.np_trainer.NPTrainer",
-        "os.system",
-    ):
+    for name in ("shared_components.flare.filters.Other", "nvflare.app_common.np.np_trainer.NPTrainer", "os.system"):
         with pytest.raises(Exception, match="is not in allow_list"):
             ComponentPathAuthorizer().authorize_component_config({"path": name}, workspace=Place())

@@ -61,11 +61,7 @@ def test_an_administrators_certificate_that_has_ended_is_told_before_anything_is
     sign_again(kits, name, begins=now - 2 * DAY, ends=now - DAY)
     assert main(["job", "list", "--admin", str(kits / name)]) == 2
     said = capsys.readouterr().err
-    assert (
-        "its certificate ended on " in said
-        and said.endswith("ask for a renewed kit\n")
-        and said.count("\n") == 1
-    )
+    assert "its certificate ended on " in said and said.endswith("ask for a renewed kit\n") and said.count("\n") == 1
 
 
 def test_another_partys_certificate_in_a_kit_is_told_before_anything_is_connected(kits, capsys):
@@ -117,9 +113,7 @@ def test_a_server_of_the_same_authority_takes_every_partys_certificate(kits, nam
 def test_a_server_of_another_federation_is_told_from_one_that_is_not_there(kits, described, tmp_path):
     provision(parse_federation(described), tmp_path / "foreign")
     said = asked(tmp_path / "foreign", kits / "localhost")
-    assert (
-        "not of the authority whose rootCA.pem lies in this kit" in said and "ask for its kit again" in said
-    )
+    assert "not of the authority whose rootCA.pem lies in this kit" in said and "ask for its kit again" in said
     assert asked(kits, None) == "", "it hangs up, and that is no question of certificates"
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
@@ -129,14 +123,10 @@ def test_a_server_of_another_federation_is_told_from_one_that_is_not_there(kits,
 def test_a_certificate_that_the_server_does_not_take_is_told_with_why(kits, described, tmp_path):
     now = datetime.now(UTC)
     sign_again(kits, "hospital-a", begins=now - 2 * DAY, ends=now - DAY)  # by the server's clock
-    assert "does not take this kit's certificate, which has ended by its clock" in asked(
-        kits, kits / "localhost"
-    )
+    assert "does not take this kit's certificate, which has ended by its clock" in asked(kits, kits / "localhost")
     provision(parse_federation(described), tmp_path / "foreign")
     sign_again(kits, "hospital-a", begins=now - DAY, ends=now + DAY, by=tmp_path / "foreign")
-    assert "does not take this kit's certificate, which is not of its authority" in asked(
-        kits, kits / "localhost"
-    )
+    assert "does not take this kit's certificate, which is not of its authority" in asked(kits, kits / "localhost")
 
 
 def test_a_servers_own_certificate_that_has_ended_is_its_administrators_to_renew(kits):

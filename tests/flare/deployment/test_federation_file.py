@@ -48,9 +48,7 @@ def test_the_example_shows_every_role_and_every_key_and_has_the_defaults():
 
 def test_what_may_be_left_out_has_a_default():
     made = parse_federation(SMALL)
-    assert (made.server.port, made.server.admin_port) == (8002, 8002) and made.certificates == Lifetimes(
-        730, 3650
-    )
+    assert (made.server.port, made.server.admin_port) == (8002, 8002) and made.certificates == Lifetimes(730, 3650)
     assert parse_federation(changed(["server", "port"], 9000)).server.admin_port == 9000
 
 

@@ -11,15 +11,7 @@ from shared_components.cli import main
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.federation.site.limits import Limits, read_limits
-from shared_components.flare.deployment.kits import (
-    ALLOW_LIST,
-    CODE,
-    FILTER,
-    RIGHTS,
-    KitError,
-    find_kit,
-    secure,
-)
+from shared_components.flare.deployment.kits import ALLOW_LIST, CODE, FILTER, RIGHTS, KitError, find_kit, secure
 
 
 def read(kits, name, file):
@@ -55,9 +47,7 @@ def test_a_kit_of_flare_is_made_strict_once(kits, name):
     before = read(kits, name, "resources.json")
     kit = bare(kits, name)
     said = secure(kit)
-    assert len(said) == (5 if name == "hospital-a" else 2) and all(
-        line.startswith(str(kit.local)) for line in said
-    )
+    assert len(said) == (5 if name == "hospital-a" else 2) and all(line.startswith(str(kit.local)) for line in said)
     assert read(kits, name, "resources.json") == before and secure(kit) == []
     for rights in read(kits, name, "authorization.json")["permissions"].values():
         assert rights["byoc"] == "none"
@@ -87,9 +77,7 @@ def test_what_a_party_has_set_stays_and_what_lets_in_is_closed(kits):
     assert resources["class_allow_list"] == CLASSES and resources["labels"] == {"ward": 3}
     assert resources["class_list_enforcement_mode"] == "enforce"
     assert rights["permissions"]["lead"] == {right: "none" if right in CODE else "any" for right in RIGHTS}
-    assert (
-        rights["permissions"]["guest"]["byoc"] == "none" and rights["permissions"]["guest"]["view"] == "none"
-    )
+    assert rights["permissions"]["guest"]["byoc"] == "none" and rights["permissions"]["guest"]["view"] == "none"
 
 
 def test_custom_code_is_for_those_who_submit_and_is_taken_back(kits):
@@ -193,9 +181,7 @@ def test_the_command_says_what_it_changed_and_what_was_in_place(kits, capsys):
     assert "resources.json: a job may name FederationController, and no other class" in said
     assert "It counts from the next start" in said
     assert main(["secure-kit", str(kits / "localhost")]) == 0
-    assert capsys.readouterr().out.startswith(
-        f"{kits / 'localhost'}: all is in place\nIts certificate holds until 2"
-    )
+    assert capsys.readouterr().out.startswith(f"{kits / 'localhost'}: all is in place\nIts certificate holds until 2")
     assert main(["secure-kit", str(kits / "anna@example.org")]) == 0
     assert "runs no job; nothing to do" in capsys.readouterr().out
 
@@ -223,6 +209,4 @@ def test_nobody_connects_to_what_a_message_names_by_one_component_of_ours(kits, 
 def test_who_may_look_at_jobs_may_read_the_servers_log_of_them(kits):
     secure(bare(kits, "localhost"))
     permissions = read(kits, "localhost", "authorization.json")["permissions"]
-    assert {role: rights["get_job_log"] for role, rights in permissions.items()} == dict.fromkeys(
-        permissions, "any"
-    )
+    assert {role: rights["get_job_log"] for role, rights in permissions.items()} == dict.fromkeys(permissions, "any")

@@ -40,9 +40,7 @@ def kit(tmp_path, listed=(), *, default=False, **permissions):
     (root / "local").mkdir()
     (root / "startup" / "fed_client.json").write_text("{}")
     resources = {"class_allow_list": list(listed)} if listed is not None else {}
-    (root / "local" / ("resources.json.default" if default else "resources.json")).write_text(
-        json.dumps(resources)
-    )
+    (root / "local" / ("resources.json.default" if default else "resources.json")).write_text(json.dumps(resources))
     if permissions:
         (root / "local" / "authorization.json").write_text(json.dumps({"permissions": permissions}))
     return root
@@ -111,9 +109,7 @@ def test_code_is_named_and_the_simulators_empty_folder_is_told_apart(job, tmp_pa
     (job / "app" / "custom").mkdir()
     (job / "app" / "custom" / ".gitkeep").write_text("")
     assert preflight(capsys, job)[0] == 0
-    strict = kit(
-        tmp_path, ["shared_components."], lead={"submit_job": "any", "byoc": "none"}, member={"view": "any"}
-    )
+    strict = kit(tmp_path, ["shared_components."], lead={"submit_job": "any", "byoc": "none"}, member={"view": "any"})
     code, text = preflight(capsys, job, "--kit", strict)
     assert code == 1 and "app/custom is there, empty, and the site forbids code" in text
     (job / "app" / "custom" / "evil.py").write_text("raise SystemExit(9)")
@@ -151,13 +147,7 @@ def test_what_a_job_says_beyond_names_and_numbers_is_refused(job, capsys, file, 
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "app/config/log_config.json",
-        "app/model.pt",
-        "weights.safetensors",
-        "app/config/config_fed_client.conf",
-    ],
+    "name", ["app/config/log_config.json", "app/model.pt", "weights.safetensors", "app/config/config_fed_client.conf"]
 )
 def test_files_that_nobody_needs_are_named(job, capsys, name):
     (job / name).write_text("x")
@@ -214,8 +204,6 @@ def test_a_kit_whose_processes_would_take_whatever_is_sent_is_noticed(job, tmp_p
     code, text = preflight(capsys, job, "--kit", root)
     assert code == 0 and f"WARNING: {root / 'local' / 'resources.json'} has no component {GUARD}" in text
     assert "surgfl secure-kit" in text
-    changed(
-        root / "local" / "resources.json", lambda v: v.update(components=[{"id": "peers", "path": GUARD}])
-    )
+    changed(root / "local" / "resources.json", lambda v: v.update(components=[{"id": "peers", "path": GUARD}]))
     assert "WARNING" not in preflight(capsys, job, "--kit", root)[1]
     assert "WARNING" not in preflight(capsys, "fedper")[1], "the list that ships here is no kit's"

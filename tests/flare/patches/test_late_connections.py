@@ -13,9 +13,7 @@ from nvflare.fuel.f3.sfm.conn_manager import ConnManager, Mode
 from shared_components.flare.patches.late_connections import close_late_connections
 from shared_components.flare.patches.replace import REPLACES
 
-PARAMS = [
-    part.value for part in (DriverParams.SCHEME, DriverParams.HOST, DriverParams.PORT, DriverParams.PATH)
-]
+PARAMS = [part.value for part in (DriverParams.SCHEME, DriverParams.HOST, DriverParams.PORT, DriverParams.PATH)]
 
 
 class Late(TcpDriver):

@@ -178,9 +178,7 @@ def _is_whole_export(name: str, root: Path) -> bool:
     )
 
 
-def _metadata(
-    description: Description, size: tuple[int, int], facts: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def _metadata(description: Description, size: tuple[int, int], facts: Mapping[str, Any] | None) -> dict[str, Any]:
     """Merge the bundle's metadata into the common ones, whose nulls each bundle must say; add its weights."""
     metadata = _merged(json.loads(_shared("metadata.json")), description.metadata)
     if missing := [key for key, value in metadata.items() if value is None]:
@@ -200,9 +198,7 @@ def _of_weights(facts: Mapping[str, Any]) -> dict[str, Any]:
     metric = metric_of(facts).name
     found = [*mean_scores(facts).values(), *mean_of_real(facts)]
     means = {f"{metric}, {m['name']}": m[metric].get("mean") for m in found}
-    about = (
-        f"{MODEL}: float16, trained on rendered scenes, SHA-256 {facts['sha256']}; {EXPORTED} holds the same"
-    )
+    about = f"{MODEL}: float16, trained on rendered scenes, SHA-256 {facts['sha256']}; {EXPORTED} holds the same"
     return {"weights": about, "eval_metrics": {k: round(v, 4) for k, v in means.items() if v is not None}}
 
 
