@@ -18,7 +18,7 @@ from shared_components.data.profile_items import check_item
 from shared_components.data.site import Site
 from shared_components.federation.allowed_payload import Expected, expect
 from shared_components.federation.messages import Job, Message
-from shared_components.federation.privacy.noisy_updates import check_bare, check_entered
+from shared_components.federation.privacy.noisy_updates import check_entered, check_stripped
 from shared_components.federation.secure_sums import job_section
 from shared_components.federation.secure_sums.masks import sealed_bytes
 from shared_components.federation.secure_sums.shares import SHARE
@@ -65,7 +65,7 @@ def check_reply(message: Message, asked: Asked, site: Site) -> None:
     """
     due = expected(asked.job, site)
     if asked.job.noise:
-        check_bare(asked.task, message)
+        check_stripped(asked.task, message)
         if asked.task == "round":
             check_entered(message, site, job=asked.job.name, run=asked.header["run"], round=asked.header["round"])
     _check_header(message.header, asked, due, site)

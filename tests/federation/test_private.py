@@ -16,7 +16,7 @@ from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
 from shared_components.federation.privacy.gaussian import clip_and_noise, epsilon
 from shared_components.federation.privacy.ledger import Entry, enter, ledgers, read_ledger
-from shared_components.federation.privacy.noisy_updates import SAYS, check_bare, check_entered
+from shared_components.federation.privacy.noisy_updates import SAYS, check_entered, check_stripped
 from shared_components.federation.site.limits import FILE, Demand, limits_of
 from shared_components.federation.store import RoundFiles
 from shared_components.flare.outgoing_check import Asked, check_reply
@@ -100,7 +100,7 @@ def runs_privately(federate, scenes, job):
     while federation.asked.task != "finish":
         replies = federation.replies()
         for reply in replies.values():
-            check_bare(federation.asked.task, reply)
+            check_stripped(federation.asked.task, reply)
         federation.send(replies)
     assert all(bool(torch.isfinite(v).all()) for v in federation.weights().values())
     federation.finish()
@@ -115,7 +115,7 @@ def test_a_method_that_sends_more_is_refused_by_name_on_both_sides(federate, mon
     words = f"{method} {NOT_COVERED[method]}.*does not cover"
     with pytest.raises(FederationError, match=words):
         federate(private_job(method))
-    monkeypatch.setattr("shared_components.federation.server.admission.uncovered", lambda method: "")
+    monkeypatch.setattr("shared_components.federation.server.upload.why_not_private", lambda method: "")
     with pytest.raises(FederationError, match=words):
         federate(private_job(method)).enrol()
 

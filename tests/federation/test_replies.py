@@ -211,7 +211,7 @@ def test_one_changed_value_never_raises_past_the_place(honest, key, value, task)
 
 def _use(server, task, read):
     """Do with a reply that was read what the server does with it."""
-    journal = Journal(server.folder / RECORDS, server.job.noise)
+    journal = Journal(server.folder / RECORDS, server.upload)
     record = journal.note("site-2", read, Message({}, {}), server.state.partition, round=server.state.round)
     line = progress_line(record, rounds=2, seconds_left=None, metric=server.first_metric("site-2"))
     assert line.isprintable() and all(map(math.isfinite, flatten(record).values()))

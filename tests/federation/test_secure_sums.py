@@ -269,9 +269,9 @@ def test_a_runaway_site_refuses_itself_where_the_server_cannot_see_it(toy_bundle
 
 
 def test_a_mean_that_went_too_far_ends_the_job_and_blames_nobody_alone(toy_bundle, federate, monkeypatch):
-    from shared_components.federation.site import runner as site_module
+    from shared_components.federation.site import upload
 
-    monkeypatch.setattr(site_module, "check_pieces", lambda *a, **k: None)
+    monkeypatch.setattr(upload, "check_pieces", lambda *a, **k: None)
     federation = federate(secure_job(largest_change=1e-9)).enrol()
     federation.send(federation.replies())
     with pytest.raises(FederationError, match=r"nobody can tell whose fault .*; ask site-1, site-2, site-3"):

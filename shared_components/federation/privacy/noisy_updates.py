@@ -35,7 +35,7 @@ SAMPLES = 1  # that every site reports: how many it has is of its data
 RECORD = "privacy.json"
 
 
-def uncovered(method: Method) -> str:
+def why_not_private(method: Method) -> str:
     """Say why noise on the weights would not cover what a method sends; nothing where it does."""
     if method.requires.pooled:
         why = "pools the sites' frames"
@@ -51,15 +51,15 @@ def uncovered(method: Method) -> str:
     )
 
 
-def bare(task: str, reply: Message) -> Message:
+def strip_to_noisy(task: str, reply: Message) -> Message:
     """Return an answer without anything that depends on the data, the noisy pieces of a round apart."""
     header = {key: value for key, value in reply.header.items() if key in SAYS[task]}
     header |= {key: value for key, value in (("samples", SAMPLES), ("items", {})) if key in header}
     return Message(header, reply.pieces)
 
 
-def check_bare(task: str, reply: Message) -> None:
-    """Refuse an answer that says more than `bare` leaves.
+def check_stripped(task: str, reply: Message) -> None:
+    """Refuse an answer that says more than `strip_to_noisy` leaves.
 
     Raises:
         ValueError: One sentence.

@@ -9,35 +9,23 @@ from pathlib import Path
 from shared_components.common.sanitise import one_line
 from shared_components.core.method import Method, Profile
 from shared_components.federation.messages import FederationError, Job, Message
-from shared_components.federation.privacy.noisy_updates import uncovered
-from shared_components.federation.secure_sums.job_section import check_asked, check_method
 from shared_components.federation.server.enrolment import Enrolment, EnrolmentReader, disagreeing, outlying_counts
-from shared_components.federation.server.secure_sums import ServerSums
+from shared_components.federation.server.upload import Plain
 
 logger = logging.getLogger(__name__)
 
 
-def check_possible(job: Job, method: Method, sites: Sequence[str], *, asked: int) -> None:
+def check_possible(job: Job, method: Method, sites: Sequence[str]) -> None:
     """Refuse a job that could not end well, whatever its sites enrol with.
 
     Args:
         job: What to run.
         method: The job's.
         sites: All that are there.
-        asked: How many of them a round asks.
 
     Raises:
-        FederationError: The job or the method needs more sites, or the method needs more rounds, sends what the job's
-            noise does not cover, or needs more than the job's secure sums.
+        FederationError: The job or the method needs more sites, or the method needs more rounds.
     """
-    if job.noise and (refusal := uncovered(method)):
-        raise FederationError(refusal)
-    if job.secure_sums:
-        try:
-            check_method(job, method)
-            check_asked(job, asked)
-        except ValueError as error:
-            raise FederationError(str(error)) from error
     if job.rounds < method.requires.min_rounds:
         raise FederationError(
             f"{job.method} needs at least {method.requires.min_rounds} rounds with these arguments, and the job "
@@ -64,7 +52,7 @@ class Entrance:
         sites: Who is asked, in order.
         least: Without how many of them no round is started.
         file: What a ``start: file`` begins from on this machine, if there is one.
-        sums: Where the job has secure sums: takes the sites' keys.
+        upload: How the sites upload; takes what they enrol with for it.
 
     Attributes:
         sites: Who takes part, of those heard so far.
@@ -74,20 +62,13 @@ class Entrance:
     """
 
     def __init__(
-        self,
-        job: Job,
-        method: Method,
-        sites: Sequence[str],
-        *,
-        least: int,
-        file: Path | None = None,
-        sums: ServerSums | None = None,
+        self, job: Job, method: Method, sites: Sequence[str], *, least: int, file: Path | None = None, upload: Plain
     ) -> None:
         self.sites = list(sites)
         self.left_out: dict[str, str] = {}
         self.found: dict[str, Enrolment] = {}
         self.givers: set[str] = set()
-        self._method, self._least, self._sums = method, least, sums
+        self._method, self._least, self._upload = method, least, upload
         self._reader = EnrolmentReader(job, method, file=file)
 
     @property
@@ -109,8 +90,7 @@ class Entrance:
         for site, reply in replies.items():
             try:
                 found = self._reader.read(site, reply, asked=site in self.givers)
-                if self._sums:
-                    self._sums.enrol(site, reply)
+                self._upload.enrol(site, reply)
                 self.found[site] = found
             except FederationError as error:
                 self._leave_out(site, str(error))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from shared_components.common.atomic import write_text
 from shared_components.core.method import site_order
 from shared_components.core.partition import Partition, Role
 from shared_components.federation.messages import Message, total_bytes
-from shared_components.federation.privacy.gaussian import Privacy, epsilon
-from shared_components.federation.server import update_checks
+from shared_components.federation.server.upload import Plain
 
 Record = dict[str, Any]
 
@@ -21,16 +19,14 @@ Record = dict[str, Any]
 class Journal:
     """The records of a run in their order, as ``rounds.jsonl`` holds them.
 
-    Where sites add noise, nothing that they measured is written down, and how often each has answered instead.
-
     Args:
         path: The file.
-        noise: The job's ``privacy``.
+        upload: How the sites upload, which says what may be written down.
     """
 
-    def __init__(self, path: Path, noise: Privacy | None) -> None:
+    def __init__(self, path: Path, upload: Plain) -> None:
         self._path = path
-        self._noise = noise
+        self._upload = upload
         self.records: list[Record] = []
         self._noted: dict[str, Record] = {}  # of the round under way
 
@@ -50,7 +46,7 @@ class Journal:
             round: From 0 on.
         """
         if site not in self._noted:
-            noted = {"noisy": bool(reply.pieces)} if self._noise else update_checks.noted(reply.header)
+            noted = self._upload.noted(reply)
             bytes_ = {"up": _bytes(reply, partition), "down": _bytes(sent, partition)}
             self._noted[site] = {"kind": "site", "round": round, "site": site, **noted, "bytes": bytes_}
         return self._noted[site]
@@ -61,12 +57,8 @@ class Journal:
         self._noted = {}
 
     def spent(self) -> Record:
-        """Return what the site has spent that has answered most often; what never arrived only its ledger knows."""
-        if not self._noise:
-            return {}
-        noisy = Counter(r["site"] for r in (*self.records, *self._noted.values()) if r.get("noisy"))
-        most = max(noisy.values(), default=0)
-        return {"epsilon": epsilon({self._noise.noise_multiplier: most}, self._noise.delta)}
+        """Return what the records say has been spent of the sites' privacy."""
+        return self._upload.spent([*self.records, *self._noted.values()])
 
     def write(self) -> None:
         """Write the file anew."""

@@ -5,18 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shared_components.common.atomic import write_json
 from shared_components.common.progress import tell
-from shared_components.core.card import Card, Metric
+from shared_components.core.card import Metric
 from shared_components.core.method import Aggregation, Method, Models, Update, load_method, site_order
-from shared_components.core.task import Task, checkpoint_notes, make_task
-from shared_components.core.unseen_site import notes_of_untold
 from shared_components.federation.messages import FederationError, Job, Message
-from shared_components.federation.privacy.gaussian import UNIT, farthest
 from shared_components.federation.runs import (
     ENDED,
     change_description,
@@ -26,17 +23,17 @@ from shared_components.federation.runs import (
     state_to_resume,
 )
 from shared_components.federation.secure_sums.identity import Project
-from shared_components.federation.secure_sums.job_section import HEADER
-from shared_components.federation.server import outsider, update_checks
+from shared_components.federation.server import update_checks
 from shared_components.federation.server.admission import Entrance, check_possible
 from shared_components.federation.server.enrolment import check_as_before, initial_models, profile_header
+from shared_components.federation.server.requests import deliveries, header_for
+from shared_components.federation.server.result import task_of, write_models
 from shared_components.federation.server.round_log import Journal
-from shared_components.federation.server.secure_sums import ServerSums
 from shared_components.federation.server.state import ServerState
 from shared_components.federation.server.training import FindSite, Own, open_own, train_at_server
 from shared_components.federation.server.update_checks import RejectedUpdate
-from shared_components.federation.store import RECORDS, SINGLE
-from shared_components.networks.checkpoints import save_weights
+from shared_components.federation.server.upload import upload_of
+from shared_components.federation.store import RECORDS
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +77,8 @@ class ServerRunner:
         self.folder = folder
         self.method: Method = load_method(job.method, **job.arguments)
         self.state = ServerState.of_new_run(sites)
-        self.journal = Journal(folder / "server" / RECORDS, job.noise)
-        self.sums = ServerSums(job, folder.name, project) if job.secure_sums else None
+        self.upload = upload_of(job, folder.name, project)
+        self.journal = Journal(folder / "server" / RECORDS, self.upload)
         self.start_weights = start_weights
         self.left_out: dict[str, str] = {}  # sites that have not enrolled well, and why
         self.own: Own | None = None  # data of a server that trains, once they have been checked
@@ -95,13 +92,12 @@ class ServerRunner:
 
     def needed(self, asked: Collection[str]) -> int:
         """How many updates a round needs: what the job asks for, and what the method cannot do without."""
-        least = max(self.method.requires.min_sites, self.sums.threshold if self.sums else 1)
-        return max(self.wanted(asked), least)
+        return max(self.wanted(asked), self.method.requires.min_sites, self.upload.least)
 
     @property
     def needed_to_unmask(self) -> int:
         """How many sites must open their shares of the masks of a sum."""
-        return self.sums.threshold if self.sums else 0
+        return self.upload.to_unmask
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -123,19 +119,17 @@ class ServerRunner:
                 a server that has no good data, or needs more than the job's secure sums.
         """
         asked_each_round = len(self._drawn()) if self.job.secure_sums else len(self.state.sites)
-        check_possible(self.job, self.method, self.state.sites, asked=asked_each_round)
+        self.upload.check(self.method, asked_each_round)
+        check_possible(self.job, self.method, self.state.sites)
         if self.method.server.update is not None:
+            state = self.state
             self.own = open_own(
-                self.job,
-                self._find_data,
-                start_weights=self.start_weights,
-                sites=len(self.state.numbers),
-                kept=self.state.kept,
+                self.job, self._find_data, start_weights=self.start_weights, sites=len(state.numbers), kept=state.kept
             )
         every = bool(self.state.profiles) or self.method.requires.pooled  # a resume needs all of its sites
         least = len(self.state.sites) if every else self.needed(self.state.sites)
         self._entrance = Entrance(
-            self.job, self.method, self.state.sites, least=least, file=self.start_weights, sums=self.sums
+            self.job, self.method, self.state.sites, least=least, file=self.start_weights, upload=self.upload
         )
         asked = self.state.sites if self.method.requires.multi_task else self.state.sites[:1]
         return self._enrol_messages(self.state.sites, asked if not self.state.profiles else ())
@@ -188,25 +182,22 @@ class ServerRunner:
             )
             facts = self._tasks() | {"start": profiles[self.state.sites[0]].start}
             facts |= {"left_out": entered.left_out} if entered.left_out else {}
-            facts |= {"privacy": {**asdict(self.job.noise), "unit": UNIT}} if self.job.noise else {}
+            facts |= self.upload.facts()
             write_json(self.folder / "run.json", describe(self.job, self.method, self.state.sites, facts))
         point_latest_to(self.folder)
 
     def first_metric(self, site: str) -> Metric:
         """Return the metric that selects a site's best model."""
-        return self._task(self.state.profiles[site].card).metrics[0]
+        return task_of(self.job, self.state.profiles[site].card).metrics[0]
 
     def _tasks(self) -> dict[str, Any]:
         """Return the sites' cards and the metrics of each kind of task, for whoever reads the run."""
         cards = {site: self.state.profiles[site].card for site in self.state.sites}
-        metrics = {card.kind: self._task(card).metrics for card in cards.values()}
+        metrics = {card.kind: task_of(self.job, card).metrics for card in cards.values()}
         return {
             "cards": {site: card.to_json() for site, card in cards.items()},
             "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in metrics.items()},
         }
-
-    def _task(self, card: Card) -> Task:
-        return make_task(card.kind, self.job.open_bundle().tasks.get(card.kind), classes=card.outputs)
 
     # ---- rounds
 
@@ -214,11 +205,10 @@ class ServerRunner:
         """Return, for the sites that the current round asks, each one's own message."""
         self._asking = Asking(self._drawn())
         messages = self._deliveries(self._asking.sites, self.state.models)
-        if self.sums:
-            samples = {site: profile.samples for site, profile in self.state.profiles.items()}
-            said = self.sums.begin(self.state.round, self._asking.sites, samples)
-            for message in messages.values():
-                message.header[HEADER] = said
+        samples = {site: profile.samples for site, profile in self.state.profiles.items()}
+        besides = self.upload.begin(self.state.round, self._asking.sites, samples)
+        for message in messages.values():
+            message.header.update(besides)
         return messages
 
     def unmask_messages(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Message]:
@@ -227,15 +217,14 @@ class ServerRunner:
         Raises:
             FederationError: Fewer valid updates than the round needs.
         """
-        if self.sums is None:
+        if not self.upload.to_unmask:
             return {}
         self._asking.taken = updates, _ = self._enough(replies, failures, time.perf_counter() - self._asking.since)
-        return self.sums.messages({update.site: self._header(update.site) for update in updates})
+        return self.upload.unmask_messages({update.site: self._header(update.site) for update in updates})
 
     def unmasked(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
         """Take what sites have opened of the masks."""
-        assert self.sums is not None
-        self.sums.opened(replies, failures)
+        self.upload.unmasked(replies, failures)
 
     def _drawn(self) -> list[str]:
         """Return the sites that the current round asks."""
@@ -248,26 +237,12 @@ class ServerRunner:
 
     def _delivered(self) -> Models:
         """Return the models as the method delivers them at the end."""
-        return (
-            self.method.server.finish(self.state.aggregator, self.state.models)
-            if self.method.server.finish
-            else self.state.models
-        )
+        finish = self.method.server.finish
+        return finish(self.state.aggregator, self.state.models) if finish else self.state.models
 
     def _deliveries(self, sites: Sequence[str], models: Models) -> dict[str, Message]:
         self._asking.since = time.perf_counter()
-        names = sorted(self.method.requires.items | self.method.requires.optional_items)
-        items = {name: [self.state.profiles[site].items.get(name) for site in self.state.sites] for name in names}
-        header: dict[str, Any] = {"items": items}
-        if self.method.requires.pooled:
-            header["pool"] = self.state.sites
-        groups = {group: pieces for group, pieces in models.broadcast.items() if pieces}
-        return {
-            site: Message(
-                self._header(site) | header | {"answered": self.state.answered.get(site)}, models.of(site), dict(groups)
-            )
-            for site in sites
-        }
+        return deliveries(self.job, self.method, self.folder.name, self.state, models, sites)
 
     def note_reply(self, site: str, reply: Message) -> dict[str, Any]:
         """Record a reply as soon as it is there, once; return the record."""
@@ -283,17 +258,8 @@ class ServerRunner:
         samples = update_checks.check_header(
             reply.header, round=self.state.round, largest_samples=self.state.profiles[site].samples
         )
-        if self.sums:
-            self.sums.take(site, reply, self.state.models.shared)
-            return Update(site, self.state.round, {}, samples=samples)
-        sent, noise = self.state.models.of(site), 0.0
-        if self.job.noise:
-            noise = farthest(self.job.noise, sum(value.numel() for value in sent.values()))
-        update_checks.check_pieces(reply.pieces, sent, largest_change=self.job.largest_change, noise=noise)
-        update_checks.check_extras(
-            reply.groups, self.method.local.extras, self.state.models.shared, method=self.method.name
-        )
-        return Update(site, self.state.round, reply.pieces, reply.groups, samples)
+        sent, shared = self.state.models.of(site), self.state.models.shared
+        return self.upload.take(site, self.state.round, reply, sent, shared, samples=samples, method=self.method)
 
     def finish_round(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Any]:
         """Check, aggregate, train where the method does so at the server, keep state and records.
@@ -308,7 +274,7 @@ class ServerRunner:
         updates, rejected = self._asking.taken or self._enough(replies, failures, wall)
         started = time.perf_counter()
         tell("aggregating")
-        counted = [self.sums.mean(updates, self.state.models.shared)] if self.sums else updates
+        counted = self.upload.combine(updates, self.state.models.shared)
         result = self.method.server.aggregator.apply(
             self.state.aggregator, self.state.partition, self.state.models, counted
         )
@@ -322,7 +288,7 @@ class ServerRunner:
             "seconds_wall": wall,
             "rejected": [{"site": site, "reason": reason} for site, reason in rejected.items()],
             **({"drawn": self._asking.sites} if len(self._asking.sites) < len(self.state.sites) else {}),
-            **({"secure_sum": [update.site for update in updates]} if self.sums else {}),
+            **self.upload.about(updates),
             **trained,
             **self.journal.spent(),
             **result.report,
@@ -398,37 +364,17 @@ class ServerRunner:
                 finals.append({**final, "kind": "final", "site": site})
         for site, reason in (failures or {}).items():
             logger.warning("%s has not finished: %s", site, reason)
-        folder, profiles = (self.folder / "server", {site: self.state.profiles[site] for site in self.state.sites})
-        delivered = self._delivered()
-        given, single = (
-            outsider.given_models(
-                replies,
-                self.state.sites,
-                group,
-                lambda site: outsider.expected_model(
-                    self.job, self.method, self._task(profiles[site].card), delivered.of(site), file=self.start_weights
-                ),
-                largest_change=self.job.largest_change,
-            )
-            for group in outsider.AT_FINISH
+        record = write_models(
+            self.job,
+            self.method,
+            self.state,
+            self._delivered(),
+            replies,
+            self.folder / "server",
+            file=self.start_weights,
         )
-        found = outsider.outsiders(self.method, self.state.partition, delivered, list(profiles.values()), given)
-        files = outsider.write_outsiders(folder, found, self._notes)
-        for site, model in single.items():
-            notes = {**self._notes(profiles[site].card), "site": site}
-            save_weights(folder / SINGLE / f"{site}.safetensors", model, notes)
-        self.journal.close(*finals, {"kind": "outsider", "files": files, "sites": site_order(given)})
+        self.journal.close(*finals, record)
         self.journal.write()
-
-    def _notes(self, card: Card) -> dict[str, str]:
-        """Return what the header of an outsider's model says."""
-        bundle = self.job.open_bundle()
-        size = bundle.training.height, bundle.training.width
-        numbers = bundle.tasks.get(card.kind, {})
-        task, chosen = self._task(card), bundle.chosen
-        notes = checkpoint_notes(bundle.name, self.method.name, task, numbers, size=size, network=chosen)
-        untold = notes_of_untold(self.method, self.job.arguments, len(self.state.sites))
-        return notes | untold | {"round": str(self.state.round)}
 
     def note_failure(self, reason: str) -> bool:
         """Write why the run ended early into its run.json; return whether there is one."""
@@ -452,12 +398,4 @@ class ServerRunner:
         change_description(self.folder, **{ENDED: self.state.round})
 
     def _header(self, site: str) -> dict[str, Any]:
-        return {
-            "job": self.job.to_json(),
-            "run": self.folder.name,
-            "round": self.state.round,
-            "index": self.state.sites.index(site),
-            "number": self.state.numbers[site],
-            "numbers": len(self.state.numbers),
-            "sites": len(self.state.sites),
-        }
+        return header_for(site, self.job, self.folder.name, self.state)

@@ -28,20 +28,17 @@ from shared_components.data.site import Site, SiteError
 from shared_components.federation.allowed_payload import Expected
 from shared_components.federation.messages import Job, Message, SiteRefusal, folder_name
 from shared_components.federation.privacy.gaussian import Randomness
-from shared_components.federation.privacy.noisy_updates import Release, bare, variances
 from shared_components.federation.progress import write_scalars
 from shared_components.federation.secure_sums.identity import Identity
-from shared_components.federation.secure_sums.job_section import KEY, check_method
 from shared_components.federation.server import outsider
 from shared_components.federation.server.enrolment import wrong_kind
-from shared_components.federation.server.update_checks import check_pieces
 from shared_components.federation.site import disclosure, parse_request
 from shared_components.federation.site.agreed_job import agreed_job, keep_agreed, site_folder
 from shared_components.federation.site.disclosure import what_leaves
 from shared_components.federation.site.local_round import LocalRound
-from shared_components.federation.site.secure_sums import SiteSums
 from shared_components.federation.site.site_setup import Workbench, build_bench
 from shared_components.federation.site.state import Kept, keep_best, restore, save
+from shared_components.federation.site.upload import Plain, upload_of
 from shared_components.federation.store import RoundFiles
 
 logger = logging.getLogger(__name__)
@@ -112,26 +109,25 @@ class SiteRunner:
             message = parse_request.read(task, message)
             job = agreed_job(task, message.header, self._folder, site=self.name)
             site = self._find_site(job, message.header["number"])
-            reply = handlers[task](job, site, message)
+            upload = self._upload(job, site, message.header["run"])
+            reply = handlers[task](job, site, message, upload)
         except (SiteError, ValueError, FloatingPointError, KeyError) as error:
             text = error.args[0] if error.args else repr(error)
             raise SiteRefusal(text if self.name in str(text) else f"site {self.name}: {text}") from error
         reply.header["round"] = message.header["round"]
         reply.header.setdefault("seconds", {})["total"] = time.perf_counter() - self._began
         reply.header["memory_mb"] = machine.peak_memory_mb()
-        reply = bare(task, reply) if job.noise else reply
+        reply = upload.strip(task, reply)
         header = {key: value for key, value in reply.header.items() if WITHHELD.get(key) not in site.withhold}
         return replace(reply, header=header)
 
-    def _enrol(self, job: Job, site: Site, message: Message) -> Message:
+    def _enrol(self, job: Job, site: Site, message: Message, upload: Plain) -> Message:
         """Check the whole site before the first round, and say what the server needs to know."""
         header = message.header
         bench = build_bench(job, site, start_weights=self._start_weights, sites=header["sites"])
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteRefusal(f"{site.path}: {refusal}")
-        check_method(job, bench.method)
-        if release := self._release(job, site, header["run"]):
-            release.refuse_beyond_budget(job.rounds - header["round"])
+        upload.check(bench.method, job.rounds - header["round"])
         self._say_what_leaves(bench, job, header["run"])
         self._say_start(bench)
         prepared = self._condition(bench, header)
@@ -150,8 +146,7 @@ class SiteRunner:
         }
         wanted = header["send_initial"]
         pieces = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED) if wanted else {}
-        if job.secure_sums:
-            header_out[KEY] = self._sums(job, header["run"]).say()
+        header_out |= upload.enrolment()
         keep_agreed(header, self._folder, site=self.name)
         return Message(header_out, pieces)
 
@@ -181,21 +176,16 @@ class SiteRunner:
         asked = (method.requires.items | method.requires.optional_items) & set(site.publish)
         return {name: ITEMS[name].measure(dataset, site.text) for name in sorted(asked)}
 
-    def _round(self, job: Job, site: Site, message: Message) -> Message:
+    def _round(self, job: Job, site: Site, message: Message, upload: Plain) -> Message:
         header, round = message.header, message.header["round"]
-        release = self._release(job, site, header["run"])
-        if release and (sent := release.sent_before(message)) is not None:
-            return Message({"samples": 0}, sent)
-        sums = self._sums(job, header["run"]) if job.secure_sums else None
-        if sums:
-            sums.begin(message)
+        if (answer := upload.before_round(message)) is not None:
+            return answer
         bench = self._bench(job, site)
         files = self._files(job, header["run"])
         kept = restore(bench, files, round, header.get("answered"), name=self.name)
         paste(message.pieces, bench.partition, bench.network.state_dict())
         self._condition(bench, header, again=kept.something)
-        began = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED) if release else {}
-
+        upload.before_training(bench)
         clock = _Clock(self._began)
         clock.mark("starting")
         validation = self._dataset(bench, job, header["run"], "validation")
@@ -216,30 +206,17 @@ class SiteRunner:
         reply = {"samples": samples, "loss": loss, "metrics": metrics, "seconds": clock.seconds}
         write_scalars(files.folder / "tensorboard", {"round": round, "site": self.name, **reply})
         pieces = cut(state, bench.partition, Role.GLOBAL, Role.MIXED)
-        if sums:
-            # what the server cannot see it cannot check: the site refuses what a server would have rejected
-            check_pieces(pieces, message.pieces, largest_change=job.largest_change)
-            return Message(reply, {}, sums.mask(message, pieces, samples))
-        if release:
-            kept_up = variances(bench.network, bench.partition)
-            pieces = release.noisy(message, began, pieces, variances=kept_up)
-        return Message(reply, pieces, dict(extras))
+        return upload.update(message, reply, pieces, extras)
 
-    def _unmask(self, job: Job, site: Site, message: Message) -> Message:
+    def _unmask(self, job: Job, site: Site, message: Message, upload: Plain) -> Message:
         """Open the shares that take the masks off a round's sum."""
-        if not job.secure_sums:
-            raise SiteRefusal(f"site {self.name}: the job has no secure sums to open")
-        return Message({}, {}, self._sums(job, message.header["run"]).open(message))
+        return upload.unmask(message)
 
-    def _sums(self, job: Job, run: str) -> SiteSums:
-        return SiteSums(job, self.name, run, self._files(job, run).folder, self._identity)
-
-    def _release(self, job: Job, site: Site, run: str) -> Release | None:
-        """Return what makes the updates of a job with ``privacy`` noisy; None where it has none."""
-        if job.noise is None:
-            return None
+    def _upload(self, job: Job, site: Site, run: str) -> Plain:
         folder = self._files(job, run).folder
-        return Release(job.noise, job, site, name=self.name, folder=folder, run=run, random=self._random)
+        return upload_of(
+            job, site, name=self.name, run=run, folder=folder, random=self._random, identity=self._identity
+        )
 
     def _local_round(self, bench: Workbench, job: Job, message: Message, kept: Kept) -> LocalRound:
         header, settings = message.header, bench.bundle.training
@@ -265,7 +242,7 @@ class SiteRunner:
             stop=self._refuse_if_stopped,
         )
 
-    def _finish(self, job: Job, site: Site, message: Message) -> Message:
+    def _finish(self, job: Job, site: Site, message: Message, upload: Plain) -> Message:
         """Leave the site's model, its metrics at full resolution and pictures in the site's own folder."""
         header = message.header
         bench = self._bench(job, site)

@@ -22,7 +22,7 @@ from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import Sample
 from shared_components.data.site import Site
 from shared_components.federation.messages import Job
-from shared_components.federation.privacy.noisy_updates import uncovered
+from shared_components.federation.privacy.noisy_updates import why_not_private
 from shared_components.federation.site.limits import check_limits
 from shared_components.networks.bundle_config import Bundle, build_network, check_size
 from shared_components.networks.checkpoints import save_weights
@@ -115,7 +115,7 @@ def build_bench(job: Job, site: Site, *, start_weights: Path | None = None, site
     """
     bundle = job.open_bundle()
     method = load_method(job.method, **job.arguments)
-    if job.noise and (refusal := uncovered(method)):
+    if job.noise and (refusal := why_not_private(method)):
         raise ValueError(refusal)
     task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
     check_limits(job, bundle, task, site, sites=sites)

@@ -1,0 +1,148 @@
+"""What a site uploads after a round: its update as it is (plain), with noise (noisy), or under masks (masked)."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from shared_components.core.method import Extras, Method
+from shared_components.core.partition import Pieces, Role, cut
+from shared_components.data.site import Site
+from shared_components.federation.messages import Job, Message, SiteRefusal
+from shared_components.federation.privacy.gaussian import Privacy, Randomness
+from shared_components.federation.privacy.noisy_updates import Release, strip_to_noisy, variances
+from shared_components.federation.secure_sums.identity import Identity
+from shared_components.federation.secure_sums.job_section import KEY, check_method
+from shared_components.federation.server.update_checks import check_pieces
+from shared_components.federation.site.secure_sums import SiteSums
+from shared_components.federation.site.site_setup import Workbench
+
+
+class Plain:
+    """The update as it is."""
+
+    def __init__(self, job: Job, site: str) -> None:
+        self._job, self._site = job, site
+
+    def check(self, method: Method, rounds: int) -> None:
+        """Refuse at enrolment a method that cannot be uploaded so, or more rounds than the site allows."""
+
+    def enrolment(self) -> dict[str, Any]:
+        """Return what the enrolment says besides."""
+        return {}
+
+    def before_round(self, message: Message) -> Message | None:
+        """Take note of what is asked; return the answer where this very question has one already."""
+        return None
+
+    def before_training(self, bench: Workbench) -> None:
+        """Take note of the network that the training begins with."""
+
+    def update(self, message: Message, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
+        """Return the answer to a round.
+
+        Args:
+            message: The server's.
+            header: What the site says of the round, its ``samples`` among it.
+            pieces: GLOBAL and MIXED, as trained.
+            extras: What the method measures.
+        """
+        return Message(header, pieces, dict(extras))
+
+    def unmask(self, message: Message) -> Message:
+        """Open the shares that take the masks off a round's sum."""
+        raise SiteRefusal(f"site {self._site}: the job has no secure sums to open")
+
+    def strip(self, task: str, reply: Message) -> Message:
+        """Return an answer without what this upload keeps at the site."""
+        return reply
+
+
+class Noisy(Plain):
+    """One noisy update to a question, entered in the site's ledger, and no word more."""
+
+    def __init__(
+        self, job: Job, name: str, site: Site, run: str, folder: Path, privacy: Privacy, random: Randomness
+    ) -> None:
+        super().__init__(job, name)
+        self._release = Release(privacy, job, site, name=name, folder=folder, run=run, random=random)
+        self._began: Pieces = {}
+        self._variances: set[str] = set()
+
+    def check(self, method: Method, rounds: int) -> None:
+        self._release.refuse_beyond_budget(rounds)
+
+    def before_round(self, message: Message) -> Message | None:
+        sent = self._release.sent_before(message)
+        return None if sent is None else Message({"samples": 0}, sent)
+
+    def before_training(self, bench: Workbench) -> None:
+        self._began = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED)
+        self._variances = variances(bench.network, bench.partition)
+
+    def update(self, message: Message, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
+        noisy = self._release.noisy(message, self._began, pieces, variances=self._variances)
+        return Message(header, noisy, dict(extras))
+
+    def strip(self, task: str, reply: Message) -> Message:
+        return strip_to_noisy(task, reply)
+
+
+class Masked(Plain):
+    """The update under masks that only the sum of several sites takes off."""
+
+    def __init__(self, job: Job, name: str, run: str, folder: Path, identity: Identity | None) -> None:
+        super().__init__(job, name)
+        self._of = job, name, run, folder, identity
+
+    @cached_property
+    def _sums(self) -> SiteSums:
+        return SiteSums(*self._of)  # which reads its file, and refuses a damaged one
+
+    def check(self, method: Method, rounds: int) -> None:
+        check_method(self._job, method)
+
+    def enrolment(self) -> dict[str, Any]:
+        return {KEY: self._sums.say()}
+
+    def before_round(self, message: Message) -> Message | None:
+        self._sums.begin(message)
+        return None
+
+    def update(self, message: Message, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
+        # what the server cannot see it cannot check: the site refuses what a server would have rejected
+        check_pieces(pieces, message.pieces, largest_change=self._job.largest_change)
+        return Message(header, {}, self._sums.mask(message, pieces, header["samples"]))
+
+    def unmask(self, message: Message) -> Message:
+        return Message({}, {}, self._sums.open(message))
+
+
+def upload_of(
+    job: Job,
+    site: Site,
+    *,
+    name: str,
+    run: str,
+    folder: Path,
+    random: Randomness = os.urandom,
+    identity: Identity | None = None,
+) -> Plain:
+    """Return how a job has a site upload.
+
+    Args:
+        job: What is run.
+        site: Whose data.
+        name: The federation's name of the site.
+        run: The run's.
+        folder: The site's own of the run.
+        random: Where noise comes from.
+        identity: The site's startup kit, which vouches for its key of secure sums.
+    """
+    if job.noise:
+        return Noisy(job, name, site, run, folder, job.noise, random)
+    if job.secure_sums:
+        return Masked(job, name, run, folder, identity)
+    return Plain(job, name)
