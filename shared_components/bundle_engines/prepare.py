@@ -26,7 +26,7 @@ from shared_components.core.method import Method, load_method
 from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.core.task import Task, choose_task
 from shared_components.core.trained_model import Remade, network_of, task_learnt, told_as_asked, with_learnt_numbers
-from shared_components.core.unseen_site import tell
+from shared_components.core.unseen_site import describe_site
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
 from shared_components.data.dataset import SampleDataset
@@ -182,7 +182,7 @@ def readable_dataset(site: Site, split: str, task: Task, settings: Training) -> 
     Raises:
         SiteError: the split is empty, or has more unreadable files than the site allows.
     """
-    kept, _ = readable_samples(site, split, asks=task.asks)
+    kept, _ = readable_samples(site, split, spec=task.spec)
     return SampleDataset(kept, height=settings.height, width=settings.width, site=site)
 
 
@@ -244,7 +244,7 @@ def trained_network_for(
         task: what the site learns.
         checkpoint: its path.
         bundle: whose config this is.
-        site: where it is used: a model that knows no site is told of it, see `unseen_site.tell`.
+        site: where it is used: a model that knows no site is told of it, see `unseen_site.describe_site`.
 
     Raises:
         CheckpointError: not given, missing, damaged, of another network, task or class map.
@@ -256,7 +256,7 @@ def trained_network_for(
     channels = len(learnt) if merged else task.channels
     network = network_of(definition, path, bundle=bundle, channels=channels)
     if site is not None:
-        tell(network, path, site)
+        describe_site(network, path, site)
     return read_as(network, learnt, task.card.outputs)
 
 

@@ -77,7 +77,7 @@ class NativeSamples:
                 f"{self.site.path}: site {self.site.name} has no split {self.split!r}; "
                 f"use one of {', '.join(self.site.split)}"
             )
-        return readable_samples(self.site, self.split, asks=self.task.asks)[0]
+        return readable_samples(self.site, self.split, spec=self.task.spec)[0]
 
 
 class EvaluationStep:
@@ -98,7 +98,7 @@ class EvaluationStep:
         if engine.state.iteration == 1:
             self.scorer = Scorer(self.task, quick=self._quick)
         engine.network.eval()
-        drawn = self.scorer.draw({"image": batch["image"].to(engine.state.device)})
+        drawn = self.scorer.add_randomness({"image": batch["image"].to(engine.state.device)})
         with torch.no_grad():
             outputs = self.task.predict(engine.network, drawn)
         self.scorer.add(outputs, drawn, batch["items"])

@@ -14,7 +14,7 @@ from monai.engines import SupervisedTrainer, Workflow
 from torch import nn
 
 from shared_components.bundle_engines.options import ConfigError
-from shared_components.common.progress import tell
+from shared_components.common.progress import report_progress
 from shared_components.core.method import Batch, Context, Method, check_network
 from shared_components.core.partition import partition_network, train_mode
 from shared_components.core.site_conditioning import condition_on_site
@@ -78,7 +78,7 @@ class Rounds:
             rotation=self.settings.rotation,
             flips=self.settings.flips,
         ):
-            yield self.task.draw(batch, context.generator)
+            yield self.task.add_randomness(batch, context.generator)
 
 
 class TrainingStep:
@@ -117,7 +117,7 @@ class TrainingStep:
         losses = train_step(engine.network, engine.optimizer, self._method, moved, context, self._partition)
         loss = sum(losses.values())
         title = f"round {engine.state.epoch}/{engine.state.max_epochs} training"
-        tell(title, context.iteration + 1, context.iterations, f"loss {loss:.3f}")
+        report_progress(title, context.iteration + 1, context.iterations, f"loss {loss:.3f}")
         return [{"loss": loss, **losses}]
 
 

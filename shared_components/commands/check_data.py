@@ -9,7 +9,7 @@ from pathlib import Path
 from shared_components.common.progress_display import shown
 from shared_components.core.task import make_task
 from shared_components.data.check import Problem, check_site
-from shared_components.data.samples import Asks, samples
+from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check the sites, print a table and the problems, and return 1 if a site may not start."""
-    clip = Asks(frames=args.frames, interval=args.interval)
+    clip = SampleSpec(frames=args.frames, interval=args.interval)
     broken = [check(path, clip, full=not args.fast) for given in args.paths for path in _site_files(given)]
     print(f"{len(broken) - sum(broken)} of {len(broken)} sites are ready")
     return int(any(broken))
@@ -41,20 +41,20 @@ def _site_files(path: Path) -> list[Path]:
     return sorted(path.glob("*/site.yaml")) or [path]
 
 
-def check(path: Path, clip: Asks, *, full: bool) -> bool:
+def check(path: Path, clip: SampleSpec, *, full: bool) -> bool:
     """Print one site's table; return whether it must not start."""
     try:
         site = load_site(path)
-        asks = replace(clip, targets=_targets(site))
+        spec = replace(clip, targets=_targets(site))
     except (SiteError, ValueError) as error:
         print(f"site {path.parent.name}: {error}\n")
         return True
     with shown(title=site.name):
-        problems = check_site(site, asks, full=full)
-    print(f"{site.name}: {site.dataset}, {', '.join(site.classes or asks.targets) or 'images only'}")
+        problems = check_site(site, spec, full=full)
+    print(f"{site.name}: {site.dataset}, {', '.join(site.classes or spec.targets) or 'images only'}")
     print(f"  {'split':<12}{'videos':>8}{'frames':>8}{'problems':>10}{'set aside':>11}")
     for split in dict.fromkeys([*site.split, "train"]):
-        print(_row(site, split, asks, [problem for problem in problems if problem.split == split]))
+        print(_row(site, split, spec, [problem for problem in problems if problem.split == split]))
     if site.added is not None:
         print(f"  its training frames include those of {site.added.path}")
     for problem in dict.fromkeys(map(str, problems)):  # several clips may show one bad file
@@ -72,19 +72,19 @@ def _targets(site: Site) -> tuple[str, ...]:
     if not site.task:
         return site.source.reader.TARGETS
     try:
-        return make_task(site.task, classes=site.classes).asks.targets
+        return make_task(site.task, classes=site.classes).spec.targets
     except ValueError as error:
         raise ValueError(f"{site.path}: {error}") from error
 
 
-def _row(site: Site, split: str, asks: Asks, problems: list[Problem]) -> str:
+def _row(site: Site, split: str, spec: SampleSpec, problems: list[Problem]) -> str:
     videos = len({part.video for part in site.split.get(split, ())})
     aside = len({problem.sample for problem in problems if problem.quarantined})
-    return f"  {split:<12}{videos:>8}{_count(site, split, asks):>8}{len(problems):>10}{aside:>11}"
+    return f"  {split:<12}{videos:>8}{_count(site, split, spec):>8}{len(problems):>10}{aside:>11}"
 
 
-def _count(site: Site, split: str, asks: Asks) -> int:
+def _count(site: Site, split: str, spec: SampleSpec) -> int:
     try:
-        return len(samples(site, split, asks))
+        return len(samples(site, split, spec))
     except SiteError:
         return 0  # already among the problems

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     path = args.model or shipped_weights(args.bundle, instead="name a checkpoint with --model")
     site = load_site(args.site) if args.site else None
     model = _segmenting(load_trained(path, bundle=args.bundle, site=site), path)
-    out, frames = args.out or Path(f"{args.bundle}.onnx"), model.task.asks.frames
+    out, frames = args.out or Path(f"{args.bundle}.onnx"), model.task.spec.frames
     print(f"exporting {path}, which takes a while", flush=True)
     sizes = [SMALL, model.size]
     shares = export_onnx(model.network, out, sizes=sizes, frames=frames, facts=_facts(model, path))

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 def _tested(args: argparse.Namespace, task: Task, folder: Path, real: Sequence[Tested]) -> Iterator[Tested]:
     looks = looks_to_test(args.unseen, [look for look in args.looks.split(",") if look])
     films = Films(args.videos, args.frames)
-    yield from rendered_sites(looks, folder, kind=task.card.kind, asks=task.asks, films=films)
+    yield from rendered_sites(looks, folder, kind=task.card.kind, spec=task.spec, films=films)
     yield from real
 
 

@@ -36,7 +36,7 @@ from shared_components.data.custom.survey import (
     video_rate,
 )
 from shared_components.data.detect_layout import known_layout
-from shared_components.data.samples import Asks
+from shared_components.data.samples import SampleSpec
 from shared_components.data.site import SPLITS, SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.source import Source, source_names
@@ -92,11 +92,11 @@ def run(args: argparse.Namespace) -> int:
         return 130
     _write(out, config)
     print(f"\n{out} was written:\n\n{out.read_text(encoding='utf-8')}")
-    return int(check(out, Asks(), full=True))
+    return int(check(out, SampleSpec(), full=True))
 
 
 class Talk:
-    """Asks on the terminal what was not given, or takes what is proposed.
+    """SampleSpec on the terminal what was not given, or takes what is proposed.
 
     Args:
         ask: Somebody is there to answer.
@@ -104,7 +104,7 @@ class Talk:
     """
 
     def __init__(self, *, ask: bool, yes: bool) -> None:
-        self.asks, self.yes = ask, yes
+        self.spec, self.yes = ask, yes
 
     def get(
         self, option: str, given: Any, question: str, proposed: str | None, read: Callable[[str], Any] = str
@@ -116,7 +116,7 @@ class Talk:
         """
         if given is not None:
             return read(given) if isinstance(given, str) else given
-        if not self.asks:
+        if not self.spec:
             if proposed is None:
                 raise SiteError(f"{option} is not given, and nobody is there to ask: {question}; add {option}")
             return read(proposed)
@@ -215,7 +215,7 @@ def _ids(args: argparse.Namespace, talk: Talk, values: Values, described: Mappin
             table[number] = class_name(name, str(number))
     zero: Value = (0, 0, 0) if values.coloured else 0
     unnamed = sorted((value for value in values.pixels if value not in table and value != zero), key=_number_first)
-    if unnamed and not talk.asks:
+    if unnamed and not talk.spec:
         named = " ".join(f"--id '{written(value)}=NAME'" for value in unnamed)
         raise SiteError(f"the masks hold values that nobody has named; add {named} (or {IGNORE}, {BACKGROUND})")
     for value in unnamed:
@@ -279,7 +279,7 @@ def _split(args: argparse.Namespace, talk: Talk, dataset: str, videos: Sequence[
     if dataset == "sisvse":
         raise SiteError("sisvse's sets share images, so none is proposed; give --train, --validation and --test")
     proposed = propose_split(videos, frames)
-    if not talk.asks:
+    if not talk.spec:
         return proposed
     print("proposed: " + "; ".join(f"{split} {_shown(listed)}" for split, listed in proposed.items()))
     if talk.get("--train", None, "take this split", "yes", _yes_or_no):

@@ -38,7 +38,7 @@ Listener = Callable[[Step], None]
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
-def tell(what: str, done: int = 0, total: int | None = 0, note: str = "") -> None:
+def report_progress(what: str, done: int = 0, total: int | None = 0, note: str = "") -> None:
     """Tell whoever listens, see :class:`Step`."""
     if (listener := _listener.get()) is not None:
         listener(Step(what, done, total, note))
@@ -54,10 +54,10 @@ def follow(items: Iterable[T], what: str, total: int | None = None) -> Iterator[
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
-    tell(what, 0, total)
+    report_progress(what, 0, total)
     for done, item in enumerate(items, 1):
         yield item
-        tell(what, done, total)
+        report_progress(what, done, total)
 
 
 def listen(listener: Listener) -> None:

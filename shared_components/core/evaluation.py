@@ -41,14 +41,14 @@ class Scorer:
         self.scores: list[Any] = []
         self._quick = quick
 
-    def draw(self, batch: Batch) -> Batch:
+    def add_randomness(self, batch: Batch) -> Batch:
         """Add what the task leaves to chance, the same for every model."""
         return drawn(self.task, batch, len(self.scores))
 
     def add(self, outputs: Tensor, batch: Batch, items: Sequence[Item]) -> None:
         """Score a batch's outputs; ``items`` are its samples at the size that counts."""
         sizes = [_size_of(item) for item in items]
-        for answer, item in zip(self.task.answers(outputs, batch, sizes), items, strict=True):
+        for answer, item in zip(self.task.postprocess(outputs, batch, sizes), items, strict=True):
             self.scores.append(self.task.score(answer, item, quick=self._quick))
             self.items.append(item.name)
 
@@ -59,7 +59,7 @@ class Scorer:
 
 def drawn(task: Task, batch: Batch, number: int) -> Batch:
     """Add what the task leaves to chance in the batch that begins with a split's sample of this number, from 0."""
-    return task.draw(batch, torch.Generator().manual_seed(number))
+    return task.add_randomness(batch, torch.Generator().manual_seed(number))
 
 
 def quick(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
@@ -157,7 +157,7 @@ def predicted(
     [(batch, [item])] = native_batches([sample], size)
     with _evaluating(network) as where:
         ready = drawn(task, {key: value.to(where) for key, value in batch.items()}, number)
-        [answer] = task.answers(task.predict(network, ready), ready, [_size_of(item)])
+        [answer] = task.postprocess(task.predict(network, ready), ready, [_size_of(item)])
     return answer, item
 
 
@@ -198,7 +198,7 @@ def small_batches(dataset: SampleDataset, *, batch_size: int = BATCH) -> Iterato
 def _run(network: nn.Module, scorer: Scorer, batches: Iterable[tuple[Batch, list[Item]]]) -> None:
     with _evaluating(network) as where:
         for batch, items in batches:
-            ready = scorer.draw({key: value.to(where) for key, value in batch.items()})
+            ready = scorer.add_randomness({key: value.to(where) for key, value in batch.items()})
             scorer.add(scorer.task.predict(network, ready), ready, items)
 
 

@@ -109,8 +109,8 @@ class Context:
     precision: str = "float32"  # of a local step's forward pass and losses, see `bundle_config.Training`
 
 
-@dataclass(frozen=True, eq=False)  # a seam is itself: tensors do not compare
-class Seam:
+@dataclass(frozen=True, eq=False)  # a cut is itself: tensors do not compare
+class GraphCut:
     """Where an objective has cut the graph in two, so that terms can share the way behind it.
 
     ``twin`` is ``upstream`` detached; the terms are computed from the twin.
@@ -120,14 +120,14 @@ class Seam:
     twin: Tensor
 
     @classmethod
-    def cut(cls, tensor: Tensor) -> Seam:
+    def cut(cls, tensor: Tensor) -> GraphCut:
         """Cut the graph at a tensor."""
         return cls(tensor, tensor.detach().requires_grad_())
 
 
 @dataclass(frozen=True)
 class Term:
-    """One term of the local loss, what it reaches and the seams it crosses.
+    """One term of the local loss, what it reaches and the graph cuts it crosses.
 
     It reaches the slices of its role (``None``: of every role) in its parts (none named: in the whole network).
     """
@@ -135,7 +135,7 @@ class Term:
     name: str
     value: Tensor
     role: Role | None = None
-    seams: tuple[Seam, ...] = ()
+    cuts: tuple[GraphCut, ...] = ()
     parts: tuple[str, ...] = ()
 
 
@@ -370,7 +370,7 @@ def check_frames(network: nn.Module, task: Task) -> None:
     Raises:
         ValueError: One sentence.
     """
-    kind, frames = type(network).__name__, task.asks.frames
+    kind, frames = type(network).__name__, task.spec.frames
     asks = f"{task.card.kind} asks for clips of {frames} frames, and {kind} takes"
     if frames > 1 and not getattr(network, "takes_clips", False):
         raise ValueError(

@@ -34,7 +34,7 @@ def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partit
 
     Slices that see the same terms share one backward pass, and each pass computes weight gradients for its
     own parameters only: one pass for FedAvg, two for PFedSIS (Algorithm 1). A tensor with slices of two roles
-    takes part in both and keeps the rows of each. Gradients that two roles share at a seam are computed once,
+    takes part in both and keeps the rows of each. Gradients that two roles share at a cut are computed once,
     so that PFedSIS's second pass runs through the personal decoder and the encoder alone. What is FIXED has no
     gradient.
 
@@ -46,35 +46,35 @@ def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partit
         parameter.grad = None
     trained = [p for p in partition if p.role is not Role.FIXED and p.tensor in parameters]
     targets = _targets(terms, trained, network)
-    at_seams: dict[tuple[int, frozenset[int]], Tensor] = {}
+    at_cuts: dict[tuple[int, frozenset[int]], Tensor] = {}
     for number, (reaching, pieces) in enumerate(targets, start=1):
         chosen = [terms[i] for i in reaching]
         tensors = list(dict.fromkeys(p.tensor for p in pieces))
-        gradients = _gradients(chosen, [parameters[t] for t in tensors], at_seams, keep=number < len(targets))
+        gradients = _gradients(chosen, [parameters[t] for t in tensors], at_cuts, keep=number < len(targets))
         _write(dict(zip(tensors, gradients, strict=True)), pieces, parameters)
 
 
 def _gradients(
     terms: Sequence[Term], inputs: list[nn.Parameter], known: dict[tuple[int, frozenset[int]], Tensor], *, keep: bool
 ) -> list[Tensor | None]:
-    """Differentiate the sum of the terms, first down to the seams and then from there on.
+    """Differentiate the sum of the terms, first down to the cuts and then from there on.
 
-    A seam behind which nothing is trained is where the way ends.
+    A cut behind which nothing is trained is where the way ends.
     """
-    crossed = dict.fromkeys(seam for term in terms for seam in term.seams)
-    seams = [seam for seam in crossed if seam.upstream.requires_grad]
-    keys = [(id(seam), frozenset(id(t) for t in terms if seam in t.seams)) for seam in seams]
-    missing = [(key, seam) for key, seam in zip(keys, seams, strict=True) if key not in known]
+    crossed = dict.fromkeys(cut for term in terms for cut in term.cuts)
+    cuts = [cut for cut in crossed if cut.upstream.requires_grad]
+    keys = [(id(cut), frozenset(id(t) for t in terms if cut in t.cuts)) for cut in cuts]
+    missing = [(key, cut) for key, cut in zip(keys, cuts, strict=True) if key not in known]
     loss = torch.stack([term.value for term in terms]).sum()
     found = torch.autograd.grad(
-        loss, [*inputs, *(seam.twin for _, seam in missing)], retain_graph=keep, allow_unused=True
+        loss, [*inputs, *(cut.twin for _, cut in missing)], retain_graph=keep, allow_unused=True
     )
     direct, reached = found[: len(inputs)], found[len(inputs) :]
     known.update({key: gradient for (key, _), gradient in zip(missing, reached, strict=True)})
-    if not seams:
+    if not cuts:
         return list(direct)
     behind = torch.autograd.grad(
-        [seam.upstream for seam in seams],
+        [cut.upstream for cut in cuts],
         inputs,
         grad_outputs=[known[key] for key in keys],
         retain_graph=keep,

@@ -22,7 +22,7 @@ from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
 from shared_components.data.clips import PADDINGS
-from shared_components.data.samples import Asks, Item
+from shared_components.data.samples import Item, SampleSpec
 
 MOST_FRAMES, LONGEST_INTERVAL = 1024, 3600  # of a clip; seconds
 
@@ -38,7 +38,7 @@ class Task(Protocol):
     Attributes:
         card: What is learned; ``make_task(card.kind, numbers, classes=card.outputs)`` builds the task again.
         metrics: The first selects the best model.
-        asks: What the data must yield.
+        spec: What the data must yield.
         channels: Of the network's last layer.
         definitions: How each number is defined, written beside the numbers.
     """
@@ -48,13 +48,13 @@ class Task(Protocol):
     @property
     def metrics(self) -> tuple[Metric, ...]: ...
     @property
-    def asks(self) -> Asks: ...
+    def spec(self) -> SampleSpec: ...
     @property
     def channels(self) -> int: ...
     @property
     def definitions(self) -> Mapping[str, str]: ...
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Batch:
+    def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Add what chance decides in a batch, such as hidden patches; most tasks add nothing."""
         ...
 
@@ -66,7 +66,7 @@ class Task(Protocol):
         """Return the scalar that training minimises."""
         ...
 
-    def answers(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Answer]:
+    def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Answer]:
         """Return one prediction per sample, at the (height, width) asked for."""
         ...
 
@@ -153,7 +153,9 @@ def choose_task(tasks: Mapping[str, Mapping[str, Any]], wanted: str, *, classes:
     return make_task(kind, tasks[kind], classes=classes)
 
 
-def asks(kind: str, targets: tuple[str, ...], *, frames: object, interval: object, padding: object = "first") -> Asks:
+def sample_spec(
+    kind: str, targets: tuple[str, ...], *, frames: object, interval: object, padding: object = "first"
+) -> SampleSpec:
     """Return what a kind of task asks of the data, its numbers checked.
 
     Args:
@@ -171,7 +173,7 @@ def asks(kind: str, targets: tuple[str, ...], *, frames: object, interval: objec
     one_of(kind, "padding", padding, PADDINGS)
     if frames != 1 and not interval:
         raise ValueError(f"{kind}: a clip of {frames} frames needs 'interval', the seconds between two of them")
-    return Asks(targets, int(frames), float(interval), str(padding))  # type: ignore[call-overload, arg-type]  # checked above
+    return SampleSpec(targets, int(frames), float(interval), str(padding))  # type: ignore[call-overload, arg-type]  # checked above
 
 
 def last_frame(item: Item) -> Array:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 from torch import Tensor, nn
 
 from shared_components.core.task import Task, make_task
-from shared_components.core.unseen_site import knows_no_site, tell
+from shared_components.core.unseen_site import describe_site, knows_no_site
 from shared_components.data.site import Site
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, header_of, load_into, load_weights
@@ -143,7 +143,7 @@ def _as_learnt(definition: Remade, path: Path, bundle: str) -> Remade:
 
 
 def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Module:
-    """Tell a checkpoint's network that knows no site of the one that a person names, see `unseen_site.tell`; return it.
+    """Condition a network that knows no site on the one that a person names; return it (`unseen_site.describe_site`).
 
     Args:
         network: With the checkpoint's weights.
@@ -161,7 +161,7 @@ def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Modul
             f"checkpoint {path} is told of no site, or has been told of its own; leave {site.path} out"
         )
     if site is not None:
-        tell(network, path, site)
+        describe_site(network, path, site)
     elif untold:
         logger.warning(
             "checkpoint %s is a federation's model for other hospitals, told the mean of its sites' texts; name the "

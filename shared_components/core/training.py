@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shared_components.common.progress import tell
+from shared_components.common.progress import report_progress
 from shared_components.core.method import Batch, Context, Losses, Method, Objective
 from shared_components.core.objectives import route_gradients
 from shared_components.core.partition import Partition, train_mode
@@ -120,14 +120,14 @@ def local_iterations(
     train_mode(network, partition)
     where = next(network.parameters()).device
     totals: dict[str, list[float]] = defaultdict(list)
-    tell("training", 0, context.iterations)
+    report_progress("training", 0, context.iterations)
     for number, batch in enumerate(batches):
         context.iteration = number
         moved = {key: value.to(where) for key, value in batch.items()}
         losses = train_step(network, optimizer, method, moved, context, partition, objective)
         for name, value in losses.items():
             totals[name].append(value)
-        tell("training", number + 1, context.iterations, f"loss {sum(losses.values()):.3f}")
+        report_progress("training", number + 1, context.iterations, f"loss {sum(losses.values()):.3f}")
     return {name: sum(values) / len(values) for name, values in totals.items()}
 
 

@@ -49,7 +49,7 @@ def knows_no_site(notes: Mapping[str, str]) -> bool:
     return notes.get(TOLD) == ""
 
 
-def tell(network: nn.Module, path: Path, site: Site) -> str:
+def describe_site(network: nn.Module, path: Path, site: Site) -> str:
     """Tell a network that knows no site of a site that did not take part; leave any other as it is.
 
     Args:

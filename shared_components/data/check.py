@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from shared_components.common.progress import follow
 from shared_components.data.files import MISSING, DataError, Size, is_there, refuse_other_size
-from shared_components.data.samples import LABELLED, Asks, Sample, list_samples, samples, target_noun
+from shared_components.data.samples import LABELLED, Sample, SampleSpec, list_samples, samples, target_noun
 from shared_components.data.site import Site, SiteError
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Problem:
 
 
 def check_site(
-    site: Site, asks: Asks = LABELLED, *, full: bool = True, required: Sequence[str] = ("train",)
+    site: Site, spec: SampleSpec = LABELLED, *, full: bool = True, required: Sequence[str] = ("train",)
 ) -> list[Problem]:
     """List all that is wrong with a site's data: missing, unreadable, mis-sized and mislabelled files.
 
@@ -56,11 +56,11 @@ def check_site(
         required: splits that must have frames, whether `site.yaml` lists them or not.
     """
     splits = list(dict.fromkeys([*site.split, *required]))
-    return [problem for split in splits for problem in _check_split(site, split, asks, full)]
+    return [problem for split in splits for problem in _check_split(site, split, spec, full)]
 
 
 def readable_samples(
-    site: Site, split: str, asks: Asks = LABELLED, *, problems: Iterable[Problem] | None = None
+    site: Site, split: str, spec: SampleSpec = LABELLED, *, problems: Iterable[Problem] | None = None
 ) -> tuple[list[Sample], list[Sample]]:
     """Part a split's samples in those that can be used and those that are set aside.
 
@@ -73,8 +73,8 @@ def readable_samples(
     Raises:
         SiteError: the split has no frames, or more of them are bad than the site's `quarantine` allows.
     """
-    listed = samples(site, split, asks)
-    found = _check_split(site, split, asks, True) if problems is None else list(problems)
+    listed = samples(site, split, spec)
+    found = _check_split(site, split, spec, True) if problems is None else list(problems)
     bad = {problem.sample: problem for problem in found if problem.split == split and problem.sample}
     for problem in bad.values():
         if not problem.quarantined:
@@ -85,9 +85,9 @@ def readable_samples(
     return [sample for sample in listed if sample not in bad], [sample for sample in listed if sample in bad]
 
 
-def _check_split(site: Site, split: str, asks: Asks, full: bool) -> list[Problem]:
+def _check_split(site: Site, split: str, spec: SampleSpec, full: bool) -> list[Problem]:
     try:
-        listed = list_samples(site, split, asks)
+        listed = list_samples(site, split, spec)
     except DataError as error:
         return [_problem(error, site, split)]
     look = _read_image if full else _find_image

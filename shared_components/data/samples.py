@@ -20,7 +20,7 @@ from shared_components.data.source import Source, source_names, targets_of
 
 
 @dataclass(frozen=True)
-class Asks:
+class SampleSpec:
     """What a task asks of each sample.
 
     Attributes:
@@ -45,7 +45,7 @@ class Asks:
             )
 
 
-LABELLED = Asks()
+LABELLED = SampleSpec()
 """One frame and its label."""
 
 
@@ -83,7 +83,7 @@ class Item:
     name: str
 
 
-def samples(site: Site, split: str, asks: Asks = LABELLED) -> list[Sample]:
+def samples(site: Site, split: str, spec: SampleSpec = LABELLED) -> list[Sample]:
     """List a split's samples: videos as listed in `site.yaml`, each in time order; then those of a site it adds.
 
     Raises:
@@ -91,7 +91,7 @@ def samples(site: Site, split: str, asks: Asks = LABELLED) -> list[Sample]:
             what is asked for.
     """
     with _at(site.name):
-        return list_samples(site, split, asks)
+        return list_samples(site, split, spec)
 
 
 def read_sample(sample: Sample) -> Item:
@@ -131,14 +131,14 @@ def read_targets(sample: Sample, image_size: Size) -> dict[str, np.ndarray]:
         return {name: _read_target(sample, name, image_size) for name in sample.targets}
 
 
-def list_samples(site: Site, split: str, asks: Asks) -> list[Sample]:
+def list_samples(site: Site, split: str, spec: SampleSpec) -> list[Sample]:
     """As `samples`, but raise the `DataError` itself."""
-    _refuse_unknown_targets(site, asks)
-    listed = [sample for part in site.split.get(split, ()) for sample in _samples_of(site, split, part, asks)]
+    _refuse_unknown_targets(site, spec)
+    listed = [sample for part in site.split.get(split, ()) for sample in _samples_of(site, split, part, spec)]
     if not listed:
         raise DataError(site.path, f"split {split!r} has no frames", "list its videos under 'split'")
     if split == "train" and site.added is not None:
-        others = list_samples(site.added, split, asks)
+        others = list_samples(site.added, split, spec)
         listed += [replace(sample, classes=site.classes, added=True) for sample in others]
     return listed
 
@@ -157,8 +157,8 @@ def _read_target(sample: Sample, name: str, image_size: Size) -> np.ndarray:
     return merge_classes(target, sample.source.classes, sample.classes) if name == "label" else target
 
 
-def _refuse_unknown_targets(site: Site, asks: Asks) -> None:
-    for name in asks.targets:
+def _refuse_unknown_targets(site: Site, spec: SampleSpec) -> None:
+    for name in spec.targets:
         if name in site.source.reader.TARGETS:
             continue
         having = [dataset for dataset in source_names() if name in targets_of(dataset)]
@@ -169,31 +169,31 @@ def _refuse_unknown_targets(site: Site, asks: Asks) -> None:
         )
 
 
-def _samples_of(site: Site, split: str, part: VideoRange, asks: Asks) -> list[Sample]:
+def _samples_of(site: Site, split: str, part: VideoRange, spec: SampleSpec) -> list[Sample]:
     reader = site.source.reader
     if part.video not in reader.videos(site.root):
         raise DataError(site.root, f"holds no video {part.video!r}", "put it back or correct 'split'")
-    listing = _listing(site, part.video, asks)
+    listing = _listing(site, part.video, spec)
     if part.stop is not None and part.stop > len(listing):
         what = f"split {split!r} asks for frames {part.start} to {part.stop} of {part.video}, which has"
         raise DataError(site.path, f"{what} {len(listing)}", "correct the range or complete the video")
     begin = listing[part.start][0] if part.start else None
-    clip = clip_maker(site, part.video, frames=asks.frames, interval=asks.interval, padding=asks.padding, begin=begin)
+    clip = clip_maker(site, part.video, frames=spec.frames, interval=spec.interval, padding=spec.padding, begin=begin)
     return [
         Sample(site.name, part.video, number, clip(number, image), targets, site.source, site.classes)
         for number, image, targets in listing[part.start : part.stop : site.frame_interval]
     ]
 
 
-def _listing(site: Site, video: str, asks: Asks) -> Listing:
+def _listing(site: Site, video: str, spec: SampleSpec) -> Listing:
     """List the frames that have the targets asked for; all images where none is."""
     reader = site.source.reader
-    listing = reader.frames(site.root, video) if asks.targets else _all_images(site, video)
+    listing = reader.frames(site.root, video) if spec.targets else _all_images(site, video)
     for (before, *_), (after, *_) in pairwise(listing):
         if after <= before:
             what = f"{video} has frame {after} after frame {before}"
             raise DataError(site.root, what, "number its frames in the order of time")
-    return [(number, image, {name: files[name] for name in asks.targets}) for number, image, files in listing]
+    return [(number, image, {name: files[name] for name in spec.targets}) for number, image, files in listing]
 
 
 def _all_images(site: Site, video: str) -> Listing:

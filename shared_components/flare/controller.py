@@ -22,7 +22,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from shared_components.common.atomic import NotWritten
-from shared_components.common.progress import Step, tell
+from shared_components.common.progress import Step, report_progress
 from shared_components.common.sanitise import one_line
 from shared_components.core.initial_weights import start_weights
 from shared_components.core.method import load_method
@@ -42,7 +42,7 @@ from shared_components.federation.store import RESUME_VARIABLE
 from shared_components.flare import console, memory, processes, wire
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.log_lines import mark_lines
-from shared_components.flare.lost_site_poll import Desk
+from shared_components.flare.lost_site_poll import LostSitePoll
 from shared_components.flare.patches import final_message, sanitise_submissions, survive_bad_messages, worker_names
 from shared_components.flare.patches.stream_ids import count_streams
 from shared_components.flare.paths import is_simulator, last_error, local_folder, runs_folder, workspace_root
@@ -81,7 +81,7 @@ class FederationController(Controller):
         self._round_seconds: list[float] = []
         self._workspace: Workspace | None = None  # a simulator's
         self._late: list[Path] = []  # folders of the sites that owe the newest exchange an answer
-        self._desk = Desk()
+        self._desk = LostSitePoll()
         self._console: console.Console = console.LogConsole()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -311,7 +311,7 @@ class FederationController(Controller):
     def _report(self, server: ServerRunner, fl_ctx: FLContext) -> None:
         from shared_components.reporting.tables import demo_text
 
-        tell("reporting")
+        report_progress("reporting")
         page = self._build_page(server, fl_ctx)
         left = f"report {page}"
         self._console.say(f"finished\n{demo_text(server.folder)}")

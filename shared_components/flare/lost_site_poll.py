@@ -9,7 +9,7 @@ from nvflare.apis.fl_context import FLContext
 from shared_components.flare.patches.lost_sites import read_lost
 
 
-class Desk:
+class LostSitePoll:
     """Finds what the server's own process has left for a job's controller, see `lost_sites`."""
 
     def __init__(self) -> None:

@@ -48,10 +48,10 @@ class Predictor:
         self._sequence = sequence
         where = next(self._network.parameters()).device
         # what is left to chance is the same for every frame
-        drawn = self._task.draw({"image": image.to(where)}, torch.Generator().manual_seed(0))
+        drawn = self._task.add_randomness({"image": image.to(where)}, torch.Generator().manual_seed(0))
         with torch.no_grad(), torch.autocast(where.type, dtype=torch.bfloat16, enabled=self._mixed):
             outputs = self._task.predict(self._network, drawn)
-        return outputs, self._task.answers(outputs, drawn, [size])[0]
+        return outputs, self._task.postprocess(outputs, drawn, [size])[0]
 
 
 def predict_all(

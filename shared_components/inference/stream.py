@@ -72,13 +72,13 @@ def shown_frames(network: nn.Module, task: Task, stream: FrameStream) -> nn.Modu
         InferenceError: The stream has no frames as far apart as the clips' that it has learnt from, or nobody knows; or
             the network takes clips and remembers nothing.
     """
-    if task.asks.frames == 1:
+    if task.spec.frames == 1:
         return network
-    return Streaming(network, 1 if stream.total == 1 else _stride(task, stream), task.asks.padding)
+    return Streaming(network, 1 if stream.total == 1 else _stride(task, stream), task.spec.padding)
 
 
 def _stride(task: Task, stream: FrameStream) -> int:
-    frames, interval = task.asks.frames, task.asks.interval
+    frames, interval = task.spec.frames, task.spec.interval
     asked = f"the model looks at {frames} frames {interval:g} s apart"
     if stream.rate is None:
         raise InferenceError(

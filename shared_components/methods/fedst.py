@@ -26,7 +26,7 @@ from shared_components.core.method import (
 from shared_components.core.rules import representation
 from shared_components.core.serq import RATE, FineTuning, Quantification, check_beforehand
 from shared_components.core.text.encode import DEFAULT, KINDS
-from shared_components.core.text.tell import WORDINGS, SiteText
+from shared_components.core.text.site_text import WORDINGS, SiteText
 from shared_components.networks.parts import parts_of
 from shared_components.networks.protocols import Encodes
 

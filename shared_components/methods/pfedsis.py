@@ -25,12 +25,12 @@ from shared_components.core.method import (
     Batch,
     Context,
     Extras,
+    GraphCut,
     Local,
     Method,
     Models,
     Profile,
     Requires,
-    Seam,
     Server,
     State,
     Term,
@@ -210,9 +210,9 @@ class Objective:
         if self.released:
             return self._released(paths, batch, context)
         image, label = batch["image"], batch["label"]
-        shared, own = ([Seam.cut(half) for half in halves] for halves in paths.encode(image))
-        parts = paths.decode([seam.twin for seam in shared], [seam.twin for seam in own])
-        terms = [Term("segmentation", context.task.loss(parts["pred"], batch), seams=(*shared, *own))]
+        shared, own = ([GraphCut.cut(half) for half in halves] for halves in paths.encode(image))
+        parts = paths.decode([point.twin for point in shared], [point.twin for point in own])
+        terms = [Term("segmentation", context.task.loss(parts["pred"], batch), cuts=(*shared, *own))]
         if self.ape:  # Eq. (5)
             terms.append(Term("appearance", appearance_loss(parts["restored"], image), Role.MIXED, tuple(own)))
         if self.sge:

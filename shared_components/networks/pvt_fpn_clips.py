@@ -119,7 +119,7 @@ class PvtFpnClips(nn.Module):
         """Return a fresh, newly initialised network that differs in the number of classes alone."""
         return self.remade(out_channels=out_channels)
 
-    def tell(self, indicator: Tensor) -> None:
+    def set_indicator(self, indicator: Tensor) -> None:
         """Set the indicator of a site's text, (D,); it is part of the state, and zeros until then.
 
         Raises:

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
-from shared_components.core.task import Array, Batch, Scores, asks, last_frame, mean_rows
+from shared_components.core.task import Array, Batch, Scores, last_frame, mean_rows, sample_spec
 from shared_components.data.files import depth_values
-from shared_components.data.samples import Asks, Item
+from shared_components.data.samples import Item, SampleSpec
 
 POOLINGS = ("batch", "image")
 LEAST = 1e-3  # mm: smallest depth of which a logarithm or a ratio is taken
@@ -87,7 +87,7 @@ def build(
     between("depth", "variance", variance, 0, 1)
     between("depth", "absolute", absolute, 0)
     one_of("depth", "pooling", pooling, POOLINGS)
-    asked = asks("depth", ("depth",), frames=frames, interval=interval, padding=padding)
+    asked = sample_spec("depth", ("depth",), frames=frames, interval=interval, padding=padding)
     return Depth(scale, log_error, variance, absolute, pooling, asked)
 
 
@@ -100,7 +100,7 @@ class Depth:
     variance: float
     absolute: float
     pooling: str
-    asks: Asks
+    spec: SampleSpec
     channels = 1
     metrics = METRICS
     definitions = DEFINITIONS
@@ -108,9 +108,9 @@ class Depth:
     @property
     def card(self) -> Card:
         """One output, in millimetres."""
-        return Card("depth", ("mm",), frames=self.asks.frames)
+        return Card("depth", ("mm",), frames=self.spec.frames)
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Batch:
+    def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Nothing is left to chance."""
         return batch
 
@@ -137,7 +137,7 @@ class Depth:
         spread = (ratio.square().mean() - self.variance * ratio.mean().square()).clamp_min(1e-12).sqrt()
         return self.log_error * spread + self.absolute * (predicted - true).abs().mean() / self.scale
 
-    def answers(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
+    def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
         """Return float32 mm, bilinearly at the sizes asked for."""
         depths = outputs.float().cpu().numpy()
         return [

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from shared_components.common.arguments import between
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
-from shared_components.core.task import Array, Batch, Scores, asks, last_frame, mean_rows
-from shared_components.data.samples import Asks, Item
+from shared_components.core.task import Array, Batch, Scores, last_frame, mean_rows, sample_spec
+from shared_components.data.samples import Item, SampleSpec
 
 GREY = 0.5
 METRICS = (Metric("mse", "MSE", False, digits=4), Metric("psnr", "PSNR", True, "dB", digits=2))
@@ -56,7 +56,9 @@ def build(
     """
     between("reconstruction", "patch", patch, 1, 16_384, whole=True)
     between("reconstruction", "hidden", hidden, 0, 1, ends="()")
-    return Reconstruction(patch, hidden, asks("reconstruction", (), frames=frames, interval=interval, padding=padding))
+    return Reconstruction(
+        patch, hidden, sample_spec("reconstruction", (), frames=frames, interval=interval, padding=padding)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +75,7 @@ class Reconstruction:
 
     patch: int
     hidden: float
-    asks: Asks
+    spec: SampleSpec
     channels = 3
     metrics = METRICS
     definitions = DEFINITIONS
@@ -81,9 +83,9 @@ class Reconstruction:
     @property
     def card(self) -> Card:
         """No outputs are named."""
-        return Card("reconstruction", frames=self.asks.frames)
+        return Card("reconstruction", frames=self.spec.frames)
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Batch:
+    def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Add "hidden", bool (B, H, W): in every sample the same number of patches.
 
         Raises:
@@ -120,7 +122,7 @@ class Reconstruction:
         error = (outputs.float() - _current(batch["image"])).square().mean(1)  # (B, H, W)
         return error[batch["hidden"]].mean()
 
-    def answers(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Restored]:
+    def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Restored]:
         """Return restored pictures, bilinearly at the sizes asked for."""
         pictures = outputs.float().clamp(0, 1).permute(0, 2, 3, 1).cpu().numpy()
         hidden = batch["hidden"].cpu().numpy().astype(np.uint8)

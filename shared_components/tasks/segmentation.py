@@ -26,8 +26,8 @@ from shared_components.core.metrics import (
     frame_scores,
     summarise,
 )
-from shared_components.core.task import Array, Batch, Scores, asks, last_frame
-from shared_components.data.samples import Asks, Item
+from shared_components.core.task import Array, Batch, Scores, last_frame, sample_spec
+from shared_components.data.samples import Item, SampleSpec
 
 METRICS = (
     Metric("dice", "Dice", True, "%", 100.0, 2),
@@ -85,7 +85,7 @@ def build(
     between("segmentation", "balance", balance, 0, 1)
     if empty_policy not in POLICIES:
         raise ValueError(f"empty_policy is {empty_policy!r}; use one of {', '.join(POLICIES)}")
-    asked = asks("segmentation", ("label",), frames=frames, interval=interval, padding=padding)
+    asked = sample_spec("segmentation", ("label",), frames=frames, interval=interval, padding=padding)
     weights = {
         "cross_entropy": float(cross_entropy),
         "log_iou": float(log_iou),
@@ -102,21 +102,21 @@ class Segmentation:
     classes: tuple[str, ...]
     weights: Mapping[str, float]
     empty_policy: str
-    asks: Asks
+    spec: SampleSpec
     metrics = METRICS
     definitions = DEFINITIONS
 
     @cached_property
     def card(self) -> Card:
         """The class map."""
-        return Card("segmentation", self.classes, frames=self.asks.frames)
+        return Card("segmentation", self.classes, frames=self.spec.frames)
 
     @property
     def channels(self) -> int:
         """One per class, background included."""
         return len(self.classes)
 
-    def draw(self, batch: Batch, generator: torch.Generator) -> Batch:
+    def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Nothing is left to chance."""
         return batch
 
@@ -128,7 +128,7 @@ class Segmentation:
         """Return the weighted cross-entropy, log of the soft IoU and Dice loss."""
         return segmentation_loss(outputs, batch["label"], **self.weights)
 
-    def answers(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
+    def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
         """Return uint8 class ids at the sizes asked for."""
         ids = outputs.argmax(1).to(torch.uint8).cpu().numpy()
         return [enlarge(one, size) for one, size in zip(ids, sizes, strict=True)]

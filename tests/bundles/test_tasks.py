@@ -95,7 +95,7 @@ def test_the_best_weights_are_those_of_the_lowest_error(run, sites, small, tmp_p
 def test_the_numbers_are_those_of_the_one_evaluation(run, sites, model, tmp_path, kind):
     path, task, network = model(kind)
     found = evaluated(run, sites[kind], path, tmp_path / "out")
-    chosen = samples(load_site(sites[kind]), "test", task.asks)
+    chosen = samples(load_site(sites[kind]), "test", task.spec)
     expected = evaluation.thorough(network, task, chosen, size=(64, 96), split="test")
     assert {key: found[key] for key in expected} == expected and found["frames"] == 3
     assert found["task"] == task.card.to_json() and found["definitions"] == dict(task.definitions)
@@ -109,7 +109,7 @@ def test_the_numbers_are_those_of_the_one_evaluation(run, sites, model, tmp_path
 
 def test_predicted_depth_reads_back_to_a_256th_of_a_millimetre(run, sites, model, tmp_path):
     path, task, network = model("depth")
-    images = [sample.images[-1] for sample in samples(load_site(sites["depth"]), "test", task.asks)]
+    images = [sample.images[-1] for sample in samples(load_site(sites["depth"]), "test", task.spec)]
     predicted(run, images[0].parent, path, tmp_path / "out")
     for image in images:
         frame = cv2.imread(str(image))[..., ::-1]
@@ -123,7 +123,7 @@ def test_predicted_depth_reads_back_to_a_256th_of_a_millimetre(run, sites, model
 
 def test_a_restored_frame_keeps_what_was_visible(run, sites, model, tmp_path):
     path, task, _network = model("reconstruction")
-    images = [sample.images[-1] for sample in samples(load_site(sites["reconstruction"]), "test", task.asks)]
+    images = [sample.images[-1] for sample in samples(load_site(sites["reconstruction"]), "test", task.spec)]
     predicted(run, images[0].parent, path, tmp_path / "out")
     for image in images:
         frame, restored = cv2.imread(str(image)), cv2.imread(str(tmp_path / "out" / "restored" / image.name))

@@ -19,7 +19,7 @@ from shared_components.core.text.known import site_text
 from shared_components.core.text.sentence import SHA256
 from shared_components.core.text.vectors_file import read_vectors
 from shared_components.core.trained_model import load_trained
-from shared_components.core.unseen_site import knows_no_site, notes_of_told, notes_of_untold, tell
+from shared_components.core.unseen_site import describe_site, knows_no_site, notes_of_told, notes_of_untold
 from shared_components.data.samples import LABELLED, samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together
@@ -130,7 +130,7 @@ def test_numbered_kinds_count_the_site_as_one_more(outsiders, scenes, tmp_path):
     notes = load_metadata(outsiders) | {"arguments": json.dumps({"text_encoder": "one_hot"})}
     save_weights(tmp_path / "m.safetensors", load_file(outsiders), notes)
     network = PvtFpnClips()
-    assert tell(network, tmp_path / "m.safetensors", load_site(scenes[2])) == "one_hot"
+    assert describe_site(network, tmp_path / "m.safetensors", load_site(scenes[2])) == "one_hot"
     assert network.indicator.nonzero().flatten().tolist() == [2]
 
 
@@ -162,7 +162,7 @@ def test_a_site_without_a_text_of_use_is_refused(
 def test_a_header_that_does_not_say_how_is_refused(outsiders, scenes, tmp_path, changed):  # noqa: F811
     save_weights(tmp_path / "m.safetensors", load_file(outsiders), load_metadata(outsiders) | changed)
     with pytest.raises(CheckpointError, match=r"m\.safetensors knows no site, and its header does not say how"):
-        tell(PvtFpnClips(), tmp_path / "m.safetensors", load_site(scenes[2]))
+        describe_site(PvtFpnClips(), tmp_path / "m.safetensors", load_site(scenes[2]))
 
 
 # ---- inference

@@ -2,7 +2,7 @@
 
 import threading
 
-from shared_components.common.progress import Step, follow, heard, tell, under
+from shared_components.common.progress import Step, follow, heard, report_progress, under
 
 
 def test_a_loop_tells_its_beginning_and_every_item_that_is_done_with():
@@ -22,22 +22,22 @@ def test_an_item_counts_only_once_the_loop_asks_for_the_next():
 
 def test_nobody_need_listen_and_a_listener_hears_its_own_thread_alone():
     steps = []
-    tell("training", 1, 2)
+    report_progress("training", 1, 2)
     with heard(steps.append):
-        thread = threading.Thread(target=tell, args=("rendering",))
+        thread = threading.Thread(target=report_progress, args=("rendering",))
         thread.start()
         thread.join()
         with heard(lambda step: None):
-            tell("validating")
-        tell("saving")
-    tell("training", 2, 2)
+            report_progress("validating")
+        report_progress("saving")
+    report_progress("training", 2, 2)
     assert steps == [Step("saving")]
 
 
 def test_a_block_names_whose_work_it_is():
     steps = []
     with under("nobody"), heard(steps.append), under("round 1/2"), under("site-1"):
-        tell("training", 1, 2)
+        report_progress("training", 1, 2)
     assert steps == [Step("round 1/2 site-1 training", 1, 2)]
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from shared_components.common.progress import Step, tell
+from shared_components.common.progress import Step, report_progress
 from shared_components.common.progress_display import Board, StepLog, plain_line, shown
 
 
@@ -122,7 +122,7 @@ def test_bars_that_cannot_be_drawn_do_not_end_the_work(terminal, clock, monkeypa
 def test_a_block_shows_what_its_own_thread_tells():
     out = io.StringIO()
     with shown(out, title="site-1") as board:
-        tell("rendering", 3, 9)
+        report_progress("rendering", 3, 9)
         board._said -= 9
         board.look()
         board.say("written")

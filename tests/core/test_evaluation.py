@@ -57,7 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory):
 
 def score(network: nn.Module, kind: str, site, folder: Path, **numbers):
     task = make_task(kind, numbers, classes=("background", "shaft", "wrist", "clasper"))
-    chosen = samples(site, "validation", task.asks)
+    chosen = samples(site, "validation", task.spec)
     scores = thorough(network, task, chosen, size=(32, 64), split="validation", pictures=folder)
     records = {r["rank"]: r for r in map(json.loads, (f.read_text() for f in folder.glob("*.json")))}
     return task, chosen, scores, records

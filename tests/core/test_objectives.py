@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.core.method import Seam, Term
+from shared_components.core.method import GraphCut, Term
 from shared_components.core.objectives import route_gradients, squared_distance
 from shared_components.core.partition import Role, Slice, everything, partition_network
 from shared_components.networks.parts import freeze
@@ -99,8 +99,8 @@ def test_a_seam_behind_which_nothing_trains_is_where_the_way_ends():
     for fixed, expected in (([], [15.0, 10.0, 6.0]), (["0"], [None, 10.0, 6.0])):
         network = scales(2.0, 3.0, 5.0)
         freeze(network, fixed)
-        seam = Seam.cut(network[0](torch.ones(1, 1)))
-        terms = [Term("a", network[2](network[1](seam.twin)).sum(), seams=(seam,))]
+        seam = GraphCut.cut(network[0](torch.ones(1, 1)))
+        terms = [Term("a", network[2](network[1](seam.twin)).sum(), cuts=(seam,))]
         route_gradients(terms, network, partition_network(network, everything(Role.GLOBAL)))
         assert gradients(network) == expected
 

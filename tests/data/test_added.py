@@ -11,7 +11,7 @@ from shared_components.cli import main
 from shared_components.data.check import check_site, readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.profile_items import style_statistics
-from shared_components.data.samples import Asks, read_sample, samples
+from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 
@@ -61,7 +61,7 @@ def test_added_labels_are_read_by_their_own_data_set_in_the_classes_of_the_site(
 def test_clips_of_added_frames_have_the_history_of_their_own_site(make_site, other):
     """Endovis's images are half a second apart; those of the other one are of no video and are repeated."""
     other()
-    clip = Asks(frames=2, interval=0.5)
+    clip = SampleSpec(frames=2, interval=0.5)
     found = samples(load_site(make_site(**ADDED)), "train", clip)
     assert found[1].images[0] != found[1].images[1] and found[5].images[0] == found[5].images[1]
 

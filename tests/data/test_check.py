@@ -12,7 +12,7 @@ import pytest
 from shared_components.commands import check_data, unpack_sar_rarp50
 from shared_components.data.check import check_site, readable_samples
 from shared_components.data.readers import find_reader, reader_names
-from shared_components.data.samples import LABELLED, Asks, Sample, samples
+from shared_components.data.samples import LABELLED, Sample, SampleSpec, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 
@@ -41,12 +41,12 @@ def run(*paths: Path) -> int:
     return check_data.run(parser.parse_args([str(path) for path in paths]))
 
 
-def own_asks(dataset: str) -> Asks:
-    return Asks(targets=find_reader(dataset).TARGETS)
+def own_asks(dataset: str) -> SampleSpec:
+    return SampleSpec(targets=find_reader(dataset).TARGETS)
 
 
-def train_frame(path: Path, asks: Asks = LABELLED) -> Sample:
-    return samples(load_site(path), "train", asks)[1]
+def train_frame(path: Path, spec: SampleSpec = LABELLED) -> Sample:
+    return samples(load_site(path), "train", spec)[1]
 
 
 @pytest.mark.parametrize("dataset", reader_names())

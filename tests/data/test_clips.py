@@ -17,12 +17,12 @@ from shared_components.data.dataset import SampleDataset, batches, once
 from shared_components.data.files import whole_steps
 from shared_components.data.profile_items import style_statistics
 from shared_components.data.readers import find_reader, sar_rarp50
-from shared_components.data.samples import Asks, read_sample, samples
+from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 
-FOUR = Asks(frames=4, interval=0.2)  # every 12th number at 60 a second
-PAIR = Asks(frames=2, interval=0.5)  # every number at 2 a second
+FOUR = SampleSpec(frames=4, interval=0.2)  # every 12th number at 60 a second
+PAIR = SampleSpec(frames=2, interval=0.5)  # every number at 2 a second
 
 
 @pytest.fixture
@@ -58,14 +58,14 @@ def test_a_clip_is_four_frames_at_the_interval_the_last_is_the_current_one(dense
 
 
 def test_history_is_repeated_from_the_first_frame_where_it_is_too_short(dense):
-    listed = samples(dense(), "train", Asks(frames=4, interval=0.5))
+    listed = samples(dense(), "train", SampleSpec(frames=4, interval=0.5))
 
     assert numbers(listed[1].images) == [0, 0, 30, 60]
 
 
 def test_history_is_the_current_frame_where_the_task_says_so(dense):
     """FedST, Section 4.1.3: the current frame is duplicated in the slots that no frame fills, and in no other."""
-    listed = samples(dense(), "train", Asks((), frames=4, interval=0.1, padding="current"))
+    listed = samples(dense(), "train", SampleSpec((), frames=4, interval=0.1, padding="current"))
 
     assert [numbers(sample.images) for sample in listed[:5]] == [
         [0, 0, 0, 0], [6, 6, 0, 6], [12, 0, 6, 12], [0, 6, 12, 18], [6, 12, 18, 24],
@@ -73,7 +73,7 @@ def test_history_is_the_current_frame_where_the_task_says_so(dense):
 
 
 def test_without_targets_every_image_ends_a_clip(dense):
-    listed = samples(dense(), "train", Asks((), frames=3, interval=0.1))
+    listed = samples(dense(), "train", SampleSpec((), frames=3, interval=0.1))
 
     assert len(listed) == 22
     assert numbers(listed[1].images) == [0, 0, 6]
@@ -81,7 +81,7 @@ def test_without_targets_every_image_ends_a_clip(dense):
 
 
 def test_a_site_that_refuses_history_repeats_the_frame_at_any_interval(dense):
-    listed = samples(dense(history=False), "train", Asks(frames=3, interval=0.123))
+    listed = samples(dense(history=False), "train", SampleSpec(frames=3, interval=0.123))
 
     assert [numbers(sample.images) for sample in listed] == [[0] * 3, [60] * 3, [120] * 3]
 
@@ -91,8 +91,8 @@ def test_no_clip_crosses_the_start_of_a_range_into_another_split(make_site, padd
     split = {"train": [{"instrument_dataset_1": [0, 4]}], "test": [{"instrument_dataset_1": [4, 8]}]}
     site = load_site(make_site(frames=8, split=split))
 
-    asks = Asks(frames=3, interval=0.5, padding=padding)
-    seen = {name: samples(site, name, asks) for name in ("train", "test")}
+    spec = SampleSpec(frames=3, interval=0.5, padding=padding)
+    seen = {name: samples(site, name, spec) for name in ("train", "test")}
 
     assert [path.stem for path in seen["test"][0].images] == ["frame004"] * 3
     assert [path.stem for path in seen["test"][1].images] == [second, "frame004", "frame005"]
@@ -105,7 +105,7 @@ def test_endovis_has_two_numbers_a_second(dataset, make_site):
     site = load_site(make_site(dataset))
 
     assert site.rate == 2.0
-    clip = samples(site, "train", Asks(frames=2, interval=1.0))[3].images
+    clip = samples(site, "train", SampleSpec(frames=2, interval=1.0))[3].images
     assert [path.stem for path in clip] == ["frame001", "frame003"]
 
 
@@ -115,7 +115,7 @@ def test_scared_clips_show_the_images_between_the_depth_maps(make_site, tmp_path
     for number in set(range(9)) - {0, 4, 8}:
         (folder / f"{number:06d}.png").unlink()
 
-    listed = samples(load_site(path), "train", Asks(("depth",), frames=3, interval=0.04))
+    listed = samples(load_site(path), "train", SampleSpec(("depth",), frames=3, interval=0.04))
 
     assert [numbers(sample.images) for sample in listed] == [[0, 0, 0], [2, 3, 4], [6, 7, 8]]
 
@@ -194,11 +194,11 @@ def test_an_image_missing_between_others_is_a_problem_of_the_clips_that_show_it(
 
 def test_the_clips_that_show_a_bad_image_can_be_set_aside(dense):
     site = dense(frame_interval=1, quarantine=0.2)
-    asks = Asks((), frames=2, interval=0.1)
-    listed = samples(site, "train", asks)
+    spec = SampleSpec((), frames=2, interval=0.1)
+    listed = samples(site, "train", spec)
     listed[21].images[-1].write_bytes(b"")  # the last image: one clip of 22 shows it
 
-    kept, aside = readable_samples(site, "train", asks)
+    kept, aside = readable_samples(site, "train", spec)
 
     assert (len(kept), [sample.index for sample in aside]) == (21, [126])
 
@@ -219,7 +219,7 @@ def test_an_earlier_frame_of_another_size_is_refused(dense, layouts):
 @pytest.mark.parametrize(("frames", "interval"), [(0, 0.0), (2, 0.0), (2, -1.0), (2, float("nan"))])
 def test_a_clip_without_frames_or_time_between_them_is_refused(frames, interval):
     with pytest.raises(ValueError, match=r"a sample of .* frames .* cannot be"):
-        Asks(frames=frames, interval=interval)
+        SampleSpec(frames=frames, interval=interval)
 
 
 def test_whole_steps_of_intervals_that_are_no_binary_fractions():
@@ -228,8 +228,8 @@ def test_whole_steps_of_intervals_that_are_no_binary_fractions():
     assert whole_steps(0.2, 2.0) == whole_steps(0.01, 2.0) == 0
 
 
-def dataset_of(site: Site, asks: Asks, **options: int) -> SampleDataset:
-    return SampleDataset(samples(site, "train", asks), height=64, width=80, site=site, **options)
+def dataset_of(site: Site, spec: SampleSpec, **options: int) -> SampleDataset:
+    return SampleDataset(samples(site, "train", spec), height=64, width=80, site=site, **options)
 
 
 def test_batches_hold_clips_and_augment_all_frames_of_one_alike(dense):
@@ -253,14 +253,14 @@ def test_single_frames_are_drawn_alike_with_and_without_clips(dense):
     drawn = [
         next(
             batches(
-                dataset_of(site, asks),
+                dataset_of(site, spec),
                 batch_size=8,
                 iterations=1,
                 generator=torch.Generator().manual_seed(4),
                 augment=True,
             )
         )
-        for asks in (Asks(), FOUR)
+        for spec in (SampleSpec(), FOUR)
     ]
 
     assert torch.equal(drawn[0]["image"], drawn[1]["image"][:, -1])
@@ -268,8 +268,8 @@ def test_single_frames_are_drawn_alike_with_and_without_clips(dense):
 
 
 def test_an_image_that_several_clips_show_is_decoded_once(dense, monkeypatch):
-    asks = Asks((), frames=4, interval=0.1)
-    data, decoded = dataset_of(dense(), asks), []
+    spec = SampleSpec((), frames=4, interval=0.1)
+    data, decoded = dataset_of(dense(), spec), []
     real = dataset_module.read_image
     monkeypatch.setattr(dataset_module, "read_image", lambda sample, path: decoded.append(path) or real(sample, path))
 
@@ -290,11 +290,13 @@ def test_a_full_cache_changes_no_pixel_of_a_clip(dense):
 def test_style_is_that_of_the_current_frames(dense):
     site = dense()
 
-    torch.testing.assert_close(style_statistics(dataset_of(site, FOUR)), style_statistics(dataset_of(site, Asks())))
+    torch.testing.assert_close(
+        style_statistics(dataset_of(site, FOUR)), style_statistics(dataset_of(site, SampleSpec()))
+    )
 
 
 def test_depth_stays_float_and_unaugmented_values_stay_exact(make_site, layouts):
-    data = dataset_of(load_site(make_site("scared")), Asks(("depth",)))
+    data = dataset_of(load_site(make_site("scared")), SampleSpec(("depth",)))
     generator = torch.Generator().manual_seed(0)
 
     (whole,) = once(data, batch_size=4, generator=generator)
@@ -311,7 +313,7 @@ def test_depth_stays_float_and_unaugmented_values_stay_exact(make_site, layouts)
 
 
 def test_images_without_targets_make_batches_of_images_alone(dense):
-    (batch,) = once(dataset_of(dense(), Asks(())), batch_size=32, generator=torch.Generator())
+    (batch,) = once(dataset_of(dense(), SampleSpec(())), batch_size=32, generator=torch.Generator())
 
     assert list(batch) == ["image"] and batch["image"].shape == (22, 3, 64, 80)
 

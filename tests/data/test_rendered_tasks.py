@@ -14,7 +14,7 @@ import yaml
 
 from shared_components.commands import check_data, render
 from shared_components.data.check import check_site
-from shared_components.data.samples import Asks, Sample, read_sample, samples
+from shared_components.data.samples import Sample, SampleSpec, read_sample, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.frame_times import TARGETS, schedule
 from shared_components.data.synthetic.layouts import LAYOUTS
@@ -46,12 +46,12 @@ def numbers(sample: Sample) -> list[int]:
 
 def test_a_depth_site_reads_back_to_a_256th_of_a_millimetre(tmp_path):
     site = load_site(site_of(tmp_path / "site", "scared", "depth"))
-    asks = Asks(("depth",))
+    spec = SampleSpec(("depth",))
 
     assert (site.dataset, site.task, site.classes) == ("scared", "depth", ())
-    assert check_site(site, asks) == []
+    assert check_site(site, spec) == []
     scene = render_video("violet", video_seed(5, 1), frames=4, rate=2.5, **SIZE)
-    for stored, frame in zip(samples(site, "train", asks), scene, strict=True):
+    for stored, frame in zip(samples(site, "train", spec), scene, strict=True):
         item = read_sample(stored)
         np.testing.assert_array_equal(item.images, frame.image[None])
         np.testing.assert_allclose(item.targets["depth"], frame.depth, atol=1 / 256)
@@ -64,11 +64,11 @@ def test_a_reconstruction_site_has_no_label_files_in_any_layout(layout, tmp_path
     site = load_site(site_of(tmp_path / "site", layout, "reconstruction"))
 
     files = {path for path in site.root.rglob("*") if path.is_file()}
-    listed = samples(site, "train", Asks(())) + samples(site, "validation", Asks(()))
+    listed = samples(site, "train", SampleSpec(())) + samples(site, "validation", SampleSpec(()))
 
     assert files == {path for sample in listed for path in sample.images}
     assert len(listed) == 8
-    assert check_site(site, Asks(())) == []
+    assert check_site(site, SampleSpec(())) == []
 
 
 def test_every_public_site_of_nobody_publishes_its_style_and_its_model(tmp_path):
@@ -81,13 +81,13 @@ def test_every_public_site_of_nobody_publishes_its_style_and_its_model(tmp_path)
 )
 def test_clips_are_the_denser_video_and_labels_stay_exact(layout, task, rate, every, step, tmp_path):
     site = load_site(site_of(tmp_path / "site", layout, task, clip=4, interval=0.2))
-    asks = Asks(TARGETS[task], frames=4, interval=0.2)
+    spec = SampleSpec(TARGETS[task], frames=4, interval=0.2)
     dense = list(render_video("violet", video_seed(5, 1), frames=4 * every, rate=rate, **SIZE))
     plain = render_video("violet", video_seed(5, 1), frames=4, rate=LAYOUTS[layout].rate, **SIZE)
 
-    listed = samples(site, "train", asks)
+    listed = samples(site, "train", spec)
 
-    assert check_site(site, asks) == []
+    assert check_site(site, spec) == []
     for i, (sample, frame) in enumerate(zip(listed, plain, strict=True)):
         shown = [max(i * every - back, 0) for back in (3, 2, 1, 0)]
         assert numbers(sample) == [step * index for index in shown]
@@ -101,7 +101,7 @@ def test_clips_are_the_denser_video_and_labels_stay_exact(layout, task, rate, ev
 def test_endovis_clips_are_a_denser_video_with_all_of_its_labels(tmp_path):
     site = load_site(site_of(tmp_path / "site", "endovis2018", "segmentation", clip=4, interval=0.2))
 
-    listed = samples(site, "train", Asks(frames=4, interval=0.2))
+    listed = samples(site, "train", SampleSpec(frames=4, interval=0.2))
 
     assert site.rate == 5.0
     assert [numbers(sample) for sample in listed] == [[0] * 4, [0, 0, 0, 1], [0, 0, 1, 2], [0, 1, 2, 3]]
@@ -112,22 +112,22 @@ def test_endovis_clips_are_a_denser_video_with_all_of_its_labels(tmp_path):
 @pytest.mark.parametrize("layout", FILMS)
 def test_without_labels_every_image_has_the_clip_that_it_is_a_sample_of(layout, tmp_path):
     path = site_of(tmp_path / "site", layout, "reconstruction", clip=3, interval=0.2)
-    site, asks = load_site(path), Asks((), frames=3, interval=0.2)
+    site, spec = load_site(path), SampleSpec((), frames=3, interval=0.2)
 
-    assert check_site(site, asks) == []
+    assert check_site(site, spec) == []
     step = round(0.2 * site.rate)
-    shown = [numbers(sample) for sample in samples(site, "train", asks)]
+    shown = [numbers(sample) for sample in samples(site, "train", spec)]
     assert shown == [[max(i - back, 0) * step for back in (2, 1, 0)] for i in range(4)]
 
 
 @pytest.mark.parametrize("task", ["segmentation", "reconstruction"])
 def test_clips_of_single_images_are_the_images_repeated(task, tmp_path):
     path = site_of(tmp_path / "site", "sisvse", task, clip=4, interval=0.2)
-    site, asks = load_site(path), Asks(TARGETS[task], frames=4, interval=0.2)
+    site, spec = load_site(path), SampleSpec(TARGETS[task], frames=4, interval=0.2)
 
-    assert check_site(site, asks) == []
+    assert check_site(site, spec) == []
     assert schedule("sisvse", clip=4, interval=0.2) == schedule("sisvse")
-    listed = samples(site, "train", asks)
+    listed = samples(site, "train", spec)
     assert [sample.images for sample in listed] == [(sample.images[-1],) * 4 for sample in listed]
     assert len(listed) == 4
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from shared_components.data.readers import find_reader, reader_names
-from shared_components.data.samples import Asks, read_sample, samples
+from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 
 
-def own_asks(dataset: str) -> Asks:
-    return Asks(targets=find_reader(dataset).TARGETS)
+def own_asks(dataset: str) -> SampleSpec:
+    return SampleSpec(targets=find_reader(dataset).TARGETS)
 
 
 def test_every_layout_is_listed_and_read_through_its_site(segmented, make_site, layouts):
@@ -129,7 +129,7 @@ def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dat
     for folder in (*site.root.rglob("ground_truth"), *site.root.rglob("Masks*"), *site.root.rglob("mask")):
         layouts.remove_folder(folder)
 
-    unlabelled = samples(load_site(site.path), "train", Asks(targets=()))
+    unlabelled = samples(load_site(site.path), "train", SampleSpec(targets=()))
 
     twice = 2 if dataset == "sar_rarp50" else 1  # whose images are at 10 Hz
     assert [sample.images for sample in unlabelled][::twice] == [sample.images for sample in listed]
@@ -144,7 +144,7 @@ def test_the_cropped_layout_of_ternaus_needs_no_masks_without_targets(tmp_path, 
     split = "{train: [instrument_dataset_1]}"
     (tmp_path / "site.yaml").write_text(f"dataset: endovis2017\nroot: data\nsplit: {split}\n")
 
-    (sample,) = samples(load_site(tmp_path), "train", Asks(targets=()))
+    (sample,) = samples(load_site(tmp_path), "train", SampleSpec(targets=()))
 
     assert (sample.index, sample.targets) == (3, {})
 
@@ -153,7 +153,7 @@ def test_a_target_that_the_dataset_has_not_is_refused_by_one_sentence(make_site)
     path = make_site()
 
     with pytest.raises(SiteError) as error:
-        samples(load_site(path), "train", Asks(targets=("weather",)))
+        samples(load_site(path), "train", SampleSpec(targets=("weather",)))
 
     assert str(error.value) == (f"site hospital-a: {path}: endovis2017 has no weather; datasets with weather: none")
 
@@ -161,7 +161,7 @@ def test_a_target_that_the_dataset_has_not_is_refused_by_one_sentence(make_site)
 def test_a_site_with_depth_is_read_in_millimetres(make_site, layouts):
     site = load_site(make_site("scared", task="depth"))
 
-    listed = samples(site, "train", Asks(targets=("depth",)))
+    listed = samples(site, "train", SampleSpec(targets=("depth",)))
     item = read_sample(listed[2])
 
     assert (site.task, site.classes, len(listed)) == ("depth", (), 4)
@@ -173,13 +173,13 @@ def test_a_dataset_without_depth_names_those_that_have_it(make_site):
     path = make_site()
 
     with pytest.raises(SiteError) as error:
-        samples(load_site(path), "train", Asks(targets=("depth",)))
+        samples(load_site(path), "train", SampleSpec(targets=("depth",)))
 
     assert str(error.value) == (f"site hospital-a: {path}: endovis2017 has no depth; datasets with depth: scared")
 
 
 def test_depth_of_another_size_is_refused_by_both_files(make_site, layouts):
-    sample = samples(load_site(make_site("scared")), "train", Asks(targets=("depth",)))[0]
+    sample = samples(load_site(make_site("scared")), "train", SampleSpec(targets=("depth",)))[0]
     layouts.write(sample.targets["depth"][0], np.zeros((4, 4), dtype=np.uint16))
 
     with pytest.raises(SiteError, match=r"depth is 4x4 but its image .* is 80x64; export the depth at"):

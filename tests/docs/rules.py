@@ -123,7 +123,7 @@ class Sandbox:
         tasks = load_bundle("pvt_fpn").tasks
         for site in self.sites:
             task = choose_task(tasks, site.task, classes=site.classes, who=str(site.path))
-            assert list(map(str, check_site(site, task.asks, required=("train", "validation")))) == []
+            assert list(map(str, check_site(site, task.spec, required=("train", "validation")))) == []
 
     def _write(self, block: Block) -> None:
         path = self.root / block.note

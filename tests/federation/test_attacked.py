@@ -12,7 +12,7 @@ from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.protocol import Answers
-from shared_components.federation.site.site_setup import build_bench
+from shared_components.federation.site.site_setup import set_up_site
 from tests.federation.conftest import TINY, Federation, make_job
 
 ATTACKER = "site-3"
@@ -89,7 +89,7 @@ def test_what_is_attacked_is_what_the_site_sends(federate, toy_bundle, scenes, s
     message = federation.asked.messages["site-2"]
     reply = federation.sites["site-2"].answer("round", message)
     site = load_site(scenes[1])
-    bench = build_bench(job, site)
+    bench = set_up_site(job, site)
     paste(message.pieces, bench.partition, bench.network.state_dict())
     dataset = SampleDataset(samples(site, "train"), height=TINY["height"], width=TINY["width"], site=site)
     sent = train_round(

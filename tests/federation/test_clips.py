@@ -12,7 +12,7 @@ from shared_components.data.synthetic.site import write_site
 from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.experiments.comparison.run import _costs
 from shared_components.federation.messages import FederationError
-from shared_components.federation.site.site_setup import build_bench
+from shared_components.federation.site.site_setup import set_up_site
 from shared_components.networks.checkpoints import load_metadata
 from shared_components.networks.tiny import Tiny
 from shared_components.reporting.report import build_report
@@ -125,8 +125,8 @@ def test_a_site_that_refuses_history_shows_its_frame_four_times(federate, clips,
     federation = federate(sites=closed)
     for name, different in (("a", 1), ("b", 4)):
         runner = federation.sites[name]
-        bench = build_bench(federation.server.job, runner._find_site(federation.server.job, "ab".index(name)))
-        last = samples(bench.site, "train", bench.task.asks)[-1]
+        bench = set_up_site(federation.server.job, runner._find_site(federation.server.job, "ab".index(name)))
+        last = samples(bench.site, "train", bench.task.spec)[-1]
         assert len(last.images) == 4 and len(set(last.images)) == different
         image = bench.dataset([last])[0]["image"]
         assert image.shape == (4, 3, 32, 64)
@@ -180,8 +180,8 @@ def test_an_interval_that_the_videos_cannot_give_ends_the_enrolment(federate):
 
 def test_both_evaluations_show_the_network_clips_and_score_the_last_frame(federate, seen):
     federation = federate()
-    bench = build_bench(federation.server.job, federation.sites["a"]._find_site(federation.server.job, 0))
-    chosen = samples(bench.site, "validation", bench.task.asks)
+    bench = set_up_site(federation.server.job, federation.sites["a"]._find_site(federation.server.job, 0))
+    chosen = samples(bench.site, "validation", bench.task.spec)
     quick = evaluation.quick(bench.network, bench.task, bench.dataset(chosen))
     whole = evaluation.thorough(bench.network, bench.task, chosen, size=bench.size, split="validation")
     assert seen == [(3, 4, 3, 32, 64)] + 3 * [(1, 4, 3, 32, 64)]

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from shared_components.data.samples import Asks, samples
+from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
 from shared_components.data.synthetic.site_plan import plan_sites
@@ -69,7 +69,7 @@ def test_the_bundles_own_clips_are_those_of_these_films(films, tmp_path):
 @pytest.mark.parametrize("who", ["site", "server"])
 def test_a_clip_of_which_an_earlier_frame_is_missing(refusal, films, tmp_path, who):
     path = copied(films[1], tmp_path / "harmed")
-    sample = samples(load_site(path), "train", Asks(("label",), **CLIPS))[-1]
+    sample = samples(load_site(path), "train", SampleSpec(("label",), **CLIPS))[-1]
     assert len(set(sample.images)) == 4
     sample.images[0].unlink()
     said = refusal(**{who: path})

@@ -36,7 +36,7 @@ def encoder_of(state):
 def initial(federation):
     """Return the encoder that every site begins with."""
     find = federation.sites["site-1"]._find_site
-    network = bench_side.build_bench(federation.server.job, find(federation.server.job, 0)).network
+    network = bench_side.set_up_site(federation.server.job, find(federation.server.job, 0)).network
     return encoder_of({name: value.clone() for name, value in network.state_dict().items()})
 
 

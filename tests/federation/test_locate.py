@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_components.data.samples import Asks, samples
+from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import Site
 from shared_components.federation.find_site import find_site
 from shared_components.federation.messages import Job, SiteRefusal
@@ -50,7 +50,7 @@ def test_other_tasks_and_clips_lie_in_other_folders(find):
 def test_the_jobs_clips_can_be_read(find):
     site = find(0, tasks=["depth"], clip=4, interval=0.2)
 
-    (_, sample) = samples(site, "train", Asks(("depth",), frames=4, interval=0.2))
+    (_, sample) = samples(site, "train", SampleSpec(("depth",), frames=4, interval=0.2))
 
     assert [path.stem for path in sample.images] == ["000000", "000000", "000005", "000010"]
 

@@ -13,7 +13,7 @@ from shared_components.core.partition import below
 from shared_components.core.rules import representation
 from shared_components.core.text.known import site_text
 from shared_components.core.text.sentence import SHA256
-from shared_components.core.text.tell import SiteText
+from shared_components.core.text.site_text import SiteText
 from shared_components.core.text.vector import Vector
 from shared_components.core.text.vectors_file import add_vectors, read_vectors
 from shared_components.data.site_file import load_site

@@ -16,7 +16,7 @@ from shared_components.federation.progress import flatten, progress_line
 from shared_components.federation.protocol import Answers, understood
 from shared_components.federation.server import parse_reply as place
 from shared_components.federation.server.enrolment import EnrolmentReader
-from shared_components.federation.server.round_log import Journal
+from shared_components.federation.server.round_log import RoundLog
 from shared_components.federation.server.update_checks import RejectedUpdate, check_extras
 from shared_components.federation.store import RECORDS
 from tests.federation.conftest import Federation, make_job
@@ -211,7 +211,7 @@ def test_one_changed_value_never_raises_past_the_place(honest, key, value, task)
 
 def _use(server, task, read):
     """Do with a reply that was read what the server does with it."""
-    journal = Journal(server.folder / RECORDS, server.upload)
+    journal = RoundLog(server.folder / RECORDS, server.upload)
     record = journal.note("site-2", read, Message({}, {}), server.state.partition, round=server.state.round)
     line = progress_line(record, rounds=2, seconds_left=None, metric=server.first_metric("site-2"))
     assert line.isprintable() and all(map(math.isfinite, flatten(record).values()))

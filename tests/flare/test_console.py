@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from nvflare.fuel.utils.log_utils import dynamic_log_config
 
-from shared_components.common.progress import Step, tell
+from shared_components.common.progress import Step, report_progress
 from shared_components.flare import console
 
 
@@ -108,7 +108,7 @@ def test_what_the_sites_log_is_passed_on_once(simulator, out, tmp_path):
 
 def test_the_sites_steps_are_shown_and_the_servers_own_where_there_are_none(simulator, out):
     simulator.show("round 1/2", lambda: {"site-1": Step("training", 1, 2)})
-    tell("aggregating")
+    report_progress("aggregating")
     assert simulator._board._read() == {"site-1": Step("training", 1, 2)}
     simulator.show("round 1/2", dict)
     assert simulator._board._read() == {"server": Step("aggregating")}

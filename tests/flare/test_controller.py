@@ -25,7 +25,7 @@ from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.server import training
 from shared_components.federation.site import site_setup as bench_side
-from shared_components.federation.site.site_setup import build_bench
+from shared_components.federation.site.site_setup import set_up_site
 from shared_components.flare import processes, wire
 from shared_components.flare.controller import read_job, read_reply
 from shared_components.flare.exchange import Exchange
@@ -361,9 +361,9 @@ def test_a_server_that_trains_finds_its_own_site_yaml(
 
     def noting(job, site, **options):
         found.append(site)
-        return build_bench(job, site, **options)
+        return set_up_site(job, site, **options)
 
-    monkeypatch.setattr(training, "build_bench", noting)
+    monkeypatch.setattr(training, "set_up_site", noting)
     controller = by_hand().start()
     assert controller.panics == []
     assert {(site.name, site.path) for site in found} == {("server", server / "site.yaml")}

@@ -16,7 +16,7 @@ from shared_components.federation.messages import FederationError, Message
 from shared_components.federation.protocol import Answers, conduct
 from shared_components.federation.runs import open_run, working_on
 from shared_components.federation.server.runner import ServerRunner
-from shared_components.federation.site.site_setup import Workbench
+from shared_components.federation.site.site_setup import SiteSetup
 from shared_components.flare import wire
 from shared_components.flare.controller import read_reply
 from shared_components.flare.executor import SiteExecutor
@@ -147,7 +147,7 @@ def test_a_full_disk_is_one_sentence_in_the_sites_own_log(tmp_path, data, caplog
 
     conversation, ask = begin(tmp_path, "site-1")[1:]
     ask = conversation.send(Answers({"site-1": answer(tmp_path, ask, "site-1", simulator=simulator)}))
-    monkeypatch.setattr(Workbench, "save_model", full)
+    monkeypatch.setattr(SiteSetup, "save_model", full)
     reason = answer(tmp_path, ask, "site-1", simulator=simulator)
     (line,) = (record for record in caplog.records if record.levelname == "ERROR")
     assert line.exc_info is None and line.getMessage().startswith(f"site site-1: {tmp_path}")

@@ -20,7 +20,7 @@ from nvflare.private.fed.server.message_send import ClientReply
 from nvflare.private.fed.server.server_engine import ServerEngine
 
 from shared_components.common.atomic import not_written
-from shared_components.flare.lost_site_poll import Desk
+from shared_components.flare.lost_site_poll import LostSitePoll
 from shared_components.flare.lost_sites import LostSites
 from shared_components.flare.patches.lost_sites import AGAIN, DIED, beginning_at_sites, lose, started_again, take_report
 from shared_components.flare.patches.replace import REPLACES
@@ -111,7 +111,7 @@ class Server:
     @property
     def lost(self):
         """What the job's controller finds."""
-        desk = Desk()
+        desk = LostSitePoll()
         desk.open(self)
         return desk.lost
 
@@ -285,7 +285,7 @@ def test_a_job_that_all_have_taken_has_lost_nobody(tmp_path):
 
 
 def test_the_first_reason_of_a_lost_site_is_kept_and_one_who_looks_again_sees_the_next(tmp_path):
-    server, desk = Server(tmp_path), Desk()
+    server, desk = Server(tmp_path), LostSitePoll()
     desk.open(server)
     assert desk.lost == {}
     for site, reason in (("hospital-b", "died"), ("hospital-b", "came back"), ("hospital-a", "died")):

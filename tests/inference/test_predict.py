@@ -16,7 +16,7 @@ def test_enlarging_is_the_argmax_of_logits_enlarged_by_nearest_neighbours():
     torch.manual_seed(0)
     logits = torch.randn(1, 4, 8, 10)
     large = torch.nn.functional.interpolate(logits, size=(16, 20), mode="nearest")
-    assert (SEGMENTATION.answers(logits, {}, [(16, 20)])[0] == large.argmax(1)[0].numpy()).all()
+    assert (SEGMENTATION.postprocess(logits, {}, [(16, 20)])[0] == large.argmax(1)[0].numpy()).all()
 
 
 def test_a_prediction_has_the_frames_own_size():

@@ -135,6 +135,6 @@ def test_predictions_are_positive_millimetres_at_the_size_asked_for():
     batch = {"image": torch.zeros(2, 3, 4, 4)}
     outputs = DEPTH.predict(Flat(), batch)
     assert outputs.shape == (2, 4, 4)
-    answers = DEPTH.answers(outputs, batch, [(4, 4), (8, 6)])
+    answers = DEPTH.postprocess(outputs, batch, [(4, 4), (8, 6)])
     assert [a.shape for a in answers] == [(4, 4), (8, 6)] and answers[1].dtype == np.float32
     assert np.allclose(answers[1], 100 * math.log(2))

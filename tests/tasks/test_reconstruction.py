@@ -20,7 +20,7 @@ def batch(count=2, height=8, width=16, seed=0):
 
 
 def drawn(seed=0, **size):
-    return TASK.draw(batch(**size), torch.Generator().manual_seed(seed))
+    return TASK.add_randomness(batch(**size), torch.Generator().manual_seed(seed))
 
 
 def test_three_quarters_of_the_patches_are_hidden_in_every_sample_and_whole():
@@ -35,13 +35,13 @@ def test_the_generator_alone_decides_and_samples_do_not_depend_on_their_batch():
     assert torch.equal(drawn(1)["hidden"], drawn(1)["hidden"])
     assert not torch.equal(drawn(1)["hidden"], drawn(2)["hidden"])
     generator = torch.Generator().manual_seed(1)
-    singles = [TASK.draw(batch(count=1), generator)["hidden"] for _ in range(2)]
+    singles = [TASK.add_randomness(batch(count=1), generator)["hidden"] for _ in range(2)]
     assert torch.equal(torch.cat(singles), drawn(1)["hidden"])
 
 
 def test_a_frame_that_is_no_whole_number_of_patches_is_refused():
     with pytest.raises(ValueError, match="frames of 10x16 are no whole number of patches of 4"):
-        TASK.draw(batch(height=10), torch.Generator())
+        TASK.add_randomness(batch(height=10), torch.Generator())
 
 
 class Echo(nn.Module):
@@ -67,7 +67,7 @@ def test_the_network_sees_grey_where_patches_are_hidden_and_the_frame_elsewhere(
 
 def test_of_a_clip_the_last_frame_is_hidden_and_restored():
     clip = torch.rand(2, 3, 3, 8, 16, generator=torch.Generator().manual_seed(4))
-    given = TASK.draw({"image": clip}, torch.Generator().manual_seed(0))
+    given = TASK.add_randomness({"image": clip}, torch.Generator().manual_seed(0))
     seen, restored = shown(given)
     assert torch.equal(seen[:, :-1], clip[:, :-1]) and not torch.equal(seen[:, -1], clip[:, -1])
     assert torch.allclose(restored, 1 / (1 + (-seen[:, -1]).exp()))
@@ -103,4 +103,4 @@ def test_scores_are_worked_by_hand_and_visible_pixels_do_not_count():
 
 
 def test_a_task_without_labels_asks_for_none():
-    assert TASK.asks.targets == () and TASK.channels == 3 and TASK.card.outputs == ()
+    assert TASK.spec.targets == () and TASK.channels == 3 and TASK.card.outputs == ()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from shared_components.common.progress import tell
+from shared_components.common.progress import report_progress
 from shared_components.data.files import depth_values
 from shared_components.data.synthetic.frame_times import TARGETS, Schedule, schedule
 from shared_components.data.synthetic.layouts import LAYOUTS, write_png
@@ -175,7 +175,7 @@ def _write_videos(part: Path, recipe: Recipe) -> dict[str, list[str]]:
             for frame, stem in style.write(part / recipe.layout, video, shots):
                 rows.append(_write_side(part / "side" / video, frame, stem))
                 written += 1
-                tell("rendering", written, frames * sum(recipe.videos.values()))
+                report_progress("rendering", written, frames * sum(recipe.videos.values()))
             _write_table(part / "side" / video / "frames.csv", rows)
             names.setdefault(split, []).append(video)
     return names

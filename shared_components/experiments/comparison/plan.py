@@ -15,7 +15,7 @@ from shared_components.common.arguments import between
 from shared_components.core.initial_weights import RANDOM, source_of
 from shared_components.core.method import load_method
 from shared_components.core.task import check_tasks, choose_task
-from shared_components.data.samples import Asks, Sample, samples
+from shared_components.data.samples import Sample, SampleSpec, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import Bundle, Training, bundle_for, check_size, load_bundle, weightless
@@ -273,9 +273,9 @@ def fingerprint(path: str, bundle: str, tasks: Mapping[str, Mapping[str, Any]] |
 def _fingerprint(path: str, bundle: str, tasks: str, changed: int) -> str:
     site = load_site(Path(path))
     digest = hashlib.sha256(Path(path).read_bytes())
-    asks = _asks(site, bundle, json.loads(tasks))
+    spec = _spec_of(site, bundle, json.loads(tasks))
     for split in sorted(site.split):
-        for sample in _samples(site, split, asks):
+        for sample in _samples(site, split, spec):
             paths = [*sample.images, *(path for paths in sample.targets.values() for path in paths)]
             files = [(path.name, path.stat().st_size) for path in paths]
             digest.update(json.dumps([split, sample.video, sample.index, files]).encode())
@@ -288,20 +288,20 @@ def _fingerprint(path: str, bundle: str, tasks: str, changed: int) -> str:
     return digest.hexdigest()
 
 
-def _samples(site: Site, split: str, asks: Asks) -> list[Sample]:
+def _samples(site: Site, split: str, spec: SampleSpec) -> list[Sample]:
     """List a split's samples; where the site cannot give the clips that are asked for, single frames.
 
     Such a run has a name, so that the other rows go on: the federation refuses it with a sentence.
     """
     try:
-        return samples(site, split, asks)
+        return samples(site, split, spec)
     except SiteError:
-        if asks.frames == 1:
+        if spec.frames == 1:
             raise
-        return samples(site, split, replace(asks, frames=1, interval=0.0))
+        return samples(site, split, replace(spec, frames=1, interval=0.0))
 
 
-def _asks(site: Site, bundle: str, tasks: Mapping[str, Mapping[str, Any]]) -> Asks:
+def _spec_of(site: Site, bundle: str, tasks: Mapping[str, Mapping[str, Any]]) -> SampleSpec:
     """Return what the site's task asks of its data; where the bundle does not learn it, the pictures alone.
 
     Such a run has a name, too.
@@ -309,6 +309,6 @@ def _asks(site: Site, bundle: str, tasks: Mapping[str, Mapping[str, Any]]) -> As
     try:
         return choose_task(
             load_bundle(bundle, tasks=tasks).tasks, site.task, classes=site.classes, who=str(site.path)
-        ).asks
+        ).spec
     except ValueError:
-        return Asks(targets=())
+        return SampleSpec(targets=())

@@ -25,7 +25,7 @@ from shared_components.core import evaluation
 from shared_components.core.merged_classes import read_as
 from shared_components.core.method import load_method
 from shared_components.core.task import make_task
-from shared_components.core.unseen_site import tell
+from shared_components.core.unseen_site import describe_site
 from shared_components.data.classes import coarser_ids
 from shared_components.data.samples import samples
 from shared_components.data.site import Site
@@ -36,7 +36,7 @@ from shared_components.experiments.comparison.plan import HELD_OUT, Run
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.server.runner import ServerRunner
-from shared_components.federation.site.site_setup import build_bench
+from shared_components.federation.site.site_setup import set_up_site
 from shared_components.federation.step_file import StepFile
 from shared_components.inference.stream import Remembers, Streaming
 from shared_components.networks.bundle_config import build_network
@@ -112,7 +112,7 @@ def _refuse_untold(run: Run) -> None:
         return
     try:
         site = load_site(run.held_out, name=HELD_OUT)
-        bench = build_bench(Job.from_json(run.job()), site, start_weights=run.start_weights)
+        bench = set_up_site(Job.from_json(run.job()), site, start_weights=run.start_weights)
         bench.condition_on_site(name=site.name, number=len(run.sites), count=len(run.sites) + 1)
     except ValueError as error:
         raise FederationError(str(error)) from error
@@ -156,14 +156,14 @@ def _test(
     Args:
         learnt: Classes of the model, where they are finer ones than the site's: its classes are merged.
     """
-    bench = build_bench(server.job, site, start_weights=server.start_weights)
+    bench = set_up_site(server.job, site, start_weights=server.start_weights)
     finer = replace(site, classes=learnt or site.classes)
-    of_model = build_bench(server.job, finer, start_weights=server.start_weights) if learnt else bench
+    of_model = set_up_site(server.job, finer, start_weights=server.start_weights) if learnt else bench
     path = folder / f"{model}.safetensors"
     of_model.network.load_state_dict(load_weights(path))
-    tell(of_model.network, path, site)  # the model for outsiders; the sites' own know them already
+    describe_site(of_model.network, path, site)  # the model for outsiders; the sites' own know them already
     network = read_as(of_model.network, of_model.task.card.outputs, bench.task.card.outputs)
-    chosen = samples(site, "test", bench.task.asks)
+    chosen = samples(site, "test", bench.task.spec)
     scores = evaluation.thorough(network, bench.task, chosen, size=bench.size, split="test")
     shown = write_pictures(network, bench.task, chosen, size=bench.size, folder=folder / TESTED)
     merged = {"merged": list(of_model.task.card.outputs)} if learnt else {}
@@ -179,7 +179,7 @@ def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
     if not run.held_out:
         return None
     site = load_site(run.held_out, name=HELD_OUT)
-    card = build_bench(server.job, site, start_weights=server.start_weights).task.card
+    card = set_up_site(server.job, site, start_weights=server.start_weights).task.card
     files = next(r for r in reversed(server.records) if r["kind"] == "outsider")["files"]
     made = [profile.card for profile in server.state.profiles.values() if str(profile.card) in files]
     exact = [one for one in made if one == card]

@@ -52,7 +52,7 @@ def summary(task: Task, scores: dict[str, Any]) -> str:
 def _render(looks: Sequence[str], task: Task, settings: Settings) -> list[Item]:
     found = []
     for number, look in enumerate(follow(looks, "rendering looks to score on,")):
-        found += held_out(look, number, size=settings.size, asks=task.asks, count=SAMPLES)
+        found += held_out(look, number, size=settings.size, spec=task.spec, count=SAMPLES)
     return found
 
 

@@ -46,7 +46,7 @@ class Learner:
         torch.manual_seed(seed)  # for dropout
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.rate(number)
-        drawn = self.task.draw(batch, torch.Generator().manual_seed(seed))
+        drawn = self.task.add_randomness(batch, torch.Generator().manual_seed(seed))
         moved = {name: value.to(self.device) for name, value in drawn.items()}
         mixed = self.settings.precision == "bf16"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=mixed):

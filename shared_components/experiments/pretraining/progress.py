@@ -7,7 +7,7 @@ from collections import deque
 from contextlib import ExitStack
 from typing import TextIO
 
-from shared_components.common.progress import heard, tell
+from shared_components.common.progress import heard, report_progress
 from shared_components.common.progress_display import Board
 from shared_components.experiments.pretraining.plan import Settings
 from shared_components.federation.progress import duration
@@ -43,7 +43,7 @@ class Progress:
         phase = self._settings.phase_of(done - 1)
         self._times.append((now - self._last, phase.height * phase.width))
         self._last = now
-        tell("step", done, self._settings.steps, self.note(done, loss))
+        report_progress("step", done, self._settings.steps, self.note(done, loss))
 
     def pause(self) -> None:
         """Leave out of the speed what happened since the last step."""

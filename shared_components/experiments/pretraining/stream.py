@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 from shared_components.core.training import round_seed
 from shared_components.data.colours import change_colours, sample_colours
 from shared_components.data.dataset import collated
-from shared_components.data.samples import Asks, Item
+from shared_components.data.samples import Item, SampleSpec
 from shared_components.data.synthetic.scene import SceneFrame, render_video
 from shared_components.data.transforms import (
     augment,
@@ -74,8 +74,8 @@ class Groups(Dataset[dict[str, Tensor]]):
         asks: what the task asks of each sample.
     """
 
-    def __init__(self, settings: Settings, asks: Asks) -> None:
-        self.settings, self.asks = settings, asks
+    def __init__(self, settings: Settings, spec: SampleSpec) -> None:
+        self.settings, self.spec = settings, spec
         self.spans = spans(settings)
 
     def __len__(self) -> int:
@@ -94,11 +94,11 @@ class Groups(Dataset[dict[str, Tensor]]):
         seed, look = torch.randint(HELD_OUT, (2,), generator=generator).tolist()
         looks = self.settings.looks
         name = looks[number % len(looks)] if looks else f"random-{look % RESERVED}"
-        clips = _film(name, seed, (span.phase.height, span.phase.width), self.settings.frames, self.asks)
+        clips = _film(name, seed, (span.phase.height, span.phase.width), self.settings.frames, self.spec)
         return [self._sample(clip, span.phase, generator) for clip in islice(clips, span.count)]
 
     def _sample(self, clip: Sequence[SceneFrame], phase: Phase, generator: torch.Generator) -> dict[str, Tensor]:
-        images, targets = stacked([frame.image for frame in clip]), targets_of(clip[-1], self.asks.targets)
+        images, targets = stacked([frame.image for frame in clip]), targets_of(clip[-1], self.spec.targets)
         augmentation = sample_augmentation(generator, width=images.shape[2], smallest=SCALES[0], largest=SCALES[1])
         if float(torch.rand((), generator=generator)) < self.settings.moved:
             images, targets = augment(images, targets, augmentation)
@@ -112,13 +112,13 @@ def targets_of(frame: SceneFrame, names: tuple[str, ...]) -> dict[str, np.ndarra
     return {name: known[name] for name in names}
 
 
-def batches(settings: Settings, asks: Asks, *, begin: int = 0, workers: int = 0) -> Iterator[dict[str, Tensor]]:
+def batches(settings: Settings, spec: SampleSpec, *, begin: int = 0, workers: int = 0) -> Iterator[dict[str, Tensor]]:
     """Yield the batches from step `begin` on, in the form of `data.dataset.batches`.
 
     Args:
         workers: processes that render ahead; 0: this one does. The batches are the same.
     """
-    groups = Groups(settings, asks)
+    groups = Groups(settings, spec)
     left = [number for number, span in enumerate(groups.spans) if span.first + span.count > begin]
     more = _in_processes() if workers else {}
     loader = DataLoader(groups, batch_size=None, sampler=left, num_workers=workers, **more)
@@ -128,24 +128,26 @@ def batches(settings: Settings, asks: Asks, *, begin: int = 0, workers: int = 0)
             yield collated([{name: value[f, b] for name, value in group.items()} for b in range(settings.batch)])
 
 
-def held_out(look: str, number: int, *, size: tuple[int, int], asks: Asks, count: int) -> list[Item]:
+def held_out(look: str, number: int, *, size: tuple[int, int], spec: SampleSpec, count: int) -> list[Item]:
     """Render samples of a video that is never trained on, as the network sees them."""
     items = []
-    for index, clip in enumerate(_film(look, HELD_OUT + number, size, count, asks)):
-        images, found = _shrunk(stacked([frame.image for frame in clip]), targets_of(clip[-1], asks.targets), *size)
+    for index, clip in enumerate(_film(look, HELD_OUT + number, size, count, spec)):
+        images, found = _shrunk(stacked([frame.image for frame in clip]), targets_of(clip[-1], spec.targets), *size)
         items.append(Item(images, found, f"{look}-{index}"))
     return items
 
 
-def _film(look: str, seed: int, size: tuple[int, int], count: int, asks: Asks) -> Iterator[tuple[SceneFrame, ...]]:
+def _film(
+    look: str, seed: int, size: tuple[int, int], count: int, spec: SampleSpec
+) -> Iterator[tuple[SceneFrame, ...]]:
     """Render a video for a network of this (height, width), and yield the frames of each sample, oldest first."""
     height, width = (round(LARGER * side) for side in size)
-    rate = RATE if asks.frames == 1 else 1 / asks.interval
-    frames = count + asks.frames - 1
-    clip: deque[SceneFrame] = deque(maxlen=asks.frames)
+    rate = RATE if spec.frames == 1 else 1 / spec.interval
+    frames = count + spec.frames - 1
+    clip: deque[SceneFrame] = deque(maxlen=spec.frames)
     for frame in render_video(look, seed, frames=frames, height=height, width=width, rate=rate):
         clip.append(frame)
-        if len(clip) == asks.frames:
+        if len(clip) == spec.frames:
             yield tuple(clip)
 
 

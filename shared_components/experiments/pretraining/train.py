@@ -98,7 +98,7 @@ class Pretraining:
             self.scores, self._saved = self.folder.last_scores(), self.done
 
     def _train(self, asked: list[int]) -> None:
-        stream = batches(self.settings, self.task.asks, begin=self.done, workers=self.workers)
+        stream = batches(self.settings, self.task.spec, begin=self.done, workers=self.workers)
         self.progress.pause()
         for batch in stream:
             self._losses.append(self._step(batch))

@@ -13,7 +13,7 @@ from shared_components.core.evaluation import native_batches, quick_scores
 from shared_components.core.merged_classes import read_as
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import CLASS_MAPS, name_of
-from shared_components.data.samples import LABELLED, Asks
+from shared_components.data.samples import LABELLED, SampleSpec
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.looks import LOOKS
@@ -53,7 +53,7 @@ def looks_to_test(unseen: int, named: Sequence[str] = LOOKS) -> list[tuple[str, 
 
 
 def rendered_sites(
-    looks: Iterable[tuple[str, str]], folder: Path, *, kind: str, asks: Asks = LABELLED, films: Films = Films()
+    looks: Iterable[tuple[str, str]], folder: Path, *, kind: str, spec: SampleSpec = LABELLED, films: Films = Films()
 ) -> Iterator[Tested]:
     """Render a small test site of every look into a folder, one when asked for; its seed is its number.
 
@@ -71,8 +71,8 @@ def rendered_sites(
             width=films.width,
             layout=layouts_for(kind)[0],
             task=kind,
-            clip=asks.frames,
-            interval=asks.interval,
+            clip=spec.frames,
+            interval=spec.interval,
         )
         yield Tested(look, where, load_site(path, name=look))
 
@@ -112,7 +112,7 @@ def _scored(network: nn.Module, trained: Pretrained, tested: Tested) -> dict[str
     task = trained.task(site.classes)
     if site.classes:
         network = read_as(network, trained.outputs, site.classes)
-    kept, _ = readable_samples(site, SPLIT, asks=task.asks)
+    kept, _ = readable_samples(site, SPLIT, spec=task.spec)
     found = quick_scores(network, task, native_batches(kept, trained.size))
     numbers = {metric.name: found[metric.name] for metric in task.metrics if metric.name in found}
     about = {"name": tested.name, "where": tested.where, "classes": name_of(site.classes), "frames": len(kept)}

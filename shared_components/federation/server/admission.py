@@ -43,7 +43,7 @@ def check_possible(job: Job, method: Method, sites: Sequence[str]) -> None:
         )
 
 
-class Entrance:
+class Admission:
     """Takes the sites' answers to `enrol`, each checked by itself, until those are together that begin the run.
 
     Args:

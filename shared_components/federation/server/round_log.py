@@ -16,7 +16,7 @@ from shared_components.federation.server.upload import Plain
 Record = dict[str, Any]
 
 
-class Journal:
+class RoundLog:
     """The records of a run in their order, as ``rounds.jsonl`` holds them.
 
     Args:

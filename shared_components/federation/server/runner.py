@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common.atomic import write_json
-from shared_components.common.progress import tell
+from shared_components.common.progress import report_progress
 from shared_components.core.card import Metric
 from shared_components.core.method import Aggregation, Method, Models, Update, load_method, site_order
 from shared_components.federation.messages import FederationError, Job, Message
@@ -24,11 +24,11 @@ from shared_components.federation.runs import (
 )
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.server import update_checks
-from shared_components.federation.server.admission import Entrance, check_possible
+from shared_components.federation.server.admission import Admission, check_possible
 from shared_components.federation.server.enrolment import check_as_before, initial_models, profile_header
 from shared_components.federation.server.requests import deliveries, header_for
 from shared_components.federation.server.result import task_of, write_models
-from shared_components.federation.server.round_log import Journal
+from shared_components.federation.server.round_log import RoundLog
 from shared_components.federation.server.state import ServerState
 from shared_components.federation.server.training import FindSite, Own, open_own, train_at_server
 from shared_components.federation.server.update_checks import RejectedUpdate
@@ -78,12 +78,12 @@ class ServerRunner:
         self.method: Method = load_method(job.method, **job.arguments)
         self.state = ServerState.of_new_run(sites)
         self.upload = upload_of(job, folder.name, project)
-        self.journal = Journal(folder / "server" / RECORDS, self.upload)
+        self.round_log = RoundLog(folder / "server" / RECORDS, self.upload)
         self.start_weights = start_weights
         self.left_out: dict[str, str] = {}  # sites that have not enrolled well, and why
         self.own: Own | None = None  # data of a server that trains, once they have been checked
         self._find_data = find_data
-        self._entrance: Entrance | None = None  # until the run begins
+        self._entrance: Admission | None = None  # until the run begins
         self._asking = Asking()
 
     def wanted(self, asked: Collection[str]) -> int:
@@ -102,12 +102,12 @@ class ServerRunner:
     @property
     def records(self) -> list[dict[str, Any]]:
         """What has been written down of all rounds so far."""
-        return self.journal.records
+        return self.round_log.records
 
     @property
     def last_record(self) -> dict[str, Any]:
         """The record of the last aggregation."""
-        return self.journal.last_aggregation
+        return self.round_log.last_aggregation
 
     # ---- enrolment
 
@@ -128,7 +128,7 @@ class ServerRunner:
             )
         every = bool(self.state.profiles) or self.method.requires.pooled  # a resume needs all of its sites
         least = len(self.state.sites) if every else self.needed(self.state.sites)
-        self._entrance = Entrance(
+        self._entrance = Admission(
             self.job, self.method, self.state.sites, least=least, file=self.start_weights, upload=self.upload
         )
         asked = self.state.sites if self.method.requires.multi_task else self.state.sites[:1]
@@ -162,7 +162,7 @@ class ServerRunner:
         self._entrance = None
         return {}
 
-    def _begin(self, entered: Entrance) -> None:
+    def _begin(self, entered: Admission) -> None:
         """Compare the profiles, with one another and with those of the run's beginning, and note what they say."""
         profiles = entered.profiles
         partitions = {site: entered.found[site].partition for site in self.state.sites}
@@ -247,7 +247,7 @@ class ServerRunner:
     def note_reply(self, site: str, reply: Message) -> dict[str, Any]:
         """Record a reply as soon as it is there, once; return the record."""
         sent = Message({}, self.state.models.of(site), dict(self.state.models.broadcast))
-        return self.journal.note(site, reply, sent, self.state.partition, round=self.state.round)
+        return self.round_log.note(site, reply, sent, self.state.partition, round=self.state.round)
 
     def check_update(self, site: str, reply: Message) -> Update:
         """Turn a reply into an update.
@@ -273,7 +273,7 @@ class ServerRunner:
         wall = time.perf_counter() - self._asking.since
         updates, rejected = self._asking.taken or self._enough(replies, failures, wall)
         started = time.perf_counter()
-        tell("aggregating")
+        report_progress("aggregating")
         counted = self.upload.combine(updates, self.state.models.shared)
         result = self.method.server.aggregator.apply(
             self.state.aggregator, self.state.partition, self.state.models, counted
@@ -290,10 +290,10 @@ class ServerRunner:
             **({"drawn": self._asking.sites} if len(self._asking.sites) < len(self.state.sites) else {}),
             **self.upload.about(updates),
             **trained,
-            **self.journal.spent(),
+            **self.round_log.spent(),
             **result.report,
         }
-        self.journal.close(record)
+        self.round_log.close(record)
         self.state.answered |= {update.site: self.state.round for update in updates}
         self.state.round += 1
         self._save()
@@ -373,8 +373,8 @@ class ServerRunner:
             self.folder / "server",
             file=self.start_weights,
         )
-        self.journal.close(*finals, record)
-        self.journal.write()
+        self.round_log.close(*finals, record)
+        self.round_log.write()
 
     def note_failure(self, reason: str) -> bool:
         """Write why the run ended early into its run.json; return whether there is one."""
@@ -388,13 +388,13 @@ class ServerRunner:
         if found is None:
             return False
         last, tensors, values = found
-        self.state, self.journal.records = ServerState.unpack(tensors, values, round=last + 1, folder=self.folder)
+        self.state, self.round_log.records = ServerState.unpack(tensors, values, round=last + 1, folder=self.folder)
         change_description(self.folder, rounds=self.job.rounds, error=None)
         return True
 
     def _save(self) -> None:
-        server_files(self.folder).save(self.state.round - 1, *self.state.pack(self.journal.records))
-        self.journal.write()
+        server_files(self.folder).save(self.state.round - 1, *self.state.pack(self.round_log.records))
+        self.round_log.write()
         change_description(self.folder, **{ENDED: self.state.round})
 
     def _header(self, site: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.server.enrolment import check_as_before, profile_of, wrong_kind
 from shared_components.federation.site.local_round import LocalRound, memory_of
-from shared_components.federation.site.site_setup import Workbench, build_bench
+from shared_components.federation.site.site_setup import SiteSetup, set_up_site
 
 FindSite = Callable[[Job, int], Site]
 """(job, the number after the last site's) -> the server's own site."""
@@ -86,15 +86,15 @@ def open_own(job: Job, find_data: FindSite | None, *, start_weights: Path | None
         raise FederationError(f"{job.method} trains at the server, and this one has no data of its own")
     try:
         site = find_data(job, sites)
-        bench = build_bench(job, site, start_weights=start_weights)
+        bench = set_up_site(job, site, start_weights=start_weights)
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteError(f"{site.path}: {refusal}")
-        readable, _ = readable_samples(site, "train", asks=bench.task.asks)
+        readable, _ = readable_samples(site, "train", spec=bench.task.spec)
         validation: list[Sample] = []
         if site.split.get("validation"):
-            validation, _ = readable_samples(site, "validation", asks=bench.task.asks)
+            validation, _ = readable_samples(site, "validation", spec=bench.task.spec)
         context = _context(bench, round=0, number=sites, memory=memory_of(kept))
-        batch = bench.task.draw(collated([bench.dataset(readable)[0]]), context.generator)
+        batch = bench.task.add_randomness(collated([bench.dataset(readable)[0]]), context.generator)
         if bench.method.server.check is not None:
             bench.method.server.check(bench.network, batch, context)
     except (SiteError, ValueError) as error:
@@ -129,7 +129,7 @@ def train_at_server(
         FederationError: The training fails.
     """
     try:
-        bench = build_bench(job, own.site, start_weights=start_weights)
+        bench = set_up_site(job, own.site, start_weights=start_weights)
         method = bench.method
         assert method.server.update is not None
         _refuse_other_fixed(fixed_hash(bench.network.state_dict(), bench.partition), own.profile.fixed)
@@ -154,7 +154,7 @@ def train_at_server(
     return outcome, work.tensors(), losses
 
 
-def _context(bench: Workbench, *, round: int, number: int, **known: Any) -> Context:
+def _context(bench: SiteSetup, *, round: int, number: int, **known: Any) -> Context:
     settings = bench.bundle.training
     return local.make_context(settings, bench.task, round=round, site=number, sites=number, **known)
 

@@ -168,7 +168,7 @@ def _check_noise(job: Job, demand: Demand, site: Site) -> None:
 
 def _asked(job: Job, bundle: Bundle, task: Task, sites: int) -> Iterator[tuple[str, str, float]]:
     """Yield limits, keys of the job and their values, the network's size last, as it takes the longest."""
-    training, frames = bundle.training, task.asks.frames
+    training, frames = bundle.training, task.spec.frames
     yield "rounds", "rounds", job.rounds
     yield "longest_wait_seconds", "longest_wait_seconds", job.longest_wait_seconds
     yield "sites", "number of sites", sites

@@ -79,7 +79,7 @@ class LocalRound:
         stream = once(self.dataset, batch_size=size, count=count, generator=generator)
         for batch in follow(stream, "measuring", -(-whole // size)):
             self.stop()
-            yield self.context.task.draw(self._moved(batch), generator)
+            yield self.context.task.add_randomness(self._moved(batch), generator)
 
     def validate(self, network: nn.Module) -> float | None:
         """Score a network on the validation frames, see ``method.LocalWork``."""
@@ -125,7 +125,7 @@ class LocalRound:
             self.dataset, batch_size=size, iterations=iterations, generator=self.context.generator, augment=False
         )
         return (
-            self.context.task.draw(self._moved(batch), self.context.generator)
+            self.context.task.add_randomness(self._moved(batch), self.context.generator)
             for batch in follow(stream, "measuring", iterations)
         )
 
@@ -141,7 +141,7 @@ class LocalRound:
             flips=self.settings.flips,
         ):
             self.stop()
-            yield self.context.task.draw(batch, self.context.generator)
+            yield self.context.task.add_randomness(batch, self.context.generator)
 
     def _moved(self, batch: Mapping[str, Tensor]) -> Batch:
         where = next(self.network.parameters()).device

@@ -15,7 +15,7 @@ import torch
 
 from shared_components.common import machine
 from shared_components.common.atomic import write_json
-from shared_components.common.progress import tell
+from shared_components.common.progress import report_progress
 from shared_components.core import evaluation
 from shared_components.core import training as local
 from shared_components.core.initial_weights import said, unused
@@ -36,7 +36,7 @@ from shared_components.federation.site import disclosure, parse_request
 from shared_components.federation.site.agreed_job import agreed_job, keep_agreed, site_folder
 from shared_components.federation.site.disclosure import what_leaves
 from shared_components.federation.site.local_round import LocalRound
-from shared_components.federation.site.site_setup import Workbench, build_bench
+from shared_components.federation.site.site_setup import SiteSetup, set_up_site
 from shared_components.federation.site.state import Kept, keep_best, restore, save
 from shared_components.federation.site.upload import Plain, upload_of
 from shared_components.federation.store import RoundFiles
@@ -102,7 +102,7 @@ class SiteRunner:
         """
         handlers = {"enrol": self._enrol, "round": self._round, "unmask": self._unmask, "finish": self._finish}
         started = time.perf_counter()
-        tell("starting")
+        report_progress("starting")
         self._began = machine.process_start() if not SiteRunner.answered_before else started
         SiteRunner.answered_before = True
         try:
@@ -124,7 +124,7 @@ class SiteRunner:
     def _enrol(self, job: Job, site: Site, message: Message, upload: Plain) -> Message:
         """Check the whole site before the first round, and say what the server needs to know."""
         header = message.header
-        bench = build_bench(job, site, start_weights=self._start_weights, sites=header["sites"])
+        bench = set_up_site(job, site, start_weights=self._start_weights, sites=header["sites"])
         if refusal := wrong_kind(bench.method, bench.task.card):
             raise SiteRefusal(f"{site.path}: {refusal}")
         upload.check(bench.method, job.rounds - header["round"])
@@ -134,7 +134,7 @@ class SiteRunner:
         aside = _check_data(bench)
         write_json(self._files(job, header["run"]).folder / ASIDE, aside)
         dataset = self._dataset(bench, job, header["run"], "train")
-        bench.task.draw(collated([dataset[0]]), torch.Generator().manual_seed(0))  # the size fits the task
+        bench.task.add_randomness(collated([dataset[0]]), torch.Generator().manual_seed(0))  # the size fits the task
         header_out: dict[str, Any] = {
             "samples": len(dataset),
             "card": bench.task.card.to_json(),
@@ -150,7 +150,7 @@ class SiteRunner:
         keep_agreed(header, self._folder, site=self.name)
         return Message(header_out, pieces)
 
-    def _say_what_leaves(self, bench: Workbench, job: Job, run: str) -> None:
+    def _say_what_leaves(self, bench: SiteSetup, job: Job, run: str) -> None:
         """Write, before anything is sent, what this job lets leave the site."""
         due = Expected(bench.method, bench.task, bench.network.state_dict(), bench.partition)
         report = what_leaves(job, due, publish=bench.site.publish, withhold=bench.site.withhold)
@@ -158,14 +158,14 @@ class SiteRunner:
         write_json(path, report.to_json())
         logger.info("site %s: %s; %s has the rest", self.name, report.sentence(), path)
 
-    def _say_start(self, bench: Workbench) -> None:
+    def _say_start(self, bench: SiteSetup) -> None:
         if warning := unused(bench.start["start"], self._start_weights):
             logger.warning("site %s: %s", self.name, warning)
         if bench.start["sha256"]:
             fresh = ", ".join(bench.start["fresh"]) or "nothing"
             logger.info("site %s begins from %s; from the seed: %s", self.name, said(bench.start), fresh)
 
-    def _items(self, bench: Workbench, dataset: SampleDataset) -> dict[str, Any]:
+    def _items(self, bench: SiteSetup, dataset: SampleDataset) -> dict[str, Any]:
         """Measure the profile items that the method asks for and the site publishes."""
         method, site = bench.method, bench.site
         if refused := sorted(method.requires.items - set(site.publish)):
@@ -198,7 +198,7 @@ class SiteRunner:
         clock.mark("training")
         extras = work.measure()
         clock.mark("measuring")
-        tell("saving")
+        report_progress("saving")
         state = bench.network.state_dict()
         save(bench, files, round, work.tensors(), best)
         clock.mark("saving")
@@ -218,7 +218,7 @@ class SiteRunner:
             job, site, name=self.name, run=run, folder=folder, random=self._random, identity=self._identity
         )
 
-    def _local_round(self, bench: Workbench, job: Job, message: Message, kept: Kept) -> LocalRound:
+    def _local_round(self, bench: SiteSetup, job: Job, message: Message, kept: Kept) -> LocalRound:
         header, settings = message.header, bench.bundle.training
         context = local.make_context(
             settings,
@@ -275,16 +275,16 @@ class SiteRunner:
         clock.mark("validating")
         return Message({"metrics": metrics, "final": final, "seconds": clock.seconds}, {}, given)
 
-    def _bench(self, job: Job, site: Site) -> Workbench:
-        return build_bench(job, site, start_weights=self._start_weights)
+    def _bench(self, job: Job, site: Site) -> SiteSetup:
+        return set_up_site(job, site, start_weights=self._start_weights)
 
-    def _condition(self, bench: Workbench, header: Mapping[str, Any], *, again: bool = False) -> str:
+    def _condition(self, bench: SiteSetup, header: Mapping[str, Any], *, again: bool = False) -> str:
         return bench.condition_on_site(name=self.name, number=header["number"], count=header["numbers"], again=again)
 
-    def _dataset(self, bench: Workbench, job: Job, run: str, split: str) -> SampleDataset:
+    def _dataset(self, bench: SiteSetup, job: Job, run: str, split: str) -> SampleDataset:
         return bench.dataset(self._samples(bench, job, run, split))
 
-    def _training_samples(self, bench: Workbench, job: Job, header: Mapping[str, Any]) -> SampleDataset:
+    def _training_samples(self, bench: SiteSetup, job: Job, header: Mapping[str, Any]) -> SampleDataset:
         """Return the site's own training samples; where a method pools data, all sites' for the first one."""
         if not (bench.method.requires.pooled and header["index"] == 0):
             return self._dataset(bench, job, header["run"], "train")
@@ -295,11 +295,11 @@ class SiteRunner:
         seen = {sample.images: sample for sample in pool if sample.added}  # several sites may add the same ones
         return bench.dataset([sample for sample in pool if not sample.added] + list(seen.values()))
 
-    def _samples(self, bench: Workbench, job: Job, run: str, split: str, *, name: str = "") -> list[Sample]:
+    def _samples(self, bench: SiteSetup, job: Job, run: str, split: str, *, name: str = "") -> list[Sample]:
         """List a split without the samples that were set aside at enrolment."""
         path = self._files(job, run, name).folder / ASIDE
         aside = {tuple(item) for item in json.loads(path.read_text())}
-        return [s for s in samples(bench.site, split, bench.task.asks) if tuple(_place(s)) not in aside]
+        return [s for s in samples(bench.site, split, bench.task.spec) if tuple(_place(s)) not in aside]
 
     def _files(self, job: Job, run: str, name: str = "") -> RoundFiles:
         site = folder_name("site", name) if name else self.name
@@ -324,11 +324,11 @@ class _Clock:
         self._last = now
 
 
-def _check_data(bench: Workbench) -> list[list]:
+def _check_data(bench: SiteSetup) -> list[list]:
     """Read everything once; return the (video, index) of samples that the site's quarantine sets aside."""
     from shared_components.data.check import check_site  # needed at enrolment only
 
-    problems = check_site(bench.site, asks=bench.task.asks, required=("train", "validation"))
+    problems = check_site(bench.site, spec=bench.task.spec, required=("train", "validation"))
     if fatal := [problem for problem in problems if not problem.quarantined]:
         more = f" (and {len(fatal) - 1} more problems; see `surgfl check-data`)" if len(fatal) > 1 else ""
         raise SiteRefusal(f"{fatal[0]}{more}")

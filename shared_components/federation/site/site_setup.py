@@ -30,7 +30,7 @@ from shared_components.networks.parts import by_learning_rate, freeze
 
 
 @dataclass
-class Workbench:
+class SiteSetup:
     """One task's tools, built anew for every task (a simulator's task is a new process).
 
     Attributes:
@@ -100,7 +100,7 @@ class Workbench:
         save_weights(path, self.network.state_dict(), notes | told)
 
 
-def build_bench(job: Job, site: Site, *, start_weights: Path | None = None, sites: int = 1) -> Workbench:
+def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, sites: int = 1) -> SiteSetup:
     """Build a task's tools; the network starts from the training's seed, or as its ``start`` says.
 
     Args:
@@ -129,4 +129,4 @@ def build_bench(job: Job, site: Site, *, start_weights: Path | None = None, site
     freeze(network, settings.fixed)
     by_learning_rate(network, settings.learning_rates)  # a part that does not exist is refused now
     network.to(machine.device())
-    return Workbench(site, bundle, task, method, network, partition_network(network, method.partition), start)
+    return SiteSetup(site, bundle, task, method, network, partition_network(network, method.partition), start)

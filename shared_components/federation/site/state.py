@@ -12,7 +12,7 @@ from shared_components.core.partition import Role, below, cut, paste, prefixed
 from shared_components.core.task import Scores
 from shared_components.federation.messages import SiteRefusal
 from shared_components.federation.site.local_round import OPTIMIZER, memory_of
-from shared_components.federation.site.site_setup import Workbench
+from shared_components.federation.site.site_setup import SiteSetup
 from shared_components.federation.store import RoundFiles
 
 OWN = "local/"  # LOCAL pieces among the tensors
@@ -31,13 +31,13 @@ class Kept:
     memory: State = field(default_factory=dict)
 
 
-def save(bench: Workbench, files: RoundFiles, round: int, work: State, best: dict[str, Any]) -> None:
+def save(bench: SiteSetup, files: RoundFiles, round: int, work: State, best: dict[str, Any]) -> None:
     """Keep a round: the LOCAL pieces, the tensors of the local work, and what has been best so far."""
     own = prefixed(OWN, cut(bench.network.state_dict(), bench.partition, Role.LOCAL))
     files.save(round, own | work, {"best": best})
 
 
-def restore(bench: Workbench, files: RoundFiles, round: int, answered: int | None, *, name: str) -> Kept:
+def restore(bench: SiteSetup, files: RoundFiles, round: int, answered: int | None, *, name: str) -> Kept:
     """Paste the LOCAL pieces of the site's last round before this one; return what else it kept.
 
     Raises:
@@ -61,7 +61,7 @@ def restore(bench: Workbench, files: RoundFiles, round: int, answered: int | Non
 
 
 def keep_best(
-    bench: Workbench, files: RoundFiles, round: int, scores: Scores, best: dict[str, Any], *, name: str
+    bench: SiteSetup, files: RoundFiles, round: int, scores: Scores, best: dict[str, Any], *, name: str
 ) -> dict[str, Any]:
     """Save exactly the weights that were validated when they are the best so far."""
     value = evaluation.first_value(bench.task, scores)

@@ -17,7 +17,7 @@ from shared_components.federation.secure_sums.identity import Identity
 from shared_components.federation.secure_sums.job_section import KEY, check_method
 from shared_components.federation.server.update_checks import check_pieces
 from shared_components.federation.site.secure_sums import SiteSums
-from shared_components.federation.site.site_setup import Workbench
+from shared_components.federation.site.site_setup import SiteSetup
 
 
 class Plain:
@@ -37,7 +37,7 @@ class Plain:
         """Take note of what is asked; return the answer where this very question has one already."""
         return None
 
-    def before_training(self, bench: Workbench) -> None:
+    def before_training(self, bench: SiteSetup) -> None:
         """Take note of the network that the training begins with."""
 
     def update(self, message: Message, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
@@ -78,7 +78,7 @@ class Noisy(Plain):
         sent = self._release.sent_before(message)
         return None if sent is None else Message({"samples": 0}, sent)
 
-    def before_training(self, bench: Workbench) -> None:
+    def before_training(self, bench: SiteSetup) -> None:
         self._began = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED)
         self._variances = variances(bench.network, bench.partition)
 

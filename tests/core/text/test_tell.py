@@ -9,7 +9,7 @@ from torch import nn
 from shared_components.core.method import SiteFacts
 from shared_components.core.text import sentence
 from shared_components.core.text.known import LETTERS, SURGERIES, site_text
-from shared_components.core.text.tell import SiteText
+from shared_components.core.text.site_text import SiteText
 from shared_components.core.text.vector import Vector
 from shared_components.core.text.vectors_file import add_vectors, read_vectors
 from shared_components.data.synthetic.looks import LOOKS, look_named
@@ -26,7 +26,7 @@ class Listening(nn.Module):
         super().__init__()
         self.register_buffer("indicator", torch.zeros(width))
 
-    def tell(self, indicator):
+    def set_indicator(self, indicator):
         self.indicator.copy_(indicator)
 
 

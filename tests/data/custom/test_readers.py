@@ -15,7 +15,7 @@ import pytest
 from shared_components.commands.check_data import check
 from shared_components.data.check import check_site
 from shared_components.data.nifti import PictureWriter, write_labels
-from shared_components.data.samples import Asks, read_sample, samples
+from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.inference.video import frames_of, look_at
@@ -119,7 +119,7 @@ def test_a_volume_may_be_of_a_video_file_and_clips_show_its_frames(own_site, tmp
     for video in "abc":
         write_video(tmp_path / f"{video}.mp4")
 
-    (*_, last) = samples(load_site(path), "train", Asks(frames=3, interval=0.04))
+    (*_, last) = samples(load_site(path), "train", SampleSpec(frames=3, interval=0.04))
     item = read_sample(last)
     assert [round(int(frame[0, 0, 2]) / 10) for frame in item.images] == [1, 2, 3]
     np.testing.assert_array_equal(item.targets["label"], canonical(3))
@@ -223,7 +223,7 @@ def test_two_files_of_one_frame_are_named(own_site, tmp_path):
 def test_values_that_the_table_does_not_have_are_said_once_with_their_pixels(kind, own_site, capsys):
     path = own_site(kind, ids={40: "irrigator"}, split={"train": ["a"]})
 
-    assert check(path, Asks(), full=True)
+    assert check(path, SampleSpec(), full=True)
     said = capsys.readouterr().out
     sentences = [line for line in said.splitlines() if "does not name" in line]
     if kind == "nifti":
@@ -298,7 +298,7 @@ def test_frames_of_several_sizes_may_not_be_one_clip(own_site, tmp_path):
     for folder, array in (("images", image(2)), ("masks", values(2))):
         write(tmp_path / folder / "a/f002.png", array[:-2])
     assert check_site(load_site(path)) == []
-    found = check_site(load_site(path), Asks(frames=2, interval=0.04))
+    found = check_site(load_site(path), SampleSpec(frames=2, interval=0.04))
     assert [problem.what[:30] for problem in found] == [
         "earlier frame is 32x24 but its",
         "earlier frame is 32x22 but its",

@@ -11,12 +11,12 @@ from shared_components.data.check import check_site
 from shared_components.data.classes import CLASS_MAPS, coarser_ids
 from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader
-from shared_components.data.samples import Asks, Sample, samples
+from shared_components.data.samples import Sample, SampleSpec, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 
 READER = find_reader("grasp")
-FOUR = Asks(frames=4, interval=0.2)
+FOUR = SampleSpec(frames=4, interval=0.2)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_one_frame_a_second_is_numbered_in_the_same_time(tmp_path, layouts):
     (tmp_path / "site.yaml").write_text("dataset: grasp\nroot: data\nsplit: {train: [CASE001]}\n")
     site = load_site(tmp_path)
 
-    listed = samples(site, "train", Asks(frames=3, interval=2.0))
+    listed = samples(site, "train", SampleSpec(frames=3, interval=2.0))
 
     assert [sample.index for sample in listed] == [0, 30, 60, 90, 120]
     assert names(listed[4]) == [0, 2, 4]

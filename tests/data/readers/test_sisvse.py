@@ -8,12 +8,12 @@ import pytest
 from shared_components.data.check import check_site
 from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader
-from shared_components.data.samples import Asks, samples
+from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 
 READER = find_reader("sisvse")
-FOUR = Asks(frames=4, interval=0.2)
+FOUR = SampleSpec(frames=4, interval=0.2)
 
 
 def test_heads_are_claspers_bodies_shafts_and_the_rest_is_background(tmp_path, layouts):

@@ -17,10 +17,10 @@ from shared_components.commands import compare
 from shared_components.core.method import SiteFacts, check_network, load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.core.task import make_task
-from shared_components.core.text.tell import SiteText
+from shared_components.core.text.site_text import SiteText
 from shared_components.data.check import check_site
 from shared_components.data.classes import name_of
-from shared_components.data.samples import Asks, samples
+from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import presets_fedst
@@ -283,10 +283,10 @@ def test_synthetic_sites_give_clips_and_texts_that_have_vectors(tmp_path):
     assert counts == {"site-1": 4, "site-2": 4, "site-3": 4, "site-4": 2}  # the last one is poor
     for number, path in enumerate([*files.values(), held_out, server]):
         site = load_site(path)
-        asks = Asks(frames=4, interval=0.2)
+        spec = SampleSpec(frames=4, interval=0.2)
         if path != server:
-            assert check_site(site, asks, required=("train", "validation", "test")) == []
-        moves = any(len(set(sample.images)) > 1 for sample in samples(site, "train", asks))
+            assert check_site(site, spec, required=("train", "validation", "test")) == []
+        moves = any(len(set(sample.images)) > 1 for sample in samples(site, "train", spec))
         assert moves == (path != server)  # the server's are single images
         SiteText().vector(SiteFacts(text=site.text, site=number, sites=6), width=384)
     assert name_of(load_site(held_out).classes) == "foreground"

@@ -51,7 +51,7 @@ def scenes(tmp_path_factory):
 
 def written(site, folder, network, kind, **numbers):
     task = make_task(kind, numbers, classes=CLASSES if kind == "segmentation" else ())
-    return task, write_pictures(network, task, samples(site, "test", task.asks), size=(32, 64), folder=folder)
+    return task, write_pictures(network, task, samples(site, "test", task.spec), size=(32, 64), folder=folder)
 
 
 def test_the_frames_are_the_middles_of_equal_stretches():
@@ -68,7 +68,7 @@ def test_a_models_masks_are_drawn_beside_the_truth_with_their_own_score(scenes, 
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert [name for name, _ in records[0]["files"]] == ["frame", "truth", "prediction"]
     assert records[0]["legend"][0] == {"name": "shaft", "colour": "#56b4e9"} and records[0]["scale"] is None
-    every = samples(site, "test", task.asks)
+    every = samples(site, "test", task.spec)
     for number, record in zip(chosen(len(every)), records, strict=True):
         alone = thorough(Constant(0.0, 1.0, 0.0, 0.0), task, [every[number]], size=(32, 64), split="test")
         assert record["value"] == pytest.approx(alone["dice"]["mean"])
@@ -102,7 +102,7 @@ def test_a_restored_frame_is_the_last_picture_where_there_is_no_prediction(scene
         def forward(self, image):
             return self.level.expand(image.shape[0], task.channels, *image.shape[-2:])
 
-    records = write_pictures(Grey(), task, samples(site, "test", task.asks), size=(64, 96), folder=tmp_path)
+    records = write_pictures(Grey(), task, samples(site, "test", task.spec), size=(64, 96), folder=tmp_path)
     assert [name for name, _ in records[0]["files"]] == ["frame", "masked", "restored"]
     assert records[0]["legend"] == [] and isinstance(records[0]["value"], float)
 

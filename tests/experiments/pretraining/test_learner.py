@@ -112,7 +112,7 @@ def test_what_a_step_needs_survives_being_named_and_read_back(learner_of):
 @pytest.mark.parametrize("task", ["segmentation", "depth", "reconstruction"])
 def test_the_loss_falls_whatever_the_task(learner_of, task):
     learner = learner_of(task=task, phases=(Phase(64, 64, 60),), frames=6, batch=4, moved=0.0)
-    stream = batches(learner.settings, learner.task.asks)
+    stream = batches(learner.settings, learner.task.spec)
     losses = [learner.step(number, batch) for number, batch in enumerate(stream)]
     assert sum(losses[-10:]) < 0.9 * sum(losses[:10])
 

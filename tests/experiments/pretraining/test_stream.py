@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.data.samples import Asks
+from shared_components.data.samples import SampleSpec
 from shared_components.data.synthetic.scene import SceneFrame
 from shared_components.experiments.pretraining import stream
 from shared_components.experiments.pretraining.plan import Phase
 from shared_components.experiments.pretraining.stream import Groups, batches, held_out, spans
 from tests.experiments.pretraining.conftest import tiny
 
-SEGMENTATION = Asks()
-CLIPS = Asks(frames=3, interval=0.25)
+SEGMENTATION = SampleSpec()
+CLIPS = SampleSpec(frames=3, interval=0.25)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_the_frames_of_a_clip_are_moved_and_coloured_alike():
 
 
 def test_batches_have_the_form_of_a_sites_own(rendered):
-    batch = next(batches(plain(), Asks(("label", "depth"))))
+    batch = next(batches(plain(), SampleSpec(("label", "depth"))))
     assert (batch["image"].shape, batch["image"].dtype) == ((2, 3, 64, 64), torch.float32)
     assert (batch["label"].shape, batch["label"].dtype) == ((2, 64, 64), torch.int64)
     assert (batch["depth"].shape, batch["depth"].dtype) == ((2, 64, 64), torch.float32)
@@ -114,11 +114,11 @@ def test_without_looks_of_ones_own_each_video_has_a_new_one_below_the_reserved(r
 
 
 def test_held_out_frames_are_of_videos_that_are_never_trained_on(rendered):
-    items = held_out("random-1000003", 3, size=(64, 96), asks=SEGMENTATION, count=2)
+    items = held_out("random-1000003", 3, size=(64, 96), spec=SEGMENTATION, count=2)
     assert rendered[0]["seed"] == stream.HELD_OUT + 3 and rendered[0]["look"] == "random-1000003"
     assert [item.images.shape for item in items] == [(1, 64, 96, 3)] * 2
     assert [item.targets["label"].shape for item in items] == [(64, 96)] * 2
-    clips = held_out("random-1000003", 3, size=(64, 96), asks=CLIPS, count=2)
+    clips = held_out("random-1000003", 3, size=(64, 96), spec=CLIPS, count=2)
     assert [item.images.shape for item in clips] == [(3, 64, 96, 3)] * 2
 
 

@@ -23,7 +23,7 @@ class Told(Protocol):
 
     indicator: Tensor
 
-    def tell(self, indicator: Tensor) -> None:
+    def set_indicator(self, indicator: Tensor) -> None:
         """Set the indicator (D,)."""
         ...
 
@@ -70,7 +70,7 @@ class SiteText:
             )
         told = cast(Told, network)
         vector = self.vector(facts, width=len(told.indicator))
-        told.tell(vector.values)
+        told.set_indicator(vector.values)
         # a learnt encoder's name is its folder's, which may differ where the weights do not
         return f"{vector.kind} {vector.sha256 or vector.model}".strip()
 
