@@ -7,7 +7,7 @@ TESTS_AT_ONCE ?= 3
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test check format prod-test bench bench-before pictures supply-chain lock clean
+.PHONY: help install demo test test-all check format prod-test bench bench-before pictures supply-chain lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -57,9 +57,12 @@ $(OUT)/evaluations/%/metrics.json:
 
 PYTEST = $(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist
 
-test: install  ## run all tests, $(TESTS_AT_ONCE) at once; federations of real processes by themselves
-	$(PYTEST) loadfile --ignore tests/production
-	$(PYTEST) worksteal tests/production
+test: install  ## run the fast tests, $(TESTS_AT_ONCE) at once: minutes
+	$(PYTEST) loadfile -m "not slow"
+
+test-all: test  ## run the slow ones besides: real simulators, command lines, federations of real processes
+	$(PYTEST) worksteal -m slow --ignore tests/production
+	$(PYTEST) worksteal -m slow tests/production
 
 check: install  ## lint, format, types, and files that are generated
 	$(BIN)/ruff check .

@@ -11,7 +11,7 @@ import gzip
 import os
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -40,27 +40,6 @@ _EXPORT_COLOURS = "take the volume that 'surgfl segment --nifti' wrote, or the v
 _AGAIN = "export it again with the video's frames as reference, all of them"
 
 
-def read_labels(
-    path: Path, *, frames: int | None = None, size: Size | None = None, axes: Axes = "header"
-) -> np.ndarray:
-    """Read a volume of labels.
-
-    Args:
-        frames: how many there have to be; None: as many as there are.
-        size: (H, W) that they have to have; None: any.
-        axes: trust the header's directions, or take the axes as stored.
-
-    Returns:
-        (T, H, W), uint8, or uint16 where an id is above 255.
-
-    Raises:
-        DataError: the file is missing, damaged or no NIfTI volume of three axes, is of another length or size, or holds
-            what is no label: fractions, negative numbers, NaN, ids above 65535.
-    """
-    found = np.stack(list(label_frames(path, frames=frames, size=size, axes=axes)))
-    return found.astype(np.uint8) if found.max() <= np.iinfo(np.uint8).max else found
-
-
 def label_frames(
     path: Path, *, frames: int | None = None, size: Size | None = None, axes: Axes = "header"
 ) -> Iterator[np.ndarray]:
@@ -68,7 +47,14 @@ def label_frames(
 
     A volume whose frames lie backwards in a compressed file, or not one after another, is read whole.
 
-    Args and errors as in `read_labels`.
+    Args:
+        frames: how many there have to be; None: as many as there are.
+        size: (H, W) that they have to have; None: any.
+        axes: trust the header's directions, or take the axes as stored.
+
+    Raises:
+        DataError: the file is missing, damaged or no NIfTI volume of three axes, is of another length or size, or holds
+            what is no label: fractions, negative numbers, NaN, ids above 65535.
     """
     image = _open(path)
     turn = _turn(image, path) if axes == "header" else _AS_WRITTEN
@@ -80,7 +66,7 @@ def label_frames(
 
 
 def label_shape(path: Path, *, axes: Axes = "header") -> tuple[int, int, int]:
-    """Return (T, H, W) of a volume without reading its labels; errors as in `read_labels`."""
+    """Return (T, H, W) of a volume without reading its labels; errors as in `label_frames`."""
     image = _open(path)
     return _thw(_turned_shape(image.shape, _turn(image, path)) if axes == "header" else image.shape)
 
@@ -99,25 +85,8 @@ def refuse_other_shape(
 
 
 def lies_as_written(path: Path) -> bool:
-    """Say whether a volume's axes point as `write_labels` writes them, or its header says no directions."""
+    """Say whether a volume's axes point as `LabelWriter` writes them, or its header says no directions."""
     return bool(np.array_equal(_turn(_open(path), path), _AS_WRITTEN))
-
-
-def write_labels(path: Path, masks: Iterable[np.ndarray], *, spacing: float = 1.0) -> None:
-    """Write the masks of a video as one volume; it appears when it is complete.
-
-    Args:
-        path: ends in .nii.gz or .nii.
-        masks: (T, H, W), or anything that gives masks (H, W) one after another; whole numbers from 0 to 255, or to
-            65535 where they are of a type larger than 8 bits.
-        spacing: of the frames, such as the seconds between them; pixels are 1 apart.
-
-    Raises:
-        ValueError: there are no masks, masks of several sizes, numbers that are no labels, or more than 32767 frames.
-    """
-    with LabelWriter(path, spacing=spacing) as writer:
-        for mask in masks:
-            writer.add(mask)
 
 
 class _Writer:
@@ -220,11 +189,16 @@ class _Writer:
 class LabelWriter(_Writer):
     """Writes a volume of labels frame by frame; it appears when it is closed, and not after an error.
 
-    Args and errors as in `write_labels`.
+    Args:
+        path: ends in .nii.gz or .nii.
+        spacing: of the frames, such as the seconds between them; pixels are 1 apart.
+
+    Raises:
+        ValueError: there are no masks, masks of several sizes, numbers that are no labels, or more than 32767 frames.
     """
 
     def add(self, mask: np.ndarray) -> None:
-        """Append one frame, whole numbers (H, W) as in `write_labels`."""
+        """Append one frame (H, W): whole numbers to 255, or to 65535 where they are of a type larger than 8 bits."""
         mask = np.asarray(mask)
         if self._file is None:
             self._type = np.dtype(np.uint8 if mask.dtype.itemsize == 1 else np.uint16)

@@ -44,10 +44,10 @@ from shared_components.flare.exchange import Exchange
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.lost_site_poll import LostSitePoll
 from shared_components.flare.patches import final_message, sanitise_submissions, survive_bad_messages, worker_names
+from shared_components.flare.patches.peer_connections import keep_to_the_server
 from shared_components.flare.patches.stream_ids import count_streams
 from shared_components.flare.paths import is_simulator, last_error, local_folder, runs_folder, workspace_root
-from shared_components.flare.peers import keep_to_the_server
-from shared_components.flare.results import leave_result, result_folder
+from shared_components.flare.results import build_page
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 from shared_components.networks.bundle_config import weightless
 
@@ -298,21 +298,11 @@ class FederationController(Controller):
         rounds = self.server.job.rounds
         return f"round {self.server.state.round + 1}/{rounds}" if task == "round" else task
 
-    def _build_page(self, server: ServerRunner, fl_ctx: FLContext) -> Path:
-        from shared_components.reporting.report import build_report
-
-        root = workspace_root(fl_ctx)
-        folder = root.parent / "report" if is_simulator(fl_ctx) else server.folder / "report"
-        page = build_report(server.folder, folder / "index.html")
-        if not is_simulator(fl_ctx):
-            leave_result(server.folder, page, result_folder(fl_ctx))
-        return page
-
     def _report(self, server: ServerRunner, fl_ctx: FLContext) -> None:
         from shared_components.reporting.tables import demo_text
 
         report_progress("reporting")
-        page = self._build_page(server, fl_ctx)
+        page = build_page(server.folder, fl_ctx)
         left = f"report {page}"
         self._console.say(f"finished\n{demo_text(server.folder)}")
         if is_simulator(fl_ctx):
@@ -334,7 +324,7 @@ class FederationController(Controller):
         self.system_panic(reason, fl_ctx)
         try:
             if self.server is not None and self.server.note_failure(reason):
-                self._build_page(self.server, fl_ctx)
+                build_page(self.server.folder, fl_ctx)
         except OSError as error:  # a full disk, which may be why it ends
             logger.error("the run's folder does not say why it ended: %s", error)
 

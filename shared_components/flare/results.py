@@ -10,6 +10,7 @@ from nvflare.apis.fl_context import FLContext
 
 from shared_components.federation.runs import DESCRIPTION, leave_models
 from shared_components.federation.store import RECORDS, SINGLE
+from shared_components.flare.paths import is_simulator, workspace_root
 
 FOLDER = "surgfl_result"
 
@@ -48,3 +49,14 @@ def leave_result(run: Path, page: Path, to: Path) -> Path:
     shutil.rmtree(to, ignore_errors=True)
     os.rename(beside, to)
     return to
+
+
+def build_page(run: Path, fl_ctx: FLContext) -> Path:
+    """Write a run's report beside a simulator's workspace, or into the run and the job's result; return it."""
+    from shared_components.reporting.report import build_report
+
+    folder = workspace_root(fl_ctx).parent / "report" if is_simulator(fl_ctx) else run / "report"
+    page = build_report(run, folder / "index.html")
+    if not is_simulator(fl_ctx):
+        leave_result(run, page, result_folder(fl_ctx))
+    return page

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.core.card import Card, Metric
-from shared_components.reporting.groups import Group, RecordError, grouped, read_cards, read_metrics
+from shared_components.reporting.groups import Group, RecordError, grouped, read_cards
 
 NAN = math.nan
 Curve = dict[int, float]  # round -> value
@@ -66,10 +66,6 @@ class Run:
         """The sites by card: only what is of one group may stand in one table."""
         scores = {site: [*self._scored(site), *self._ends(site)] for site in self.sites}
         return grouped(self.info, self.sites, scores, self._file)
-
-    def metrics_of(self, site: str) -> tuple[Metric, ...]:
-        """The metrics of a site's task, the selecting one first."""
-        return read_metrics(self.info, self.cards[site].kind, self._file)
 
     def evaluations_of(self, group: Group) -> dict[str, dict[str, Any]]:
         """The evaluations of a group's sites.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.core.metrics import _nearest, _query, frame_scores, region_scores, summarise
+from shared_components.core.metrics import _nearest, _query, frame_scores, summarise
 
 CASES = 320
 CLASSES = (1, 2, 3)
@@ -258,8 +258,6 @@ def test_an_unknown_policy_is_refused_with_the_known_ones():
 def test_shapes_that_differ_are_refused_naming_both():
     with pytest.raises(ValueError, match=r"\(3, 4\).*\(4, 3\)"):
         frame_scores(np.zeros((3, 4), np.uint8), np.zeros((4, 3), np.uint8), classes=[1])
-    with pytest.raises(ValueError, match=r"expected equal shapes \(B, H, W\)"):
-        region_scores(frame(), frame(), classes=[1])
 
 
 def test_probabilities_are_refused_as_class_ids():
@@ -283,20 +281,6 @@ def test_arrays_in_another_memory_order_score_alike():
     np.testing.assert_array_equal(strided.assd, expected.assd)
     turned = frame_scores(prediction.T, truth.T, classes=CLASSES)
     np.testing.assert_allclose(turned.assd, expected.assd, rtol=1e-12)
-
-
-def test_region_scores_are_the_frames_scores_without_distances():
-    pairs = [random_pair(1), random_pair(2)]
-    smallest = np.min([truth.shape for _, truth in pairs], axis=0)
-    prediction, truth = (np.stack([p[i][: smallest[0], : smallest[1]] for p in pairs]) for i in (0, 1))
-    for batch in ((prediction, truth), (torch.from_numpy(prediction), torch.from_numpy(truth))):
-        scores = region_scores(*batch, classes=CLASSES)
-        assert len(scores) == 2
-        for index, score in enumerate(scores):
-            expected = frame_scores(prediction[index], truth[index], classes=CLASSES)
-            np.testing.assert_array_equal(score.dice, expected.dice)
-            np.testing.assert_array_equal(score.iou, expected.iou)
-            assert score.assd is None and score.hd95 is None and score.hd95_monai is None
 
 
 # Summaries.
@@ -326,7 +310,7 @@ def test_summary_is_plain_json_without_nan():
 
 def test_summary_of_regions_has_no_distances():
     prediction, truth = random_pair(0)
-    summary = summarise(region_scores(prediction[None], truth[None], classes=[1]), ["shaft"])
+    summary = summarise([frame_scores(prediction, truth, classes=[1], distances=False)], ["shaft"])
     assert sorted(summary) == ["dice", "empty", "frames", "iou", "policy"]
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from shared_components.cli import main
-from shared_components.data import nifti
 from shared_components.data.custom.description import refuse_template
 from shared_components.data.custom.label_names import label_names
 from shared_components.data.files import MOST_PIXELS, DataError, read_ids, read_npy, read_rgb
@@ -22,6 +21,7 @@ from shared_components.data.readers.sar_rarp50 import unpack
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.video import frame_count
+from tests.data import volumes
 
 
 def png(width, height, *, rows=b""):
@@ -77,7 +77,7 @@ def test_a_template_that_leaves_the_root_or_its_line_is_refused(template):
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("read", [read_rgb, read_ids, read_npy, nifti.read_labels, frame_count, load_site])
+@pytest.mark.parametrize("read", [read_rgb, read_ids, read_npy, volumes.read_labels, frame_count, load_site])
 def test_a_pipe_is_refused_and_not_waited_for(read, tmp_path):
     path = tmp_path / "pipe.nii.gz"
     os.mkfifo(path)
@@ -167,25 +167,25 @@ def test_other_formats_of_many_pixels_are_refused(ending, tmp_path):
 @pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
 def test_a_header_of_absurd_sizes_is_refused(shape, said, ending, tmp_path):
     path = tmp_path / f"a{ending}"
-    nifti.write_labels(path, np.zeros((2, 8, 8), np.uint8))
+    volumes.write_labels(path, np.zeros((2, 8, 8), np.uint8))
     data = bytearray(gzip.decompress(path.read_bytes()) if ending == ".nii.gz" else path.read_bytes())
     data[42:48] = struct.pack("<hhh", *shape)
     path.write_bytes(gzip.compress(data) if ending == ".nii.gz" else data)
     with pytest.raises(DataError, match=said):
-        nifti.read_labels(path)
+        volumes.read_labels(path)
 
 
 def test_no_byte_of_a_header_raises_anything_else(tmp_path):
     """Every byte of the header becomes 255, then 128: what follows is labels or one sentence."""
     path: Path = tmp_path / "a.nii"
-    nifti.write_labels(path, np.zeros((2, 8, 8), np.uint8))
+    volumes.write_labels(path, np.zeros((2, 8, 8), np.uint8))
     good = path.read_bytes()
     refused = 0
     for place in range(352):
         for value in (255, 128):
             path.write_bytes(good[:place] + bytes([value]) + good[place + 1 :])
             try:
-                nifti.read_labels(path)
+                volumes.read_labels(path)
             except DataError as error:
                 assert "\n" not in str(error)
                 refused += 1

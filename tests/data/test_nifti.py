@@ -19,10 +19,9 @@ from shared_components.data.nifti import (
     label_shape,
     lies_as_written,
     picture_count,
-    read_labels,
     read_picture,
-    write_labels,
 )
+from tests.data.volumes import read_labels, write_labels
 
 T, H, W = 5, 4, 6
 LPS = np.diag([-1.0, -1.0, 1.0, 1.0])

@@ -8,10 +8,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from shared_components.data.nifti import write_labels
 from shared_components.data.synthetic.site import write_site
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import save_weights
+from tests.data.volumes import write_labels
 
 HEIGHT, WIDTH = 64, 64  # the smallest that is rendered
 SITES = ("site-1", "site-2", "site-3", "hospital-a", "hospital-b")

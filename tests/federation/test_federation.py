@@ -33,12 +33,13 @@ def by_rank(federation):
 
 
 @pytest.mark.parametrize("method", method_names())
-def test_resuming_after_a_killed_round_is_bit_equal(federate, tmp_path, method):
+def test_resuming_after_a_killed_round_is_bit_equal(federate, job_on_toy, tmp_path, method):
     """Killed in round 1, when one site has already trained it and the server has not aggregated."""
-    straight = federate(make_job(method), folder=tmp_path / "a").run()
-    broken = federate(make_job(method), folder=tmp_path / "b").run(until=1)
+    job = job_on_toy(method)
+    straight = federate(job, folder=tmp_path / "a").run()
+    broken = federate(job, folder=tmp_path / "b").run(until=1)
     broken.replies(names=["site-2"])
-    again = federate(make_job(method), folder=tmp_path / "b", resume=True)
+    again = federate(job, folder=tmp_path / "b", resume=True)
     assert again.resumed and again.server.state.round == 1
     assert same(straight.weights(), again.run().weights())
     assert same(straight.server.state.aggregator, again.server.state.aggregator)

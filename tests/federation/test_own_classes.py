@@ -11,8 +11,8 @@ import yaml
 from safetensors.torch import load_file
 
 from shared_components.core.card import Card
-from shared_components.data.nifti import write_labels
 from shared_components.federation.messages import FederationError
+from tests.data.volumes import write_labels
 from tests.federation.conftest import Federation, make_job
 
 CLASSES = ("background", "bulldog clamp", "irrigator")

@@ -38,12 +38,12 @@ def file_of(federation, site):
 
 
 @pytest.mark.parametrize("method", SUMMED)
-def test_a_round_equals_the_plain_one_to_the_error_of_the_fixed_point(federate, tmp_path, method):
+def test_a_round_equals_the_plain_one_to_the_error_of_the_fixed_point(federate, job_on_toy, tmp_path, method):
     """One round: a later training, FedST's server's too, carries a last bit's difference on; FedAdam takes roots."""
     options = {"rounds": 1} | ({"arguments": {"synthetic": "none"}} if method == "fedst" else {})
-    plain = federate(make_job(method, **options), folder=tmp_path / "plain").run()
+    plain = federate(job_on_toy(method, **options), folder=tmp_path / "plain").run()
     options = options | {"secure_sums": SECURE}
-    masked = federate(make_job(method, **options), folder=tmp_path / "masked").run()
+    masked = federate(job_on_toy(method, **options), folder=tmp_path / "masked").run()
     loose = {"rtol": 1e-4, "atol": 1e-6} if method == "fedadam" else NEAR
     before, after = plain.weights(), masked.weights()
     assert before.keys() == after.keys() and before

@@ -71,6 +71,7 @@ def test_nothing_that_was_sent_or_received_outlives_its_round(by_hand):
     assert len(exchanges) == 9 and not any(one.replies for one in exchanges)
 
 
+@pytest.mark.slow
 def test_resume_goes_on_with_the_newest_run(by_hand, workspace, monkeypatch):
     straight = by_hand(rounds=2).start()
 
@@ -494,6 +495,7 @@ def hospital(workspace, said, scenes, monkeypatch):
     return make
 
 
+@pytest.mark.slow
 def test_in_production_the_submission_says_what_to_resume_and_the_environment_does_not(hospital, monkeypatch):
     monkeypatch.setenv("SURGFL_RESUME", "1")
     first = hospital().start()

@@ -20,6 +20,7 @@ def test_all_jobs_give_the_sites_the_same_file():
     assert len({(JOBS / name / CLIENT).read_bytes() for name in JOB_NAMES}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_job_runs_two_rounds_by_its_own_file(name, workspace, said, tmp_path):
     """On narrow networks, which no shipped weights fit."""

@@ -119,6 +119,7 @@ def test_strength_zero_is_the_task_alone_and_stage_two_weighs_pixels():
     assert off[1].value == 0 and torch.equal(off[0].value, on[0].value) and on[1].value > 0
 
 
+@pytest.mark.slow
 def test_a_run_with_both_stages_ends_and_resumes(federate, tmp_path):  # noqa: F811
     job = make_job("feddp", rounds=3, arguments={"fine_tune_from": 1})
     straight = federate(job, folder=tmp_path / "a").run()

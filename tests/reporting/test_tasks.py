@@ -40,7 +40,6 @@ def test_sites_are_grouped_by_card_in_the_runs_order(make_run: MakeRun) -> None:
         "Depth (site-2)",
     ]
     assert run.cards == {"site-1": SEGMENTATION, "site-2": DEPTH, "site-3": SEGMENTATION}
-    assert run.metrics_of("site-2") == METRICS["depth"]
 
 
 def test_a_title_counts_many_names_and_tells_clips_and_further_inputs() -> None:

@@ -56,7 +56,7 @@ def packed_volume(path: Path, *, axes: Axes) -> Volume:
     """Read a volume, or return it as it was read before.
 
     Raises:
-        DataError: as `nifti.read_labels`.
+        DataError: as `nifti.label_frames`.
     """
     try:
         about = path.stat()

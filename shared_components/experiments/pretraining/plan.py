@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from shared_components.common.arguments import between, one_of
-from shared_components.core.method import check_frames
+from shared_components.core.network_checks import check_frames
 from shared_components.core.task import Task, make_task
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.synthetic.frame_times import TARGETS

@@ -134,15 +134,9 @@ def outsiders(
 
 
 def mean_model(models: Sequence[State], samples: Sequence[int]) -> State:
-    """Return the mean weighted by samples, summed in float64; of whole numbers the largest."""
-    total = sum(samples)
-    weights = [count / total for count in samples]
-    return {
-        name: weighted_sum([model[name] for model in models], weights)
-        if value.is_floating_point()
-        else torch.stack([model[name] for model in models]).amax(0)
-        for name, value in models[0].items()
-    }
+    """Return the mean weighted by samples; see `weighted_sum`."""
+    weights = [count / sum(samples) for count in samples]
+    return {name: weighted_sum([model[name] for model in models], weights) for name in models[0]}
 
 
 def whole(pieces: Pieces, partition: Partition) -> State:

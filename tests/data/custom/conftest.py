@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import yaml
 
-from shared_components.data.nifti import write_labels
 from shared_components.inference.h264 import H264Video
+from tests.data.volumes import write_labels
 
 H, W, FRAMES = 24, 32, 4
 VALUES = (0, 40, 200)

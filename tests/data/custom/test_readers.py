@@ -14,13 +14,14 @@ import pytest
 
 from shared_components.commands.check_data import check
 from shared_components.data.check import check_site
-from shared_components.data.nifti import PictureWriter, write_labels
+from shared_components.data.nifti import PictureWriter
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.inference.video import frames_of, look_at
 from tests.data.custom import conftest
 from tests.data.custom.conftest import CLASSES, COLOURS, FRAMES, IDS, H, W, canonical, colours, image, values, write
+from tests.data.volumes import write_labels
 
 
 def write_video(path: Path, frames: int = FRAMES) -> None:

@@ -15,12 +15,12 @@ from shared_components.cli import main
 from shared_components.data.custom.guess_layout import look_at
 from shared_components.data.custom.survey import propose_split
 from shared_components.data.detect_layout import known_layout
-from shared_components.data.nifti import write_labels
 from shared_components.data.readers import reader_names
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
 from tests.data.custom import conftest
 from tests.data.custom.conftest import CLASSES, canonical, colours, values, write
+from tests.data.volumes import write_labels
 
 NAMED = ("--id", "40=irrigator", "--id", "200=bulldog clamp")
 H, W, FRAMES = 24, 32, 4

@@ -14,7 +14,8 @@ import yaml
 from torch import nn
 
 from shared_components.commands import compare
-from shared_components.core.method import SiteFacts, check_network, load_method, method_names
+from shared_components.core.method import SiteFacts, load_method, method_names
+from shared_components.core.network_checks import check_network
 from shared_components.core.partition import Role, partition_network
 from shared_components.core.task import make_task
 from shared_components.core.text.site_text import SiteText
