@@ -166,3 +166,8 @@ def test_what_trains_imports_no_heavy_library():
     done = subprocess.run([sys.executable, "-c", TRAINING], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+def test_no_file_of_the_library_is_long():
+    long = {str(path.relative_to(ROOT)): n for path in sources() if (n := len(path.read_text().splitlines())) > 400}
+    assert long == {}

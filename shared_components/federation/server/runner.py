@@ -83,7 +83,7 @@ class ServerRunner:
         self.left_out: dict[str, str] = {}  # sites that have not enrolled well, and why
         self.own: Own | None = None  # data of a server that trains, once they have been checked
         self._find_data = find_data
-        self._entrance: Admission | None = None  # until the run begins
+        self._admission: Admission | None = None  # until the run begins
         self._asking = Asking()
 
     def wanted(self, asked: Collection[str]) -> int:
@@ -118,26 +118,25 @@ class ServerRunner:
             FederationError: The method needs more sites or rounds, sends what the job's noise does not cover, trains at
                 a server that has no good data, or needs more than the job's secure sums.
         """
-        asked_each_round = len(self._drawn()) if self.job.secure_sums else len(self.state.sites)
-        self.upload.check(self.method, asked_each_round)
+        self.upload.check(self.method, len(self._drawn()) if self.job.secure_sums else len(self.state.sites))
         check_possible(self.job, self.method, self.state.sites)
         if self.method.server.update is not None:
             state = self.state
             self.own = open_own(
                 self.job, self._find_data, start_weights=self.start_weights, sites=len(state.numbers), kept=state.kept
             )
-        every = bool(self.state.profiles) or self.method.requires.pooled  # a resume needs all of its sites
-        least = len(self.state.sites) if every else self.needed(self.state.sites)
-        self._entrance = Admission(
-            self.job, self.method, self.state.sites, least=least, file=self.start_weights, upload=self.upload
+        sites, resumed = self.state.sites, bool(self.state.profiles)  # a resume needs all of its sites
+        least = len(sites) if resumed or self.method.requires.pooled else self.needed(sites)
+        self._admission = Admission(
+            self.job, self.method, sites, least=least, file=self.start_weights, upload=self.upload
         )
-        asked = self.state.sites if self.method.requires.multi_task else self.state.sites[:1]
-        return self._enrol_messages(self.state.sites, asked if not self.state.profiles else ())
+        asked = sites if self.method.requires.multi_task else sites[:1]
+        return self._enrol_messages(sites, () if resumed else asked)
 
     def _enrol_messages(self, sites: Sequence[str], initial: Collection[str]) -> dict[str, Message]:
-        assert self._entrance is not None
-        self._entrance.givers = set(initial)
-        return {site: Message(self._header(site) | {"send_initial": site in initial}) for site in sites}
+        assert self._admission is not None
+        self._admission.givers = set(initial)
+        return {site: Message({**self._header(site), "send_initial": site in initial}) for site in sites}
 
     def enrolled(self, replies: Mapping[str, Message], failures: Mapping[str, str] | None = None) -> dict[str, Message]:
         """Check each profile by itself, then that they fit together, and start from the first site's weights.
@@ -152,14 +151,14 @@ class ServerRunner:
         Raises:
             FederationError: Too few sites are left, or they differ and no majority says which are wrong.
         """
-        assert self._entrance is not None
-        self.left_out = self._entrance.left_out
-        self._entrance.take(replies, failures or {})
-        self.state.sites = self._entrance.sites
-        if not self.state.profiles and self.state.sites[0] not in self._entrance.givers:
+        assert self._admission is not None
+        self.left_out = self._admission.left_out
+        self._admission.take(replies, failures or {})
+        self.state.sites = self._admission.sites
+        if not self.state.profiles and self.state.sites[0] not in self._admission.givers:
             return self._enrol_messages(self.state.sites[:1], self.state.sites[:1])
-        self._begin(self._entrance)
-        self._entrance = None
+        self._begin(self._admission)
+        self._admission = None
         return {}
 
     def _begin(self, entered: Admission) -> None:
