@@ -335,10 +335,10 @@ def packed(tmp_path: Path, layouts) -> Path:
 def test_unpacking_writes_the_frames_of_clips_too(packed):
     assert sar_rarp50.unpack(packed, frames=4, interval=0.2) == 9
 
-    found = sar_rarp50.images(packed.parent, "video_1")
+    found = find_reader("sar_rarp50").images(packed.parent, "video_1")
     assert sorted(found) == [0, 24, 36, 48, 60, 84, 96, 108, 120]
-    assert [number for number, _, _ in sar_rarp50.frames(packed.parent, "video_1")] == [0, 60, 120]
-    assert abs(sar_rarp50.read_image(found[36]).mean() - 36) < 1.5
+    assert [number for number, _, _ in find_reader("sar_rarp50").frames(packed.parent, "video_1")] == [0, 60, 120]
+    assert abs(find_reader("sar_rarp50").read_image(found[36]).mean() - 36) < 1.5
 
 
 def test_unpacking_for_clips_misses_no_mask_at_the_start(packed):
@@ -346,8 +346,8 @@ def test_unpacking_for_clips_misses_no_mask_at_the_start(packed):
 
     sar_rarp50.unpack(packed, frames=3, interval=0.5)
 
-    assert sorted(sar_rarp50.images(packed.parent, "video_1")) == [30, 60, 90, 120]
-    assert [number for number, _, _ in sar_rarp50.frames(packed.parent, "video_1")] == [60, 120]
+    assert sorted(find_reader("sar_rarp50").images(packed.parent, "video_1")) == [30, 60, 90, 120]
+    assert [number for number, _, _ in find_reader("sar_rarp50").frames(packed.parent, "video_1")] == [60, 120]
 
 
 def test_unpacking_at_an_interval_that_60_frames_a_second_cannot_give_is_refused(packed):

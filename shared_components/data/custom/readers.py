@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 
@@ -28,22 +28,16 @@ from shared_components.data.readers import Listing, Reader
 
 
 @dataclass(frozen=True)
-class _Own:
-    """What both readers have in common, see `data.readers.Reader`."""
+class _Own(Reader):
+    """What both readers have in common."""
 
     own: Own
-    TARGETS: ClassVar[tuple[str, ...]] = ("label",)
-    CLASS_MAP: ClassVar[str] = ""
-    RATE: ClassVar[float | None] = None
 
     def videos(self, root: Path) -> list[str]:
         return video_names(root, self.own.images)
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         return self._images(root, video).by_number(self.own.first_frame)
-
-    def native_targets(self, video: str) -> bool:
-        return False
 
     def read_image(self, path: Path) -> np.ndarray:
         return read_image(path)

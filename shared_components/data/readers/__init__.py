@@ -1,6 +1,6 @@
 """One reader per public dataset, found by listing this folder.
 
-A reader is a module with the members of `Reader`. It knows the dataset's layout on disk, its ids or colours
+A file holds one subclass of `Reader`. It knows the dataset's layout on disk, its ids or colours
 and its crop, and nothing of sites or splits. A new dataset is one new file here.
 """
 
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Protocol, cast
 
 import numpy as np
+
+from shared_components.data.files import read_rgb
 
 Targets = Mapping[str, tuple[Path, ...]]
 """The files of each target of one frame, by the target's name."""
@@ -20,36 +23,42 @@ Targets = Mapping[str, tuple[Path, ...]]
 Listing = list[tuple[int, Path, Targets]]
 
 
-class Reader(Protocol):
-    """What the module of a dataset offers."""
+class Reader(ABC):
+    """What is known of a dataset: its layout on disk, its ids and its crop."""
 
-    TARGETS: tuple[str, ...]
+    TARGETS: tuple[str, ...] = ("label",)
     """What the dataset can give beside its images: "label" (a mask of canonical ids), "depth"."""
 
-    CLASS_MAP: str
+    CLASS_MAP: str = ""
     """Name of the class map (`shared_components.data.classes`) of its "label"; empty where it has none."""
 
-    RATE: float | None
+    RATE: float | None = None
     """Frame numbers per second of video; None where no fixed rate is known."""
 
+    @abstractmethod
     def videos(self, root: Path) -> list[str]:
         """List the names of the videos under a root, in natural order."""
 
+    @abstractmethod
     def frames(self, root: Path, video: str) -> Listing:
         """List (number, image, files by target) in time order, for every frame that has or misses a target.
 
         The files need not all exist: a missing one is listed under the name it should have.
         """
 
+    @abstractmethod
     def images(self, root: Path, video: str) -> dict[int, Path]:
         """List every image on disk by its number, with targets or without; needs no targets' files."""
 
     def native_targets(self, video: str) -> bool:
         """Say whether the targets of a video may have another size than its images."""
+        return False
 
     def read_image(self, path: Path) -> np.ndarray:
         """Read one frame as uint8 (H, W, 3) RGB, cropped as the dataset asks."""
+        return read_rgb(path)
 
+    @abstractmethod
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         """Read one frame's target, cropped alike: "label" as uint8 (H, W) canonical ids, "depth" as float32 mm."""
 
@@ -59,8 +68,14 @@ def reader_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
+@cache
 def find_reader(dataset: str) -> Reader:
     """Return the reader of a dataset named in `reader_names`."""
     if dataset not in reader_names():
         raise KeyError(f"no reader for dataset {dataset!r}; there are {', '.join(reader_names())}")
-    return cast(Reader, importlib.import_module(f"{__name__}.{dataset}"))
+    module = importlib.import_module(f"{__name__}.{dataset}")
+    (own,) = (
+        found for found in vars(module).values() if isinstance(found, type) and found.__module__ == module.__name__
+    )
+    reader: Reader = own()
+    return reader

@@ -14,50 +14,41 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.files import by_number, map_ids, read_ids, read_rgb, video_folders
-from shared_components.data.readers import Listing
+from shared_components.data.files import by_number, map_ids, read_ids, video_folders
+from shared_components.data.readers import Listing, Reader
 
-TARGETS = ("label",)
-CLASS_MAP = "shaft_manipulator"
-RATE = None
 _PARTS = {0: 0, 160: 1, 70: 2}
 _ALLOWED = "EndoVis 2015 rigid classes are 0, 160 shaft, 70 manipulator"
 
 
-def videos(root: Path) -> list[str]:
-    return list(_folders(root))
+class EndoVis2015Rigid(Reader):
+    TARGETS = ("label",)
+    CLASS_MAP = "shaft_manipulator"
+    RATE = None
 
+    def videos(self, root: Path) -> list[str]:
+        return list(_folders(root))
 
-def frames(root: Path, video: str) -> Listing:
-    folder = _folders(root)[video]
-    mask_folder = folder / "Masks_class" if (folder / "Masks_class").is_dir() else folder / "Masks"
-    found = images(root, video)
-    masks = by_number(mask_folder, "*_class.png")
-    return [
-        (
-            number,
-            found.get(number, folder / "Raw" / f"img_{number:02d}_raw.png"),
-            {"label": (masks.get(number, mask_folder / f"img_{number:02d}_class.png"),)},
-        )
-        for number in sorted(found.keys() | masks.keys())
-    ]
+    def frames(self, root: Path, video: str) -> Listing:
+        folder = _folders(root)[video]
+        mask_folder = folder / "Masks_class" if (folder / "Masks_class").is_dir() else folder / "Masks"
+        found = self.images(root, video)
+        masks = by_number(mask_folder, "*_class.png")
+        return [
+            (
+                number,
+                found.get(number, folder / "Raw" / f"img_{number:02d}_raw.png"),
+                {"label": (masks.get(number, mask_folder / f"img_{number:02d}_class.png"),)},
+            )
+            for number in sorted(found.keys() | masks.keys())
+        ]
 
+    def images(self, root: Path, video: str) -> dict[int, Path]:
+        return by_number(_folders(root)[video] / "Raw", "*_raw.png", "*_raw.jpg")
 
-def images(root: Path, video: str) -> dict[int, Path]:
-    return by_number(_folders(root)[video] / "Raw", "*_raw.png", "*_raw.jpg")
-
-
-def native_targets(video: str) -> bool:
-    return False
-
-
-def read_image(path: Path) -> np.ndarray:
-    return read_rgb(path)
-
-
-def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
-    (path,) = files
-    return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
+    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
+        (path,) = files
+        return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
 
 
 def _folders(root: Path) -> dict[str, Path]:

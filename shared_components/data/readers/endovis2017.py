@@ -21,11 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.data.files import DataError, by_number, map_ids, read_ids, read_rgb, video_folders
-from shared_components.data.readers import Listing
+from shared_components.data.readers import Listing, Reader
 
-TARGETS = ("label",)
-CLASS_MAP = "parts"
-RATE = 2.0
 _PARTS = {0: 0, 10: 1, 20: 2, 30: 3, 40: 0}
 _ALLOWED = "EndoVis 2017 parts are 0, 10 shaft, 20 wrist, 30 clasper, 40 other"
 _CROPPED_PARTS = {0: 0, 85: 1, 170: 2, 255: 3}
@@ -34,54 +31,51 @@ _FULL_SIZE = (1080, 1920)
 _CROP = (slice(28, 28 + 1024), slice(320, 320 + 1280))
 
 
-def videos(root: Path) -> list[str]:
-    return list(_folders(root))
+class EndoVis2017(Reader):
+    TARGETS = ("label",)
+    CLASS_MAP = "parts"
+    RATE = 2.0
 
+    def videos(self, root: Path) -> list[str]:
+        return list(_folders(root))
 
-def frames(root: Path, video: str) -> Listing:
-    folder = _folders(root)[video]
-    image_folder = _image_folder(folder)
-    if image_folder.name == "images":
-        mask_folders = [folder / "parts_masks"]
-    else:
-        mask_folders = _instrument_folders(folder / "ground_truth")
-    found = images(root, video)
-    masks = [by_number(mask_folder, "*.png") for mask_folder in mask_folders]
-    numbers = sorted(set(found).union(*masks))
-    return [
-        (
-            number,
-            found.get(number, image_folder / f"frame{number:03d}.png"),
-            {
-                "label": tuple(
-                    files.get(number, mask_folder / f"frame{number:03d}.png")
-                    for mask_folder, files in zip(mask_folders, masks, strict=True)
-                )
-            },
-        )
-        for number in numbers
-    ]
+    def frames(self, root: Path, video: str) -> Listing:
+        folder = _folders(root)[video]
+        image_folder = _image_folder(folder)
+        if image_folder.name == "images":
+            mask_folders = [folder / "parts_masks"]
+        else:
+            mask_folders = _instrument_folders(folder / "ground_truth")
+        found = self.images(root, video)
+        masks = [by_number(mask_folder, "*.png") for mask_folder in mask_folders]
+        numbers = sorted(set(found).union(*masks))
+        return [
+            (
+                number,
+                found.get(number, image_folder / f"frame{number:03d}.png"),
+                {
+                    "label": tuple(
+                        files.get(number, mask_folder / f"frame{number:03d}.png")
+                        for mask_folder, files in zip(mask_folders, masks, strict=True)
+                    )
+                },
+            )
+            for number in numbers
+        ]
 
+    def images(self, root: Path, video: str) -> dict[int, Path]:
+        return by_number(_image_folder(_folders(root)[video]), "*.png", "*.jpg")
 
-def images(root: Path, video: str) -> dict[int, Path]:
-    return by_number(_image_folder(_folders(root)[video]), "*.png", "*.jpg")
+    def read_image(self, path: Path) -> np.ndarray:
+        return _crop(read_rgb(path))
 
-
-def native_targets(video: str) -> bool:
-    return False
-
-
-def read_image(path: Path) -> np.ndarray:
-    return _crop(read_rgb(path))
-
-
-def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
-    parts = [_crop(_read_parts(path)) for path in files]
-    for path, part in zip(files, parts, strict=True):
-        if part.shape != parts[0].shape:
-            sizes = f"has shape {part.shape} but {files[0]} has {parts[0].shape}"
-            raise DataError(path, sizes, "export both at the size of the frame")
-    return np.maximum.reduce(parts)
+    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
+        parts = [_crop(_read_parts(path)) for path in files]
+        for path, part in zip(files, parts, strict=True):
+            if part.shape != parts[0].shape:
+                sizes = f"has shape {part.shape} but {files[0]} has {parts[0].shape}"
+                raise DataError(path, sizes, "export both at the size of the frame")
+        return np.maximum.reduce(parts)
 
 
 def _read_parts(path: Path) -> np.ndarray:

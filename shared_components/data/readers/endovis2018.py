@@ -16,12 +16,9 @@ import cv2
 import numpy as np
 
 from shared_components.data.classes import SUCTION
-from shared_components.data.files import DataError, by_number, read_colours, read_rgb, video_folders
-from shared_components.data.readers import Listing
+from shared_components.data.files import DataError, by_number, read_colours, video_folders
+from shared_components.data.readers import Listing, Reader
 
-TARGETS = ("label",)
-CLASS_MAP = "parts"
-RATE = 2.0
 _COLOURS: dict[tuple[int, int, int], int] = {
     (0, 0, 0): 0,  # background tissue
     (0, 255, 0): 1,  # instrument shaft
@@ -38,55 +35,49 @@ _COLOURS: dict[tuple[int, int, int], int] = {
 }
 
 
-def videos(root: Path) -> list[str]:
-    return list(_folders(root))
+class EndoVis2018(Reader):
+    TARGETS = ("label",)
+    CLASS_MAP = "parts"
+    RATE = 2.0
 
+    def videos(self, root: Path) -> list[str]:
+        return list(_folders(root))
 
-def frames(root: Path, video: str) -> Listing:
-    folder = _folders(root)[video]
-    found = images(root, video)
-    labels = by_number(folder / "labels", "*.png")
-    return [
-        (
-            number,
-            found.get(number, folder / "left_frames" / f"frame{number:03d}.png"),
-            {"label": (labels.get(number, folder / "labels" / f"frame{number:03d}.png"),)},
-        )
-        for number in sorted(found.keys() | labels.keys())
-    ]
+    def frames(self, root: Path, video: str) -> Listing:
+        folder = _folders(root)[video]
+        found = self.images(root, video)
+        labels = by_number(folder / "labels", "*.png")
+        return [
+            (
+                number,
+                found.get(number, folder / "left_frames" / f"frame{number:03d}.png"),
+                {"label": (labels.get(number, folder / "labels" / f"frame{number:03d}.png"),)},
+            )
+            for number in sorted(found.keys() | labels.keys())
+        ]
 
+    def images(self, root: Path, video: str) -> dict[int, Path]:
+        return by_number(_folders(root)[video] / "left_frames", "*.png")
 
-def images(root: Path, video: str) -> dict[int, Path]:
-    return by_number(_folders(root)[video] / "left_frames", "*.png")
-
-
-def native_targets(video: str) -> bool:
-    return False
-
-
-def read_image(path: Path) -> np.ndarray:
-    return read_rgb(path)
-
-
-def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
-    (path,) = files
-    colours = read_colours(path)
-    canonical = np.zeros(colours.shape[:2], dtype=np.uint8)
-    known = np.zeros_like(canonical)
-    for value, class_id in _COLOURS.items():
-        here = np.asarray(cv2.inRange(colours, value, value), dtype=np.uint8)  # 255 where it is this colour
-        known |= here
-        canonical |= here & np.uint8(class_id)
-    if not known.all():
-        row, column = np.argwhere(known == 0)[0]
-        colour = tuple(colours[row, column].tolist())
-        raise DataError(
-            path,
-            f"holds the unknown colour {colour} at row {row}, column {column} ({(known == 0).sum()} such pixels)",
-            "export the label again without compression or resizing: EndoVis 2018 has the twelve colours of "
-            "its labels.json",
-        )
-    return canonical
+    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
+        (path,) = files
+        colours = read_colours(path)
+        canonical = np.zeros(colours.shape[:2], dtype=np.uint8)
+        known = np.zeros_like(canonical)
+        for value, class_id in _COLOURS.items():
+            here = np.asarray(cv2.inRange(colours, value, value), dtype=np.uint8)  # 255 where it is this colour
+            known |= here
+            canonical |= here & np.uint8(class_id)
+        if not known.all():
+            row, column = np.argwhere(known == 0)[0]
+            colour = tuple(colours[row, column].tolist())
+            raise DataError(
+                path,
+                f"holds the unknown colour {colour} at row {row}, column {column} ({(known == 0).sum()} such pixels)",
+                "export the label again without compression or resizing: EndoVis 2018 has the twelve colours of "
+                "its labels.json",
+            )
+        return canonical
 
 
 def _folders(root: Path) -> dict[str, Path]:

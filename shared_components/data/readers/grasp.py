@@ -25,12 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.files import DataError, by_number, frame_number, map_ids, read_ids, read_rgb, video_folders
-from shared_components.data.readers import Listing
+from shared_components.data.files import DataError, by_number, frame_number, map_ids, read_ids, video_folders
+from shared_components.data.readers import Listing, Reader
 
-TARGETS = ("label",)
-CLASS_MAP = "foreground"
-RATE = 30.0
 _COUNT_45 = frozenset({"CASE001", "CASE002", "CASE003", "CASE004", "CASE007", "CASE014", "CASE015"})
 _DIGITS_OF_SECONDS = 5
 _INSTRUMENTS = {0: 0, **dict.fromkeys(range(1, 8), 1)}
@@ -38,39 +35,33 @@ _ALLOWED = "GraSP masks hold 0 and the instruments 1 to 7"
 _LISTS = ("grasp_short-term_train.json", "grasp_short-term_test.json")
 
 
-def videos(root: Path) -> list[str]:
-    return list(video_folders(root / "frames", lambda path: path.name.startswith("CASE")))
+class Grasp(Reader):
+    TARGETS = ("label",)
+    CLASS_MAP = "foreground"
+    RATE = 30.0
 
+    def videos(self, root: Path) -> list[str]:
+        return list(video_folders(root / "frames", lambda path: path.name.startswith("CASE")))
 
-def frames(root: Path, video: str) -> Listing:
-    annotations = root / "annotations"
-    masks = annotations / "segmentations" / video
-    names = {path.stem for path in by_number(masks, "*.png").values()} | _with_mask(annotations, video)
-    if not names:
-        raise DataError(masks, "holds no masks", f"unpack the annotations or take {video} out of the split")
-    numbers = {name: _number(video, name) for name in names}
-    return [
-        (numbers[name], root / "frames" / video / f"{name}.jpg", {"label": (masks / f"{name}.png",)})
-        for name in sorted(names, key=numbers.__getitem__)
-    ]
+    def frames(self, root: Path, video: str) -> Listing:
+        annotations = root / "annotations"
+        masks = annotations / "segmentations" / video
+        names = {path.stem for path in by_number(masks, "*.png").values()} | _with_mask(annotations, video)
+        if not names:
+            raise DataError(masks, "holds no masks", f"unpack the annotations or take {video} out of the split")
+        numbers = {name: _number(video, name) for name in names}
+        return [
+            (numbers[name], root / "frames" / video / f"{name}.jpg", {"label": (masks / f"{name}.png",)})
+            for name in sorted(names, key=numbers.__getitem__)
+        ]
 
+    def images(self, root: Path, video: str) -> dict[int, Path]:
+        found = by_number(root / "frames" / video, "*.jpg")
+        return {_number(video, path.stem): path for path in found.values()}
 
-def images(root: Path, video: str) -> dict[int, Path]:
-    found = by_number(root / "frames" / video, "*.jpg")
-    return {_number(video, path.stem): path for path in found.values()}
-
-
-def native_targets(video: str) -> bool:
-    return False
-
-
-def read_image(path: Path) -> np.ndarray:
-    return read_rgb(path)
-
-
-def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
-    (path,) = files
-    return map_ids(read_ids(path), _INSTRUMENTS, path=path, allowed=_ALLOWED)
+    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
+        (path,) = files
+        return map_ids(read_ids(path), _INSTRUMENTS, path=path, allowed=_ALLOWED)
 
 
 def _number(video: str, name: str) -> int:

@@ -17,57 +17,54 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.data.files import DataError, map_ids, natural_order, read_npy
-from shared_components.data.readers import Listing
+from shared_components.data.readers import Listing, Reader
 
-TARGETS = ("label",)
-CLASS_MAP = "parts"
-RATE = None
 _PARTS = {0: 0, 1: 1, 2: 2, 3: 3}
 _ALLOWED = "PFedSIS masks hold 0, 1 shaft, 2 wrist, 3 clasper"
 _FOLDERS = ("train", "test")
 _NAME = re.compile(r"(video\d+)frame(\d+)")
 
 
-def videos(root: Path) -> list[str]:
-    return [
-        f"{folder}/{video}"
-        for folder in _FOLDERS
-        for video in sorted({name[1] for name in _names(root / folder, "image", "mask")}, key=natural_order)
-    ]
+class PfedsisNpy(Reader):
+    TARGETS = ("label",)
+    CLASS_MAP = "parts"
+    RATE = None
 
+    def videos(self, root: Path) -> list[str]:
+        return [
+            f"{folder}/{video}"
+            for folder in _FOLDERS
+            for video in sorted({name[1] for name in _names(root / folder, "image", "mask")}, key=natural_order)
+        ]
 
-def frames(root: Path, video: str) -> Listing:
-    folder, name = video.split("/")
-    found = _numbered(_names(root / folder, "image", "mask"), name)
-    return [
-        (number, root / folder / "image" / file, {"label": (root / folder / "mask" / file,)})
-        for number, file in sorted(found.items())
-    ]
+    def frames(self, root: Path, video: str) -> Listing:
+        folder, name = video.split("/")
+        found = _numbered(_names(root / folder, "image", "mask"), name)
+        return [
+            (number, root / folder / "image" / file, {"label": (root / folder / "mask" / file,)})
+            for number, file in sorted(found.items())
+        ]
 
+    def images(self, root: Path, video: str) -> dict[int, Path]:
+        folder, name = video.split("/")
+        found = _numbered(_names(root / folder, "image"), name)
+        return {number: root / folder / "image" / file for number, file in sorted(found.items())}
 
-def images(root: Path, video: str) -> dict[int, Path]:
-    folder, name = video.split("/")
-    found = _numbered(_names(root / folder, "image"), name)
-    return {number: root / folder / "image" / file for number, file in sorted(found.items())}
+    def native_targets(self, video: str) -> bool:
+        return video.startswith("test/")
 
+    def read_image(self, path: Path) -> np.ndarray:
+        image = read_npy(path)
+        if image.ndim != 3 or image.shape[2] != 3:
+            raise DataError(path, f"has shape {image.shape}", "write the image as (H, W, 3)")
+        return image
 
-def native_targets(video: str) -> bool:
-    return video.startswith("test/")
-
-
-def read_image(path: Path) -> np.ndarray:
-    image = read_npy(path)
-    if image.ndim != 3 or image.shape[2] != 3:
-        raise DataError(path, f"has shape {image.shape}", "write the image as (H, W, 3)")
-    return image
-
-
-def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
-    (path,) = files
-    mask = read_npy(path)
-    if mask.ndim != 2:
-        raise DataError(path, f"has shape {mask.shape}", "write the mask as (H, W)")
-    return map_ids(mask, _PARTS, path=path, allowed=_ALLOWED)
+    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
+        (path,) = files
+        mask = read_npy(path)
+        if mask.ndim != 2:
+            raise DataError(path, f"has shape {mask.shape}", "write the mask as (H, W)")
+        return map_ids(mask, _PARTS, path=path, allowed=_ALLOWED)
 
 
 def _numbered(names: list[re.Match[str]], video: str) -> dict[int, str]:

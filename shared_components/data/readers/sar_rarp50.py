@@ -22,54 +22,44 @@ from shared_components.data.files import (
     by_number,
     map_ids,
     read_ids,
-    read_rgb,
     refuse_special,
     video_folders,
     whole_steps,
 )
-from shared_components.data.readers import Listing
+from shared_components.data.readers import Listing, Reader
 
-TARGETS = ("label",)
-CLASS_MAP = "parts"
-RATE = 60.0
 _PARTS = {0: 0, 1: 3, 2: 2, 3: 1, **dict.fromkeys(range(4, 10), 0), 6: SUCTION}
 _ALLOWED = "SAR-RARP50 ids are 0 to 9 (1 clasper, 2 wrist, 3 shaft)"
-_LABEL_STEP = 60  # 1 Hz at RATE
+_LABEL_STEP = 60  # 1 Hz at SarRarp50.RATE
 
 
-def videos(root: Path) -> list[str]:
-    return list(_folders(root))
+class SarRarp50(Reader):
+    TARGETS = ("label",)
+    CLASS_MAP = "parts"
+    RATE = 60.0
 
+    def videos(self, root: Path) -> list[str]:
+        return list(_folders(root))
 
-def frames(root: Path, video: str) -> Listing:
-    folder = _folders(root)[video]
-    found = images(root, video)
-    masks = by_number(folder / "segmentation", "*.png")
-    return [
-        (number, folder / "rgb" / f"{number:09d}.png", {"label": (folder / "segmentation" / f"{number:09d}.png",)})
-        for number in sorted(masks.keys() | _unlabelled(found, masks))
-    ]
+    def frames(self, root: Path, video: str) -> Listing:
+        folder = _folders(root)[video]
+        found = self.images(root, video)
+        masks = by_number(folder / "segmentation", "*.png")
+        return [
+            (number, folder / "rgb" / f"{number:09d}.png", {"label": (folder / "segmentation" / f"{number:09d}.png",)})
+            for number in sorted(masks.keys() | _unlabelled(found, masks))
+        ]
 
+    def images(self, root: Path, video: str) -> dict[int, Path]:
+        folder = _folders(root)[video]
+        found = by_number(folder / "rgb", "*.png")
+        if not found:
+            raise DataError(folder, "has no frames in rgb/", f"run 'surgfl unpack-sar-rarp50 {root}' once")
+        return found
 
-def images(root: Path, video: str) -> dict[int, Path]:
-    folder = _folders(root)[video]
-    found = by_number(folder / "rgb", "*.png")
-    if not found:
-        raise DataError(folder, "has no frames in rgb/", f"run 'surgfl unpack-sar-rarp50 {root}' once")
-    return found
-
-
-def native_targets(video: str) -> bool:
-    return False
-
-
-def read_image(path: Path) -> np.ndarray:
-    return read_rgb(path)
-
-
-def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
-    (path,) = files
-    return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
+    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
+        (path,) = files
+        return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
 
 
 def unpack(folder: Path, *, frames: int = 1, interval: float = 0.0) -> int:
@@ -120,9 +110,11 @@ def _write_frame(capture: cv2.VideoCapture, path: Path) -> None:
 
 def _history(masks: Collection[int], frames: int, interval: float) -> set[int]:
     """List what clips show before the labelled frames; a frame that should have a mask and has none is left out."""
-    step = whole_steps(interval, RATE)
+    step = whole_steps(interval, SarRarp50.RATE)
     if frames > 1 and step < 1:
-        raise ValueError(f"{interval:g} s is no whole number of frames at {RATE:g} a second; ask for another one")
+        raise ValueError(
+            f"{interval:g} s is no whole number of frames at {SarRarp50.RATE:g} a second; ask for another one"
+        )
     wanted = {number - back * step for number in masks for back in range(1, frames)}
     return {number for number in wanted if number >= 0 and number % _LABEL_STEP}
 

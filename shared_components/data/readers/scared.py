@@ -19,55 +19,44 @@ from shared_components.data.files import (
     by_number,
     natural_order,
     read_depth,
-    read_rgb,
     spacing,
     video_folders,
     with_number,
 )
-from shared_components.data.readers import Listing
-
-TARGETS = ("depth",)
-CLASS_MAP = ""
-RATE = 25.0
+from shared_components.data.readers import Listing, Reader
 
 
-def videos(root: Path) -> list[str]:
-    return list(_folders(root))
+class Scared(Reader):
+    TARGETS = ("depth",)
+    CLASS_MAP = ""
+    RATE = 25.0
 
+    def videos(self, root: Path) -> list[str]:
+        return list(_folders(root))
 
-def frames(root: Path, video: str) -> Listing:
-    folder = _folders(root)[video]
-    found = images(root, video)
-    depths = by_number(folder / "depthmap_undistorted", "*.png")
-    if not depths:
-        raise DataError(folder / "depthmap_undistorted", "holds no depth maps", "export them or take the video out")
-    known = next(iter(depths.values()))
-    numbers = sorted(depths.keys() | _without_depth(found, depths))
-    return [
-        (
-            number,
-            found.get(number, folder / "left_undistorted" / with_number(known, number).name),
-            {"depth": (depths.get(number, with_number(known, number)),)},
-        )
-        for number in numbers
-    ]
+    def frames(self, root: Path, video: str) -> Listing:
+        folder = _folders(root)[video]
+        found = self.images(root, video)
+        depths = by_number(folder / "depthmap_undistorted", "*.png")
+        if not depths:
+            raise DataError(folder / "depthmap_undistorted", "holds no depth maps", "export them or take the video out")
+        known = next(iter(depths.values()))
+        numbers = sorted(depths.keys() | _without_depth(found, depths))
+        return [
+            (
+                number,
+                found.get(number, folder / "left_undistorted" / with_number(known, number).name),
+                {"depth": (depths.get(number, with_number(known, number)),)},
+            )
+            for number in numbers
+        ]
 
+    def images(self, root: Path, video: str) -> dict[int, Path]:
+        return by_number(_folders(root)[video] / "left_undistorted", "*.png")
 
-def images(root: Path, video: str) -> dict[int, Path]:
-    return by_number(_folders(root)[video] / "left_undistorted", "*.png")
-
-
-def native_targets(video: str) -> bool:
-    return False
-
-
-def read_image(path: Path) -> np.ndarray:
-    return read_rgb(path)
-
-
-def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
-    (path,) = files
-    return read_depth(path)
+    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
+        (path,) = files
+        return read_depth(path)
 
 
 def _without_depth(found: dict[int, Path], depths: dict[int, Path]) -> set[int]:

@@ -24,12 +24,9 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.data.classes import SUCTION
-from shared_components.data.files import DataError, map_ids, natural_order, read_ids, read_rgb
-from shared_components.data.readers import Listing
+from shared_components.data.files import DataError, map_ids, natural_order, read_ids
+from shared_components.data.readers import Listing, Reader
 
-TARGETS = ("label",)
-CLASS_MAP = "parts"
-RATE = None
 _NAMES = (
     "Background", "HarmonicAce_Head", "HarmonicAce_Body",
     "MarylandBipolarForceps_Head", "MarylandBipolarForceps_Wrist", "MarylandBipolarForceps_Body",
@@ -46,38 +43,32 @@ _ALLOWED = "Sisvse classes are 0 to 31"
 _REAL = "real"  # the one folder of all real images, which is no set itself
 
 
-def videos(root: Path) -> list[str]:
-    found = {*_folders(root / "semantic_masks", ".png"), *_folders(root / "images", ".jpg")} - {_REAL}
-    if not found:
-        what = "holds no sets of images and masks (images/, semantic_masks/)"
-        raise DataError(root, what, "set 'root' to the folder miccai2022_sisvse_dataset")
-    return sorted(found, key=natural_order)
+class Sisvse(Reader):
+    TARGETS = ("label",)
+    CLASS_MAP = "parts"
+    RATE = None
 
+    def videos(self, root: Path) -> list[str]:
+        found = {*_folders(root / "semantic_masks", ".png"), *_folders(root / "images", ".jpg")} - {_REAL}
+        if not found:
+            what = "holds no sets of images and masks (images/, semantic_masks/)"
+            raise DataError(root, what, "set 'root' to the folder miccai2022_sisvse_dataset")
+        return sorted(found, key=natural_order)
 
-def frames(root: Path, video: str) -> Listing:
-    masks = root / "semantic_masks" / video
-    return [
-        (number, _images(root, video) / f"{name}.jpg", {"label": (masks / f"{name}.png",)})
-        for number, name in enumerate(_names(root, video))
-    ]
+    def frames(self, root: Path, video: str) -> Listing:
+        masks = root / "semantic_masks" / video
+        return [
+            (number, _images(root, video) / f"{name}.jpg", {"label": (masks / f"{name}.png",)})
+            for number, name in enumerate(_names(root, video))
+        ]
 
+    def images(self, root: Path, video: str) -> dict[int, Path]:
+        listed = {number: _images(root, video) / f"{name}.jpg" for number, name in enumerate(_names(root, video))}
+        return {number: path for number, path in listed.items() if path.is_file()}
 
-def images(root: Path, video: str) -> dict[int, Path]:
-    listed = {number: _images(root, video) / f"{name}.jpg" for number, name in enumerate(_names(root, video))}
-    return {number: path for number, path in listed.items() if path.is_file()}
-
-
-def native_targets(video: str) -> bool:
-    return False
-
-
-def read_image(path: Path) -> np.ndarray:
-    return read_rgb(path)
-
-
-def read_target(name: str, files: tuple[Path, ...]) -> np.ndarray:
-    (path,) = files
-    return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
+    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
+        (path,) = files
+        return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
 
 
 def _images(root: Path, video: str) -> Path:
