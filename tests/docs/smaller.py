@@ -12,7 +12,7 @@ from pathlib import Path
 SMALLER: tuple[tuple[str, str, str], ...] = (
     (r"<address of this repository>", r"{origin}", "a repository that holds this Makefile"),
     (
-        r"^make (install|demo|check|test|bench|supply-chain|prod-test)$",
+        r"^make (install|demo|check|test|test-all|bench|supply-chain|prod-test)$",
         r"make -n \1",
         "minutes to an hour: make's own dry run prints what it would do",
     ),
