@@ -87,8 +87,8 @@ def build(
     between("depth", "variance", variance, 0, 1)
     between("depth", "absolute", absolute, 0)
     one_of("depth", "pooling", pooling, POOLINGS)
-    asked = sample_spec("depth", ("depth",), frames=frames, interval=interval, padding=padding)
-    return Depth(scale, log_error, variance, absolute, pooling, asked)
+    spec = sample_spec("depth", ("depth",), frames=frames, interval=interval, padding=padding)
+    return Depth(scale, log_error, variance, absolute, pooling, spec)
 
 
 @dataclass(frozen=True)

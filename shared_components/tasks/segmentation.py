@@ -85,14 +85,14 @@ def build(
     between("segmentation", "balance", balance, 0, 1)
     if empty_policy not in POLICIES:
         raise ValueError(f"empty_policy is {empty_policy!r}; use one of {', '.join(POLICIES)}")
-    asked = sample_spec("segmentation", ("label",), frames=frames, interval=interval, padding=padding)
+    spec = sample_spec("segmentation", ("label",), frames=frames, interval=interval, padding=padding)
     weights = {
         "cross_entropy": float(cross_entropy),
         "log_iou": float(log_iou),
         "dice": float(dice),
         "balance": float(balance),
     }
-    return Segmentation(tuple(classes), weights, empty_policy, asked)
+    return Segmentation(tuple(classes), weights, empty_policy, spec)
 
 
 @dataclass(frozen=True)
