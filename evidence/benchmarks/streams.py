@@ -63,7 +63,7 @@ def networks() -> tuple[PvtFpnClips, PvtFpnClips]:
     """Return the network of clips and the one of single frames."""
     torch.manual_seed(0)
     clips = PvtFpnClips(out_channels=len(CLASSES))
-    clips.tell(torch.randn(len(clips.indicator)))
+    clips.set_indicator(torch.randn(len(clips.indicator)))
     return clips.eval(), PvtFpnClips(out_channels=len(CLASSES), temporal=False, text="none").eval()
 
 

@@ -61,7 +61,7 @@ def scored(checkpoint, site_config, indicator):
     """Score a model with an indicator, by nothing of the bundles' own."""
     network = PvtFpnClips(out_channels=4)
     network.load_state_dict(load_file(checkpoint))
-    network.tell(indicator)
+    network.set_indicator(indicator)
     site, task = load_site(site_config), make_task("segmentation", classes=load_site(site_config).classes)
     found = evaluation.thorough(network.eval(), task, samples(site, "test", LABELLED), size=SIZE, split="test")
     return json.loads(json.dumps({metric.name: found[metric.name] for metric in task.metrics}))
@@ -176,7 +176,7 @@ def shown(checkpoint, indicator, video):
     """Predict a video's frames one by one."""
     network = build_network(load_bundle("fedst").network, out_channels=4)
     network.load_state_dict(load_file(checkpoint))
-    network.tell(indicator)
+    network.set_indicator(indicator)
     task = make_task("segmentation", classes=("background", "shaft", "wrist", "clasper"))
     predictor = Predictor(network.eval(), task)
     stream = FrameStream(video, height=SIZE[0], width=SIZE[1])

@@ -251,7 +251,7 @@ def test_a_job_of_every_kind_runs_two_rounds(job_name, launches):
     assert {(r["site"], r["round"]) for r in records(simulator)} == {(s, r) for s in sites for r in (0, 1, 2)}
     models = [load_file(simulator.run / site / "model.safetensors") for site in sites]
     heads = [len(model["head_global.bias" if "head_global.bias" in model else "head.bias"]) for model in models]
-    assert heads == ([4, 3] if load_method(job_name).multi_task else [4] * len(sites))
+    assert heads == ([4, 3] if load_method(job_name).requires.multi_task else [4] * len(sites))
     assert not records(simulator, "aggregation")[1]["rejected"]
     shutil.rmtree(simulator.state.parent)  # half a gigabyte of models and optimizers
 

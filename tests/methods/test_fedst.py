@@ -17,7 +17,7 @@ SIZE = (64, 64)
 def network():
     torch.manual_seed(4)
     made = build_network(load_bundle("fedst").network, out_channels=len(CLASSES))
-    made.tell(torch.nn.functional.normalize(torch.randn(384), dim=0))
+    made.set_indicator(torch.nn.functional.normalize(torch.randn(384), dim=0))
     return made
 
 

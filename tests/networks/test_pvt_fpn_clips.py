@@ -25,7 +25,7 @@ def trained(**arguments) -> PvtFpnClips:
         for parameter in module.parameters():
             nn.init.normal_(parameter, std=0.2)
     if arguments.get("text") != "none":
-        network.tell(torch.linspace(-1, 1, 8))
+        network.set_indicator(torch.linspace(-1, 1, 8))
     return network
 
 
@@ -147,7 +147,7 @@ def test_what_a_network_is_told_changes_its_prediction_and_is_part_of_its_state(
     network = trained(text=text)
     image = torch.rand(1, 3, 32, 32)
     before, told = network(image), torch.linspace(3, -3, 8)
-    network.tell(told)
+    network.set_indicator(told)
     assert torch.equal(network.state_dict()["indicator"], told)
     assert not torch.allclose(network(image), before, atol=1e-3)
     other = PvtFpnClips(text=text, indicator=8).eval()
@@ -158,11 +158,11 @@ def test_what_a_network_is_told_changes_its_prediction_and_is_part_of_its_state(
 
 def test_an_indicator_that_does_not_fit_is_refused(network):
     with pytest.raises(ValueError, match=r"indicator of shape \[8\], and got \[7\]"):
-        network.tell(torch.zeros(7))
+        network.set_indicator(torch.zeros(7))
     with pytest.raises(ValueError, match="not finite"):
-        network.tell(torch.full((8,), torch.nan))
+        network.set_indicator(torch.full((8,), torch.nan))
     with pytest.raises(ValueError, match="made with text 'none'"):
-        PvtFpnClips(**SINGLE).tell(torch.zeros(384))
+        PvtFpnClips(**SINGLE).set_indicator(torch.zeros(384))
 
 
 @pytest.mark.parametrize("text", ["selection", "prompt"])
@@ -172,7 +172,7 @@ def test_a_training_step_reaches_every_weight(text):
     for name, parameter in network.temporal.named_parameters():
         if name.endswith(("proj.weight", "fc2.weight")):
             nn.init.normal_(parameter, std=0.1)  # as after the first step, see test_temporal
-    network.tell(torch.randn(384))
+    network.set_indicator(torch.randn(384))
     network(torch.rand(2, 4, 3, 64, 64)).square().mean().backward()
     assert [name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()] == []
 
@@ -292,13 +292,13 @@ def test_scripting_and_tracing_change_nothing(arguments):
 def test_a_told_network_is_exported_as_one_of_frames_alone_with_the_text_inside(tmp_path):
     """Neither another text told afterwards nor another site changes the file; its one input is the clip."""
     network, clip = trained(), torch.rand(1, 4, 3, 64, 96)
-    network.tell(torch.nn.functional.normalize(torch.arange(1.0, len(network.indicator) + 1), dim=0))
+    network.set_indicator(torch.nn.functional.normalize(torch.arange(1.0, len(network.indicator) + 1), dim=0))
     with torch.no_grad():
         due = network(clip)
     exported = torch.export.export(network, (clip,))
     torch.export.save(exported, tmp_path / "told.pt2")
     torch.jit.trace(network, clip).save(tmp_path / "told.ts")
-    network.tell(-network.indicator)
+    network.set_indicator(-network.indicator)
     with torch.no_grad():
         assert not torch.equal(network(clip), due)
         loaded = torch.export.load(tmp_path / "told.pt2")
@@ -312,7 +312,7 @@ def test_a_told_network_is_exported_as_one_of_frames_alone_with_the_text_inside(
 @pytest.mark.filterwarnings("ignore")
 def test_a_told_network_runs_as_onnx(tmp_path):
     network, clip = trained(), torch.rand(1, 4, 3, 64, 96)
-    network.tell(torch.ones_like(network.indicator))
+    network.set_indicator(torch.ones_like(network.indicator))
     file = str(tmp_path / "told.onnx")
     torch.onnx.export(network, (clip,), file, input_names=["clip"], dynamo=True)
     session = onnxruntime.InferenceSession(file)
