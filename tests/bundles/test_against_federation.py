@@ -8,6 +8,7 @@ from shared_components.federation.messages import Job
 from shared_components.networks.checkpoints import load_weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bundle", "method", "changed"),
     [("pfedsis", "pfedsis", {}), ("pvt_fpn", "fedavg", {"colour": 1.0}), ("pfedsis", "pfedsis", {"precision": "bf16"})],

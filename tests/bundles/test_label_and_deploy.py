@@ -108,6 +108,7 @@ def restored(mask, image):
     return mask if tuple(mask.shape[1:]) == shape else Resize(shape, mode="nearest")(mask)
 
 
+@pytest.mark.slow
 @EACH
 def test_monai_label_gets_the_masks_of_surgfl_segment(config, bundles, bundle, picture, scene, due):
     parser = config(bundle)
@@ -159,6 +160,7 @@ def package(bundles, tmp_path):
     return package
 
 
+@pytest.mark.slow
 @EACH
 def test_monai_deploy_gets_the_masks_of_surgfl_segment(package, bundle, scene, due, tmp_path, monkeypatch):
     """Nothing of what it reads needs the bundle's folder: it has a TorchScript with the configs inside."""

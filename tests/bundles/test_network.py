@@ -48,6 +48,7 @@ def shown(network, frame):
     return enlarge(logits.argmax(1)[0].to(torch.uint8).numpy(), truth.shape), truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "arguments", "network"), CHOICES)
 def test_the_best_model_is_scored_by_the_bundle_as_directly(
     run, federated, site_config, tmp_path, method, arguments, network

@@ -72,6 +72,7 @@ def predicted(run, images, checkpoint, out, **overrides):
     return run("pvt_fpn", "inference", **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_best_weights_are_those_of_the_lowest_error(run, sites, small, tmp_path, monkeypatch, kind):
     measured, compute = [], FirstMetric.compute

@@ -89,6 +89,7 @@ def test_training_has_every_property_that_monai_asks_for(run, site_config, small
     assert workflow.check_properties() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [{"mode": "as_released"}, {"sge": False}, {"personal": ["decoder"]}])
 def test_a_variant_of_the_method_is_trained_from_the_command_line(run, site_config, small, tmp_path, arguments):
     variant = {f"method#{name}": value for name, value in arguments.items()}

@@ -228,6 +228,7 @@ def test_expressions_hold_no_logic(bundles, bundle, config):
     assert not any(word in text for word in (" if ", " for ", "lambda", " and ", " or "))
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("use_trace", [False, True])

@@ -130,6 +130,7 @@ def test_resume_without_a_run_starts_one(federate):
     assert not federate(resume=True).resumed
 
 
+@pytest.mark.slow
 def test_more_rounds_continue_a_finished_run(federate, tmp_path):
     straight = federate(make_job(rounds=3), folder=tmp_path / "a").run()
     federate(make_job(rounds=2), folder=tmp_path / "b").run().finish()

@@ -46,6 +46,7 @@ def test_the_sites_have_no_label_file(unlabelled):
         assert not [path for path in root.rglob("*") for word in LABELS if word in path.name.lower()]
 
 
+@pytest.mark.slow
 def test_it_trains_on_hidden_patches_and_the_lowest_error_is_best(ended):
     info = json.loads((ended.server.folder / "run.json").read_text())
     assert {card["kind"] for card in info["cards"].values()} == {"reconstruction"}

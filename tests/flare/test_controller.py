@@ -345,6 +345,7 @@ def describe(path, folder):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["named", "local"])
 def test_a_server_that_trains_finds_its_own_site_yaml(
     by_hand, workspace, scenes, trains_at_the_server, monkeypatch, tmp_path, where

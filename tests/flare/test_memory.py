@@ -26,6 +26,7 @@ def no_search_by_python_itself(monkeypatch):
     gc.enable()
 
 
+@pytest.mark.slow
 def test_the_server_lets_go_of_a_round_s_streams_when_it_ends(by_hand):
     streams, left = [], []
 

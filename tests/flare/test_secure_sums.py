@@ -34,6 +34,7 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.slow
 def test_a_run_through_the_serialiser_has_the_bits_of_one_in_process(by_hand, workspace, scenes, tmp_path):  # noqa: F811
     controller = by_hand(secure_sums=SECURE).start()
     assert controller.panics == []

@@ -122,6 +122,7 @@ def test_the_running_mean_is_of_every_cycles_models_from_the_first_round_on():
     assert result.report == {"averaged_rounds": 2} and state["average/w"].dtype == torch.float64
 
 
+@pytest.mark.slow
 def test_a_federation_ends_with_the_mean_of_its_last_models_also_after_a_resume(federate, tmp_path):  # noqa: F811
     job = make_job("fedsam", rounds=3, arguments={"average_from": 1})
     federation = federate(job, folder=tmp_path / "a")

@@ -221,6 +221,7 @@ def test_what_is_no_prototype_per_class_does_not_leave(group):
         check_prototypes(group, {"head_global.bias": torch.zeros(4)})
 
 
+@pytest.mark.slow
 def test_the_second_round_contrasts_and_its_traffic_is_counted(federate):  # noqa: F811
     federation = federate(make_job("fedseg", arguments={"prototype_images": 2})).run()
     records = [r for r in federation.server.records if r["kind"] == "site"]

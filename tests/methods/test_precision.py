@@ -81,6 +81,7 @@ def test_every_methods_gradients_point_the_same_way_in_both_precisions(built):  
     assert not torch.equal(a, b)
 
 
+@pytest.mark.slow
 def test_a_federation_of_pfedsis_in_bfloat16_is_finite_and_sends_float32(federate, tmp_path):  # noqa: F811
     jobs = {p: make_job(training={**TINY, "precision": p}) for p in ("float32", "bf16")}
     plain, mixed = (federate(job, folder=tmp_path / precision) for precision, job in jobs.items())

@@ -276,6 +276,7 @@ def test_arguments_that_cannot_be_are_refused(arguments, words):
         PvtFpnClips(**arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("arguments", [{}, {"text": "prompt"}, SINGLE])
 def test_scripting_and_tracing_change_nothing(arguments):
@@ -288,6 +289,7 @@ def test_scripting_and_tracing_change_nothing(arguments):
         assert torch.equal(scripted(clip), network(clip))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 def test_a_told_network_is_exported_as_one_of_frames_alone_with_the_text_inside(tmp_path):
     """Neither another text told afterwards nor another site changes the file; its one input is the clip."""

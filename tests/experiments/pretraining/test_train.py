@@ -92,6 +92,7 @@ def test_the_model_is_the_average_and_the_state_has_both(begin, tmp_path):
     assert not torch.equal(tensors[f"network|{name}"], weights(tmp_path / "run")[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3, 8, 11])
 def test_a_killed_run_ends_with_the_bits_and_the_log_of_an_undisturbed_one(begin, tmp_path, monkeypatch, step):
     begin("whole", check_every=4).run()
@@ -170,6 +171,7 @@ def test_other_settings_are_refused_and_nothing_is_overwritten(begin, tmp_path, 
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
+@pytest.mark.slow
 def test_how_often_it_saves_and_checks_and_with_how_many_workers_may_differ(begin, tmp_path):
     begin("whole").run()
     begin("other", save_every=5, check_every=2, workers=1).run()
