@@ -44,7 +44,7 @@ def change(runner: type) -> None:
 
     def round_messages(self: Any) -> dict[str, Message]:
         messages: dict[str, Message] = ask(self)
-        if self.job.name == ROSTER and self.round > 0:
+        if self.job.name == ROSTER and self.state.round > 0:
             change_keys(self, messages)
         elif joins(self):
             self.ghosts = {site: Ghost(self, site, message) for site, message in messages.items()}

@@ -20,8 +20,8 @@ def _noting(say_what_leaves, round_of):
         own = cut(bench.network.state_dict(), bench.partition, Role.LOCAL)
         save_tensors(folder / "noted-first.safetensors", own, {})
 
-    def noted(self, job, site, message):
-        reply = round_of(self, job, site, message)
+    def noted(self, job, site, message, upload):
+        reply = round_of(self, job, site, message, upload)
         folder = self._files(job, message.header["run"]).folder
         save_tensors(folder / f"noted-{message.header['round']:05d}.safetensors", reply.pieces, {})
         return reply
@@ -40,8 +40,8 @@ def _leaking(round_of):
     from shared_components.federation.site.state import OWN
     from shared_components.core.partition import below
 
-    def leaking(self, job, site, message):
-        reply = round_of(self, job, site, message)
+    def leaking(self, job, site, message, upload):
+        reply = round_of(self, job, site, message, upload)
         if self.name not in {names!r}:
             return reply
         _, kept, _ = self._files(job, message.header["run"]).load()
@@ -67,8 +67,8 @@ def _commanding(round_of):
 
     from shared_components.common.atomic import write_json
 
-    def commanding(self, job, site, message):
-        reply = round_of(self, job, site, message)
+    def commanding(self, job, site, message, upload):
+        reply = round_of(self, job, site, message, upload)
         if self.name == {name!r} and message.header["round"] == 0:
             (cell,) = (cell for name, cell in CoreCell.ALL_CELLS.items() if name.startswith(self.name + "."))
             run = cell.get_fqcn().partition(".")[2]
