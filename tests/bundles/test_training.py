@@ -43,6 +43,7 @@ def task_at(site):
     return make_task("segmentation", load_bundle("pvt_fpn").tasks["segmentation"], classes=site.classes)
 
 
+@pytest.mark.slow
 @BOTH
 def test_training_gives_the_bits_of_a_federations_local_loop(run, bundle, method, site_config, small, tmp_path):
     run(bundle, "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small)

@@ -57,6 +57,7 @@ def copied(path, folder):
     return folder / "site.yaml"
 
 
+@pytest.mark.slow
 def test_the_bundles_own_clips_are_those_of_these_films(films, tmp_path):
     numbers = load_bundle("fedst").tasks["segmentation"]
     assert {name: numbers[name] for name in CLIPS} == CLIPS

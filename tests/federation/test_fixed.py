@@ -76,6 +76,7 @@ def test_a_fixed_encoder_never_moves_and_never_travels(federate, method):
     assert {n for n in model if not torch.equal(model[n], fresh[n])} == {n for n in model if n not in encoder}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", *sorted(set(method_names()) - set(PLAIN))])
 def test_a_fixed_encoder_of_the_baselines_network_never_moves_and_never_travels(federate, method):
     fixed_from_end_to_end(federate(pvt_job(method, rounds=1)))

@@ -216,6 +216,7 @@ def test_a_site_waits_for_its_old_process_no_longer_than_the_task_lasts(tmp_path
     assert "another process works on this run; wait for its end" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_executor_imports_ahead_what_an_optimizer_will_import():
     """Without it a task waits a second longer for its first training step."""
     code = (

@@ -50,6 +50,7 @@ def test_bf16_is_used_where_it_is_asked_for():
         Predictor(network, SEGMENTATION, precision="half")
 
 
+@pytest.mark.slow
 def test_memory_stays_what_it_is_over_many_frames(tmp_path):
     """The 500 frames after the first hundred are 74 MB of pixels."""
     video = write_video(tmp_path / "a.mp4", grey(600, 192, 256))

@@ -109,6 +109,7 @@ def test_what_a_step_needs_survives_being_named_and_read_back(learner_of):
     assert same(weights(one.network), weights(other.network)) and same(weights(one.average), weights(other.average))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["segmentation", "depth", "reconstruction"])
 def test_the_loss_falls_whatever_the_task(learner_of, task):
     learner = learner_of(task=task, phases=(Phase(64, 64, 60),), frames=6, batch=4, moved=0.0)
