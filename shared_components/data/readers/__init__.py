@@ -12,10 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
-from shared_components.data.files import read_rgb
+from shared_components.data.files import map_ids, read_ids, read_rgb
 
 Targets = Mapping[str, tuple[Path, ...]]
 """The files of each target of one frame, by the target's name."""
@@ -34,6 +35,12 @@ class Reader(ABC):
 
     RATE: float | None = None
     """Frame numbers per second of video; None where no fixed rate is known."""
+
+    IDS: Mapping[int, int] = MappingProxyType({})
+    """What each value of a mask is in the class map."""
+
+    ALLOWED: str = ""
+    """What a mask may hold, in words, for its refusal."""
 
     @abstractmethod
     def videos(self, root: Path) -> list[str]:
@@ -58,9 +65,13 @@ class Reader(ABC):
         """Read one frame as uint8 (H, W, 3) RGB, cropped as the dataset asks."""
         return read_rgb(path)
 
-    @abstractmethod
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
-        """Read one frame's target, cropped alike: "label" as uint8 (H, W) canonical ids, "depth" as float32 mm."""
+        """Read one frame's target, cropped alike: "label" as uint8 (H, W) canonical ids, "depth" as float32 mm.
+
+        By default it is one mask, whose values are `IDS`.
+        """
+        (path,) = files
+        return map_ids(read_ids(path), self.IDS, path=path, allowed=self.ALLOWED)
 
 
 def reader_names() -> list[str]:
@@ -74,8 +85,5 @@ def find_reader(dataset: str) -> Reader:
     if dataset not in reader_names():
         raise KeyError(f"no reader for dataset {dataset!r}; there are {', '.join(reader_names())}")
     module = importlib.import_module(f"{__name__}.{dataset}")
-    (own,) = (
-        found for found in vars(module).values() if isinstance(found, type) and found.__module__ == module.__name__
-    )
-    reader: Reader = own()
-    return reader
+    (own,) = (one for one in Reader.__subclasses__() if one.__module__ == module.__name__)
+    return own()

@@ -12,19 +12,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
-from shared_components.data.files import by_number, map_ids, read_ids, video_folders
+from shared_components.data.files import by_number, video_folders
 from shared_components.data.readers import Listing, Reader
 
 _PARTS = {0: 0, 160: 1, 70: 2}
-_ALLOWED = "EndoVis 2015 rigid classes are 0, 160 shaft, 70 manipulator"
 
 
 class EndoVis2015Rigid(Reader):
     TARGETS = ("label",)
     CLASS_MAP = "shaft_manipulator"
     RATE = None
+    IDS = _PARTS
+    ALLOWED = "EndoVis 2015 rigid classes are 0, 160 shaft, 70 manipulator"
 
     def videos(self, root: Path) -> list[str]:
         return list(_folders(root))
@@ -45,10 +44,6 @@ class EndoVis2015Rigid(Reader):
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         return by_number(_folders(root)[video] / "Raw", "*_raw.png", "*_raw.jpg")
-
-    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
-        (path,) = files
-        return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
 
 
 def _folders(root: Path) -> dict[str, Path]:

@@ -23,15 +23,12 @@ import json
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
-from shared_components.data.files import DataError, by_number, frame_number, map_ids, read_ids, video_folders
+from shared_components.data.files import DataError, by_number, frame_number, video_folders
 from shared_components.data.readers import Listing, Reader
 
 _COUNT_45 = frozenset({"CASE001", "CASE002", "CASE003", "CASE004", "CASE007", "CASE014", "CASE015"})
 _DIGITS_OF_SECONDS = 5
 _INSTRUMENTS = {0: 0, **dict.fromkeys(range(1, 8), 1)}
-_ALLOWED = "GraSP masks hold 0 and the instruments 1 to 7"
 _LISTS = ("grasp_short-term_train.json", "grasp_short-term_test.json")
 
 
@@ -39,6 +36,8 @@ class Grasp(Reader):
     TARGETS = ("label",)
     CLASS_MAP = "foreground"
     RATE = 30.0
+    IDS = _INSTRUMENTS
+    ALLOWED = "GraSP masks hold 0 and the instruments 1 to 7"
 
     def videos(self, root: Path) -> list[str]:
         return list(video_folders(root / "frames", lambda path: path.name.startswith("CASE")))
@@ -58,10 +57,6 @@ class Grasp(Reader):
     def images(self, root: Path, video: str) -> dict[int, Path]:
         found = by_number(root / "frames" / video, "*.jpg")
         return {_number(video, path.stem): path for path in found.values()}
-
-    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
-        (path,) = files
-        return map_ids(read_ids(path), _INSTRUMENTS, path=path, allowed=_ALLOWED)
 
 
 def _number(video: str, name: str) -> int:

@@ -14,22 +14,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 import cv2
-import numpy as np
 
 from shared_components.data.classes import SUCTION
-from shared_components.data.files import (
-    DataError,
-    by_number,
-    map_ids,
-    read_ids,
-    refuse_special,
-    video_folders,
-    whole_steps,
-)
+from shared_components.data.files import DataError, by_number, refuse_special, video_folders, whole_steps
 from shared_components.data.readers import Listing, Reader
 
 _PARTS = {0: 0, 1: 3, 2: 2, 3: 1, **dict.fromkeys(range(4, 10), 0), 6: SUCTION}
-_ALLOWED = "SAR-RARP50 ids are 0 to 9 (1 clasper, 2 wrist, 3 shaft)"
 _LABEL_STEP = 60  # 1 Hz at SarRarp50.RATE
 
 
@@ -37,6 +27,8 @@ class SarRarp50(Reader):
     TARGETS = ("label",)
     CLASS_MAP = "parts"
     RATE = 60.0
+    IDS = _PARTS
+    ALLOWED = "SAR-RARP50 ids are 0 to 9 (1 clasper, 2 wrist, 3 shaft)"
 
     def videos(self, root: Path) -> list[str]:
         return list(_folders(root))
@@ -56,10 +48,6 @@ class SarRarp50(Reader):
         if not found:
             raise DataError(folder, "has no frames in rgb/", f"run 'surgfl unpack-sar-rarp50 {root}' once")
         return found
-
-    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
-        (path,) = files
-        return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
 
 
 def unpack(folder: Path, *, frames: int = 1, interval: float = 0.0) -> int:

@@ -21,10 +21,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from shared_components.data.classes import SUCTION
-from shared_components.data.files import DataError, map_ids, natural_order, read_ids
+from shared_components.data.files import DataError, natural_order
 from shared_components.data.readers import Listing, Reader
 
 _NAMES = (
@@ -39,7 +37,6 @@ _NAMES = (
 )  # fmt: skip
 _CANONICAL = {"Body": 1, "Wrist": 2, "Head": 3, "SuctionIrrigation": SUCTION}
 _PARTS = {value: _CANONICAL.get(name.split("_")[-1], 0) for value, name in enumerate(_NAMES)}
-_ALLOWED = "Sisvse classes are 0 to 31"
 _REAL = "real"  # the one folder of all real images, which is no set itself
 
 
@@ -47,6 +44,8 @@ class Sisvse(Reader):
     TARGETS = ("label",)
     CLASS_MAP = "parts"
     RATE = None
+    IDS = _PARTS
+    ALLOWED = "Sisvse classes are 0 to 31"
 
     def videos(self, root: Path) -> list[str]:
         found = {*_folders(root / "semantic_masks", ".png"), *_folders(root / "images", ".jpg")} - {_REAL}
@@ -65,10 +64,6 @@ class Sisvse(Reader):
     def images(self, root: Path, video: str) -> dict[int, Path]:
         listed = {number: _images(root, video) / f"{name}.jpg" for number, name in enumerate(_names(root, video))}
         return {number: path for number, path in listed.items() if path.is_file()}
-
-    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
-        (path,) = files
-        return map_ids(read_ids(path), _PARTS, path=path, allowed=_ALLOWED)
 
 
 def _images(root: Path, video: str) -> Path:
