@@ -2,7 +2,8 @@
 
 import argparse
 
-from shared_components.flare.deployment.job_files import jobs_folder, outdated_files, write_jobs
+from shared_components.flare.deployment.job_files import outdated_files, write_jobs
+from shared_components.flare.deployment.job_folder import jobs_folder
 
 HELP = "write nvflare_jobs/<method>/ from nvflare_jobs/jobs.yaml"
 

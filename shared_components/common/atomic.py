@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -73,6 +73,11 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write text, see :func:`atomically`."""
     write_bytes(path, text.encode())
+
+
+def differing(texts: Mapping[Path, str]) -> list[Path]:
+    """Return the files that are missing, or hold another text than is given for them."""
+    return [path for path, text in texts.items() if not (path.is_file() and path.read_text(encoding="utf-8") == text)]
 
 
 def write_json(path: Path, value: Any) -> None:

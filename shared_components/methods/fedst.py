@@ -56,7 +56,7 @@ def build(
         personal: What stays at the sites, Eqs. (5) and (6) and Tables 5 and 6, see `rules.representation`.
         personal_selection: Whether the network that selects channels stays there, too.
         text_encoder: Kind of the site text's vector, Eq. (7) and Table 7, see `text.encode`.
-        text_wording: What of the text is encoded, see `text.tell`.
+        text_wording: What of the text is encoded, see `text.site_text`.
         synthetic: What the server does with its own frames: ``quantification`` is SERQ, ``fine_tuning`` trains the
             averaged model on them (Fig. 5), ``none`` needs no data at the server.
         batches: Of each of the server's steps in a round.

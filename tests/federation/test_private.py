@@ -21,14 +21,13 @@ from shared_components.federation.site.limits import FILE, Demand, limits_of
 from shared_components.federation.store import RoundFiles
 from shared_components.flare.outgoing_check import Asked, check_reply
 from shared_components.networks import bundle_config
-from tests.federation.conftest import make_job
+from tests.federation.conftest import NOT_TINY, make_job
 
 NOISE = {"clip": 0.5, "noise_multiplier": 1.0}
 COVERED = (
     "cd2_pfed ditto fedadam fedavg fedavg_cluster fedavgm fedbn feddp fedhca2 fedld fedmedian fedper fedprox fedrep "
     "fedsam fedst krum local mat_fl multi_krum norm_bound pfedla trimmed_mean"
 ).split()
-NOT_TINY = {"feddp", "fedst", "pfedsis"}
 NOT_TINY_JOBS = {"pfedsis": {"arguments": {"sge": False}}}
 BUNDLES = bundle_config.bundles_folder
 CLIP = 1e-2
@@ -87,7 +86,7 @@ def test_a_covered_method_runs_to_its_end_and_sends_noisy_weights_alone(federate
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", sorted(NOT_TINY))
+@pytest.mark.parametrize("method", sorted(NOT_TINY & {*COVERED, *NOT_TINY_JOBS}))
 def test_a_covered_method_of_a_network_of_its_own_runs_too(federate, scenes, monkeypatch, method):
     monkeypatch.setattr(bundle_config, "bundles_folder", BUNDLES)
     runs_privately(federate, scenes, make_job(method, privacy=NOISE, **NOT_TINY_JOBS.get(method, {})))

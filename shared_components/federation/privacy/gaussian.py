@@ -32,7 +32,7 @@ ORDERS = 1 + np.logspace(-5, 6, 551)
 
 @dataclass(frozen=True)
 class Privacy:
-    """What a job's ``privacy`` says; its ranges are in `federation.ranges`.
+    """What a job's ``privacy`` says; its ranges are in `federation.job_ranges`.
 
     Attributes:
         clip: C, the largest L2 norm of an update.

@@ -86,7 +86,7 @@ def enter(site: Site, entry: Entry) -> None:
 
 
 def releases(entries: list[Entry]) -> Counter[float]:
-    """Return how many updates there are by noise multiplier, as `privacy.epsilon` takes them."""
+    """Return how many updates there are by noise multiplier, as `gaussian.epsilon` takes them."""
     return Counter(entry.noise_multiplier for entry in entries)
 
 

@@ -89,15 +89,15 @@ class ServerState:
         mixed = {site: groups.get(f"mixed:{site}", {}) for site in sites}
         sent = {g.removeprefix("broadcast:"): p for g, p in groups.items() if g.startswith("broadcast:")}
         state = cls(
-            sites,
-            values.get("numbers") or {site: n for n, site in enumerate(sites)},
-            round,
-            profiles,
-            Partition.from_json(values["partition"]),
-            Models(groups.get("shared", {}), mixed, sent),
-            groups.get("state", {}),
-            groups.get("kept", {}),
-            values["answered"],
-            values.get("own"),  # older states have none
+            sites=sites,
+            numbers=values.get("numbers") or {site: n for n, site in enumerate(sites)},
+            round=round,
+            profiles=profiles,
+            partition=Partition.from_json(values["partition"]),
+            models=Models(groups.get("shared", {}), mixed, sent),
+            aggregator=groups.get("state", {}),
+            kept=groups.get("kept", {}),
+            answered=values["answered"],
+            own=values.get("own"),  # older states have none
         )
         return state, values["records"]

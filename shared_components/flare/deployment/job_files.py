@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_components.common.atomic import write_text
+from shared_components.common.atomic import differing, write_text
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.core.method import method_names
-from shared_components.networks.bundle_config import bundles_folder
+from shared_components.flare.deployment.job_folder import CLIENT_CONFIG, CUSTOM, MARK, META, SERVER_CONFIG
 
 DESCRIPTION = "jobs.yaml"
 CARD = "README.md"
-META = """\
+_META = """\
 {
   "name": %s,
   "resource_spec": {},
@@ -22,7 +22,7 @@ META = """\
   "min_clients": 1
 }
 """
-CLIENT = """\
+_CLIENT = """\
 {
   "format_version": 2,
   "executors": [
@@ -35,7 +35,7 @@ CLIENT = """\
   "components": []
 }
 """  # noqa: E501
-SERVER = """\
+_SERVER = """\
 {
   "format_version": 2,
   "server": {"task_request_interval": 0.2},
@@ -55,11 +55,6 @@ SERVER = """\
 """
 
 
-def jobs_folder() -> Path:
-    """Return the folder of the jobs."""
-    return bundles_folder().parent / "nvflare_jobs"
-
-
 def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the arguments of each job's controller by name, from the folder's `jobs.yaml`.
 
@@ -74,16 +69,20 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(said, dict) or set(said) != {"all", "jobs"}:
         raise ValueError(f"{path}: must hold 'all', what every job has, and 'jobs', a row each")
     common, rows = said["all"], said["jobs"]
+    if not isinstance(common, dict) or not isinstance(rows, dict):
+        raise ValueError(f"{path}: 'all' and 'jobs' must hold 'key: value' lines")
     if odd := set(rows) ^ set(method_names()):
         name = min(odd)
         what = "is no method; correct the name" if name in rows else "has no row; add it under 'jobs'"
         raise ValueError(f"{path}: {name} {what}")
     for name, row in rows.items():
-        if odd := set(row or {}) - {*common, "synthetic"}:
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}: {name} is {row!r:.80}; write what the job has of its own, or {{}}")
+        if odd := set(row) - {*common, "synthetic"}:
             raise ValueError(
                 f"{path}: {name} gives {min(odd)!r}, which no job has; known: {', '.join(common)}, synthetic"
             )
-    return {name: {"name": name, "method": name} | common | (row or {}) for name, row in rows.items()}
+    return {name: {"name": name, "method": name} | common | row for name, row in rows.items()}
 
 
 def job_files(folder: Path) -> dict[Path, str]:
@@ -97,24 +96,23 @@ def job_files(folder: Path) -> dict[Path, str]:
         job = folder / name
         if not (job / CARD).is_file():
             raise ValueError(f"{job / CARD} is missing; write the job's card")
-        found[job / "meta.json"] = META % json.dumps(name)
-        found[job / "app" / "config" / "config_fed_client.json"] = CLIENT
-        found[job / "app" / "config" / "config_fed_server.json"] = SERVER % _lines(arguments)
-        found[job / "app" / "custom" / ".gitkeep"] = ""  # FLARE's simulator wants the folder
+        found[job / META] = _META % json.dumps(name)
+        found[job / "app" / "config" / CLIENT_CONFIG] = _CLIENT
+        found[job / "app" / "config" / SERVER_CONFIG] = _SERVER % _lines(arguments)
+        found[job / "app" / CUSTOM / MARK] = ""  # FLARE's simulator wants the folder
     return found
 
 
 def outdated_files(folder: Path) -> list[Path]:
     """Return the generated files that are not what `jobs.yaml` gives."""
-    return [path for path, text in job_files(folder).items() if not _holds(path, text)]
+    return differing(job_files(folder))
 
 
 def write_jobs(folder: Path) -> list[Path]:
     """Write the generated files that differ; return them."""
     made = job_files(folder)
-    changed = outdated_files(folder)
+    changed = differing(made)
     for path in changed:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, made[path])
     return changed
 
@@ -122,7 +120,3 @@ def write_jobs(folder: Path) -> list[Path]:
 def _lines(arguments: Mapping[str, Any]) -> str:
     order = ("name", "bundle", "method", *(key for key in arguments if key not in ("name", "bundle", "method")))
     return ",\n        ".join(f"{json.dumps(key)}: {json.dumps(arguments[key])}" for key in order)
-
-
-def _holds(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_text(encoding="utf-8") == text

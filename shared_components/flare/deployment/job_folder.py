@@ -13,8 +13,10 @@ from typing import Any
 
 from shared_components.common.reject_code import refuse_code
 from shared_components.federation.messages import Job
+from shared_components.networks import bundle_config
 
 META, CUSTOM = "meta.json", "custom"
+SERVER_CONFIG, CLIENT_CONFIG = "config_fed_server.json", "config_fed_client.json"
 SIDES = ("server", "client")
 CONTROLLER = "shared_components.flare.controller.FederationController"
 META_KEYS = frozenset({"name", "resource_spec", "deploy_map", "min_clients", "mandatory_clients", "scope"})
@@ -29,6 +31,11 @@ COMPONENT_KEYS = frozenset({"id", "path", "args"})
 PAPERS = frozenset({"README.md", "LICENSE"})  # of a job folder; they reach no party
 MARK = ".gitkeep"  # in app/custom, which the simulator needs
 LARGEST_FILE = 1_000_000  # bytes of a config
+
+
+def jobs_folder() -> Path:
+    """Return the folder of the jobs that come with SurgFL."""
+    return bundle_config.bundles_folder().parent / "nvflare_jobs"
 
 
 class JobFolderError(ValueError):

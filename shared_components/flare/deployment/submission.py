@@ -11,11 +11,9 @@ from shared_components.common.atomic import write_json
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.federation.messages import Job
 from shared_components.flare.deployment.job_copy import production_copy
-from shared_components.flare.deployment.job_folder import META, RESUME, JobFolderError
-from shared_components.networks import bundle_config
+from shared_components.flare.deployment.job_folder import META, RESUME, SERVER_CONFIG, JobFolderError, jobs_folder
 
 LATEST = "latest"
-SERVER_CONFIG = "config_fed_server.json"
 
 
 def find_job(given: str) -> Path:
@@ -24,7 +22,7 @@ def find_job(given: str) -> Path:
     Raises:
         JobFolderError: There is none.
     """
-    shipped = bundle_config.bundles_folder().parent / "nvflare_jobs"
+    shipped = jobs_folder()
     for folder in (Path(given), shipped / given):
         if (folder / META).is_file():
             return folder

@@ -9,7 +9,8 @@ import pytest
 from shared_components.cli import main
 from shared_components.commands import jobs as command
 from shared_components.federation.messages import Job
-from shared_components.flare.deployment.job_files import described_jobs, jobs_folder, outdated_files
+from shared_components.flare.deployment.job_files import described_jobs, outdated_files
+from shared_components.flare.deployment.job_folder import jobs_folder
 
 SERVER = "app/config/config_fed_server.json"
 
@@ -72,6 +73,11 @@ def test_a_key_that_no_job_has_a_method_without_a_row_and_a_missing_card_are_ref
     text = path.read_text()
     path.write_text(text.replace("  fedavg: {}", "  fedavg: {rouns: 3}"))
     assert main(["jobs"]) == 2 and "fedavg gives 'rouns', which no job has" in capsys.readouterr().err
+    for row in ("", " 3", " [rounds]"):
+        path.write_text(text.replace("  fedavg: {}", f"  fedavg:{row}"))
+        assert main(["jobs"]) == 2 and "write what the job has of its own, or {}" in capsys.readouterr().err
+    path.write_text("all: 3\njobs: {}\n")
+    assert main(["jobs"]) == 2 and "must hold 'key: value' lines" in capsys.readouterr().err
     path.write_text(text.replace("  fedavg: {}\n", ""))
     assert main(["jobs"]) == 2 and "fedavg has no row; add it under 'jobs'" in capsys.readouterr().err
     path.write_text(text)

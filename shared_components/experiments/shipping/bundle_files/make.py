@@ -13,7 +13,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
-from shared_components.common.atomic import write_text
+from shared_components.common.atomic import differing, write_text
 from shared_components.core.shipped_weights import (
     EXPORTED,
     KEEPER,
@@ -128,7 +128,7 @@ def outdated_files(name: str, folder: Path | None = None) -> list[Path]:
     made = bundle_files(name, folder)
     left_over = [root / KEEPER] if KEEPER not in made and (root / KEEPER).is_file() else []
     exported = [root / EXPORTED] if KEEPER not in made and not _is_whole_export(name, root) else []
-    return [*(root / p for p, text in made.items() if not _holds(root / p, text)), *exported, *left_over]
+    return [*differing({root / path: text for path, text in made.items()}), *exported, *left_over]
 
 
 def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
@@ -234,10 +234,6 @@ def _between_marks(card: str, part: str, made: str, path: Path) -> str:
     if not (begin and end):
         raise ValueError(f"{path}: has no lines '{first}' and '{last}'; put them under '{MADE_PARTS[part]}'")
     return f"{before}{begin}\n\n{made}\n\n{end}{after}"
-
-
-def _holds(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_text(encoding="utf-8") == text
 
 
 def _shared(name: str) -> str:
