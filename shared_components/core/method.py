@@ -326,7 +326,7 @@ class About:
     paper: str = ""
     idea: str = ""
     partition: str = ""
-    objective: str = ""
+    objective: str = "the task's loss"
     aggregator: str = ""
     secure_sums: str = ""
 

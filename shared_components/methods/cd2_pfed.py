@@ -21,12 +21,12 @@ HEADS = ("head",)
 
 
 def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: int = 10) -> Method:
-    """Return CD2-pFed: of every layer's output channels the last ones are private, the first ones shared.
+    """Return CD2-pFed: the last output channels of every layer are private, the first ones shared.
 
     Args:
-        personal_share: Share of each layer's output channels that never leaves the site, in [0, 1).
-        strength: Weight of the cyclic distillation once it is ramped up; 0 leaves the decoupling alone.
-        ramp_rounds: Rounds over which that weight grows, as exp(-5 (1 - t / ramp_rounds)^2).
+        personal_share: Share of each layer's output channels that never leaves the site.
+        strength: Weight of the cyclic distillation after the ramp; 0 leaves the decoupling of channels alone.
+        ramp_rounds: Rounds over which that weight grows, see `ramp`.
     """
     between("cd2_pfed", "personal_share", personal_share, 0, 1, ends="[)")
     between("cd2_pfed", "strength", strength, 0)
@@ -51,15 +51,15 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
 
 
 def spans(name: str, tensor: Tensor, share: float, heads: frozenset[str]) -> list[tuple[Role, int, int]]:
-    """Return whose the rows (output channels) of a tensor are, in order: of each part the first ones are shared.
+    """Return (role, first, stop) of a tensor's rows, its output channels, in order: shared ones first, then private.
 
-    A classifier's rows are classes: all shared. Keys and values are one tensor and two parts; cut as one, all
-    keys would be shared and all values private, and neither sub-model could attend.
+    A classifier's rows are classes, all shared. A tensor of keys and values is cut in each half: cut once, all keys
+    would be shared and all values private, and neither sub-model could attend.
     """
     rows = tensor.shape[0] if tensor.dim() else 0
     if inside(name, heads):
         return [(Role.GLOBAL, 0, rows)]
-    width = rows // 2 if ".attn.kv." in name else rows
+    width = rows // 2 if ".attn.kv." in name else rows  # rows are [K, V]
     found = []
     for start in range(0, rows, max(width, 1)):
         middle = start + width - int(share * width)
@@ -68,10 +68,10 @@ def spans(name: str, tensor: Tensor, share: float, heads: frozenset[str]) -> lis
 
 
 def channels(share: float) -> Rule:
-    """Return the rule that cuts every tensor of the network, but for the classifiers, along its output channels."""
+    """Return the rule that cuts every tensor but the classifiers' along its output channels."""
 
     def rule(network: nn.Module) -> TensorRule:
-        heads = _classifiers(network)
+        heads = resolve(network, HEADS, "cd2_pfed")
 
         def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
             found = spans(name, tensor, share, heads)
@@ -84,13 +84,9 @@ def channels(share: float) -> Rule:
     return rule
 
 
-def _classifiers(network: nn.Module) -> frozenset[str]:
-    return resolve(network, HEADS, "cd2_pfed")
-
-
 @dataclass(frozen=True)
 class CyclicDistillation:
-    """The task on the whole network; each half's prediction is also drawn to the other's."""
+    """The task's loss of the whole network, and the cyclic distillation of its two sub-models."""
 
     share: float
     strength: float
@@ -108,13 +104,13 @@ class CyclicDistillation:
     def _part(self, network: nn.Module, image: Tensor, *, private: bool) -> Tensor:
         """Predict with the shared or the private output channels alone; the others' weights are zero."""
         weights: dict[str, Tensor] = {}
-        heads = _classifiers(network)
+        heads = resolve(network, HEADS, "cd2_pfed")
         for name, parameter in network.named_parameters():
             found = spans(name, parameter, self.share, heads)
             if not parameter.requires_grad or all(role is Role.GLOBAL for role, _, _ in found):
                 weights[name] = parameter
                 continue
-            mask = parameter.new_zeros(parameter.shape[0], *(1,) * (parameter.dim() - 1))
+            mask = parameter.new_zeros(parameter.shape[0], *(1,) * (parameter.dim() - 1))  # (rows, 1, ...)
             for role, start, stop in found:
                 mask[start:stop] = float((role is Role.LOCAL) == private)
             weights[name] = parameter * mask
@@ -127,11 +123,9 @@ def ramp(round: int, rounds: int) -> float:
 
 
 def mutual_divergence(one: Tensor, other: Tensor) -> Tensor:
-    """Return the mean of both Kullback-Leibler divergences per pixel, each towards the other's fixed prediction.
+    """Return the mean of both Kullback-Leibler divergences per pixel, each towards the other's detached prediction.
 
-    Args:
-        one: Logits (B, C, H, W).
-        other: Logits of the same shape.
+    Both are logits (B, C, H, W).
     """
     logs = [value.float().log_softmax(1) for value in (one, other)]
 

@@ -11,7 +11,7 @@ BUDGETS = ("steps", "epochs")
 
 
 def build(*, budget: str = "steps") -> Method:
-    """Return centralised training, in a simulation only.
+    """Return centralised training, for simulations only.
 
     Args:
         budget: ``steps``: as many optimizer steps as one site takes in a federation. ``epochs``: as many as

@@ -29,10 +29,10 @@ PERSONAL = "personal/"
 
 
 def build(*, strength: float = 0.1) -> Method:
-    """Return Ditto: FedAvg's common model, and at every site a model of its own that is held near to it.
+    """Return Ditto: FedAvg's common model, and at every site a personal one that is kept close to it.
 
     Args:
-        strength: The paper's lambda: 0 is local training of the personal model, large values FedAvg.
+        strength: The paper's lambda: 0 trains the personal model alone, large values make it FedAvg's.
     """
     between("ditto", "strength", strength, 0)
     return Method(
@@ -55,7 +55,7 @@ def build(*, strength: float = 0.1) -> Method:
 
 @dataclass(frozen=True)
 class NearReceived:
-    """h_k(v; w_t) = F_k(v) + lambda/2 ||v - w_t||^2."""
+    """The objective of the personal model: h_k(v; w_t) = F_k(v) + lambda/2 ||v - w_t||^2."""
 
     strength: float
 
@@ -63,33 +63,27 @@ class NearReceived:
         terms = task_objective(network, batch, context)
         if self.strength == 0:
             return terms
-        distance = squared_distance(network, context.received)
-        return [*terms, Term("distance", 0.5 * self.strength * distance)]
+        return [*terms, Term("distance", 0.5 * self.strength * squared_distance(network, context.received))]
 
 
 @dataclass(frozen=True)
 class TwoModels:
-    """Train the common model as FedAvg does, then the site's own one, each with its own optimizer."""
+    """Train the common model as FedAvg does, then the personal one, each with its own optimizer."""
 
     objective: NearReceived
 
     def __call__(self, work: LocalWork) -> Losses:
-        own = copy.deepcopy(work.network)
-        if kept := personal_state(work.context.memory):
-            own.load_state_dict(kept)
+        personal = copy.deepcopy(work.network)
+        if state := below(PERSONAL, work.context.memory):
+            personal.load_state_dict(state)
         else:
-            paste(work.context.received, work.partition, own.state_dict())
+            paste(work.context.received, work.partition, personal.state_dict())
         losses = work.train()
-        mine = work.train(self.objective, network=own, key="personal")
-        work.context.memory.update(prefixed(PERSONAL, own.state_dict()))
-        return losses | {f"personal_{name}": value for name, value in mine.items()}
-
-
-def personal_state(memory: State) -> State:
-    """Return the site's own model; empty before its first round."""
-    return below(PERSONAL, memory)
+        others = work.train(self.objective, network=personal, key="personal")
+        work.context.memory.update(prefixed(PERSONAL, personal.state_dict()))
+        return losses | {f"personal_{name}": value for name, value in others.items()}
 
 
 def personal_model(state: State, memory: State) -> State:
-    """Let the site use its own model as soon as it has one."""
-    return personal_state(memory) or state
+    """Return the personal model as soon as the site has one."""
+    return below(PERSONAL, memory) or state

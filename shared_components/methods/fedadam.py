@@ -19,16 +19,15 @@ def build(
     """Return FedAdam: FedAvg whose server steps with Adam.
 
     Args:
-        mode: ``corrected`` is the paper's rule without bias correction, ``as_released`` Flower's with one.
-        learning_rate: eta, of the server; about how far every weight moves in a round.
-        beta_1: Decay of the first moment.
-        beta_2: Decay of the second moment.
+        mode: ``corrected`` is the paper's rule without bias correction, ``as_released`` Flower's with it.
+        learning_rate: The server's, eta; about how far every weight moves in a round.
+        beta_1, beta_2: Decay of the first and of the second moment.
         tau: Added to the root of the second moment; the larger, the less adaptive.
     """
     check_mode("fedadam", mode)
     between("fedadam", "learning_rate", learning_rate, 0, ends="(]")
-    between("fedadam", "beta_1", beta_1, 0, 1, ends="[)")
-    between("fedadam", "beta_2", beta_2, 0, 1, ends="[)")
+    for name, decay in (("beta_1", beta_1), ("beta_2", beta_2)):
+        between("fedadam", name, decay, 0, 1, ends="[)")
     between("fedadam", "tau", tau, 0, ends="(]")
     return Method(
         name="fedadam",
@@ -44,7 +43,6 @@ def build(
             idea="Hospitals train one common model; the server treats their averaged change as a gradient "
             "and takes a step of the Adam optimizer.",
             partition="all GLOBAL",
-            objective="the task's loss",
             aggregator="mean weighted by samples, then a step of Adam",
             secure_sums="yes: the server needs the weighted sum alone",
         ),

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between, require_list
+from shared_components.common.arguments import between
 from shared_components.core.aggregators.fisher import GROUP, FisherMean, fisher_trace
 from shared_components.core.extras import scalar
 from shared_components.core.losses import IGNORED, shrink_label
@@ -39,20 +39,15 @@ ALIGNED = ("encoder", "decoder_global")  # what the features come from
 
 
 def build(*, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, largest_weight: float = 1.0) -> Method:
-    """Return FedAS: a shared base, a head of one's own, and two remedies for their drifting apart.
+    """Return FedAS: a shared base, a personal head, and two remedies for their drifting apart.
 
     Args:
         personal: Parts or modules that stay at the site: the head.
-        alignment_rate: Learning rate of the alignment, plain SGD; 0 trains from the received base as it is.
-        largest_weight: No site weighs more than this at the server; 1 as published.
+        alignment_rate: Learning rate of the alignment, plain SGD; 0 leaves it out.
+        largest_weight: Largest weight of a site at the server; 1 as published.
     """
     between("fedas", "alignment_rate", alignment_rate, 0)
     between("fedas", "largest_weight", largest_weight, 0, 1, ends="(]")
-    require_list(personal, "fedas: personal")
-    if chosen := sorted(set(personal) & set(ALIGNED)):
-        raise ValueError(
-            f"fedas: personal names {chosen[0]}, whose features are aligned; it must be shared with all sites"
-        )
     return Method(
         name="fedas",
         partition=head(personal),
@@ -77,47 +72,41 @@ def build(*, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, large
 
 
 def head(personal: Sequence[str]) -> Rule:
-    """Return the rule that keeps the head at the site; the base whose features are aligned is no part of it."""
+    """Return the rule that keeps the head at the site, which must not hold the base whose features are aligned."""
     what = "fedas: personal"
     keep = modules(personal, what=what)
 
     def rule(network: nn.Module) -> TensorRule:
-        if both := shared_paths(resolve(network, personal, what), _aligned(network)):
+        if both := shared_paths(resolve(network, personal, what), resolve(network, ALIGNED, "fedas")):
             raise ValueError(f"{what} holds {both[0]}, whose features are aligned; it must be shared with all sites")
         return keep(network)
 
     return rule
 
 
-def _aligned(network: nn.Module) -> frozenset[str]:
-    return resolve(network, ALIGNED, "fedas")
-
-
 def measure_fisher(network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition) -> Extras:
-    """Return the trace of the Fisher matrix of the trained model on every training frame."""
+    """Return the trace of the Fisher matrix of the trained model over the training frames."""
     return {GROUP: {"value": torch.tensor(fisher_trace(network, batches), dtype=torch.float64)}}
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """A site's round: prototypes of the old base, alignment of the received one, training, keeping the base."""
+    """A site's round: from its second one on, align the received base; train; remember the base."""
 
     rate: float
 
     def __call__(self, work: LocalWork) -> Losses:
-        """Train; from the second round of this site on, after an alignment."""
         memory = work.context.memory
         old = below(BASE, memory)
         losses = self._align(work, old) if old and self.rate else {}
         losses |= work.train()
-        trained = cut(work.network.state_dict(), work.partition, Role.GLOBAL)
-        memory.update(prefixed(BASE, trained))
+        memory.update(prefixed(BASE, cut(work.network.state_dict(), work.partition, Role.GLOBAL)))
         return losses
 
     def _align(self, work: LocalWork, old: Pieces) -> Losses:
-        """One pass of SGD over the training frames; dropout is off. What is fixed needs none."""
+        """Take one pass of SGD over the training frames without dropout; a base that is fixed needs none."""
         network = work.network
-        aligned = _aligned(network)
+        aligned = resolve(network, ALIGNED, "fedas")
         base = [p for name, p in trained_parameters(network).items() if inside(name, aligned)]
         if not base:
             return {}
@@ -138,29 +127,25 @@ class Alignment:
 
 
 def features(network: nn.Module, image: Tensor) -> Tensor:
-    """Return what the shared decoder gives to its classifier: (B, 128, H/4, W/4)."""
+    """Return the map that the shared classifier reads: (B, 3, H, W) -> (B, 128, H/4, W/4)."""
     split = split_features(network, "fedas")
     return split.decoder_global(split.encode(image)[0])
 
 
 @torch.no_grad()
 def class_prototypes(network: nn.Module, batches: Iterable[Batch]) -> dict[int, Tensor]:
-    """Return the mean feature vector of the pixels of each class that occurs."""
+    """Return the mean feature vector (F,) of the pixels of each class that occurs."""
     sums: dict[int, Tensor] = {}
     counts: dict[int, int] = {}
     for batch in batches:
-        found = features(network, batch["image"])
-        for number, pixels in by_class(found, batch["label"]).items():
+        for number, pixels in by_class(features(network, batch["image"]), batch["label"]).items():
             sums[number] = sums.get(number, 0) + pixels.double().sum(0)
             counts[number] = counts.get(number, 0) + len(pixels)
     return {number: (total / counts[number]).to(torch.float32) for number, total in sums.items()}
 
 
 def alignment_loss(found: Tensor, label: Tensor, prototypes: Mapping[int, Tensor]) -> Tensor:
-    """Return the sum over the batch's classes of the mean squared distance of their pixels to the prototype.
-
-    A class without a prototype is skipped.
-    """
+    """Return the sum over the batch's classes with a prototype of their pixels' mean squared distance to it."""
     losses = [
         F.mse_loss(pixels, prototypes[number].expand_as(pixels))
         for number, pixels in by_class(found, label).items()
@@ -170,15 +155,10 @@ def alignment_loss(found: Tensor, label: Tensor, prototypes: Mapping[int, Tensor
 
 
 def by_class(found: Tensor, label: Tensor) -> dict[int, Tensor]:
-    """Sort feature vectors by the label at their place, which is shrunk to the map by nearest neighbour.
+    """Sort feature vectors by class: a map (B, F, h, w) and ids (B, H, W) -> (pixels, F) of each class that occurs.
 
-    Args:
-        found: (B, F, h, w).
-        label: (B, H, W) class ids.
-
-    Returns:
-        (pixels, F) of each class that occurs; what is not labelled is left out.
+    The label is resized to the map by nearest neighbour; unlabelled pixels are left out.
     """
-    small = shrink_label(label, found.shape[2:])
-    vectors = found.movedim(1, -1)  # (B, h, w, F)
+    small = shrink_label(label, found.shape[2:])  # (B, H, W) -> (B, h, w)
+    vectors = found.movedim(1, -1)  # (B, F, h, w) -> (B, h, w, F)
     return {int(number): vectors[small == number] for number in small.unique() if number != IGNORED}

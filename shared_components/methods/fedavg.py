@@ -19,7 +19,6 @@ def build() -> Method:
             idea="Every hospital trains the same model on its own frames, and after each round the server "
             "averages the models, weighted by numbers of frames.",
             partition="all GLOBAL",
-            objective="the task's loss",
             aggregator="mean weighted by samples",
             secure_sums="yes: the weighted sum is all that the server needs",
         ),

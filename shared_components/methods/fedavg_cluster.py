@@ -22,7 +22,6 @@ def build() -> Method:
             paper="McMahan et al., AISTATS 2017, inside groups of one task",
             idea="Hospitals with the same task share one averaged model; hospitals with other tasks do not touch it.",
             partition="all MIXED",
-            objective="the task's loss",
             aggregator="mean weighted by samples among sites of the same task",
             secure_sums="no: a weighted sum per group hides nothing in groups of one or two sites",
         ),

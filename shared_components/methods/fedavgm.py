@@ -13,7 +13,7 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:
 
     Args:
         momentum: beta; 0 with a learning rate of 1 is FedAvg, bit for bit.
-        learning_rate: Of the server.
+        learning_rate: The server's.
     """
     between("fedavgm", "momentum", momentum, 0, 1, ends="[)")
     between("fedavgm", "learning_rate", learning_rate, 0, ends="(]")
@@ -27,7 +27,6 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:
             idea="Hospitals train one common model; the server averages their changes and moves on with "
             "momentum from the rounds before.",
             partition="all GLOBAL",
-            objective="the task's loss",
             aggregator="mean weighted by samples, then a step with momentum",
             secure_sums="yes: the server needs the weighted sum alone",
         ),

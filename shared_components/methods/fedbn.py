@@ -16,13 +16,13 @@ NORMS: dict[str, type[nn.Module]] = {"batch": _BatchNorm, "layer": nn.LayerNorm,
 
 
 def build(*, norms: Sequence[str] | None = None) -> Method:
-    """Return FedBN: normalisation layers stay at each site, by the type of the module and never by its name.
+    """Return FedBN: normalisation layers, found by the type of the module, stay at each site.
 
     `pvt_fpn` has layer and group norms only; keeping those is what some papers call FedLN.
 
     Args:
         norms: Kinds of layers that are LOCAL, running statistics included; the network must have each. None: all
-            kinds that it has.
+            that it has.
     """
     if norms is not None:
         require_list(norms, "fedbn: norms", "layer")
@@ -38,7 +38,6 @@ def build(*, norms: Sequence[str] | None = None) -> Method:
             idea="One model is averaged over all hospitals, but each keeps the normalisation layers, which "
             "fit the look of its own images.",
             partition="normalisation layers LOCAL, the rest GLOBAL",
-            objective="the task's loss",
             aggregator="mean weighted by samples",
             secure_sums="yes: the weighted sum is all that the server needs",
         ),
@@ -46,13 +45,11 @@ def build(*, norms: Sequence[str] | None = None) -> Method:
 
 
 def normalisation(norms: Sequence[str] | None) -> Rule:
-    """Return the rule that keeps layers of some kinds, by default of all kinds that the network has.
-
-    It refuses a network without such layers, on which FedBN would be FedAvg without a word.
-    """
+    """Return the rule that keeps layers of some kinds; it refuses a network without, on which FedBN would be FedAvg."""
 
     def rule(network: nn.Module) -> TensorRule:
-        present = [kind for kind, types in NORMS.items() if _has(network, types)]
+        layers = [m for m in network.modules() if isinstance(m, tuple(NORMS.values())) and m.state_dict()]
+        present = [kind for kind, types in NORMS.items() if any(isinstance(layer, types) for layer in layers)]
         wanted = present if norms is None else norms
         if absent := [kind for kind in wanted if kind not in present] or ["normalisation"] * (not wanted):
             raise ValueError(
@@ -67,8 +64,3 @@ def normalisation(norms: Sequence[str] | None) -> Rule:
         return slices
 
     return rule
-
-
-def _has(network: nn.Module, types: type[nn.Module]) -> bool:
-    """Say whether there is such a layer with something to keep."""
-    return any(isinstance(module, types) and module.state_dict() for module in network.modules())

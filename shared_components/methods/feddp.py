@@ -1,6 +1,6 @@
 """FedDP: Wang et al., Feddp: Dual personalization in federated medical image segmentation, IEEE TMI 2023.
 
-Stage 1 keeps the encoder's queries at home. Stage 2, where a job asks for it, freezes all sites' models and lets
+Stage 1 keeps the encoder's queries at the sites. Stage 2, which is optional, freezes all sites' models and lets
 every site fine-tune its own where those disagree.
 """
 
@@ -46,7 +46,7 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
 
     Args:
         weighting: How sites count in the mean: ``equal`` as released, or by ``samples``.
-        fine_tune_from: Round, from 0, from which stage 2 runs, and so the number of rounds that average; every
+        fine_tune_from: First round of stage 2, counted from 0, and so the number of rounds that average; every
             site then receives all sites' whole models. None: stage 1 only, in which queries never leave the site.
         strength: Weight of the disagreement term of stage 2.
     """
@@ -56,7 +56,7 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
     two_stages = fine_tune_from is not None
     return Method(
         name="feddp",
-        partition=queries(Role.LOCAL, Role.GLOBAL) if not two_stages else queries(Role.MIXED, Role.MIXED),
+        partition=queries(Role.MIXED, Role.MIXED) if two_stages else queries(Role.LOCAL, Role.GLOBAL),
         server=Server(aggregator=TwoStages(weighting, fine_tune_from)),
         local=Local(objective=Disagreement(strength) if two_stages else task_objective),
         requires=Requires(
@@ -77,7 +77,7 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
 
 
 def queries(private: Role, rest: Role) -> Rule:
-    """Return the rule that tells the query embeddings of the encoder's attention from all other tensors."""
+    """Return the rule that gives the query projections of the encoder's attention one role and the rest another."""
 
     def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
         return (Slice(private if is_query(name) else rest),)
@@ -94,7 +94,7 @@ def queries(private: Role, rest: Role) -> Rule:
 
 
 def is_query(name: str) -> bool:
-    """Say whether a tensor is of a query embedding: ``encoder.<block>.<number>.attn.q.<weight or bias>``."""
+    """Return whether a tensor is of a query projection: ``encoder.<block>.<number>.attn.q.<weight or bias>``."""
     parts = name.split(".")
     return parts[0] == "encoder" and parts[-3:-1] == ["attn", "q"]
 
@@ -103,25 +103,21 @@ def is_query(name: str) -> bool:
 class TwoStages:
     """Stage 1 averages all but the queries, ``fine_tune_from`` times; then every site keeps its own model.
 
-    The state of stage 2 is every site's model as the last average left it.
+    The state is the number of rounds done and, in stage 2, every site's model after the last average.
     """
 
     weighting: str
     fine_tune_from: int | None
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the state before the first round: the number of rounds done."""
         return {} if self.fine_tune_from is None else {"rounds": torch.tensor(0)}
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Average, or in stage 2 leave every site its own model."""
         updates = in_site_order(updates)
         if self.fine_tune_from is None:
             return Aggregation(state, Models(self._mean(updates, models.shared), models.mixed))
         done = int(state["rounds"]) + 1
-        mixed = {site: dict(pieces) for site, pieces in models.mixed.items()}
-        for update in updates:
-            mixed[update.site] = dict(update.pieces)
+        mixed = {**models.mixed, **{update.site: update.pieces for update in updates}}
         averages = done <= self.fine_tune_from
         if averages:
             shared = self._mean(updates, {n: v for n, v in updates[0].pieces.items() if not is_query(n)})
@@ -130,12 +126,8 @@ class TwoStages:
         if done == self.fine_tune_from:
             sites = enumerate(site_order(mixed))
             frozen = {f"{number}/{n}": v for number, site in sites for n, v in mixed[site].items()}
-        broadcast = {TEACHERS: dict(frozen)} if frozen else {}
-        return Aggregation(
-            {"rounds": torch.tensor(done), **frozen},
-            Models(models.shared, mixed, broadcast),
-            {"stage": 1 if averages else 2},
-        )
+        sent = Models(models.shared, mixed, {TEACHERS: dict(frozen)} if frozen else {})
+        return Aggregation({"rounds": torch.tensor(done), **frozen}, sent, {"stage": 1 if averages else 2})
 
     def _mean(self, updates: Sequence[Update], names: Mapping[str, object]) -> Pieces:
         if self.weighting == "samples":
@@ -146,13 +138,10 @@ class TwoStages:
 
 @dataclass
 class Disagreement:
-    """Stage 2: the task's loss, and cross-entropy weighted by how much the frozen models disagree.
-
-    The teachers are built once per round: they are the same for all of its batches.
-    """
+    """Stage 2: the task's loss, and cross-entropy weighted by how much the frozen models disagree."""
 
     strength: float
-    _round: int = -1
+    _round: int = -1  # of the teachers, which are the same for all of its batches
     _teachers: list[nn.Module] = field(default_factory=list)
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
@@ -170,12 +159,11 @@ class Disagreement:
 
 
 def teachers(network: nn.Module, pieces: Pieces) -> list[nn.Module]:
-    """Build one frozen network per site from ``<number>/<tensor>``; what is FIXED is the network's own."""
+    """Build one frozen network per site from ``<number>/<tensor>``; FIXED tensors are the network's own."""
     state = network.state_dict()
     fixed = {name: state[name] for name in fixed_tensors(network)}
-    numbers = sorted({int(name.partition("/")[0]) for name in pieces})
     built = []
-    for number in numbers:
+    for number in sorted({int(name.partition("/")[0]) for name in pieces}):
         teacher = copy.deepcopy(network).eval().requires_grad_(False)
         teacher.load_state_dict(fixed | below(f"{number}/", pieces))
         built.append(teacher)
@@ -185,12 +173,9 @@ def teachers(network: nn.Module, pieces: Pieces) -> list[nn.Module]:
 def disagreement(logits: Sequence[Tensor]) -> Tensor:
     """Return the standard deviation over models of the softmax, mean over classes, divided by each image's maximum.
 
-    Args:
-        logits: K tensors (B, C, H, W). The paper has one foreground; the mean over classes is our generalisation.
-
-    Returns:
-        (B, H, W) in [0, 1]; 0 everywhere where all models agree.
+    K logits (B, C, H, W) -> (B, H, W) in [0, 1]; 0 everywhere if all models agree. The paper has one foreground class;
+    the mean over classes generalises it.
     """
     probability = torch.stack([value.float().softmax(1) for value in logits])  # (K, B, C, H, W)
-    spread = probability.std(0, correction=0).mean(1)  # (B, H, W)
+    spread = probability.std(0, correction=0).mean(1)  # (B, C, H, W) -> (B, H, W)
     return spread / spread.amax((1, 2), keepdim=True).clamp_min(1e-12)

@@ -1,7 +1,7 @@
 """FedHCA2: Lu et al., Towards Hetero-Client Federated Multi-Task Learning, CVPR 2024 (arXiv 2311.13250).
 
-Encoders take a conflict-averse direction from all sites, decoders what cross-attention finds in the others'
-changes, and learned weights say how much (core/aggregators/conflict.py).
+Encoders move along a conflict-averse direction of all sites' changes, decoders by cross-attention over them, each as
+far as learned weights allow (core/aggregators/conflict.py).
 """
 
 from __future__ import annotations
@@ -33,15 +33,13 @@ from shared_components.core.method import (
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, below
 from shared_components.networks.parts import inside, resolve, shared_paths
 
-ENCODER = ("encoder",)
-DECODERS = ("decoder",)
-ENCODER_LAYER = "encoder"  # all of the encoder is one layer, and no module of a decoder is called so
+ENCODER_LAYER = "encoder"  # all of the encoder is one layer; a decoder's layers have the paths of its modules
 
 
 def build(
     *,
-    encoder: Sequence[str] = ENCODER,
-    decoders: Sequence[str] = DECODERS,
+    encoder: Sequence[str] = ("encoder",),
+    decoders: Sequence[str] = ("decoder",),
     conflict: float = 0.4,
     alpha: float = 0.1,
     beta: float = 0.1,
@@ -55,11 +53,9 @@ def build(
         encoder: Parts or modules that take the conflict-averse direction.
         decoders: Parts or modules that attend to the other sites'. What is in neither stays at the site.
         conflict: c of CAGrad: how far its direction may lie from the mean change; 0 is the mean.
-        alpha: How much of the direction encoders take at first.
-        beta: How much of the attended changes decoders take at first.
-        hyper_rate: Learning rate of alpha and beta; 0 keeps them.
-        momentum: Of their optimizer.
-        weight_decay: Of their optimizer.
+        alpha: Initial share of the direction that encoders take.
+        beta: Initial share of the attended changes that decoders take.
+        hyper_rate, momentum, weight_decay: Of the optimizer of alpha and beta; a rate of 0 keeps them constant.
     """
     for name, number in (("conflict", conflict), ("momentum", momentum)):
         between("fedhca2", name, number, 0, 1, ends="[)")
@@ -69,8 +65,6 @@ def build(
         between("fedhca2", name, number, 0)
     require_list(encoder, "fedhca2: encoder", "encoder")
     require_list(decoders, "fedhca2: decoders", "decoder", least=0)
-    if both := sorted(set(encoder) & set(decoders)):
-        raise ValueError(f"fedhca2: {both[0]} is named in encoder and in decoders; name it once")
     return Method(
         name="fedhca2",
         partition=EncoderAndDecoders(tuple(encoder), tuple(decoders)),
@@ -86,7 +80,6 @@ def build(
             idea="Hospitals with different tasks learn from each other: the server seeks changes that harm "
             "none of them and learns how much each should take.",
             partition="encoder and decoders MIXED, classifiers LOCAL",
-            objective="the task's loss",
             aggregator="learned shares of a conflict-averse direction (encoder) and of cross-attention between "
             "changes (decoders)",
             secure_sums="no: sites' changes are compared with each other",
@@ -96,13 +89,12 @@ def build(
 
 @dataclass(frozen=True)
 class EncoderAndDecoders:
-    """Encoder and decoders are MIXED, a decoder's module (weight and bias) being a layer; the rest is LOCAL."""
+    """Encoder and decoders are MIXED, each module of a decoder (weight and bias) a layer; the rest is LOCAL."""
 
     encoder: tuple[str, ...]
     decoders: tuple[str, ...]
 
     def __call__(self, network: nn.Module) -> TensorRule:
-        """Return the whole tensor's role."""
         encoder = resolve(network, self.encoder, "fedhca2: encoder")
         decoders = resolve(network, self.decoders, "fedhca2: decoders") if self.decoders else frozenset()
         if both := shared_paths(encoder, decoders):
@@ -122,9 +114,9 @@ class EncoderAndDecoders:
 class HyperWeights:
     """The server's step.
 
-    The state holds every site's task (``group/``), alpha and beta with the momentum of their optimizer, and of
-    the last round what they were multiplied with: U (``direction/``) and, of the sites that took part
-    (``moved/``), the attended changes (``attended/``).
+    The state holds every site's task (``group/``), alpha and beta with the momentum of their optimizer, and what they
+    were multiplied with in the last round: U (``direction/``) and the attended changes (``attended/``) of the sites
+    that took part (``moved/``).
     """
 
     conflict: float
@@ -137,7 +129,7 @@ class HyperWeights:
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
         """Return the first alpha per site and beta per site and layer of a decoder."""
         state = first_groups(profiles)
-        count = len(self._decoder_layers(partition))
+        count = len(_layers(partition)[1])
         for site in site_order(profile.site for profile in profiles):
             state[f"alpha/{site}"] = torch.tensor(self.alpha, dtype=torch.float64)
             state[f"beta/{site}"] = torch.full((count,), self.beta, dtype=torch.float64)
@@ -147,11 +139,12 @@ class HyperWeights:
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Learn alpha and beta from this round's changes, then combine the changes; absent sites keep all."""
-        updates, layers = in_site_order(updates), self._decoder_layers(partition)
+        updates = in_site_order(updates)
+        encoder, layers = _layers(partition)
         changes = {u.site: _changes(u.pieces, models.mixed[u.site]) for u in updates}
         state = self._learned(state, layers, changes)
         after = {n: v for n, v in state.items() if not n.startswith(("direction/", "attended/", "moved/"))}
-        new, coefficients = self._encoders(after, partition, models, changes)
+        new, coefficients = self._encoders(after, encoder, models, changes)
         entropy = 0.0
         for number, names in enumerate(layers.values()):
             for name in names:
@@ -170,16 +163,8 @@ class HyperWeights:
             report["entropy"] = {"attention": entropy / sum(map(len, layers.values()))}
         return Aggregation(after, Models(models.shared, mixed), report)
 
-    def _decoder_layers(self, partition: Partition) -> dict[str, list[str]]:
-        layers = partition.mixed_layers.items()
-        return {layer: names for layer, names in layers if layer != ENCODER_LAYER}
-
-    def _encoder_names(self, partition: Partition) -> list[str]:
-        pieces = partition.with_roles(Role.MIXED).items()
-        return [name for name, piece in pieces if piece.layer == ENCODER_LAYER]
-
     def _learned(self, state: State, layers: Mapping[str, list[str]], changes: Mapping[str, Pieces]) -> State:
-        """Go down along the last aggregate's gradient with last - current for its own: towards the training."""
+        """Step alpha and beta: the gradient of the last aggregate times (last - current), towards the training."""
         state = dict(state)
         direction = below("direction/", state)
         for site, change in changes.items():
@@ -194,28 +179,23 @@ class HyperWeights:
                 ).reshape(-1),
             }
             for kind, slope in slopes.items():
-                state[f"{kind}/{site}"], state[f"momentum/{kind}/{site}"] = hyper_step(
-                    state[f"{kind}/{site}"],
-                    slope,
-                    state[f"momentum/{kind}/{site}"],
-                    rate=self.rate,
-                    decay=self.decay,
-                    inertia=self.inertia,
+                weight, inertia = f"{kind}/{site}", f"momentum/{kind}/{site}"
+                state[weight], state[inertia] = hyper_step(
+                    state[weight], slope, state[inertia], rate=self.rate, decay=self.decay, inertia=self.inertia
                 )
         return state
 
     def _encoders(
-        self, after: State, partition: Partition, models: Models, changes: Mapping[str, Pieces]
+        self, after: State, encoder: Sequence[str], models: Models, changes: Mapping[str, Pieces]
     ) -> tuple[dict[str, Pieces], Tensor]:
         """theta_i = last + mean change of the sites with the same task + clamp(alpha_i, 0, 1) U."""
-        groups = groups_of(after)
-        sites = list(changes)
-        names = [n for n in self._encoder_names(partition) if all(n in c for c in changes.values())]
+        groups, sites = groups_of(after), list(changes)
+        names = [n for n in encoder if all(n in c for c in changes.values())]
         coefficients = conflict_averse(inner_products(list(changes.values()), names), self.conflict)
         new: dict[str, Pieces] = {site: {} for site in sites}
         for name in names:
             stacked = torch.stack([changes[site][name] for site in sites])  # (K, ...)
-            direction = torch.tensordot(coefficients, stacked, dims=1)
+            direction = torch.tensordot(coefficients, stacked, dims=1)  # (K,), (K, ...) -> (...)
             after[f"direction/{name}"] = direction.to(torch.float32)
             for site in sites:
                 last = models.mixed[site][name]
@@ -234,10 +214,9 @@ class HyperWeights:
         changes: Mapping[str, Pieces],
         new: Mapping[str, Pieces],
     ) -> float:
-        """theta_i = last + change_i + clamp(beta_i, 0, 1) sum_j a_ij change_j over sites with such a tensor.
+        """theta_i = last + change_i + clamp(beta_i, 0, 1) sum_j a_ij change_j, over sites of one shape.
 
-        Returns:
-            The mean over sites of the entropy of a_i, divided by the log of how many sites there are.
+        Returns the mean over sites of the entropy of a_i, divided by the log of the number of these sites.
         """
         shapes: dict[torch.Size, list[str]] = {}
         for site, change in changes.items():
@@ -248,7 +227,7 @@ class HyperWeights:
             shares = attention([changes[site][name] for site in sites])
             entropy += sum(normalised_entropy(float(torch.special.entr(row).sum()), len(sites)) for row in shares)
             count += len(sites)
-            stacked = torch.stack([changes[site][name] for site in sites])
+            stacked = torch.stack([changes[site][name] for site in sites])  # (K, ...)
             for site, row in zip(sites, shares, strict=True):
                 attended = torch.tensordot(row, stacked, dims=1)
                 after[f"attended/{site}/{name}"] = attended.to(torch.float32)
@@ -257,6 +236,12 @@ class HyperWeights:
                 moved = last.to(torch.float64) + changes[site][name] + share * attended
                 new[site][name] = moved.to(last.dtype)
         return entropy / count if count else 1.0
+
+
+def _layers(partition: Partition) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the names of the encoder's pieces, and those of every layer of the decoders."""
+    layers = partition.mixed_layers
+    return layers.pop(ENCODER_LAYER, []), layers
 
 
 def _changes(pieces: Pieces, before: Pieces) -> Pieces:

@@ -21,7 +21,6 @@ def build() -> Method:
             idea="For every single weight the server takes the median of the hospitals instead of the mean, "
             "so that one faulty hospital cannot spoil the model.",
             partition="all GLOBAL",
-            objective="the task's loss",
             aggregator="coordinate-wise median; every site counts once",
             secure_sums="no: it orders single sites' values",
         ),

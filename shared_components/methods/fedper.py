@@ -24,7 +24,6 @@ def build(*, personal: Sequence[str] = HEAD) -> Method:
             paper="Arivazhagan et al., arXiv 1912.00818",
             idea="The last decoder stays at the hospital, and everything before it is averaged over all hospitals.",
             partition="last decoder and classifiers LOCAL, the rest GLOBAL",
-            objective="the task's loss",
             aggregator="mean weighted by samples",
             secure_sums="yes: the weighted sum is all that the server needs",
         ),

@@ -14,7 +14,7 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, mu: float = 0.01, mode: str = "corrected") -> Method:
-    """Return FedProx: FedAvg whose sites are held back by mu/2 times the squared distance to what they received.
+    """Return FedProx: FedAvg with mu/2 times the squared distance to the received weights in each site's loss.
 
     Args:
         mu: Strength of the proximal term; 0 is FedAvg. FedBN's released FedProx has 0.01.

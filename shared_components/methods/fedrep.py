@@ -19,9 +19,8 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
 
     Args:
         personal: Parts or modules of the network that are the head.
-        head_share: Share of a round's steps that train the head, each phase having one step at least; the
-            released code has 10 of 11 epochs, which leaves the body little where a round is a fixed number of
-            steps. A round of a single step trains both together, as FedPer does.
+        head_share: Share of a round's steps that train the head, at least one step for each phase; the released
+            code has 10 of 11 epochs. A round of a single step trains both together, as FedPer does.
     """
     between("fedrep", "head_share", head_share, 0, 1, ends="()")
     return Method(
@@ -44,19 +43,19 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
 
 @dataclass(frozen=True)
 class TwoPhases:
-    """Algorithm 1: head updates for the first steps of the round, then body updates."""
+    """Algorithm 1: the first steps of a round update the head, the others the body."""
 
     head_share: float
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         if context.iterations == 1:
             return task_objective(network, batch, context)
-        # parameters that no term reaches have no gradient, and the optimizer leaves them wholly alone
+        # parameters that no term reaches have no gradient, so that momentum and decay do not move them either
         head = context.iteration < head_steps(self.head_share, context.iterations)
         term = task_term(network, batch, context, Role.LOCAL if head else Role.GLOBAL)
         return [replace(term, name="head" if head else "body")]
 
 
 def head_steps(share: float, iterations: int) -> int:
-    """Return how many of a round's steps (two or more) train the head: one at least, and all but one at most."""
+    """Return how many of a round's steps (two or more) train the head: at least one, at most all but one."""
     return min(max(round(share * iterations), 1), iterations - 1)

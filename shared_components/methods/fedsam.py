@@ -25,9 +25,9 @@ def build(
             ``adaptive``, for its own networks.
         adaptive: Let the radius follow the size of each weight (ASAM).
         eta: Added to |w| in ASAM.
-        average_from: Round from which the server also averages models over rounds (SWA) to deliver that mean
+        average_from: Round from which the server also averages the models over rounds (SWA) and delivers that mean
             at the end; the paper begins at three quarters of the rounds. None: never.
-        average_cycle: Average every so many rounds.
+        average_cycle: Number of rounds from one averaged model to the next.
     """
     between("fedsam", "rho", rho, 0)
     true_or_false("fedsam", "adaptive", adaptive)

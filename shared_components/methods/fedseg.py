@@ -1,7 +1,7 @@
 """FedSeg: Miao et al., FedSeg: Class-Heterogeneous Federated Learning for Semantic Segmentation, CVPR 2023.
 
-Two parts: a cross-entropy in which whatever a batch does not show may hide in its background (BackCE), and a
-contrast of pixels with all sites' class prototypes, which pulls local features towards the common ones.
+Two parts: a cross-entropy whose background includes the classes that a batch does not show (BackCE), and a contrast of
+pixels with all sites' class prototypes, which pulls local features towards the common ones.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def build(*, temperature: float = 0.07, weight: float = 1.0, anchors: int = 4096
     Args:
         temperature: Of the contrast; 0.07 as released.
         weight: Of the contrast in the loss; 1 as released, 0 leaves BackCE alone.
-        anchors: Pixels of a batch that are contrasted, the same number at most of each class, drawn anew each
-            step; 4096 as released.
-        prototype_images: Training frames from which a site takes its class prototypes in each round.
+        anchors: Pixels of a batch that are contrasted, sampled in each step in equal numbers per class; 4096 as
+            released.
+        prototype_images: Training frames from which a site computes its class prototypes in each round.
     """
     between("fedseg", "temperature", temperature, 0, ends="(]")
     between("fedseg", "weight", weight, 0)
@@ -85,21 +85,21 @@ def build(*, temperature: float = 0.07, weight: float = 1.0, anchors: int = 4096
 def background_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     """BackCE: the background of a batch is class 0 together with all classes that the batch does not show.
 
-    A pixel labelled background is scored against the sum of their probabilities, so that it is not held against a
-    class that another site labels and this batch counts as background. Pixels labelled 255 belong to it, too, where
-    a class is absent, and are ignored otherwise.
+    A pixel labelled background is scored against the sum of their probabilities, which does not penalise a class that
+    another site labels and this batch counts as background. Pixels labelled 255 are background, too, if a class is
+    absent, and are ignored otherwise.
 
     Args:
         logits: (B, C, H, W).
         label: (B, H, W) int64, class ids or 255.
 
     Returns:
-        The mean of -log(p + 1e-7) over the pixels that count; 0 where none does.
+        The mean of -log(p + 1e-7) over the pixels that count; 0 if there are none.
     """
     absent = [c for c in range(logits.shape[1]) if not bool((label == c).any())]
     probability = logits.float().softmax(1)
     background = probability[:, sorted({BACKGROUND, *absent})].sum(1, keepdim=True)  # (B, 1, H, W)
-    channels = torch.cat([background, probability[:, BACKGROUND + 1 :]], 1)  # absent classes: labels nowhere
+    channels = torch.cat([background, probability[:, BACKGROUND + 1 :]], 1)  # (B, C, H, W); no label is absent
     if absent:
         label = torch.where(label == IGNORED, BACKGROUND, label)
     if not bool((label != IGNORED).any()):
@@ -110,10 +110,10 @@ def background_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
 def pixel_contrast(
     features: Tensor, labels: Tensor, prototypes: Tensor, prototype_labels: Tensor, temperature: float
 ) -> Tensor:
-    """Contrast pixels with prototypes: each of a pixel's own class against all those of other classes.
+    """Contrast pixels with prototypes: each prototype of a pixel's own class against all those of other classes.
 
-    The share of a prototype is e^s / (e^s + sum of e^n over the prototypes n of other classes); further prototypes
-    of the pixel's class do not stand in its denominator, or sites that agree would compete with each other.
+    The share of a prototype is e^s / (e^s + sum of e^n over the prototypes n of other classes); other prototypes of the
+    pixel's class are not in its denominator, or sites that agree would compete with each other.
 
     Args:
         features: (N, D), of length 1.
@@ -123,10 +123,10 @@ def pixel_contrast(
         temperature: Divides the cosines.
 
     Returns:
-        The mean of -log of the shares over the pixels whose class has a prototype; for a class with several, over
-        these, too. Near 0 where features and prototypes are perfect, however many sites there are.
+        The mean of -log of the shares over the pixels whose class has a prototype, and over these prototypes; near 0
+        for perfect features and prototypes, however many sites there are.
     """
-    cosines = features @ prototypes.T / temperature  # (N, M)
+    cosines = features @ prototypes.T / temperature  # (N, D) @ (D, M) -> (N, M)
     own = labels[:, None] == prototype_labels[None]  # (N, M)
     counted = own.any(1)
     if not bool(counted.any()):
@@ -138,25 +138,24 @@ def pixel_contrast(
 
 
 def balanced_anchors(labels: Tensor, prototype_labels: Tensor, anchors: int, generator: torch.Generator) -> Tensor:
-    """Draw pixels to contrast, as many of a rare class as of a frequent one, where it has them.
+    """Sample pixels to contrast, as many of a rare class as of a frequent one, if it has them.
 
     Args:
         labels: (N,) class ids.
-        prototype_labels: (M,) class ids; pixels of other classes are not drawn.
-        anchors: How many pixels in all; each class that is there has an equal share, rounded down, at least one.
+        prototype_labels: (M,) class ids; pixels of other classes are not sampled.
+        anchors: Number of pixels; each class has an equal share, rounded down, at least one.
         generator: On the CPU; not used for a class with no more pixels than its share.
 
     Returns:
         Indices into ``labels``, class after class.
     """
     classes = [c for c in labels.unique().tolist() if bool((prototype_labels == c).any())]
+    share = max(1, anchors // max(len(classes), 1))
     chosen = [torch.zeros(0, dtype=torch.long, device=labels.device)]
     for c in classes:
-        found = torch.nonzero(labels == c)[:, 0]
-        share = max(1, anchors // len(classes))
+        found = torch.nonzero(labels == c)[:, 0]  # (n, 1) -> (n,)
         if len(found) > share:
-            drawn = torch.randperm(len(found), generator=generator)[:share]
-            found = found[drawn.to(found.device)]
+            found = found[torch.randperm(len(found), generator=generator)[:share].to(found.device)]
         chosen.append(found)
     return torch.cat(chosen)
 
@@ -182,17 +181,16 @@ class BackgroundAndContrast:
 
 
 def flat_pixels(features: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (N, D) features of length 1 and their (N,) labels, nearest at the features' size; 255 is left out."""
+    """Return features (N, D) of length 1 and labels (N,), resized to the map by nearest neighbour, without 255."""
     _B, D, H, W = features.shape
-    small = shrink_label(label, (H, W))
     pixels = F.normalize(features.float(), dim=1).permute(0, 2, 3, 1).reshape(-1, D)  # (B, D, H, W) -> (B*H*W, D)
-    labels = small.reshape(-1)
+    labels = shrink_label(label, (H, W)).reshape(-1)  # (B, H, W) -> (B*H*W,)
     known = labels != IGNORED
     return pixels[known], labels[known]
 
 
 def measure_prototypes(network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition) -> Extras:
-    """Return each class's mean feature under the model that was received, and which classes the frames show."""
+    """Return each class's mean feature in the received model, (C, D), and which classes the frames show, (C,)."""
     received = two_paths(as_received(network, context, partition), "fedseg")
     sums, counts = torch.zeros(0), torch.zeros(0)
     for batch in batches:
@@ -208,44 +206,38 @@ def measure_prototypes(network: nn.Module, batches: Iterable[Batch], context: Co
 
 
 def check_prototypes(group: Pieces, shared: Pieces) -> None:
-    """Accept one vector of at most 4096 numbers per class, and whether the class is there.
-
-    Raises:
-        ValueError: It is anything else.
-    """
+    """Refuse anything but one vector of at most 4096 numbers per class and whether the frames show it: ValueError."""
     if set(group) != {"mean", "present"}:
         raise ValueError(f"it holds {sorted(group)}; prototypes are 'mean' and 'present'")
     mean, present = group["mean"], group["present"]
     if mean.dim() != 2 or present.shape != mean.shape[:1] or mean.shape[1] > WIDEST:
-        raise ValueError(f"mean is {tuple(mean.shape)} and present {tuple(present.shape)}; one row per class is due")
+        raise ValueError(f"mean is {tuple(mean.shape)} and present {tuple(present.shape)}; expected one row per class")
     classes = shared["head_global.bias"].shape[0] if "head_global.bias" in shared else mean.shape[0]
     if len(mean) != classes:
         raise ValueError(f"it has {len(mean)} prototypes for {classes} classes")
 
 
 def shapes_of_prototypes(shared: Pieces, state: Pieces) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of prototypes: a class's mean feature is as wide as what the network's last layer reads."""
+    """Return the shapes of prototypes: a class's mean feature has the input channels of the last layer."""
     classes, width = state["head_global.weight"].shape[:2]
     return {"mean": (classes, width), "present": (classes,)}
 
 
 def gathered(group: Pieces) -> tuple[Tensor, Tensor]:
     """Return all sites' prototypes (M, D) and their classes (M,), without absent classes."""
-    numbers = sorted({int(name.partition("/")[0]) for name in group})
     rows, classes = [], []
-    for number in numbers:
-        there = group[f"{number}/present"] > 0
-        rows.append(group[f"{number}/mean"][there])
-        classes.append(torch.nonzero(there)[:, 0])
+    for number in sorted({int(name.partition("/")[0]) for name in group}):
+        present = group[f"{number}/present"] > 0  # (C,)
+        rows.append(group[f"{number}/mean"][present])
+        classes.append(torch.nonzero(present)[:, 0])
     return torch.cat(rows), torch.cat(classes)
 
 
 @dataclass(frozen=True)
 class WithPrototypes(StatelessStart):
-    """FedAvg's mean, and every site's prototypes for all sites' next round."""
+    """FedAvg's mean, and every site's prototypes, numbered in the order of the sites, for all sites' next round."""
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Return the mean and the prototypes, numbered in the order of the sites."""
         updates = in_site_order(updates)
         result = WeightedMean().apply(state, partition, models, updates)
         sent = {

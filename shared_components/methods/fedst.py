@@ -1,8 +1,8 @@
 """FedST: Fang et al., Spatio-temporal representation decoupling and enhancement, IEEE TMI 2026 (arXiv 2506.23759).
 
-Sites keep the encoder's queries, and channels that their text selects (RSC); the server teaches the shared model what
-instruments look like in synthetic frames (SERQ). The network, of clips, is `networks.pvt_fpn_clips`. No code was
-published, and the text at hand has lost its formulas: the card (bundles/fedst/docs/README.md) lists what is ours.
+Sites keep the encoder's queries and a selection of channels by their text (RSC); the server trains the shared model on
+synthetic frames (SERQ). The network, of clips, is `networks.pvt_fpn_clips`. No code was published, and our text of the
+paper lacks its formulas: the card (bundles/fedst/docs/README.md) lists our own choices.
 """
 
 from __future__ import annotations
@@ -53,16 +53,15 @@ def build(
     """Return FedST, or one of its ablations; those without temporal layer or text are another `network`.
 
     Args:
-        personal: What stays at the sites, Eqs. (5) and (6) and Tables 5 and 6, see `rules.representation`.
+        personal: Parts that stay at the sites, Eqs. (5) and (6) and Tables 5 and 6, see `rules.representation`.
         personal_selection: Whether the network that selects channels stays there, too.
-        text_encoder: Kind of the site text's vector, Eq. (7) and Table 7, see `text.encode`.
-        text_wording: What of the text is encoded, see `text.site_text`.
+        text_encoder: Encoder of the site's text, Eq. (7) and Table 7, see `text.encode`.
+        text_wording: Part of the text that is encoded, see `text.site_text`.
         synthetic: What the server does with its own frames: ``quantification`` is SERQ, ``fine_tuning`` trains the
             averaged model on them (Fig. 5), ``none`` needs no data at the server.
-        batches: Of each of the server's steps in a round.
-        pretraining, average, descriptor_weight, representation_weight, pretraining_rate, descriptor_rate: See
+        batches, pretraining, average, descriptor_weight, representation_weight, pretraining_rate, descriptor_rate: See
             `serq.Quantification`.
-        rate: The server's learning rate, as a multiple of the job's; the paper's is lost.
+        rate: The server's learning rate, as a multiple of the job's; our text of the paper lacks it.
         seed: Of ``random`` and ``gaussian`` vectors.
     """
     true_or_false("fedst", "personal_selection", personal_selection)
@@ -70,19 +69,9 @@ def build(
     one_of("fedst", "text_wording", text_wording, WORDINGS)
     one_of("fedst", "synthetic", synthetic, SYNTHETIC)
     between("fedst", "seed", seed, 0, whole=True)
-    quantification = Quantification(
-        batches,
-        pretraining,
-        average,
-        descriptor_weight,
-        representation_weight,
-        rate,
-        pretraining_rate,
-        descriptor_rate,
-        who="fedst",
-    )  # checks its numbers, whatever the choice
-    updates: dict[str, ServerUpdate] = {
-        "quantification": quantification,
+    weights, rates = (descriptor_weight, representation_weight), (rate, pretraining_rate, descriptor_rate)
+    updates: dict[str, ServerUpdate] = {  # both check their numbers, whatever the choice
+        "quantification": Quantification(batches, pretraining, average, *weights, *rates, who="fedst"),
         "fine_tuning": FineTuning(batches, rate, who="fedst"),
     }
     return Method(
@@ -95,7 +84,7 @@ def build(
             takes_own_step=synthetic != "none",
             weighted_sum_only=True,
         ),
-        local=Local(condition_on_site=_where_asked(SiteText(text_encoder, text_wording, seed))),
+        local=Local(condition_on_site=_if_it_has_an_indicator(SiteText(text_encoder, text_wording, seed))),
         requires=Requires(kinds=("segmentation",), network=None if synthetic == "none" else Encodes),
         about=About(
             label="FedST",
@@ -110,8 +99,8 @@ def build(
     )
 
 
-def _where_asked(describe: SiteText) -> ConditionOnSite:
-    """Condition networks that have an indicator, and leave those without alone (Table 4's rows without text)."""
+def _if_it_has_an_indicator(describe: SiteText) -> ConditionOnSite:
+    """Condition networks that have an indicator; those without are Table 4's rows without text."""
 
     def condition(network: nn.Module, facts: SiteFacts) -> str:
         return describe(network, facts) if "indicator" in parts_of(network) else ""

@@ -9,10 +9,10 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, faults: int = 0, neighbours: str = "n-f-2") -> Method:
-    """Return Krum: all sites go on from the model of the one that is nearest to its neighbours.
+    """Return Krum: all sites continue from the model of the site that is nearest to its neighbours.
 
     Args:
-        faults: f, the number of broken or hostile sites it shall bear; it takes n >= 2f + 3 sites.
+        faults: f, the number of faulty or hostile sites to tolerate; it takes n >= 2f + 3 sites.
         neighbours: How many neighbours count: ``n-f-2`` of the paper, or ``n-f-1`` as ByzFL has it.
     """
     between("krum", "faults", faults, 0, whole=True)
@@ -29,7 +29,6 @@ def build(*, faults: int = 0, neighbours: str = "n-f-2") -> Method:
             idea="Of all models the server keeps the one that is closest to its neighbours, so that faulty "
             "hospitals are left out.",
             partition="all GLOBAL",
-            objective="the task's loss",
             aggregator="the model of the site nearest to its neighbours",
             secure_sums="no: it measures distances between single sites",
         ),

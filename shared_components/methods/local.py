@@ -18,7 +18,6 @@ def build() -> Method:
             paper="reference",
             idea="Every hospital trains alone and nothing is exchanged: the reference that a federation should beat.",
             partition="all LOCAL",
-            objective="the task's loss",
             aggregator="none",
             secure_sums="no: nothing is sent that a sum could hide",
         ),

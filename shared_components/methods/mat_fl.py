@@ -1,6 +1,6 @@
 """MaT-FL: Cai et al., Many-Task Federated Learning: A New Problem Setting and A Simple Baseline, CVPRW 2023.
 
-Sites with tasks of their own share an encoder with those whose encoder changes alike (core/aggregators/clustering.py).
+Sites with different tasks share an encoder with those whose encoder changes alike (core/aggregators/clustering.py).
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role
 from shared_components.core.rules import modules
 
-ENCODER = ("encoder",)
 
-
-def build(*, shared: Sequence[str] = ENCODER, clusters: int = 2, soft: bool = False, threshold: float = 0.0) -> Method:
-    """Return MaT-FL: encoders averaged inside clusters found anew each round.
+def build(
+    *, shared: Sequence[str] = ("encoder",), clusters: int = 2, soft: bool = False, threshold: float = 0.0
+) -> Method:
+    """Return MaT-FL: encoders are averaged inside clusters, which are found in each round.
 
     Args:
         shared: Parts or modules that are clustered; of the same shapes at all sites. The rest is LOCAL.
-        clusters: How many clusters are left.
-        soft: Weigh all sites by similarity instead of clustering.
-        threshold: Added to the cosines of ``soft``; the larger, the more alike the weights.
+        clusters: Number of clusters.
+        soft: Whether to weigh all sites by similarity instead of clustering.
+        threshold: Added to the cosines of ``soft``; the larger, the more equal the weights.
     """
     between("mat_fl", "clusters", clusters, 1, whole=True)
     true_or_false("mat_fl", "soft", soft)
@@ -39,7 +39,6 @@ def build(*, shared: Sequence[str] = ENCODER, clusters: int = 2, soft: bool = Fa
             idea="Hospitals keep their decoders, and share an encoder with those hospitals whose encoder "
             "changes in a similar direction.",
             partition="encoder MIXED, decoders and classifiers LOCAL",
-            objective="the task's loss",
             aggregator="mean inside clusters of like changes, found each round",
             secure_sums="no: sites are compared with each other",
         ),

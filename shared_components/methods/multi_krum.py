@@ -12,7 +12,7 @@ def build(*, faults: int = 0, keep: int | None = None, neighbours: str = "n-f-2"
     """Return Multi-Krum: the mean of the sites that are nearest to their neighbours.
 
     Args:
-        faults: f, the number of broken or hostile sites it shall bear; it takes n >= 2f + 3 sites.
+        faults: f, the number of faulty or hostile sites to tolerate; it takes n >= 2f + 3 sites.
         keep: m, how many sites are averaged, at most n - f; 1 is Krum, None is n - f.
         neighbours: How many neighbours count: ``n-f-2`` of the paper, or ``n-f-1`` as ByzFL has it.
     """
@@ -31,7 +31,6 @@ def build(*, faults: int = 0, keep: int | None = None, neighbours: str = "n-f-2"
             idea="The server averages those models that are closest to their neighbours, so that faulty "
             "hospitals are left out.",
             partition="all GLOBAL",
-            objective="the task's loss",
             aggregator="plain mean of the sites nearest to their neighbours",
             secure_sums="no: it measures distances between single sites",
         ),

@@ -9,10 +9,10 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, times: float | None = 1.0) -> Method:
-    """Return FedAvg whose server shortens every update that is longer than a bound.
+    """Return FedAvg whose server clips every update to a bound on its norm.
 
     Args:
-        times: The bound, in median norms of the round's updates; None is no bound, which is FedAvg.
+        times: The bound as a multiple of the median norm of the round's updates; None is no bound, which is FedAvg.
     """
     between("norm_bound", "times", times, 0, ends="()", null="no bound")
     return Method(
@@ -25,7 +25,6 @@ def build(*, times: float | None = 1.0) -> Method:
             idea="FedAvg in which no hospital may move the model further than the middle one does: longer "
             "changes are shortened to that length.",
             partition="all GLOBAL",
-            objective="the task's loss",
             aggregator="mean weighted by samples of updates shortened to the median norm",
             secure_sums="no: the bound follows single sites' norms",
         ),

@@ -1,7 +1,7 @@
 """pFedLA: Ma et al., Layer-wised Model Aggregation for Personalized Federated Learning, CVPR 2022 (arXiv 2205.03993).
 
-Each site's hypernetwork mixes every layer of the network from all sites' layers. The rule is written in
-core/aggregators/hypernetwork.py, which PFedSIS applies to its personal pieces alone.
+Each site's hypernetwork mixes every layer of the network from all sites' layers (core/aggregators/hypernetwork.py;
+PFedSIS applies it to its personal pieces alone).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int
     """Return pFedLA: every site's model is a mixture of all sites' models, layer by layer.
 
     Args:
-        mode: ``corrected`` moves a site's mixture towards where its training went, ``as_released`` away from it.
+        mode: ``corrected`` moves a site's mixture in the direction of its training, ``as_released`` against it.
         hypernetwork_rate: Learning rate of the hypernetworks.
         seed: Of the hypernetworks' first weights.
     """
@@ -42,7 +42,6 @@ def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int
             idea="For each hospital a small network at the server decides, layer by layer, how much to take "
             "from every hospital.",
             partition="all MIXED, in layers",
-            objective="the task's loss",
             aggregator="one hypernetwork per site mixes every layer",
             secure_sums="no: the hypernetworks need every site's own layers",
         ),
@@ -50,10 +49,10 @@ def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int
 
 
 def by_layer(network: nn.Module) -> TensorRule:
-    """Give every tensor to its layer: an encoder stage, a block of a decoder, or the heads together.
+    """Assign every tensor to a layer: an encoder stage, a block of a decoder, or all heads.
 
-    A stage is its patch embedding, its blocks and its last norm. On `networks.pvt_fpn.PvtFpn` these are 4
-    stages, 2 decoders of 4 lateral and 4 segmentation blocks, and one layer for the heads: 21.
+    A stage is its patch embedding, its blocks and its last norm. `networks.pvt_fpn.PvtFpn` has 21 layers: 4 stages,
+    2 decoders of 4 lateral and 4 segmentation blocks, and the heads.
     """
     encoder, heads = (resolve(network, (part,), "pfedla") for part in ("encoder", "head"))
     heads |= frozenset(parts_of(network).get("head_appearance", ()))
@@ -72,18 +71,16 @@ def by_layer(network: nn.Module) -> TensorRule:
 
 @dataclass(frozen=True)
 class LayerMixtures:
-    """The server's step. The state is the hypernetworks and every site's last weights."""
+    """Train the hypernetworks and mix every layer for every site; the state is they and every site's last weights."""
 
     rate: float
     released: bool
     seed: int
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Draw every site's hypernetwork."""
         return hn.first_state(partition.mixed_layers, models, profiles, seed=self.seed)
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Train the hypernetworks and mix every layer for every site."""
         state, mixed, report = hn.personal_step(
             state, partition.mixed_layers, models, updates, rate=self.rate, released=self.released
         )

@@ -1,12 +1,12 @@
 """PFedSIS: Xu et al., Personalizing Federated Instrument Segmentation with Visual Trait Priors, IEEE TBME 2025.
 
-Algorithm 1, in `corrected` mode as the paper's equations say and in `as_released` mode as the released code
-does. The method card (bundles/pfedsis/docs/README.md) lists every difference with its measured effect.
+Algorithm 1: `corrected` mode follows the paper's equations, `as_released` the released code. The card
+(bundles/pfedsis/docs/README.md) lists every difference with its measured effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,8 +39,9 @@ from shared_components.core.method import (
 )
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, cut
 from shared_components.networks.protocols import TwoPaths, two_paths
+from shared_components.networks.pvt_v2 import HEADS
 
-PLACES = {  # what may be personal, and how the names of its tensors begin and go on
+PLACES = {  # what may be personal: how the names of its tensors begin, and what they contain
     "decoder": ("decoder_personal.", "."),
     "q": ("encoder.", ".attn.q."),
     "k": ("encoder.", ".attn.kv."),
@@ -68,10 +69,10 @@ def build(
     Args:
         mode: ``corrected`` or ``as_released``.
         personal: GPD: which of the decoder and of the query, key and value rows are personal (Table IV).
-        head_aligned: Split q, k and v between heads as Eq. (2) says, instead of at half of the rows.
+        head_aligned: Split q, k and v between heads as in Eq. (2), instead of at half of the rows.
         ape: Appearance regulation and hypernetworks (Table III); without it personal weights stay LOCAL.
         sge: Cross-style consistency and shape-similarity update (Table III); without it, FedAvg's mean.
-        sensitivity_images: Training frames in the mean of Eq. (13), drawn anew each round.
+        sensitivity_images: Training frames in the mean of Eq. (13), sampled in each round.
         sensitivity_scale: ``raw`` as published, or ``relative`` (see core/aggregators/sensitivity.py).
         sensitivity_temperature: Divides the sensitivities in the softmax of Eq. (14); 1 as published.
         cross_style_share: Share of every batch that is style-distorted for Eq. (12); 1 as published.
@@ -80,7 +81,9 @@ def build(
     """
     check_mode("pfedsis", mode)
     _check_parts(personal, head_aligned=head_aligned, ape=ape, sge=sge)
-    _check_sensitivities(sensitivity_images, sensitivity_scale, sensitivity_temperature)
+    between("pfedsis", "sensitivity_images", sensitivity_images, 1, whole=True)
+    one_of("pfedsis", "sensitivity_scale", sensitivity_scale, SCALES)
+    between("pfedsis", "sensitivity_temperature", sensitivity_temperature, 0, ends="(]")
     between("pfedsis", "cross_style_share", cross_style_share, 0, 1, ends="(]")
     between("pfedsis", "hypernetwork_rate", hypernetwork_rate, 0)
     between("pfedsis", "seed", seed, 0, hn.LARGEST_SEED, whole=True)
@@ -130,18 +133,12 @@ def _check_parts(personal: Sequence[str], *, head_aligned: bool, ape: bool, sge:
         raise ValueError("pfedsis: ape needs the personal decoder that its appearance head reads; add 'decoder'")
 
 
-def _check_sensitivities(images: int, scale: str, temperature: float) -> None:
-    between("pfedsis", "sensitivity_images", images, 1, whole=True)
-    one_of("pfedsis", "sensitivity_scale", scale, SCALES)
-    between("pfedsis", "sensitivity_temperature", temperature, 0, ends="(]")
-
-
 @dataclass(frozen=True)
 class Disentanglement:
     """GPD (Section III-B): half of the q, k, v rows and the second decoder are personal, the rest is GLOBAL.
 
-    Global rows come first, as in the released code. ``head_aligned`` moves the cut to a head's border; a
-    stage with h heads then has floor(h/2) personal ones, so stage 1 with its single head has none.
+    Global rows come first, as in the released code. ``head_aligned`` cuts between heads: of h heads of a stage
+    floor(h/2) are personal, so none of the single head of stage 1.
     """
 
     personal: tuple[str, ...]
@@ -149,7 +146,6 @@ class Disentanglement:
     role: Role
 
     def __call__(self, network: nn.Module) -> TensorRule:
-        """Return the slices of a tensor; refuse a network that has not all that is personal."""
         names = list(network.state_dict())
         for part in self.personal:
             prefix, infix = PLACES[part]
@@ -162,9 +158,7 @@ class Disentanglement:
 
     def _slices(self, name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
         top, _, rest = name.partition(".")
-        if top == "head_appearance":
-            return (Slice(self.role, layer=top),)
-        if top == "head_personal" and "decoder" in self.personal:
+        if top == "head_appearance" or (top == "head_personal" and "decoder" in self.personal):
             return (Slice(self.role, layer=top),)
         if top == "decoder_personal" and "decoder" in self.personal:
             return (Slice(self.role, layer=".".join(name.split(".")[:3])),)
@@ -177,20 +171,20 @@ class Disentanglement:
     def _rows(self, tensor: Tensor, parts: tuple[str, ...], rest: str) -> list[Slice]:
         stage = rest.partition(".")[0]  # block1 ... block4
         width = tensor.shape[0] // len(parts)  # rows are [Q], or [K, V], of `width` each
-        cut_at = self._global_rows(width, int(stage.removeprefix("block")))
+        shared = self._global_rows(width, int(stage.removeprefix("block")))
         slices: list[Slice] = []
         for number, part in enumerate(parts):
-            start, middle, stop = number * width, number * width + cut_at, (number + 1) * width
-            if part not in self.personal or middle == stop:
-                middle = stop
-            slices += [Slice(Role.GLOBAL, start, middle)]
-            slices += [Slice(self.role, middle, stop, layer=f"encoder.{stage}")] * (middle < stop)
+            start, stop = number * width, (number + 1) * width
+            middle = start + shared if part in self.personal else stop
+            slices.append(Slice(Role.GLOBAL, start, middle))
+            if middle < stop:
+                slices.append(Slice(self.role, middle, stop, layer=f"encoder.{stage}"))
         return slices
 
     def _global_rows(self, width: int, stage: int) -> int:
         if not self.head_aligned:
             return width // 2
-        heads = (1, 2, 5, 8)[stage - 1]  # PVTv2-b0
+        heads = HEADS[stage - 1]
         return (heads - heads // 2) * (width // heads)
 
 
@@ -217,8 +211,7 @@ class Objective:
             terms.append(Term("appearance", appearance_loss(parts["restored"], image), Role.MIXED, tuple(own)))
         if self.sge:
             count = max(1, round(self.share * len(image)))
-            styled = _cross_style(image[:count], context)  # Eqs. (10), (11)
-            logits = paths.forward_global(styled)
+            logits = paths.forward_global(_cross_style(image[:count], context))  # Eqs. (10), (11)
             terms.append(Term("consistency", consistency_loss(logits, label[:count]), Role.GLOBAL))  # Eq. (12)
         return terms
 
@@ -248,10 +241,10 @@ def _cross_style(image: Tensor, context: Context) -> Tensor:
 class Sensitivity:
     """Eq. (13): mean over images of |d/d theta_G  mean(x_G^2)|, x_G the logits of the global path.
 
-    The paper's squared norm is a mean over pixels and classes here, as in the released code: a sum over
-    a third of a million pixels would turn the softmax of Eq. (14) into "winner takes all". The absolute value is
-    the released code's too, and what the text describes ("how sensitive predictions are to changes").
-    The released code takes it per batch and distorts the style of half of the batches.
+    The paper's squared norm is a mean over pixels and classes, as in the released code: a sum over a third of a million
+    pixels would make the softmax of Eq. (14) one-hot. The absolute value is the released code's too, and what the text
+    describes ("how sensitive predictions are to changes"). The released code computes it per batch and distorts the
+    style of half of the batches.
     """
 
     released: bool
@@ -264,9 +257,9 @@ class Sensitivity:
         network.eval()
         for image in self._images(batches):
             energy = paths.forward_global(image).square().mean()
-            if self.released:  # where MixStyle does not strike, the same images count twice
-                strikes = bool(torch.rand((), generator=context.generator) < 0.5)
-                other = _cross_style(image, context) if strikes else image
+            if self.released:  # an image that is not distorted counts twice
+                distorted = bool(torch.rand((), generator=context.generator) < 0.5)
+                other = _cross_style(image, context) if distorted else image
                 energy = energy + paths.forward_global(other).square().mean()
             gradients = torch.autograd.grad(energy, [parameters[n] for n in totals], allow_unused=True)
             for name, gradient in zip(totals, gradients, strict=True):
@@ -275,7 +268,8 @@ class Sensitivity:
             count += 1
         network.train(was_training)
         means = {name: total / max(count, 1) for name, total in totals.items()}
-        return {"sensitivity": cut(means, _only(partition, means), Role.GLOBAL)}
+        measured = Partition(tuple(piece for piece in partition if piece.tensor in means))
+        return {"sensitivity": cut(means, measured, Role.GLOBAL)}
 
     def _images(self, batches: Iterable[Batch]) -> Iterable[Tensor]:
         for batch in batches:
@@ -288,13 +282,9 @@ def _check_sensitivity(group: Pieces, shared: Pieces) -> None:
         raise ValueError("it has negative values; Eq. (13) is a mean of absolute gradients")
 
 
-def _only(partition: Partition, names: Mapping[str, Tensor]) -> Partition:
-    return Partition(tuple(piece for piece in partition if piece.tensor in names))
-
-
 @dataclass(frozen=True)
 class PersonalisedAggregator:
-    """Steps 5 and 6 of Algorithm 1. The state is the hypernetworks and every site's last personal pieces."""
+    """Steps 5 and 6 of Algorithm 1; the state is the hypernetworks and every site's last personal pieces."""
 
     ape: bool
     sge: bool
@@ -305,8 +295,7 @@ class PersonalisedAggregator:
     seed: int
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        layers = partition.mixed_layers if self.ape else {}
-        return hn.first_state(layers, models, profiles, seed=self.seed)
+        return hn.first_state(partition.mixed_layers if self.ape else {}, models, profiles, seed=self.seed)
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         updates = in_site_order(updates)
@@ -320,7 +309,7 @@ class PersonalisedAggregator:
         if self.sge:
             names, temperature = list(models.shared), self.temperature
             shared, entropy = similarity_mean(updates, names, scale=self.scale, temperature=temperature)
-            other = "relative" if self.scale == "raw" else "raw"  # both are shown, one is used
+            other = "relative" if self.scale == "raw" else "raw"  # reported, but not used
             unused = similarity_entropy(updates, names, scale=other, temperature=temperature)
             report["entropy"] |= {"sensitivity": entropy, f"sensitivity_{other}": unused}
         else:

@@ -18,13 +18,13 @@ from shared_components.core.partition import Partition, Role, everything
 def build(
     *, mode: str = "corrected", q: float = 0.2, learning_rate: float = 100.0, loss_images: int | None = None
 ) -> Method:
-    """Return q-FedAvg: sites with a larger loss pull the shared model more.
+    """Return q-FedAvg: sites with a larger loss weigh more in the shared model.
 
     Args:
-        mode: ``corrected`` gives every site its own loss, ``as_released`` (Flower) one loss to all.
+        mode: ``corrected`` takes every site's own loss, ``as_released`` (Flower) one loss for all.
         q: 0 is the mean that counts every site once; the larger, the more a large loss counts.
         learning_rate: 1 / L; a larger one shortens the step less.
-        loss_images: Training frames in F_k, the loss of what a site received; None: all of them.
+        loss_images: Training frames in F_k, the loss of the received model; None: all of them.
     """
     check_mode("qfedavg", mode)
     between("qfedavg", "q", q, 0)
@@ -40,7 +40,6 @@ def build(
             paper="Li et al., ICLR 2020, arXiv 1905.10497",
             idea="As FedAvg, but hospitals where the model does badly count more, so that scores become more even.",
             partition="all GLOBAL",
-            objective="the task's loss",
             aggregator="mean of the changes weighted by loss^q, in a step shortened by their norms",
             secure_sums="no: sums of Delta_k and h_k would do, but here the server sees each",
         ),
@@ -49,7 +48,7 @@ def build(
 
 @torch.no_grad()
 def received_loss(network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition) -> Extras:
-    """Return F_k: the mean over frames of the loss at the weights the round began with."""
+    """Return F_k: the mean over frames of the loss of the received model."""
     before = as_received(network, context, partition)
     total, count = torch.zeros((), dtype=torch.float64), 0
     for batch in batches:

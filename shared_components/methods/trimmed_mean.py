@@ -9,10 +9,10 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, trim: int = 1) -> Method:
-    """Return the trimmed mean: per weight, the mean of the values that are left when the outermost are cut.
+    """Return the trimmed mean: per weight, the mean of the sites' values without the highest and the lowest.
 
     Args:
-        trim: Sites cut at each end; 0 is the mean that counts every site once.
+        trim: Number of values cut at each end; 0 is the mean that counts every site once.
     """
     between("trimmed_mean", "trim", trim, 0, whole=True)
     aggregator = TrimmedMean(trim)
@@ -27,7 +27,6 @@ def build(*, trim: int = 1) -> Method:
             idea="For every single weight the server leaves out the highest and the lowest values before it "
             "averages, so that faulty hospitals cannot spoil the model.",
             partition="all GLOBAL",
-            objective="the task's loss",
             aggregator="coordinate-wise mean without the outermost values; every site counts once",
             secure_sums="no: it orders single sites' values",
         ),

@@ -1,7 +1,7 @@
-"""What a site's text does to a map: FedST's channel selection, and a prompt without it.
+"""Condition a feature map on a site's text: FedST's channel selection, and a prompt as its ablation.
 
-Fang et al. (FedST), IEEE TMI 2026 (arXiv 2506.23759), Section 3.2.2. The text itself is never seen here: it is an
-indicator, the vector that a frozen text encoder made of it.
+Fang et al. (FedST), IEEE TMI 2026 (arXiv 2506.23759), Section 3.2.2. The text comes as an indicator, the vector that a
+frozen text encoder computed from it.
 """
 
 import torch
@@ -9,12 +9,7 @@ from torch import Tensor, nn
 
 
 class ChannelSelection(nn.Module):
-    """Raise the channels that fit the site; 87,200 parameters for 160 channels and an indicator of 384.
-
-    Args:
-        channels: of the map.
-        indicator: numbers of the indicator.
-    """
+    """Amplify the channels that fit the site's text; 87,200 parameters for 160 channels and an indicator of 384."""
 
     def __init__(self, channels: int, indicator: int) -> None:
         super().__init__()
@@ -23,9 +18,9 @@ class ChannelSelection(nn.Module):
         nn.init.zeros_(self.gate.bias)
 
     def forward(self, features: Tensor, indicator: Tensor) -> Tensor:
-        """(B, C, H, W), (D,) -> (B, C, H, W), every channel 1 to 2 times what it was."""
-        pooled = features.mean((2, 3))
-        # Eq. (7): sigmoid(FC([GAP(F), indicator])), the composite indicator (B, C)
+        """(B, C, H, W), (D,) -> (B, C, H, W), every channel times a factor of 1 to 2."""
+        pooled = features.mean((2, 3))  # (B, C, H, W) -> (B, C)
+        # Eq. (7): sigmoid(FC([GAP(F), indicator])), the composite indicator: (B, C + D) -> (B, C)
         composite = self.gate(torch.cat([pooled, indicator.expand(pooled.shape[0], -1)], 1)).sigmoid()
         return features + features * composite[:, :, None, None]  # Eq. (8)
 
@@ -33,12 +28,8 @@ class ChannelSelection(nn.Module):
 class Prompt(nn.Module):
     """Add an embedding of the indicator to every pixel: the ablation without selection (Table 4, third row).
 
-    The paper does not say how the prompt comes in; this is ours. 61,440 parameters for 160 channels and an indicator
-    of 384, all 0 at first; without a text, which is an indicator of zeros, nothing is added.
-
-    Args:
-        channels: of the map.
-        indicator: numbers of the indicator.
+    The paper does not describe how the prompt is used; this is our choice. 61,440 parameters for 160 channels and an
+    indicator of 384, initially 0; nothing is added for an indicator of zeros, which stands for no text.
     """
 
     def __init__(self, channels: int, indicator: int) -> None:
@@ -48,4 +39,4 @@ class Prompt(nn.Module):
 
     def forward(self, features: Tensor, indicator: Tensor) -> Tensor:
         """(B, C, H, W), (D,) -> (B, C, H, W)."""
-        return features + self.embedding(indicator)[:, None, None]
+        return features + self.embedding(indicator)[:, None, None]  # (D,) -> (C, 1, 1)

@@ -25,13 +25,10 @@ _DAMAGES = (
     SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, LookupError, TypeError,
     AttributeError, ArithmeticError, AssertionError, zipfile.BadZipFile, zlib.error, struct.error,
 )  # fmt: skip
-"""What reading a file raises that was cut off, or of which a byte has changed."""
-MOST_OUTPUTS = 256
-"""Classes that a mask of uint8 can hold."""
-SHOWN = 3
-"""Keys of each kind that an error names; a checkpoint of another network differs in hundreds."""
-NOTES = "extra/surgfl.json"
-"""Where a `.pt` file, which is a zip archive, keeps what a safetensors header says; `torch.load` passes it over."""
+"""Exceptions of reading a file that is truncated or has a changed byte."""
+MOST_OUTPUTS = 256  # classes that a mask of uint8 can hold
+SHOWN = 3  # keys of each kind that an error names; a checkpoint of another network differs in hundreds
+NOTES = "extra/surgfl.json"  # the header of a `.pt` file, which is a zip archive; `torch.load` ignores it
 
 
 class CheckpointError(ValueError):
@@ -42,35 +39,38 @@ def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str,
     """Write a state dict as safetensors; at every moment `path` is either the old file or the new one.
 
     Args:
-        path: the file; its folder is made where it does not exist.
-        state: tensors by name, on any device.
-        metadata: short strings kept in the file's header, such as the method and the round.
+        path: The file; a missing folder is created.
+        state: Tensors by name, on any device.
+        metadata: Short strings for the file's header, such as the method and the round.
     """
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-    write_tensors(path, tensors, metadata or {})
+    write_tensors(path, _on_cpu(state), metadata or {})
+
+
+def _on_cpu(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
     """Write contiguous CPU tensors that share no memory as safetensors, see `atomic.atomically`.
 
-    The same tensors and header give the same bytes: safetensors itself writes the header in an order of chance.
+    The same tensors and header give the same bytes; safetensors itself writes the header in random order.
     """
     with atomically(path) as beside:
         try:
             save_file(dict(tensors), beside, metadata=dict(header))
         except SafetensorError as error:
-            raise _said_by_the_system(error) from error
+            raise _system_error(error) from error
         _sort_header(beside)
 
 
-def _said_by_the_system(error: SafetensorError) -> OSError:
-    """Return the system's own error, whose number safetensors tells as text: ``... (os error 28)``."""
+def _system_error(error: SafetensorError) -> OSError:
+    """Return the OSError whose number safetensors reports as text: ``... (os error 28)``."""
     number = re.search(r"\(os error (\d+)\)", str(error))
     return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))
 
 
 def _sort_header(path: Path) -> None:
-    """Sort the strings in a safetensors file's header, whose length stays."""
+    """Sort the strings in a safetensors file's header in place."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
@@ -86,9 +86,8 @@ def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]
 
     Args as in `save_weights`. The same tensors and header give the same bytes.
     """
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     written = io.BytesIO()
-    torch.save(tensors, written)
+    torch.save(_on_cpu(state), written)
     with zipfile.ZipFile(written, "a") as archive:
         top = archive.namelist()[0].partition("/")[0]
         archive.writestr(zipfile.ZipInfo(f"{top}/{NOTES}"), json.dumps(dict(metadata or {}), sort_keys=True))
@@ -98,20 +97,21 @@ def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]
 def load_weights(path: Path) -> dict[str, Tensor]:
     """Read a state dict from safetensors, or from a `torch.save` file that holds tensors only.
 
-    Numbers of half precision, in which bundles ship their weights, become float32.
+    Half precision, in which bundles ship their weights, becomes float32.
 
     Args:
-        path: a `.safetensors` file, or `.pt` / `.pth` with a state dict, alone or under one of the usual keys
+        path: A `.safetensors` file, or `.pt` / `.pth` with a state dict, alone or under one of the usual keys
             "state_dict", "model" or "network".
 
     Raises:
-        CheckpointError: if the file is missing, damaged, or holds anything but named tensors.
+        CheckpointError: The file is missing, damaged, or holds anything but named tensors.
     """
-    return _at_full_precision(stored_weights(path))
+    halves = (torch.float16, torch.bfloat16)
+    return {name: value.float() if value.dtype in halves else value for name, value in stored_weights(path).items()}
 
 
 def stored_weights(path: Path) -> dict[str, Tensor]:
-    """Read a state dict as `load_weights` does, in the precision that the file has."""
+    """Read a state dict as `load_weights` does, in the precision of the file."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"checkpoint {path} does not exist; give the path of a model.safetensors or model.pt")
@@ -127,10 +127,10 @@ def stored_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_metadata(path: Path) -> dict[str, str]:
-    """Read the strings that `save_weights` or `save_pt` kept in the header; empty for other files.
+    """Read the strings that `save_weights` or `save_pt` wrote into the header; empty for other files.
 
     Raises:
-        CheckpointError: the file is damaged.
+        CheckpointError: The file is damaged.
     """
     try:
         if Path(path).suffix != ".safetensors":
@@ -142,7 +142,7 @@ def load_metadata(path: Path) -> dict[str, str]:
 
 
 def _notes_in_zip(path: Path) -> dict[str, str]:
-    if not zipfile.is_zipfile(path):  # as torch wrote them before version 1.6
+    if not zipfile.is_zipfile(path):  # the format of torch before version 1.6
         return {}
     with zipfile.ZipFile(path) as archive:
         found = [name for name in archive.namelist() if name.endswith(f"/{NOTES}")]
@@ -153,18 +153,18 @@ def _notes_in_zip(path: Path) -> dict[str, str]:
 
 
 def header_of(path: Path | None) -> dict[str, str]:
-    """Return a checkpoint's header; nothing where there is no such file.
+    """Return a checkpoint's header; empty if there is no such file.
 
     Raises:
-        CheckpointError: It is damaged, says something that MONAI would run, or names too many classes, or with what a
-            terminal obeys.
+        CheckpointError: It is damaged, holds an expression that MONAI would run, too many names of classes, or names
+            with control characters.
     """
     if path is None or not path.is_file():
         return {}
     notes = load_metadata(path)
-    for key, said in notes.items():
-        if is_expression(said):
-            raise CheckpointError(f"checkpoint {path}: its header's {key!r:.80} is the expression {said!r:.80}")
+    for key, text in notes.items():
+        if is_expression(text):
+            raise CheckpointError(f"checkpoint {path}: its header's {key!r:.80} is the expression {text!r:.80}")
     for key in ("outputs", "classes"):
         names = notes.get(key, "").split(",")
         if len(names) > MOST_OUTPUTS or not all(is_plain(name) for name in names if name):
@@ -177,12 +177,12 @@ def header_of(path: Path | None) -> dict[str, str]:
 def load_into(network: nn.Module, path: Path) -> None:
     """Load a checkpoint into a network of the same names and shapes.
 
-    Modules that the network's class declares as `training_only` (a tuple of names) may be missing on either
-    side: what is left out of the file keeps its weights, what the network lacks is left out.
+    Modules that the network's class declares as `training_only` (a tuple of names) may be missing on either side: what
+    the file lacks keeps its weights, what the network lacks is ignored.
 
     Raises:
-        CheckpointError: if the checkpoint differs in any other name or shape, or holds NaN or infinity; the network
-            keeps its weights.
+        CheckpointError: The checkpoint differs in any other name or shape, or holds NaN or infinity; the network keeps
+            its weights.
     """
     own, state = network.state_dict(), load_weights(path)
     helpers = tuple(f"{module}." for module in getattr(type(network), "training_only", ()))
@@ -194,24 +194,16 @@ def load_into(network: nn.Module, path: Path) -> None:
 
 
 def load_encoder(network: nn.Module, path: Path) -> None:
-    """Load an official ImageNet checkpoint (`pvt_v2_b0.pth`) into `network.encoder`.
-
-    The classification layer `head.*` of that file is left out.
+    """Load an official ImageNet checkpoint (`pvt_v2_b0.pth`) without its classifier `head.*` into `network.encoder`.
 
     Raises:
-        CheckpointError: if any other name or shape differs, or it holds NaN or infinity; the network keeps its
-            weights.
+        CheckpointError: Any other name or shape differs, or it holds NaN or infinity; the network keeps its weights.
     """
     state = {name: tensor for name, tensor in load_weights(path).items() if not name.startswith("head.")}
     encoder = network.get_submodule("encoder")
     require_equal(encoder.state_dict(), state, Path(path), "PVTv2-b0 encoder")
     _require_finite(state, path)
     encoder.load_state_dict(state)
-
-
-def _at_full_precision(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    halves = (torch.float16, torch.bfloat16)
-    return {name: value.float() if value.dtype in halves else value for name, value in state.items()}
 
 
 def _only_tensors(path: Path, loaded: Any) -> dict[str, Tensor]:
@@ -231,13 +223,7 @@ def _only_tensors(path: Path, loaded: Any) -> dict[str, Tensor]:
 
 
 def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path, what: str) -> None:
-    """Refuse tensors that differ in names or shapes from those of a network.
-
-    Args:
-        expected: The network's.
-        found: Those of the checkpoint.
-        path: The checkpoint.
-        what: Names the network in the sentence.
+    """Refuse a checkpoint whose tensors differ in names or shapes from those of a network, ``what`` in the sentence.
 
     Raises:
         CheckpointError: The sentence names the first of each kind.
@@ -261,7 +247,7 @@ def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], p
 
 
 def _require_finite(state: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse weights that are no numbers: a network with them predicts one class everywhere, without a word."""
+    """Refuse NaN and infinity, with which a network silently predicts one class everywhere."""
     bad = [name for name, value in state.items() if not torch.isfinite(value).all()]
     if bad:
         raise CheckpointError(
@@ -277,25 +263,24 @@ def _listed(verb: str, names: list[str]) -> str:
 def _about_classes(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
     """Explain the commonest difference: a checkpoint trained with another class map."""
     differing = [(found[n], expected[n]) for n in expected if found[n].shape != expected[n].shape]
-    counts = {(len(has), len(due)) for has, due in differing if has.dim() and due.dim()}
-    if len(counts) != 1 or any(has.shape[1:] != due.shape[1:] for has, due in differing):
+    counts = {(len(a), len(b)) for a, b in differing if a.dim() and b.dim()}
+    if len(counts) != 1 or any(a.shape[1:] != b.shape[1:] for a, b in differing):
         return ""  # more than the last layer's channels
-    has, due = counts.pop()
+    ((trained, needed),) = counts
     return (
-        f"; it was trained for {has} classes and the site has {due}, "
+        f"; it was trained for {trained} classes and the site has {needed}, "
         "background included: use the checkpoint of a federation with the site's class map"
     )
 
 
 def export_pt(checkpoint: Path, path: Path) -> None:
-    """Turn a federation's `model.safetensors` into the `models/model.pt` of a bundle: a plain state dict.
+    """Convert a federation's `model.safetensors` to the `models/model.pt` of a bundle: a plain state dict.
 
-    Its header goes along, so that the bundle still knows the task, the classes and the size of the input.
+    The header is copied, so that the bundle still knows the task, the classes and the size of the input.
 
         python -c "from shared_components.networks.checkpoints import export_pt; \
             export_pt('RUN/site-1/model.safetensors', 'my-bundle/models/model.pt')"
 
-    Raises:
-        CheckpointError: as `load_weights`.
+    Raises CheckpointError as `load_weights`.
     """
     save_pt(path, load_weights(checkpoint), load_metadata(checkpoint))

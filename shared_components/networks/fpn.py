@@ -16,14 +16,10 @@ GROUPS = 32
 
 
 class FpnDecoder(nn.Module):
-    """Merge four feature maps into one of 128 channels at the resolution of the finest.
+    """Merge four feature maps of `in_channels`, finest first, into one of 128 channels at the finest resolution.
 
-    `lateral.0` to `lateral.3` and `segmentation.0` to `segmentation.3` go from the coarsest map (P5) to the
-    finest (P2). 1,690,368 parameters for inputs of 16, 32, 80 and 128 channels.
-
-    Args:
-        in_channels: channels of the four inputs, finest first.
-        dropout: probability of zeroing a channel of the merged map.
+    `lateral.0` to `lateral.3` and `segmentation.0` to `segmentation.3` go from the coarsest map (P5) to the finest, P2.
+    1,690,368 parameters for inputs of 16, 32, 80 and 128 channels. `dropout` zeroes channels of the merged map.
     """
 
     def __init__(self, in_channels: Sequence[int], *, dropout: float = 0.2) -> None:
@@ -33,15 +29,8 @@ class FpnDecoder(nn.Module):
         self.dropout = nn.Dropout2d(dropout)
 
     def forward(self, features: list[Tensor]) -> Tensor:
-        """Decode.
-
-        Args:
-            features: the four maps, finest first, each half the size of the one before.
-
-        Returns:
-            (B, 128, H, W) with H, W those of `features[0]`.
-        """
-        p5 = self.lateral[0](features[3])
+        """Decode four maps (B, C_i, H / 2^i, W / 2^i), finest first, to (B, 128, H, W)."""
+        p5 = self.lateral[0](features[3])  # all (B, 256, ., .)
         p4 = self.lateral[1](features[2]) + _double(p5)
         p3 = self.lateral[2](features[1]) + _double(p4)
         p2 = self.lateral[3](features[0]) + _double(p3)
@@ -50,15 +39,11 @@ class FpnDecoder(nn.Module):
 
 
 def _branch(upsamplings: int) -> nn.Sequential:
-    """3x3 convolution, group norm, ReLU and doubling, as often as the map needs to reach the finest one."""
+    """3x3 convolution, group norm, ReLU and doubling, repeated up to the size of the finest map."""
     layers: list[nn.Module] = []
     for index in range(max(1, upsamplings)):
-        in_channels = PYRAMID if index == 0 else SEGMENTATION
-        layers += [
-            nn.Conv2d(in_channels, SEGMENTATION, 3, padding=1, bias=False),
-            nn.GroupNorm(GROUPS, SEGMENTATION),
-            nn.ReLU(inplace=True),
-        ]
+        convolution = nn.Conv2d(SEGMENTATION if index else PYRAMID, SEGMENTATION, 3, padding=1, bias=False)
+        layers += [convolution, nn.GroupNorm(GROUPS, SEGMENTATION), nn.ReLU(inplace=True)]
         if upsamplings > 0:
             layers.append(nn.Upsample(scale_factor=2.0, mode="bilinear", align_corners=True))
     return nn.Sequential(*layers)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,14 +18,10 @@ from torch import Tensor, nn
 from shared_components.common.atomic import atomically
 
 STRIDE = 32  # height and width are multiples of it
-LARGEST = 256  # of these, each way
-EXAMPLE = (8, 9)
-"""Strides of the picture that is traced: more than one window of a temporal layer each way, since a count of one is
-taken for a constant."""
+LARGEST = 256  # strides, each way
+EXAMPLE = (8, 9)  # strides of the traced picture: several windows of a temporal layer, as a count of 1 becomes constant
 TOLERANCE = 1e-3  # of the largest logit
 INPUT, OUTPUT = "image", "pred"
-
-
 PACKAGES = ("onnxscript", "onnxruntime")
 
 
@@ -40,22 +37,22 @@ def export_onnx(
     frames: int = 1,
     facts: Mapping[str, str] | None = None,
 ) -> list[float]:
-    """Write a network as one ONNX file, whose input is `image` and whose output `pred`.
+    """Write a network as one ONNX file with input `image` and output `pred`, and compare both.
 
-    The exporter calls sides free that the network has taken for constants, so that the file is run first.
+    The exporter declares dynamic sizes even where tracing has made them constant, which the comparison finds.
 
     Args:
-        network: in evaluation, in float32 and on the processor from now on.
-        path: the file; it appears when it is known to be right.
-        sizes: (height, width) of pictures of noise, at which it is compared with the network.
-        frames: of a clip: 1 takes (B, 3, H, W), more (B, frames, 3, H, W). H and W are multiples of 32.
-        facts: kept in the file's metadata.
+        network: Set to evaluation, float32 and the CPU.
+        path: The file; it appears after the comparison.
+        sizes: (height, width) of pictures of noise to compare at.
+        frames: Of a clip: 1 takes (B, 3, H, W), more (B, frames, 3, H, W). H and W are multiples of 32.
+        facts: Written into the file's metadata.
 
     Returns:
         For each size the largest difference of `pred`, as a share of its largest value.
 
     Raises:
-        OnnxError: a package is missing, the file exists already, or the network cannot be exported with free sizes.
+        OnnxError: A package is missing, the file exists already, or the network cannot be exported with free sizes.
     """
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise OnnxError(f"the export needs {missing[0]}, which is not installed: pip install {' '.join(PACKAGES)}")
@@ -73,21 +70,14 @@ def _traced(network: nn.Module, frames: int) -> torch.onnx.ONNXProgram:
     image = torch.zeros(_shape(2, frames, *(STRIDE * count for count in EXAMPLE)))
     rows, columns = (torch.export.Dim(name, min=1, max=LARGEST) for name in ("rows", "columns"))
     free = {0: torch.export.Dim("batch"), image.dim() - 2: STRIDE * rows, image.dim() - 1: STRIDE * columns}
+    names: dict[str, Any] = {"input_names": [INPUT], "output_names": [OUTPUT]}
     with _quiet():
         try:
-            program = torch.onnx.export(
-                network,
-                (image,),
-                input_names=[INPUT],
-                output_names=[OUTPUT],
-                dynamic_shapes=(free,),
-                dynamo=True,
-                verbose=False,
-            )
+            program = torch.onnx.export(network, (image,), **names, dynamic_shapes=(free,), dynamo=True, verbose=False)
         except torch.onnx.errors.OnnxExporterError as error:
             reason = str(error).splitlines()[0]
             raise OnnxError(f"{type(network).__name__} cannot be exported: {reason}") from error
-    assert program is not None  # it is None of the older exporter alone
+    assert program is not None  # only the older exporter returns None
     return program
 
 
@@ -96,28 +86,28 @@ def _compared(network: nn.Module, path: Path, sizes: Sequence[tuple[int, int]], 
     from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what it finds wrong is told once, by the error
+    options.log_severity_level = 4  # its errors are raised, too
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     generator = torch.Generator().manual_seed(0)
     found = []
     for batch, (height, width) in enumerate(sizes, start=1):
         image = torch.rand(_shape(batch, frames, height, width), generator=generator)
         with torch.no_grad():
-            due = network(image)
+            expected = network(image)
         try:
             (pred,) = session.run([OUTPUT], {INPUT: image.numpy()})
         except (Fail, InvalidArgument, RuntimeException) as error:
             raise _of_one_size(network, image, str(error).splitlines()[0]) from error
-        found.append(_share(np.asarray(pred), due))
+        found.append(_share(np.asarray(pred), expected))
         if not found[-1] <= TOLERANCE:
             raise _of_one_size(network, image, f"it differs by {found[-1]:.1e} of the largest value")
     return found
 
 
-def _share(pred: np.ndarray, due: Tensor) -> float:
-    if pred.shape != due.shape:
+def _share(pred: np.ndarray, expected: Tensor) -> float:
+    if pred.shape != expected.shape:
         return math.inf
-    return float((torch.from_numpy(pred) - due).abs().max() / due.abs().max())
+    return float((torch.from_numpy(pred) - expected).abs().max() / expected.abs().max())
 
 
 def _of_one_size(network: nn.Module, image: Tensor, reason: str) -> OnnxError:
@@ -134,7 +124,7 @@ def _shape(batch: int, frames: int, height: int, width: int) -> tuple[int, ...]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep from the console that the exporter misses torchvision, which nothing here needs, and what ages inside it."""
+    """Silence the exporter's deprecations, and its complaint about torchvision, which nothing here needs."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,13 +1,13 @@
 """The parts of a network by name, and which of them are fixed.
 
-A network says `parts`, from names to the paths of its modules, so that a rule, a loss term, a learning rate or a
-job's settings name "encoder" and not attributes of one network. Wherever a part is named, the path of a module (or
-of a tensor) will do. What methods name by default:
+A network maps names to the paths of its modules in `parts`, so that a rule, a loss term, a learning rate or a job's
+settings name "encoder" and not attributes of one network. The path of a module or a tensor may stand for a part.
+Methods name by default:
 
-    encoder   what computes features from images
-    decoder   what turns features into maps
-    head      the classifiers, or whatever gives the last layer's outputs
-    top       what personalised methods keep at home: the head, and of several decoders the last
+    encoder   computes features from images
+    decoder   computes maps from features
+    head      the classifiers, or other last layers
+    top       what personalised methods keep at the site: the head, and of several decoders the last
 """
 
 from __future__ import annotations
@@ -19,24 +19,20 @@ from torch import nn
 
 from shared_components.common.arguments import require_list
 
-_FIXED = "fixed_paths"  # what `freeze` leaves on a network, so that its copies know, too
+_FIXED = "fixed_paths"  # the attribute that `freeze` sets, so that copies of the network have it, too
 
 
 def parts_of(network: nn.Module) -> Mapping[str, tuple[str, ...]]:
-    """Return what a network declares as its parts; nothing where it declares none."""
+    """Return the parts that a network declares; empty if it declares none."""
     return getattr(network, "parts", {})
 
 
 def resolve(network: nn.Module, names: Collection[str], what: str = "parts") -> frozenset[str]:
-    """Return the paths of the modules that some names mean.
-
-    Args:
-        network: The network that they are of.
-        names: Parts that the network declares, or paths of its modules or tensors.
-        what: Begins the sentence of a refusal.
+    """Return the paths of the modules that some names mean: parts of the network, or paths of modules or tensors.
 
     Raises:
-        ValueError: See :func:`require_list`; or a name is no part and no module, or holds no weights.
+        ValueError: See :func:`require_list`; or a name is no part and no module, or holds no weights. ``what`` begins
+            the sentence.
     """
     require_list(names, what)
     parts = parts_of(network)
@@ -51,21 +47,19 @@ def resolve(network: nn.Module, names: Collection[str], what: str = "parts") -> 
 
 
 def inside(name: str, paths: Collection[str]) -> bool:
-    """Say whether a tensor or module is, or lies in, one of the modules at these paths."""
+    """Return whether a tensor or module is, or lies in, one of the modules at these paths."""
     return any(name == path or name.startswith(f"{path}.") for path in paths)
 
 
 def shared_paths(ones: Collection[str], others: Collection[str]) -> list[str]:
-    """Return the paths of either that lie in the other, sorted; empty where they have no weight in common."""
+    """Return the paths of either that lie in the other, sorted; empty if they have no weight in common."""
     return sorted({p for p in ones if inside(p, others)} | {p for p in others if inside(p, ones)})
 
 
 def freeze(network: nn.Module, names: Collection[str]) -> None:
-    """Fix some parts: their parameters get no gradient, and all of their tensors are FIXED in a partition.
+    """Fix some parts, ``training.fixed``: their parameters get no gradient, their tensors are FIXED in a partition.
 
-    Args:
-        network: Changed in place; copies of it are fixed, too.
-        names: Parts or modules, ``training.fixed``; none changes nothing.
+    The network is changed in place; copies of it are fixed, too.
 
     Raises:
         ValueError: A name is no part and no module, or the names are no list.
@@ -83,8 +77,8 @@ def freeze(network: nn.Module, names: Collection[str]) -> None:
 def fixed_tensors(network: nn.Module) -> frozenset[str]:
     """Return the names of the tensors that neither training nor a federation changes.
 
-    Those are the tensors of parts given to :func:`freeze`, parameters without a gradient, and buffers of the
-    modules around which no parameter has one: running statistics belong to the layers that they are of.
+    These are the tensors of parts given to :func:`freeze`, parameters without a gradient, and buffers whose nearest
+    module with parameters has none with a gradient, such as the running statistics of a frozen layer.
     """
     state = network.state_dict(keep_vars=True)
     named: frozenset[str] = getattr(network, _FIXED, frozenset())
@@ -107,15 +101,11 @@ def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def by_learning_rate(network: nn.Module, rates: Mapping[str, float]) -> list[tuple[float | None, list[nn.Parameter]]]:
-    """Sort the trained parameters by the learning rate of their part.
-
-    Args:
-        network: Parts that do not train are frozen already.
-        rates: Learning rates of parts, ``training.learning_rates``.
+    """Group the trained parameters by the learning rate of their part, ``training.learning_rates``.
 
     Returns:
-        Pairs of a rate and its parameters, in the network's order: first the parameters of no named part, with
-        None, and left out where there are none; then part by part.
+        Pairs of a rate and its parameters, in the network's order: first, with None, the parameters of no named part,
+        if there are any; then part by part.
 
     Raises:
         ValueError: A part is unknown, lies in another one, or holds nothing that is trained; or nothing is
@@ -124,7 +114,7 @@ def by_learning_rate(network: nn.Module, rates: Mapping[str, float]) -> list[tup
     trained, what = trained_parameters(network), "training.learning_rates"
     if not trained:
         raise ValueError("nothing is left to train; name fewer parts in training.fixed")
-    taken: dict[str, str] = {}  # path -> part
+    taken: dict[str, str] = {}  # by path, the part
     groups: list[tuple[float | None, list[nn.Parameter]]] = []
     for part, rate in rates.items():
         paths = resolve(network, [part], what)
@@ -136,8 +126,7 @@ def by_learning_rate(network: nn.Module, rates: Mapping[str, float]) -> list[tup
         if not own:
             raise ValueError(f"{what}: {part} holds nothing that is trained; leave it out")
         groups.append((rate, own))
-    rest: list[tuple[float | None, list[nn.Parameter]]] = [(None, list(trained.values()))]
-    return (rest if trained else []) + groups
+    return [(None, list(trained.values())), *groups] if trained else groups
 
 
 def upwards(name: str) -> Iterator[str]:

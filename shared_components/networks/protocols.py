@@ -1,4 +1,4 @@
-"""What a method may ask of a network: a shared and a personal path, or a way from a frame's maps to its logits."""
+"""Protocols that a method may require of its network: two paths, or logits from the maps of one frame."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from torch import Tensor, nn
 
 @runtime_checkable
 class SplitFeatures(Protocol):
-    """A network of which one decoder reads a half of the feature maps."""
+    """A network whose shared decoder reads half of the channels of the feature maps."""
 
     decoder_global: nn.Module
 
     def encode(self, image: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Return both halves of the feature maps: of the shared decoder and of the own one."""
+        """Return both halves of the feature maps: the shared decoder's and the personal one's."""
         ...
 
 
 @runtime_checkable
 class TwoPaths(SplitFeatures, Protocol):
-    """A network such as `networks.pvt_fpn.PvtFpn`, whose methods say shapes and errors."""
+    """A network such as `networks.pvt_fpn.PvtFpn`, which documents shapes and errors."""
 
     def decode(self, shared: list[Tensor], own: list[Tensor]) -> dict[str, Tensor]:
         """Predict from both halves: "pred", "global" and, with an appearance head, "restored"."""
@@ -31,27 +31,27 @@ class TwoPaths(SplitFeatures, Protocol):
         ...
 
     def forward_global(self, image: Tensor) -> Tensor:
-        """Predict by the shared path alone."""
+        """Predict with the shared path alone."""
         ...
 
     def forward_features(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Predict, and return the map that the classifiers read."""
+        """Predict, and return the map that the classifiers read, too."""
         ...
 
 
 @runtime_checkable
 class Encodes(Protocol):
-    """A network such as `networks.pvt_fpn_clips.PvtFpnClips`, which predicts from the maps of a frame alone."""
+    """A network such as `networks.pvt_fpn_clips.PvtFpnClips`, which can predict from the maps of a single frame."""
 
     encoder: nn.Module  # (B, 3, H, W) -> feature maps (B, C, h, w), the coarsest last
 
     def decode(self, features: list[Tensor]) -> Tensor:
-        """Predict the logits (B, classes, H, W) from the encoder's maps as they are."""
+        """Predict the logits (B, classes, H, W) from the encoder's maps."""
         ...
 
 
 _TWO_PATHS = "a network with a shared and a personal path, such as pvt_fpn's"
-_ASKED: dict[type, str] = {
+_DESCRIPTIONS: dict[type, str] = {
     SplitFeatures: _TWO_PATHS,
     TwoPaths: _TWO_PATHS,
     Encodes: "a network with a way from one encoder's maps to the logits, such as PvtFpnClips'",
@@ -59,36 +59,27 @@ _ASKED: dict[type, str] = {
 
 
 def split_features(network: nn.Module, method: str) -> SplitFeatures:
-    """Return the network as one of split features; ValueError as :func:`two_paths`."""
+    """Return the network as SplitFeatures; ValueError as :func:`require`."""
     require(network, SplitFeatures, method)
     return cast(SplitFeatures, network)
 
 
 def two_paths(network: nn.Module, method: str) -> TwoPaths:
-    """Return the network as one of two paths.
-
-    Raises:
-        ValueError: It has no such paths; the sentence names the method and the network.
-    """
+    """Return the network as TwoPaths; ValueError as :func:`require`."""
     require(network, TwoPaths, method)
     return cast(TwoPaths, network)
 
 
 def encodes(network: nn.Module, method: str) -> Encodes:
-    """Return the network as one that predicts from its encoder's maps; ValueError as :func:`two_paths`."""
+    """Return the network as Encodes; ValueError as :func:`require`."""
     require(network, Encodes, method)
     return cast(Encodes, network)
 
 
 def require(network: nn.Module, wanted: type, method: str) -> None:
-    """Refuse a network that is not what a method asks for.
-
-    Raises:
-        ValueError: The sentence names the method and the network.
-    """
-    # whose decode takes two halves, which a look at names does not tell
+    """Refuse a network that does not satisfy the protocol that a method requires: ValueError with the names of both."""
+    # SplitFeatures has a decode of two halves; isinstance compares names alone
     halves = wanted is Encodes and isinstance(network, SplitFeatures)
     if halves or not isinstance(network, wanted):
-        raise ValueError(
-            f"{method} needs {_ASKED[wanted]}; {type(network).__name__} has none: choose another bundle or method"
-        )
+        kind, needed = type(network).__name__, _DESCRIPTIONS[wanted]
+        raise ValueError(f"{method} needs {needed}; {kind} has none: choose another bundle or method")

@@ -1,9 +1,8 @@
 """The segmentation network of PFedSIS and its baselines: a PVTv2-b0 encoder and two feature pyramid decoders.
 
 Xu et al., "Personalizing federated instrument segmentation with visual trait priors in robotic surgery", IEEE
-TBME 2025 (arXiv 2408.03208), global-personalized disentanglement: every feature map is split by channel into
-a half that a globally shared decoder reads and a half that a site's own decoder reads; the sum of both paths'
-logits is the prediction.
+TBME 2025 (arXiv 2408.03208), global-personalized disentanglement: every feature map is split by channel into a half for
+a globally shared decoder and a half for a site's personal one; the prediction is the sum of both paths' logits.
 """
 
 from functools import partial
@@ -20,14 +19,14 @@ class PvtFpn(nn.Module):
     """Two-path segmentation; 6,791,270 parameters for three classes, 6,791,657 with the appearance head.
 
     Args:
-        out_channels: number of classes, background included.
-        appearance_head: whether the personal path also restores the image (PFedSIS, Eq. 5).
-        drop_path: stochastic depth of the last encoder block.
-        dropout: channel dropout of both decoders.
+        out_channels: Number of classes, background included.
+        appearance_head: Whether the personal path also restores the image (PFedSIS, Eq. 5).
+        drop_path: Stochastic depth of the last encoder block.
+        dropout: Channel dropout of both decoders.
     """
 
     stride: Final = 32  # pixels per cell of the coarsest feature map, each way
-    training_only = ("head_appearance",)  # what no prediction needs: a checkpoint may have it or not
+    training_only = ("head_appearance",)  # not used in prediction: a checkpoint may lack it
 
     def __init__(
         self, *, out_channels: int = 4, appearance_head: bool = False, drop_path: float = 0.1, dropout: float = 0.2
@@ -55,31 +54,28 @@ class PvtFpn(nn.Module):
         return self.remade(out_channels=out_channels)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Predict the logits of both paths together: (B, 3, H, W) in [0, 1] -> (B, out_channels, H, W).
-
-        Errors as in `forward_parts`; equal to its "pred". The appearance head, a help in training, does not run.
-        """
+        """Predict (B, 3, H, W) in [0, 1] -> (B, out_channels, H, W): "pred" of `forward_parts` alone."""
         shared, own = self.encode(image)
         pred_global = self.head_global(self.decoder_global(shared))
         return _enlarge(pred_global) + _enlarge(self.head_personal(self.decoder_personal(own)))
 
     def forward_parts(self, image: Tensor) -> dict[str, Tensor]:
-        """Predict, and keep what the losses of PFedSIS need.
+        """Predict all that the losses of PFedSIS need.
 
         Args:
             image: (B, 3, H, W) in [0, 1]; H and W multiples of 32.
 
         Returns:
-            "pred" (B, out_channels, H, W), the sum of both paths' logits; "global", the logits of the global
-            path alone; with an appearance head also "restored" (B, 3, H, W), the restored image.
+            "pred" (B, out_channels, H, W), the sum of both paths' logits; "global", the logits of the global path;
+            with an appearance head also "restored" (B, 3, H, W), the restored image.
 
         Raises:
-            ValueError: if H or W is not a multiple of 32.
+            ValueError: H or W is no multiple of 32.
         """
         return self.decode(*self.encode(image))
 
     def decode(self, shared: list[Tensor], own: list[Tensor]) -> dict[str, Tensor]:
-        """Predict from the two halves of the features, see `encode`; returns what `forward_parts` does."""
+        """Predict from the two halves of the features, see `encode`; returns the same as `forward_parts`."""
         pred_global = _enlarge(self.head_global(self.decoder_global(shared)))
         personal = self.decoder_personal(own)
         parts = {"pred": pred_global + _enlarge(self.head_personal(personal)), "global": pred_global}
@@ -88,27 +84,18 @@ class PvtFpn(nn.Module):
         return parts
 
     def forward_global(self, image: Tensor) -> Tensor:
-        """Predict the logits of the global path alone; the personal decoder does not run.
-
-        Args and errors as in `forward_parts`; equal to its "global".
-        """
+        """Predict the logits of the global path, "global" of `forward_parts`; the personal decoder does not run."""
         shared, _ = self.encode(image)
         return _enlarge(self.head_global(self.decoder_global(shared)))
 
     def forward_features(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Predict, and return what the classifiers read.
-
-        Args and errors as in `forward_parts`.
-
-        Returns:
-            "pred" of `forward_parts`, and the sum of both decoders' maps, (B, 128, H/4, W/4).
-        """
+        """Return "pred" of `forward_parts`, and the sum of both decoders' maps: (B, 128, H/4, W/4)."""
         shared, own = self.encode(image)
         maps = self.decoder_global(shared), self.decoder_personal(own)
         return _enlarge(self.head_global(maps[0])) + _enlarge(self.head_personal(maps[1])), maps[0] + maps[1]
 
     def encode(self, image: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Return both halves of the four feature maps: the channels of the shared decoder and of the own one."""
+        """Return the four feature maps of the shared decoder and of the personal one: both (B, C/2, H/s, W/s)."""
         _B, C, H, W = image.shape
         stride = self.stride
         if C != 3 or H % stride or W % stride or H * W == 0:
@@ -117,7 +104,7 @@ class PvtFpn(nn.Module):
                 f"PvtFpn takes images of 3 channels, height and width multiples of {stride}, "
                 f"and got {C} channels of {H}x{W}; {rows}x{columns} would do"
             )
-        features = self.encoder(image)
+        features = self.encoder(image)  # channels are [shared, personal]
         return [x[:, : x.shape[1] // 2] for x in features], [x[:, x.shape[1] // 2 :] for x in features]
 
 

@@ -2,7 +2,7 @@
 
 Fang et al., "Spatio-temporal representation decoupling and enhancement for federated instrument segmentation in
 surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.2. With neither temporal layer nor text and four classes
-it has 5,166,180 parameters, which are the 19.71 MB (of 2^20 bytes) that the paper's Table 9 gives for FedAvg.
+it has 5,166,180 parameters, the 19.71 MB (of 2^20 bytes) that the paper's Table 9 gives for FedAvg.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,25 +19,21 @@ from shared_components.networks.fpn import SEGMENTATION, FpnDecoder
 from shared_components.networks.pvt_v2 import CHANNELS, HEADS, PvtV2B0
 from shared_components.networks.temporal import EXPANSION, KERNELS, RECEPTIVE_FIELDS, WINDOW, TemporalLayer
 
-STRIDES = (4, 8, 16, 32)
-"""Pixels of the image per pixel of the encoder's maps."""
+STRIDES = (4, 8, 16, 32)  # pixels of the image per pixel of the encoder's maps
 TEXTS: dict[str, Callable[[int, int], nn.Module]] = {
-    "none": nn.Identity,
-    "prompt": Prompt,
-    "selection": ChannelSelection,
-}
+    "none": nn.Identity, "prompt": Prompt, "selection": ChannelSelection,
+}  # fmt: skip
 INDICATOR = 384
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What a stream of frames leaves behind for the next one: maps of the last (T - 1) * stride frames, no more.
+    """The state of a stream between two frames: maps of the last (T - 1) * stride frames.
 
     Attributes:
-        stride: frames from one frame of a clip to the next; 5 for clips of frames 0.2 s apart, of a video at 25 a
-            second.
-        padding: what stands for a frame before the stream's beginning: its `first` frame, or the `current` one.
-        frames: oldest first; of each the maps that the temporal layer reads, (B, C, H, W).
+        stride: Frames from one frame of a clip to the next; 5 for clips of frames 0.2 s apart at 25 frames a second.
+        padding: Replaces frames before the stream's beginning: its `first` frame, or the `current` one.
+        frames: Oldest first; of each the maps that the temporal layer reads, (B, C, H, W).
     """
 
     stride: int = 1
@@ -54,26 +50,25 @@ class Memory:
 class PvtFpnClips(nn.Module):
     """Segment the current frame of a clip; 6,285,384 parameters for four classes and an indicator of 384.
 
-    A picture alone is its own past, as in a clip that repeats it. Networks of one seed have the same encoder, decoder
-    and head whatever `temporal` and `text` are.
+    A picture counts as a clip that repeats it. Networks of one seed have the same encoder, decoder and head, whatever
+    `temporal` and `text` are.
 
     Args:
-        out_channels: number of classes, background included.
-        temporal: whether the current frame attends to those before it; without, a network of single frames.
-        text: what a site's text does: `selection` of channels, `prompt`, or `none`.
-        indicator: numbers of the text's indicator, see `tell`.
-        levels: which maps are enriched, by their pixels of the image per pixel.
-        window, receptive_fields, kernels, expansion: see `temporal.TemporalLayer`; there are as many receptive
-            fields as frames in a clip.
-        drop_path: stochastic depth of the last encoder block.
-        dropout: channel dropout of the decoder.
+        out_channels: Number of classes, background included.
+        temporal: Whether the current frame attends to those before it; without, a network of single frames.
+        text: Use of a site's text: `selection` of channels, `prompt`, or `none`.
+        indicator: Length of the text's indicator, see `set_indicator`.
+        levels: Maps to enrich, by their strides (pixels of the image per pixel of the map).
+        window, receptive_fields, kernels, expansion: See `temporal.TemporalLayer`; one receptive field per frame.
+        drop_path: Stochastic depth of the last encoder block.
+        dropout: Channel dropout of the decoder.
 
     Raises:
-        ValueError: an argument is unknown, or the sizes do not fit each other; one sentence.
+        ValueError: An argument is unknown, or the sizes do not fit each other; one sentence.
     """
 
     stride: Final = 32  # pixels per cell of the coarsest feature map, each way
-    additions = ("temporal", "selection", "indicator")  # weights to begin from may have them or not
+    additions = ("temporal", "selection", "indicator")  # initial weights may lack them
     indicator: Tensor
 
     def __init__(
@@ -93,13 +88,10 @@ class PvtFpnClips(nn.Module):
     ) -> None:
         super().__init__()
         _check_choices(text, levels, indicator)
-        sizes: dict[str, Any] = {
-            "window": window,
-            "receptive_fields": receptive_fields,
-            "kernels": kernels,
-            "expansion": expansion,
-        }
-        choices: dict[str, Any] = {"temporal": temporal, "text": text, "indicator": indicator, "levels": levels}
+        sizes: dict[str, Any] = dict(
+            window=window, receptive_fields=receptive_fields, kernels=kernels, expansion=expansion
+        )
+        choices: dict[str, Any] = dict(temporal=temporal, text=text, indicator=indicator, levels=levels)
         self.remade = partial(PvtFpnClips, **choices, **sizes, drop_path=drop_path, dropout=dropout)
         self.takes_clips = temporal
         self.frames = len(receptive_fields) if temporal else 1
@@ -120,10 +112,10 @@ class PvtFpnClips(nn.Module):
         return self.remade(out_channels=out_channels)
 
     def set_indicator(self, indicator: Tensor) -> None:
-        """Set the indicator of a site's text, (D,); it is part of the state, and zeros until then.
+        """Set the indicator of a site's text, (D,), a part of the state that is initially zero.
 
         Raises:
-            ValueError: it has another shape or is not finite, or the network has no use for it.
+            ValueError: It has another shape or is not finite, or the network was made without text.
         """
         if "selection" not in self.parts:
             raise ValueError("PvtFpnClips was made with text 'none'; make it with 'selection' or 'prompt'")
@@ -132,7 +124,7 @@ class PvtFpnClips(nn.Module):
                 f"PvtFpnClips takes an indicator of shape {list(self.indicator.shape)}, and got {list(indicator.shape)}"
             )
         if not bool(torch.isfinite(indicator).all()):
-            raise ValueError("PvtFpnClips was told an indicator with numbers that are not finite; make it again")
+            raise ValueError("PvtFpnClips got an indicator with numbers that are not finite; make it again")
         self.indicator.copy_(indicator.detach())
 
     def forward(self, clip: Tensor) -> Tensor:
@@ -140,13 +132,10 @@ class PvtFpnClips(nn.Module):
 
         Args:
             clip: (B, T, 3, H, W) in [0, 1], oldest frame first, the current one last; or a frame (B, 3, H, W), which
-                counts as a clip that repeats it. H and W multiples of 32.
+                counts as a clip that repeats it. H and W multiples of 32; ValueError for any other size.
 
         Returns:
             (B, out_channels, H, W).
-
-        Raises:
-            ValueError: the size is none of these.
         """
         self._check(clip)
         if clip.dim() == 4:
@@ -154,34 +143,30 @@ class PvtFpnClips(nn.Module):
             past = [[features[p]] * (self.frames - 1) for p in self.places]
             return self.decode(self._enriched(features, past))
         B, T, _C, _H, _W = clip.shape
+        # (B, T, 3, H, W) -> (B*T, 3, H, W) -> four maps (B*T, C, h, w) -> (B, T, C, h, w)
         maps = [x.reshape(B, T, x.shape[1], x.shape[2], x.shape[3]) for x in self.encoder(clip.flatten(0, 1))]
         past = [[maps[p][:, t] for t in range(T - 1)] for p in self.places]
         return self.decode(self._enriched([x[:, T - 1] for x in maps], past))
 
     def begin_stream(self, stride: int = 1, padding: str = "first") -> Memory:
-        """Return what is remembered before a stream's first frame, see `remember`.
-
-        Raises:
-            ValueError: the stride is no number of frames.
-        """
+        """Return the memory before a stream's first frame, see `remember`; ValueError for a stride below 1."""
         return Memory(stride, padding)
 
     def remember(self, image: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Predict the next frame of a stream; every frame is encoded once.
 
-        The clip is the frame, what came `stride`, 2 * `stride`, ... frames before it, and, where that is before the
-        beginning, the stream's first frame or, with the padding `current`, the frame itself: for every frame the result
-        is that of `forward` on this clip, in evaluation. No gradient reaches earlier frames.
+        The result is that of `forward`, in evaluation, on the clip of this frame and those `stride`, 2 * `stride`, ...
+        frames before it; see `Memory` for frames before the beginning. No gradient reaches earlier frames.
 
         Args:
             image: (B, 3, H, W) in [0, 1]; H and W multiples of 32.
-            memory: as the frame before left it; that of `begin_stream` at the beginning.
+            memory: Of the frame before; at the beginning that of `begin_stream`.
 
         Returns:
             logits (B, out_channels, H, W), and the memory for the next frame.
 
         Raises:
-            ValueError: the size is another, or not that of the frame before.
+            ValueError: The size is another, or not that of the frame before.
         """
         if image.dim() != 4:
             raise ValueError(f"PvtFpnClips remembers frames (B, 3, H, W), and got {list(image.shape)}")
@@ -199,20 +184,17 @@ class PvtFpnClips(nn.Module):
         return logits, replace(memory, frames=seen[-kept:] if kept else ())
 
     def decode(self, features: list[Tensor]) -> Tensor:
-        """Predict from the four maps of the current frame; those of `encoder` as they are: what a frame alone gives.
+        """Predict (B, out_channels, H, W) from the four maps of the current frame, those of `encoder` or enriched ones.
 
-        Returns:
-            (B, out_channels, H, W), H and W four times those of `features[0]`.
+        H and W are four times those of `features[0]`.
         """
         logits = self.head(self.decoder(features))
         return F.interpolate(logits, scale_factor=4.0, mode="bilinear", align_corners=False)
 
     def _enriched(self, current: list[Tensor], past: list[list[Tensor]]) -> list[Tensor]:
-        """Return the maps of the current frame, those of the levels enriched by the past and by the site's text.
+        """Return the four maps of the current frame, at the levels enriched by the past and by the site's text.
 
-        Args:
-            current: the four maps.
-            past: of each level the maps of the frames before, oldest first.
+        ``past`` holds for each level the maps of the frames before, oldest first.
         """
         enriched = [x for x in current]
         for number, layer in enumerate(self.temporal.values()):
@@ -238,11 +220,11 @@ class PvtFpnClips(nn.Module):
             )
 
     def _at_levels(self, make: Callable[[int], nn.Module], *, wanted: bool) -> nn.ModuleDict:
-        """Return a module per level under the level's name; none where they are not wanted."""
+        """Return a module per level under the level's name; none if they are not wanted."""
         return nn.ModuleDict({str(STRIDES[place]): make(place) for place in self.places if wanted})
 
     def _parts(self) -> dict[str, tuple[str, ...]]:
-        """Return the parts, and those of the encoder that RSC may keep at home (the paper's Table 6)."""
+        """Return the parts, among them those of the encoder that RSC may keep at the site (the paper's Table 6)."""
         inner = {f"encoder.{name}": module for name, module in self.encoder.named_modules()}
         past = tuple(f"temporal.{level}.q" for level in self.temporal)
         held = {name.partition(".")[0] for name in self.state_dict()}

@@ -1,11 +1,11 @@
 """Pyramid Vision Transformer v2, size b0, with the official names of the weights.
 
 Wang et al., "PVT v2: Improved baselines with Pyramid Vision Transformer", Computational Visual Media 2022
-(arXiv 2106.13797). Written anew in plain PyTorch: the executor imports it in a fresh process for every
-simulator task, and a general model library would add seconds to each.
+(arXiv 2106.13797). In plain PyTorch, since the executor imports it in a fresh process for every simulator task, where a
+general model library would take seconds.
 
-Inside the encoder a feature map is (B, H, W, C), so that linear layers and norms act on the last axis without
-a transpose; seen as (B, C, H, W) it is in the channels-last format, the fastest for convolutions on a CPU.
+Inside the encoder a feature map is (B, H, W, C), so that linear layers and norms act on the last axis without a
+transpose; as (B, C, H, W) it is in the channels-last format, the fastest for convolutions on a CPU.
 """
 
 import math
@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-CHANNELS = (32, 64, 160, 256)
-"""Channels of the four feature maps, at 1/4, 1/8, 1/16 and 1/32 of the image."""
+CHANNELS = (32, 64, 160, 256)  # of the four feature maps, at 1/4, 1/8, 1/16 and 1/32 of the image
 HEADS = (1, 2, 5, 8)
 REDUCTIONS = (8, 4, 2, 1)
 EXPANSIONS = (8, 8, 4, 4)
@@ -25,8 +24,7 @@ DEPTH = 2
 class DropPath(nn.Module):
     """Drop the residual branch of whole samples (Huang et al., "Deep networks with stochastic depth", 2016).
 
-    Args:
-        probability: of dropping, below 1; a kept branch is scaled so that the expectation stays.
+    The other samples are divided by 1 - probability, which keeps the expectation.
     """
 
     def __init__(self, probability: float) -> None:
@@ -51,7 +49,7 @@ class PatchEmbed(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, H/stride, W/stride, out_channels)."""
-        return self.norm(self.proj(image).permute(0, 2, 3, 1))
+        return self.norm(self.proj(image).permute(0, 2, 3, 1))  # (B, C, H, W) -> (B, H, W, C)
 
 
 class Attention(nn.Module):
@@ -75,11 +73,11 @@ class Attention(nn.Module):
         # (B, H/r, W/r, 2C) -> (2, B, heads, H*W/r^2, C/heads)
         keys_values = self.kv(reduced).reshape(B, -1, 2, self.heads, C // self.heads).permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(query, keys_values[0], keys_values[1])
-        return self.proj(attended.transpose(1, 2).reshape(B, H, W, C))
+        return self.proj(attended.transpose(1, 2).reshape(B, H, W, C))  # from (B, heads, H*W, C/heads)
 
 
 class DepthwiseConv(nn.Module):
-    """A 3x3 depth-wise convolution: its zero padding is what tells positions apart (Section 3.3)."""
+    """A 3x3 depth-wise convolution, whose zero padding encodes the position (Section 3.3)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -87,7 +85,7 @@ class DepthwiseConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C)."""
-        return self.dwconv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        return self.dwconv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)  # channels first inside
 
 
 class FeedForward(nn.Module):
@@ -124,11 +122,7 @@ class Block(nn.Module):
 class PvtV2B0(nn.Module):
     """The encoder of 3,409,760 parameters; names and epsilons are those of the official `pvt_v2_b0.pth`.
 
-    Args:
-        drop_path: probability of dropping a residual branch in the last block; it grows linearly from 0.
-
-    Raises:
-        ValueError: that is no probability, or 1.
+    `drop_path`, in [0, 1), is the probability of dropping a residual branch of the last block, growing linearly from 0.
     """
 
     def __init__(self, *, drop_path: float = 0.1) -> None:
@@ -150,14 +144,11 @@ class PvtV2B0(nn.Module):
         self.apply(_initialise)
 
     def forward(self, image: Tensor) -> list[Tensor]:
-        """Compute the four feature maps.
+        """Compute four feature maps (B, C, H/s, W/s), s = 4, 8, 16, 32, channels last in memory, of (B, 3, H, W).
 
-        Args:
-            image: (B, 3, H, W), H and W multiples of 32.
-
-        Returns:
-            (B, 32, H/4, W/4), (B, 64, H/8, W/8), (B, 160, H/16, W/16), (B, 256, H/32, W/32), channels last.
+        H and W are multiples of 32.
         """
+        # inside a stage (B, H/s, W/s, C)
         first = self.norm1(self.block1(self.patch_embed1(image))).permute(0, 3, 1, 2)
         second = self.norm2(self.block2(self.patch_embed2(first))).permute(0, 3, 1, 2)
         third = self.norm3(self.block3(self.patch_embed3(second))).permute(0, 3, 1, 2)
@@ -168,18 +159,9 @@ class PvtV2B0(nn.Module):
 def _blocks(stage: int, drop_path: float) -> nn.Sequential:
     """The transformer blocks of one stage; stochastic depth grows linearly over all blocks of the encoder."""
     last = len(CHANNELS) * DEPTH - 1
-    return nn.Sequential(
-        *(
-            Block(
-                CHANNELS[stage],
-                heads=HEADS[stage],
-                reduction=REDUCTIONS[stage],
-                expansion=EXPANSIONS[stage],
-                drop_path=drop_path * (stage * DEPTH + index) / last,
-            )
-            for index in range(DEPTH)
-        )
-    )
+    sizes = {"heads": HEADS[stage], "reduction": REDUCTIONS[stage], "expansion": EXPANSIONS[stage]}
+    depths = [drop_path * (stage * DEPTH + index) / last for index in range(DEPTH)]
+    return nn.Sequential(*(Block(CHANNELS[stage], **sizes, drop_path=depth) for depth in depths))
 
 
 def _initialise(module: nn.Module) -> None:

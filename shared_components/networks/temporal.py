@@ -1,12 +1,12 @@
-"""The temporal layer of FedST: windows of the current frame attend to what they see of the frames before it.
+"""The temporal layer of FedST: windows of the current frame attend to regions of the frames before it.
 
 Fang et al., "Spatio-temporal representation decoupling and enhancement for federated instrument segmentation in
 surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.2.1, Eqs. (3) and (4); from coarse to fine as in Sun et
-al., "Coarse-to-fine feature mining for video semantic segmentation", CVPR 2022. Written anew from both descriptions.
+al., "Coarse-to-fine feature mining for video semantic segmentation", CVPR 2022. Written from both descriptions.
 
-Ours, since the text of FedST that we have says none of it: the default sizes; that cells are laid out from each
-window and not from the map's corner; one FC layer for the tokens of all frames; norms, the feed-forward layer, and
-zeros in the last layer of both branches.
+Our own choices, which our text of FedST leaves open: the default sizes; a grid of cells from each window and not from
+the map's corner; one FC layer for the tokens of all frames; norms, the feed-forward layer, and zeros in the last layer
+of both branches.
 """
 
 from collections.abc import Sequence
@@ -16,23 +16,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 WINDOW = 7
-RECEPTIVE_FIELDS = (49, 20, 6, 7)
-KERNELS = (7, 4, 2, 1)
-"""Sides in cells of the map, from the oldest frame to the current one: the farther, the more and the coarser."""
+RECEPTIVE_FIELDS = (49, 20, 6, 7)  # sides in pixels of the map, from the oldest frame to the current one
+KERNELS = (7, 4, 2, 1)  # likewise of the cells: older frames are seen from farther and coarser
 EXPANSION = 2
 
 
 class View(nn.Module):
-    """What the windows see of one frame: a square around each, in cells that are averages of kernel x kernel pixels.
+    """The region of one frame that each window sees: a square of cells, averages of kernel x kernel pixels of the map.
 
-    The square's middle is the window's; where that is half a pixel, the square lies towards the top left. A "pixel"
-    is one of the map. A cell averages those of its pixels that the map has, and one without any is not visible.
+    Square and window have the same centre, rounded towards the top left. A cell averages those of its pixels that are
+    inside the map; one without any is masked.
 
     Args:
-        window: side of a window in pixels.
-        field: side of the square in pixels, a multiple of the kernel.
-        kernel: side of a cell in pixels.
-        heads: of the attention.
+        window: Side of a window in pixels.
+        field: Side of the square in pixels, a multiple of the kernel.
+        kernel: Side of a cell in pixels.
+        heads: Of the attention.
     """
 
     def __init__(self, *, window: int, field: int, kernel: int, heads: int) -> None:
@@ -40,21 +39,18 @@ class View(nn.Module):
         self.window, self.kernel = window, kernel
         self.cells = field // kernel
         self.offset = (window - field) // 2  # from a window's first pixel to its first cell
-        # for every distance of a cell from a pixel of the window, in pixels, the smallest first
+        # an entry per distance of a cell from a pixel of the window, in pixels, the smallest first
         distances = field - kernel + window
         self.bias = nn.Parameter(torch.empty(heads, distances, distances))
         nn.init.trunc_normal_(self.bias, std=0.02)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Pool one frame, once for all windows that see the same cell.
-
-        Args:
-            features: (B, H, W, C).
+        """Pool one frame (B, H, W, C), once for all windows that see the same cell.
 
         Returns:
-            cells (B, M, C); which of them each window sees, windows row by row: (windows, cells^2); and what the
-            attention adds for each pixel of a window and each of these, minus infinity where the cell is outside of
-            the map: (windows, heads, window^2, cells^2).
+            cells (B, M, C); the indices of those that each window sees, row by row: (windows, cells^2); and the
+            attention's bias of each pixel of a window to each of these, minus infinity for a cell outside of the
+            map: (windows, heads, window^2, cells^2).
         """
         B, H, W, C = features.shape
         rows, row, inside_rows = self._along(H, features)
@@ -72,13 +68,13 @@ class View(nn.Module):
         """Lay out the cells along one side of the map.
 
         Returns:
-            the weights of the side's pixels in every cell (M, length); which cells each window sees, and whether
-            the map has a pixel of them: both (windows, cells).
+            the weights of the side's pixels in every cell (M, length); the cells that each window sees, and whether
+            they have a pixel inside the map: both (windows, cells).
         """
         windows = (length + self.window - 1) // self.window
         first = torch.arange(windows, device=like.device)[:, None] * self.window + self.offset
         start = first + torch.arange(self.cells, device=like.device) * self.kernel
-        nearest = start.clamp(1 - self.kernel, length - 1)  # so that what is computed has a pixel of the map
+        nearest = start.clamp(1 - self.kernel, length - 1)  # so that every cell has a pixel inside the map
         starts, which = torch.unique(nearest, return_inverse=True)
         after = torch.arange(length, device=like.device) - starts[:, None]
         weights = ((after >= 0) & (after < self.kernel)).to(like.dtype)
@@ -89,6 +85,7 @@ class View(nn.Module):
         cell = torch.arange(self.cells, device=self.bias.device) * self.kernel
         pixel = torch.arange(self.window, device=self.bias.device)
         distance = cell - pixel[:, None] + self.window - 1  # (window, cells), from 0
+        # (heads, distances, distances) -> (heads, window, window, cells, cells), rows before columns
         bias = self.bias[:, distance[:, None, :, None], distance[None, :, None, :]]
         return bias.reshape(-1, self.window * self.window, self.cells * self.cells)
 
@@ -96,19 +93,19 @@ class View(nn.Module):
 class TemporalLayer(nn.Module):
     """Enrich the current frame's map by multi-head cross-attention with its own pixels and those of earlier frames.
 
-    248,740 parameters for 160 channels and 5 heads, 619,168 for 256 and 8. Fresh from its initialisation it returns
-    the current frame's map as it is.
+    248,740 parameters for 160 channels and 5 heads, 619,168 for 256 and 8. Initially it is the identity on the current
+    frame's map.
 
     Args:
-        channels: of the maps.
-        heads: of the attention; they divide the channels.
-        window: side of a window in pixels of the map.
-        receptive_fields: side of what a window sees of each frame, oldest first, the current one last.
-        kernels: side of the cells that each is pooled to.
-        expansion: hidden channels of the feed-forward layer, as a multiple of `channels`.
+        channels: Of the maps.
+        heads: Of the attention; they divide the channels.
+        window: Side of a window in pixels of the map.
+        receptive_fields: Side of the square that a window sees of each frame, oldest first, the current one last.
+        kernels: Side of the cells that each is pooled to.
+        expansion: Hidden channels of the feed-forward layer, as a multiple of `channels`.
 
     Raises:
-        ValueError: the sizes do not fit each other; one sentence.
+        ValueError: The sizes do not fit each other; one sentence.
     """
 
     def __init__(
@@ -138,20 +135,14 @@ class TemporalLayer(nn.Module):
         self._initialise()
 
     def forward(self, frames: list[Tensor]) -> Tensor:
-        """Enrich.
-
-        Args:
-            frames: T maps (B, C, H, W) of any size, oldest first, the current one last.
-
-        Returns:
-            (B, C, H, W), channels last.
+        """Enrich T maps (B, C, H, W) of any size, oldest first, to one (B, C, H, W), channels last in memory.
 
         Raises:
-            ValueError: there are more or fewer maps than receptive fields.
+            ValueError: There are more or fewer maps than receptive fields.
         """
         if len(frames) != len(self.views):
             raise ValueError(f"TemporalLayer takes maps of {len(self.views)} frames, and got {len(frames)}")
-        current = frames[-1].permute(0, 2, 3, 1)
+        current = frames[-1].permute(0, 2, 3, 1)  # (B, C, H, W) -> (B, H, W, C)
         enriched = current + self.proj(self._attend(current, frames))
         enriched = enriched + self.fc2(F.gelu(self.fc1(self.norm(enriched))))
         return enriched.permute(0, 3, 1, 2)
@@ -159,23 +150,22 @@ class TemporalLayer(nn.Module):
     def _attend(self, current: Tensor, frames: list[Tensor]) -> Tensor:
         """Eq. (4): softmax(Q K^T / sqrt(c) + bias) V in every window; (B, H, W, C) -> (B, H, W, C)."""
         B, H, W, C = current.shape
-        down, right = -H % self.window, -W % self.window
+        down, right = -H % self.window, -W % self.window  # padding to whole windows
         windows = split(F.pad(self.q(self.norm_query(current)), (0, 0, 0, right, 0, down)), self.window)
         # (B * windows, window^2, C) -> (B * windows, heads, window^2, C/heads)
         query = windows.reshape(windows.shape[0], -1, self.heads, C // self.heads).transpose(1, 2)
         keys_values, bias = self._context(frames)
+        # (windows, heads, window^2, K) -> (B * windows, heads, window^2, K)
         bias = bias.to(query.dtype).expand(B, -1, -1, -1, -1).flatten(0, 1)
         attended = F.scaled_dot_product_attention(query, keys_values[0], keys_values[1], bias).transpose(1, 2)
-        # copied, since exporters would count on the order in memory that this machine's kernel leaves
+        # a copy, since exporters would assume the memory layout that this machine's kernel returns
         attended = attended.clone(memory_format=torch.contiguous_format).reshape(windows.shape)
-        joined = join(attended, self.window, H + down, W + right)
-        return joined[:, :H, :W]
+        return join(attended, self.window, H + down, W + right)[:, :H, :W]
 
     def _context(self, frames: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Eq. (3): the K tokens that each window sees, refined, as keys and values.
+        """Eq. (3): the K tokens that each window sees, refined, as keys and values (2, B * windows, heads, K, C/heads).
 
-        Returns:
-            (2, B * windows, heads, K, C/heads), and what the attention adds: (windows, heads, window^2, K).
+        Also returns the attention's bias: (windows, heads, window^2, K).
         """
         cells: list[Tensor] = []
         places: list[Tensor] = []
@@ -189,12 +179,13 @@ class TemporalLayer(nn.Module):
             before += pooled.shape[1]
         keys_values = self.kv(self.norm_context(self.refine(torch.cat(cells, 1))))  # (B, M, 2C)
         which = torch.cat(places, 1)  # (windows, K)
-        seen = keys_values.index_select(1, which.flatten())
+        seen = keys_values.index_select(1, which.flatten())  # (B, windows * K, 2C)
+        # -> (B * windows, K, 2, heads, C/heads)
         parted = seen.reshape(seen.shape[0] * which.shape[0], which.shape[1], 2, self.heads, -1)
         return parted.permute(2, 0, 3, 1, 4), torch.cat(biases, 3)
 
     def _initialise(self) -> None:
-        """As the encoder, but for the last layers of both branches: zeros, so that training starts from identity."""
+        """Initialise as the encoder, but the last layers of both branches with zeros: training starts from identity."""
         for linear in (self.refine, self.q, self.kv, self.fc1):
             nn.init.trunc_normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
@@ -206,13 +197,13 @@ class TemporalLayer(nn.Module):
 def split(cells: Tensor, size: int) -> Tensor:
     """Cut a map into squares, row by row: (B, h * size, w * size, C) -> (B * h * w, size^2, C)."""
     B, H, W, C = cells.shape
-    squares = cells.reshape(B, H // size, size, W // size, size, C).transpose(2, 3)
+    squares = cells.reshape(B, H // size, size, W // size, size, C).transpose(2, 3)  # (B, h, w, size, size, C)
     return squares.reshape(-1, size * size, C)
 
 
 def join(squares: Tensor, size: int, height: int, width: int) -> Tensor:
     """Undo `split`: (B * h * w, size^2, C) -> (B, height, width, C), multiples of the size."""
-    rows = squares.reshape(-1, width // size, size, size, squares.shape[2]).transpose(1, 2)
+    rows = squares.reshape(-1, width // size, size, size, squares.shape[2]).transpose(1, 2)  # (B * h, size, w, size, C)
     return rows.reshape(-1, height, width, squares.shape[2])
 
 

@@ -1,6 +1,6 @@
-"""A network of a few thousand parameters, to try things out with: pictures and clips, in milliseconds on a CPU.
+"""A network of a few thousand parameters for tests and trials: pictures and clips, in milliseconds on a CPU.
 
-It learns next to nothing. A bundle that names it runs through a whole federation in seconds.
+It learns next to nothing; a federation of a bundle with it takes seconds.
 """
 
 from functools import partial
@@ -13,16 +13,12 @@ from torch.nn import functional as F
 class Tiny(nn.Module):
     """Two convolutions down, one across, one up; 5,476 parameters for four channels.
 
-    Of a clip the last frame is predicted; what comes before is averaged over time, feature by feature. A picture
-    alone is its own past, as in a clip that repeats it.
+    The features of a clip's earlier frames are averaged over time. A picture counts as a clip that repeats it.
 
     Args:
-        out_channels: of the last layer, such as the number of classes, background included.
-        width: channels of the features, a multiple of 4.
-        dropout: probability of zeroing a channel of the merged features.
-
-    Raises:
-        ValueError: an argument is out of range.
+        out_channels: Of the last layer, such as the number of classes, background included.
+        width: Channels of the features, a positive multiple of 4.
+        dropout: Probability of zeroing a channel of the merged features.
     """
 
     stride: Final = 4  # pixels per cell of the feature map, each way
@@ -33,14 +29,11 @@ class Tiny(nn.Module):
         if width < 4 or width % 4:
             raise ValueError(f"Tiny: width is {width}; it is a positive multiple of 4")
         self.remade = partial(Tiny, width=width, dropout=dropout)
-        self.encoder = nn.Sequential(
-            nn.Conv2d(3, width, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-            nn.Conv2d(width, width, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-        )
+        layers: list[nn.Module] = []
+        for channels in (3, width):
+            convolution = nn.Conv2d(channels, width, 3, stride=2, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
+        self.encoder = nn.Sequential(*layers)
         self.past = nn.Conv2d(width, width, 1)
         self.decoder = nn.Sequential(
             nn.Conv2d(width, width, 3, padding=1, bias=False), nn.GroupNorm(4, width), nn.ReLU(), nn.Dropout2d(dropout)
@@ -58,16 +51,9 @@ class Tiny(nn.Module):
         return self.remade(out_channels=out_channels)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Predict the current frame.
+        """Predict the current frame: (B, 3, H, W) or clips (B, T, 3, H, W) in [0, 1] -> (B, out_channels, H, W).
 
-        Args:
-            image: (B, 3, H, W) in [0, 1], or clips (B, T, 3, H, W), the current frame last; H and W multiples of 4.
-
-        Returns:
-            (B, out_channels, H, W).
-
-        Raises:
-            ValueError: The size is none of these.
+        The current frame of a clip is the last; H and W are multiples of 4, else ValueError.
         """
         if image.dim() not in (4, 5) or image.shape[-3] != 3 or image.shape[-1] % 4 or image.shape[-2] % 4:
             raise ValueError(
@@ -85,6 +71,6 @@ class Tiny(nn.Module):
             features = self.encoder(image)
             return features, features
         B, T, C, H, W = image.shape
-        features = self.encoder(image.reshape(B * T, C, H, W))
+        features = self.encoder(image.reshape(B * T, C, H, W))  # (B*T, width, H/4, W/4)
         frames = features.reshape(B, T, features.shape[1], features.shape[2], features.shape[3])
         return frames[:, -1], frames[:, :-1].mean(1) if T > 1 else frames[:, -1]

@@ -1,8 +1,8 @@
-"""Depth: the distance of every pixel from the camera, in millimetres; where it is unknown nothing is asked.
+"""Depth: the distance of every pixel from the camera, in millimetres; pixels of unknown depth are left out.
 
 The loss is the root of the scale-invariant logarithmic error of Eigen et al. (NeurIPS 2014, Eq. 4) with an absolute
 term. Theirs is of each image (``pooling="image"``); the default, "batch", is of all pixels of a batch. The metrics are
-theirs, as used on SCARED, two of them once more after scaling by the ratio of medians.
+theirs, as used on SCARED, two of them also after scaling by the ratio of medians.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shared_components.data.files import depth_values
 from shared_components.data.samples import Item, SampleSpec
 
 POOLINGS = ("batch", "image")
-LEAST = 1e-3  # mm: smallest depth of which a logarithm or a ratio is taken
+LEAST = 1e-3  # mm: smaller depths are clamped before logarithms and ratios
 METRICS = (
     Metric("rmse", "RMSE", False, "mm", digits=2),
     Metric("mae", "MAE", False, "mm", digits=2),
@@ -70,14 +70,12 @@ def build(
 
     Args:
         classes: A site's class names; not used.
-        scale: Millimetres that the network's output is counted in: the usual working distance.
+        scale: Unit of the network's output in millimetres: the usual working distance.
         log_error: Weight of the scale-invariant logarithmic error.
-        variance: Its lambda: 0 is the plain root mean squared log error, 1 leaves the scale out wholly.
+        variance: Its lambda: 0 is the plain root mean squared log error, 1 ignores the scale wholly.
         absolute: Weight of the mean absolute error, in units of ``scale``.
-        pooling: Pixels that a loss is of: those of the whole ``batch``, or of an ``image``, averaged over images.
-        frames: Frames of a sample.
-        interval: Seconds between them.
-        padding: What stands for a frame before a video's beginning: its `first` frame, or the `current` one.
+        pooling: Pixels of one loss: those of the whole ``batch``, or of an ``image``, averaged over images.
+        frames, interval, padding: Of a sample's clip, see `samples.SampleSpec`.
 
     Raises:
         ValueError: A number is out of its range, or the pooling is unknown.
@@ -107,23 +105,19 @@ class Depth:
 
     @property
     def card(self) -> Card:
-        """One output, in millimetres."""
         return Card("depth", ("mm",), frames=self.spec.frames)
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Nothing is left to chance."""
         return batch
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
         """Return millimetres (B, H, W), positive: the scale times softplus of the network's one channel."""
-        return self.scale * F.softplus(network(batch["image"])[:, 0].float())
+        return self.scale * F.softplus(network(batch["image"])[:, 0].float())  # (B, 1, H, W) -> (B, H, W)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the loss over pixels of known depth; an image without any counts for nothing, and none at all is 0.
+        """Return the loss of outputs (B, H, W) in mm over pixels of known depth ("depth" above 0).
 
-        Args:
-            outputs: (B, H, W) mm.
-            batch: "depth" (B, H, W) mm, 0 where unknown.
+        An image without any does not count; without any at all the loss is 0.
         """
         truth = batch["depth"].to(outputs)
         parts = zip(outputs, truth, strict=True) if self.pooling == "image" else [(outputs, truth)]
@@ -133,12 +127,12 @@ class Depth:
     def _loss(self, predicted: Tensor, true: Tensor) -> Tensor:
         """Return the loss of (N,) pixels of known depth in mm."""
         ratio = predicted.clamp_min(LEAST).log() - true.clamp_min(LEAST).log()
-        # the root of Eq. (4) of Eigen et al.; the clamp keeps the root's gradient finite at a perfect prediction
+        # the root of Eq. (4) of Eigen et al.; clamped, since the root's gradient is infinite at a perfect prediction
         spread = (ratio.square().mean() - self.variance * ratio.mean().square()).clamp_min(1e-12).sqrt()
         return self.log_error * spread + self.absolute * (predicted - true).abs().mean() / self.scale
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
-        """Return float32 mm, bilinearly at the sizes asked for."""
+        """Return float32 mm, resized bilinearly."""
         depths = outputs.float().cpu().numpy()
         return [
             one if one.shape == tuple(size) else cv2.resize(one, (size[1], size[0]))
@@ -146,7 +140,6 @@ class Depth:
         ]
 
     def score(self, answer: Array, item: Item, *, quick: bool) -> dict[str, float]:
-        """Score one frame by all metrics; none takes long."""
         truth = item.targets["depth"]
         known = truth > 0
         if not known.any():
@@ -157,11 +150,9 @@ class Depth:
         return plain | {"rmse_scaled": after["rmse"], "abs_rel_scaled": after["abs_rel"]}
 
     def rows(self, score: dict[str, float]) -> list[dict[str, float]]:
-        """Return the one row."""
         return [score]
 
     def summarise(self, scores: Sequence[dict[str, float]]) -> Scores:
-        """Average over frames."""
         return mean_rows(scores, [metric.name for metric in METRICS])
 
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
@@ -171,7 +162,6 @@ class Depth:
         return {"depth": depth_values(answer), "overlays": depth_overlay(image, answer)}
 
     def visible(self, answer: Array) -> dict[str, float]:
-        """Name nothing."""
         return {}
 
     def sheet(self, answer: Array, item: Item) -> Sheet:

@@ -1,8 +1,8 @@
-"""Reconstruction: restore patches of the frame that were hidden; no labels.
+"""Reconstruction: restore hidden patches of the frame; no labels.
 
-He et al., Masked Autoencoders Are Scalable Vision Learners, CVPR 2022: a random share of patches is hidden, and the
-squared error counts on the hidden ones. Here the network is any that maps a picture to a picture; hidden patches are
-grey in its input, and a sigmoid keeps its colours in [0, 1].
+He et al., Masked Autoencoders Are Scalable Vision Learners, CVPR 2022: a random share of patches is hidden, the loss is
+the squared error of the hidden ones. Here any network that maps a picture to a picture will do; hidden patches are
+grey in its input, and a sigmoid bounds its colours to [0, 1].
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ def build(
         classes: A site's class names; not used.
         patch: Side of a patch in pixels of the network's input, which must be a multiple of it.
         hidden: Share of the patches that is hidden, inside (0, 1).
-        frames: Frames of a sample; of a clip the last one is restored.
-        interval: Seconds between them.
-        padding: What stands for a frame before a video's beginning: its `first` frame, or the `current` one.
+        frames, interval, padding: Of a sample's clip, of which the last frame is restored, see `samples.SampleSpec`.
 
     Raises:
         ValueError: A number is out of its range.
@@ -63,7 +61,7 @@ def build(
 
 @dataclass(frozen=True, eq=False)
 class Restored:
-    """A prediction: float32 picture (H, W, 3) in [0, 1], and bool (H, W), True where pixels were hidden."""
+    """A prediction: float32 picture (H, W, 3) in [0, 1], and bool (H, W), True for hidden pixels."""
 
     image: Array
     hidden: Array
@@ -82,7 +80,6 @@ class Reconstruction:
 
     @property
     def card(self) -> Card:
-        """No outputs are named."""
         return Card("reconstruction", frames=self.spec.frames)
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
@@ -103,13 +100,11 @@ class Reconstruction:
         chosen = torch.zeros(B, rows * columns, dtype=torch.bool)
         for one in chosen:
             one[torch.randperm(rows * columns, generator=generator)[:count]] = True
-        # (B, rows * columns) -> (B, H, W)
-        grid = chosen.view(B, rows, columns)
-        whole = grid.repeat_interleave(self.patch, 1).repeat_interleave(self.patch, 2)
-        return {**batch, "hidden": whole.to(image.device)}
+        grid = chosen.view(B, rows, columns).repeat_interleave(self.patch, 1).repeat_interleave(self.patch, 2)
+        return {**batch, "hidden": grid.to(image.device)}  # (B, rows * columns) -> (B, H, W)
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """Return the restored picture (B, 3, H, W) in [0, 1]; the network sees grey where patches are hidden."""
+        """Return the restored picture (B, 3, H, W) in [0, 1]; hidden patches are grey in the network's input."""
         image, hidden = batch["image"], batch["hidden"]
         if image.dim() == 5:  # a clip: (B, T, 3, H, W), of which the last frame is restored
             shown = torch.cat([image[:, :-1], self._masked(image[:, -1], hidden)[:, None]], 1)
@@ -123,8 +118,8 @@ class Reconstruction:
         return error[batch["hidden"]].mean()
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Restored]:
-        """Return restored pictures, bilinearly at the sizes asked for."""
-        pictures = outputs.float().clamp(0, 1).permute(0, 2, 3, 1).cpu().numpy()
+        """Return restored pictures, resized bilinearly."""
+        pictures = outputs.float().clamp(0, 1).permute(0, 2, 3, 1).cpu().numpy()  # (B, 3, H, W) -> (B, H, W, 3)
         hidden = batch["hidden"].cpu().numpy().astype(np.uint8)
         return [
             Restored(_resized(picture, size, cv2.INTER_LINEAR), _resized(mask, size, cv2.INTER_NEAREST_EXACT) > 0)
@@ -138,21 +133,18 @@ class Reconstruction:
         return {"mse": mse, "psnr": 10 * math.log10(1 / max(mse, 1e-12))}
 
     def rows(self, score: dict[str, float]) -> list[dict[str, float]]:
-        """Return the one row."""
         return [score]
 
     def summarise(self, scores: Sequence[dict[str, float]]) -> Scores:
-        """Average over frames."""
         return mean_rows(scores, [metric.name for metric in METRICS])
 
     def files(self, answer: Restored, image: Array) -> dict[str, Array]:
-        """Return the restored frame, and it beside the frame and what was hidden."""
+        """Return the restored frame, and a sheet of frame, input and restored frame."""
         _, restored = _shown(answer, image)
         drawn = self.sheet(answer, Item(image[None], {}, "")).image()
         return {"restored": restored, "overlays": drawn}
 
     def visible(self, answer: Restored) -> dict[str, float]:
-        """Name nothing."""
         return {}
 
     def sheet(self, answer: Restored, item: Item) -> Sheet:
@@ -168,7 +160,7 @@ class Reconstruction:
 
 
 def _shown(answer: Restored, frame: Array) -> tuple[Array, Array]:
-    """Return the frame as the network saw it and as it was restored, uint8 (H, W, 3)."""
+    """Return the network's input and the restored frame, uint8 (H, W, 3)."""
     hidden = answer.hidden[..., None]
     masked = np.where(hidden, np.uint8(round(255 * GREY)), frame)
     return masked, np.where(hidden, np.rint(255 * answer.image).astype(np.uint8), frame)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,30 +70,21 @@ def build(
         log_iou: Weight of the log of the soft IoU.
         dice: Weight of the soft Dice loss; FedST's Eq. (9) has it beside cross-entropy.
         balance: How much rare classes count in the cross-entropy, 0 (as released) to 1.
-        empty_policy: What a class counts that is empty in a frame, one of `metrics.POLICIES`.
-        frames: Frames of a sample.
-        interval: Seconds between them.
-        padding: What stands for a frame before a video's beginning: its `first` frame, or the `current` one.
+        empty_policy: Score of a class that is empty in a frame, one of `metrics.POLICIES`.
+        frames, interval, padding: Of a sample's clip, see `samples.SampleSpec`.
 
     Raises:
         ValueError: There are no classes, or the policy is unknown.
     """
     if len(classes) < 2:
         raise ValueError("segmentation needs a background and a class; the site's data set has no class map")
-    between("segmentation", "cross_entropy", cross_entropy, 0)
-    between("segmentation", "log_iou", log_iou, 0)
-    between("segmentation", "dice", dice, 0)
-    between("segmentation", "balance", balance, 0, 1)
+    weights = {"cross_entropy": cross_entropy, "log_iou": log_iou, "dice": dice, "balance": balance}
+    for name, weight in weights.items():
+        between("segmentation", name, weight, 0, 1 if name == "balance" else math.inf)
     if empty_policy not in POLICIES:
         raise ValueError(f"empty_policy is {empty_policy!r}; use one of {', '.join(POLICIES)}")
     spec = sample_spec("segmentation", ("label",), frames=frames, interval=interval, padding=padding)
-    weights = {
-        "cross_entropy": float(cross_entropy),
-        "log_iou": float(log_iou),
-        "dice": float(dice),
-        "balance": float(balance),
-    }
-    return Segmentation(tuple(classes), weights, empty_policy, spec)
+    return Segmentation(tuple(classes), {n: float(w) for n, w in weights.items()}, empty_policy, spec)
 
 
 @dataclass(frozen=True)
@@ -108,7 +100,6 @@ class Segmentation:
 
     @cached_property
     def card(self) -> Card:
-        """The class map."""
         return Card("segmentation", self.classes, frames=self.spec.frames)
 
     @property
@@ -117,7 +108,6 @@ class Segmentation:
         return len(self.classes)
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Nothing is left to chance."""
         return batch
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
@@ -129,22 +119,16 @@ class Segmentation:
         return segmentation_loss(outputs, batch["label"], **self.weights)
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
-        """Return uint8 class ids at the sizes asked for."""
-        ids = outputs.argmax(1).to(torch.uint8).cpu().numpy()
+        """Return uint8 class ids, resized by nearest neighbour."""
+        ids = outputs.argmax(1).to(torch.uint8).cpu().numpy()  # (B, C, H, W) -> (B, H, W)
         return [enlarge(one, size) for one, size in zip(ids, sizes, strict=True)]
 
     def score(self, answer: Array, item: Item, *, quick: bool) -> FrameScores:
         """Score Dice and IoU and, unless ``quick``, distances."""
-        return frame_scores(
-            answer,
-            item.targets["label"],
-            classes=range(1, len(self.classes)),
-            distances=not quick,
-            policy=self.empty_policy,
-        )
+        classes, truth = range(1, len(self.classes)), item.targets["label"]
+        return frame_scores(answer, truth, classes=classes, distances=not quick, policy=self.empty_policy)
 
     def rows(self, score: FrameScores) -> list[dict[str, Any]]:
-        """Return a row per class."""
         names = [m for m in REGION_METRICS + DISTANCE_METRICS if getattr(score, m) is not None]
         return [
             {
@@ -157,11 +141,10 @@ class Segmentation:
         ]
 
     def summarise(self, scores: Sequence[FrameScores]) -> Scores:
-        """Average over frames, see `metrics.summarise`."""
         return summarise(scores, self.classes[1:])
 
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
-        """Return the mask of class ids, and it tinted over the frame with a legend below."""
+        """Return the mask of class ids, and an overlay on the frame with a legend below."""
         names = legend(class_entries(self.classes), width=image.shape[1])
         return {"masks": answer, "overlays": np.concatenate([overlay(image, answer), names])}
 
@@ -176,17 +159,16 @@ class Segmentation:
         from shared_components.reporting.overlays import segmentation_sheet
 
         truth = item.targets["label"]
-        # the PFedSIS pack keeps test masks at their native size
-        image = resize_image(last_frame(item), *truth.shape)
+        image = resize_image(last_frame(item), *truth.shape)  # masks of PFedSIS's test frames are at native size
         return segmentation_sheet(image, truth, answer, self.classes)
 
 
 def enlarge(ids: Array, size: tuple[int, int]) -> Array:
-    """Bring uint8 class ids (h, w) to another (height, width).
+    """Resize uint8 class ids (h, w) to another (height, width) by nearest neighbour.
 
-    The released PFedSIS evaluation enlarges the logits with nearest neighbours and then takes the argmax; to
-    take the argmax first gives the same. The nearest pixel is the one whose centre is nearest, which is the
-    released code's choice too at the paper's sizes (512x640 to 1024x1280).
+    The released PFedSIS evaluation enlarges the logits by nearest neighbour before the argmax, which gives the same.
+    The nearest pixel is the one whose centre is nearest, as in the released code at the paper's sizes (512x640 to
+    1024x1280).
     """
     if ids.shape == tuple(size):
         return ids
