@@ -10,8 +10,8 @@ from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
 from shared_components.methods import fedas
 from shared_components.networks.pvt_fpn import PvtFpn
-from tests.federation.conftest import federate, make_job, narrow, scenes  # noqa: F401
-from tests.methods.toys import SITES, shared, step, updates
+from tests.federation.conftest import make_job, narrow  # noqa: F401
+from tests.methods.toys import SITES, frames, shared, step, updates
 
 build = partial(load_method, "fedas")
 
@@ -23,9 +23,7 @@ def network():
 
 
 def batch(number=0, size=2):
-    generator = torch.Generator().manual_seed(number)
-    image = torch.rand(size, 3, 32, 32, generator=generator)
-    return {"image": image, "label": torch.randint(0, 3, (size, 32, 32), generator=generator)}
+    return frames(count=size, classes=3, seed=number)
 
 
 # ---- the server
@@ -67,9 +65,8 @@ def test_a_cap_gives_the_rest_to_the_others(traces, largest, expected):
 
 def test_the_cap_is_the_methods_argument():
     sent = updates(SITES[:3], extras={"fisher": [2, 6, 2]})
-    assert step(build(largest_weight=0.5).server.aggregator, shared(), sent).report["weights"][
-        "site-2"
-    ] == pytest.approx(0.5)
+    weights = step(build(largest_weight=0.5).server.aggregator, shared(), sent).report["weights"]
+    assert weights["site-2"] == pytest.approx(0.5)
 
 
 # ---- the site
@@ -152,7 +149,7 @@ def test_the_alignment_loss_equals_plain_loops_and_skips_a_class_without_prototy
 # ---- both, in a federation
 
 
-def test_two_rounds_align_keep_the_base_and_leave_heads_at_home(federate, monkeypatch):  # noqa: F811
+def test_two_rounds_align_keep_the_base_and_leave_heads_at_home(federate, monkeypatch):
     seen = []
     original = fedas.Alignment._align
 
@@ -176,21 +173,6 @@ def test_two_rounds_align_keep_the_base_and_leave_heads_at_home(federate, monkey
     assert all(n.startswith(("encoder", "decoder_global")) for n in federation.server.state.models.shared)
 
 
-def test_a_rate_of_zero_changes_nothing_before_training(federate, monkeypatch):  # noqa: F811
+def test_a_rate_of_zero_changes_nothing_before_training(federate, monkeypatch):
     monkeypatch.setattr(fedas.Alignment, "_align", lambda *_: pytest.fail("aligned"))
     federate(make_job("fedas", arguments={"alignment_rate": 0.0}), names=("a",)).run()
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ({"personal": ["decoder_global"]}, "decoder_global"),
-        ({"personal": []}, "no module"),
-        ({"alignment_rate": -1}, "alignment_rate"),
-        ({"largest_weight": 0}, "largest_weight"),
-        ({"largest_weight": 1.5}, "largest_weight"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        build(**arguments)

@@ -4,11 +4,10 @@ from functools import partial
 
 import pytest
 import torch
-import yaml
 
 from shared_components.core.method import Models, Profile, Update, load_method
 from shared_components.core.partition import Role
-from tests.federation.conftest import TINY, Federation, make_job, narrow, scenes  # noqa: F401
+from tests.federation.conftest import TINY, Federation, make_job, narrow  # noqa: F401
 from tests.methods.toys import SAMPLES, SITES, card, mixed, names, partition, step, tensor, updates
 
 build = partial(load_method, "fedavg_cluster")
@@ -59,28 +58,16 @@ def test_an_absent_site_gets_its_groups_mean_and_an_absent_group_keeps_its_model
 
 
 def test_a_group_is_a_class_map_with_its_order():
-    state = build().server.aggregator.init(
-        partition(Role.MIXED),
-        mixed([[0.0]] * 3),
-        [
-            Profile("site-1", 1, card("a", "b")),
-            Profile("site-10", 1, card("a", "b")),
-            Profile("site-2", 1, card("b", "a")),
-        ],
-    )
+    maps = {"site-1": card("a", "b"), "site-10": card("a", "b"), "site-2": card("b", "a")}
+    profiles = [Profile(site, 1, classes) for site, classes in maps.items()]
+    state = build().server.aggregator.init(partition(Role.MIXED), mixed([[0.0]] * 3), profiles)
     assert {n: int(v) for n, v in state.items()} == {"group/site-1": 0, "group/site-2": 1, "group/site-10": 0}
 
 
-def test_two_tasks_and_three_sites_in_a_federation(scenes, tmp_path):  # noqa: F811
-    files = []
-    for number, classes in enumerate(("parts", "shaft_manipulator", "parts")):
-        config = yaml.safe_load(scenes[0].read_text())
-        config |= {"root": str(scenes[0].parent / config["root"]), "classes": classes}
-        files.append(tmp_path / f"task-{number}" / "site.yaml")
-        files[-1].parent.mkdir()
-        files[-1].write_text(yaml.safe_dump(config))
+def test_two_tasks_and_three_sites_in_a_federation(sites_with, tmp_path):
     job = make_job("fedavg_cluster", rounds=1, training={**TINY, "iterations": 1})
-    federation = Federation(job, tmp_path / "runs", files, ("a", "b", "c"))
+    sites = sites_with("parts", "shaft_manipulator", "parts")
+    federation = Federation(job, tmp_path / "runs", sites, ("a", "b", "c"))
     federation.enrol()
     start = federation.server.state.models
     assert all(torch.equal(v, start.mixed["c"][n]) for n, v in start.mixed["a"].items())

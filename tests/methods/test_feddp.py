@@ -5,17 +5,18 @@ import math
 import pytest
 import torch
 
-from shared_components.core.method import Context, Models, Update, load_method
+from shared_components.core.method import Models, Update, load_method
 from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.methods.feddp import TwoStages, disagreement, is_query
 from shared_components.networks.bundle_config import build_network, load_bundle
-from tests.federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
-from tests.methods.toys import SEGMENTATION, names, profiles, tensor
+from tests.federation.conftest import make_job, narrow  # noqa: F401
+from tests.methods.toys import context, frames, names, profiles, tensor, updates
 
 Q, W = "encoder.block1.0.attn.q.weight", "encoder.block1.0.attn.kv.weight"
 BOTH = Partition((Piece(Q, Role.MIXED), Piece(W, Role.MIXED)))
 
 
+@pytest.mark.full_width
 def test_the_queries_of_the_encoder_stay_and_nothing_else():
     """Eight attention blocks of two on four stages, a weight and a bias each."""
     network = build_network(load_bundle("pvt_fpn").network)
@@ -26,25 +27,18 @@ def test_the_queries_of_the_encoder_stay_and_nothing_else():
 
 
 def test_the_mean_is_plain_or_by_samples():
-    updates = [
-        Update(s, 0, {"w": tensor([v])}, samples=n) for s, v, n in zip(names(3), (1, 2, 6), (1, 1, 2), strict=True)
-    ]
+    given = updates([[1], [2], [6]], samples=[1, 1, 2])
     models = Models({"w": tensor([0.0])}, {})
     for weighting, mean in (("equal", 3.0), ("samples", 15 / 4)):
-        result = TwoStages(weighting, None).apply({}, Partition(()), models, updates)
+        result = TwoStages(weighting, None).apply({}, Partition(()), models, given)
         assert result.models.shared["w"].tolist() == pytest.approx([mean])
 
 
-def test_no_sites_private_queries_become_the_average_the_first_ones_included(federate):  # noqa: F811
+def test_no_sites_private_queries_become_the_average_the_first_ones_included(federate):
     federation = federate(make_job("feddp")).run()
-    kept = []
-    for name in names(3):
-        _, tensors, _ = federation.sites[name]._files(federation.server.job, federation.server.folder.name).load()
-        kept.append(tensors[f"local/{Q}"])
-    assert not any(
-        Q in pieces
-        for pieces in [federation.server.state.models.shared, *federation.server.state.models.mixed.values()]
-    )
+    kept = [federation.files(name).load()[1][f"local/{Q}"] for name in names(3)]
+    models = federation.server.state.models
+    assert not any(Q in pieces for pieces in [models.shared, *models.mixed.values()])
     mean = torch.stack(kept).mean(0)
     assert all(not torch.allclose(value, mean) for value in kept)
 
@@ -111,16 +105,14 @@ def test_strength_zero_is_the_task_alone_and_stage_two_weighs_pixels():
     own = network.state_dict()
     other = {n: v + 0.1 * torch.randn_like(v) for n, v in own.items()}
     teachers = {f"0/{n}": v for n, v in own.items()} | {f"1/{n}": v for n, v in other.items()}
-    context = Context(1, SEGMENTATION, torch.Generator(), broadcast={"teachers": teachers})
-    batch = {"image": torch.rand(1, 3, 32, 32), "label": torch.randint(0, 4, (1, 32, 32))}
-    off, on = (
-        load_method("feddp", fine_tune_from=1, strength=s).local.objective(network, batch, context) for s in (0.0, 2.0)
-    )
+    known, batch = context(1, broadcast={"teachers": teachers}), frames((64, 64), count=1)
+    methods = (load_method("feddp", fine_tune_from=1, strength=strength) for strength in (0.0, 2.0))
+    off, on = (method.local.objective(network, batch, known) for method in methods)
     assert off[1].value == 0 and torch.equal(off[0].value, on[0].value) and on[1].value > 0
 
 
 @pytest.mark.slow
-def test_a_run_with_both_stages_ends_and_resumes(federate, tmp_path):  # noqa: F811
+def test_a_run_with_both_stages_ends_and_resumes(federate, tmp_path):
     job = make_job("feddp", rounds=3, arguments={"fine_tune_from": 1})
     straight = federate(job, folder=tmp_path / "a").run()
     federate(job, folder=tmp_path / "b").run(until=2)
@@ -128,9 +120,3 @@ def test_a_run_with_both_stages_ends_and_resumes(federate, tmp_path):  # noqa: F
     a, b = straight.weights(), again.weights()
     assert all(torch.equal(a[n], b[n]) for n in a)
     assert [r["stage"] for r in again.server.records if r["kind"] == "aggregation"] == [1, 2, 2]
-
-
-@pytest.mark.parametrize("wrong", [{"weighting": "votes"}, {"fine_tune_from": 0}, {"strength": -1.0}])
-def test_wrong_arguments_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=f"feddp: {next(iter(wrong))}"):
-        load_method("feddp", **wrong)

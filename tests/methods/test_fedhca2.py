@@ -5,12 +5,11 @@ from functools import partial
 
 import pytest
 import torch
-import yaml
 
 from shared_components.core.method import Models, Profile, Update, load_method
 from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
-from tests.federation.conftest import TINY, Federation, make_job, narrow, scenes  # noqa: F401
+from tests.federation.conftest import TINY, Federation, make_job, narrow  # noqa: F401
 from tests.methods.toys import card, mixed, names, step, tensor, updates
 
 build = partial(load_method, "fedhca2")
@@ -161,37 +160,12 @@ def test_tensors_of_other_shapes_are_not_attended_to():
     assert result.models.mixed["site-2"]["w"].tolist() == pytest.approx([1.1, 0, 0])
 
 
-def test_two_tasks_exchange_encoders_and_decoders_and_keep_their_classifiers(scenes, tmp_path):  # noqa: F811
-    files = []
-    for number, classes in enumerate(("parts", "shaft_manipulator")):
-        config = yaml.safe_load(scenes[number].read_text())
-        config |= {"root": str(scenes[number].parent / config["root"]), "classes": classes}
-        files.append(tmp_path / f"task-{number}" / "site.yaml")
-        files[-1].parent.mkdir()
-        files[-1].write_text(yaml.safe_dump(config))
-    job = make_job("fedhca2", training={**TINY, "iterations": 1})
-    federation = Federation(job, tmp_path / "runs", files, ("a", "b")).run().finish()
+def test_two_tasks_exchange_encoders_and_decoders_and_keep_their_classifiers(sites_with, tmp_path):
+    job, sites = make_job("fedhca2", training={**TINY, "iterations": 1}), sites_with("parts", "shaft_manipulator")
+    federation = Federation(job, tmp_path / "runs", sites, ("a", "b")).run().finish()
     records = [r for r in federation.server.records if r["kind"] == "aggregation"]
     assert records[0]["groups"] == {"a": 0, "b": 1} and records[0]["alpha"] == {"a": 0.1, "b": 0.1}
     assert records[1]["alpha"] != records[0]["alpha"] and records[1]["beta"] != records[0]["beta"]
     mixed = federation.server.state.models.mixed
     assert not any(name.startswith("head") for name in mixed["a"])
     assert all(torch.isfinite(value).all() for own in mixed.values() for value in own.values())
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ({"encoder": []}, "encoder names no module"),
-        ({"decoders": ["encoder"]}, "name it once"),
-        ({"conflict": 1.0}, "conflict"),
-        ({"alpha": 1.5}, "alpha"),
-        ({"beta": -0.1}, "beta"),
-        ({"hyper_rate": -1}, "hyper_rate"),
-        ({"momentum": 1}, "momentum"),
-        ({"weight_decay": -1}, "weight_decay"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        build(**arguments)

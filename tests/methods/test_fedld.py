@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from shared_components.core.aggregators.decomposition import LayerwiseDecomposition, decomposed
-from shared_components.core.method import Context, Models, Update, load_method
+from shared_components.core.method import Models, Update, load_method
 from shared_components.core.partition import Partition
 from shared_components.methods.fedld import squared_probability
-from tests.methods.toys import SEGMENTATION, names, partition, shared, step, tensor, updates
+from tests.methods.toys import context, frames, names, partition, shared, step, tensor, updates
 
 
 def by_svd(changes, keep=0.8):
@@ -114,17 +114,9 @@ def test_the_margin_is_a_mean_over_pixels_or_the_whole_batchs_sum():
 
 
 def test_margin_zero_is_the_task_alone():
-    network = torch.nn.Conv2d(3, 4, 1)
-    batch = {"image": torch.rand(1, 3, 4, 4), "label": torch.randint(0, 4, (1, 4, 4))}
-    context = Context(0, SEGMENTATION, torch.Generator())
-    off, on = (load_method("fedld", margin=m).local.objective(network, batch, context) for m in (0.0, 0.5))
+    network, batch = torch.nn.Conv2d(3, 4, 1), frames((4, 4), count=1)
+    off, on = (load_method("fedld", margin=m).local.objective(network, batch, context()) for m in (0.0, 0.5))
     assert [term.name for term in off] == ["segmentation"] and torch.equal(off[0].value, on[0].value)
     probability = network(batch["image"]).softmax(1)
     expected = 0.5 * math.log(1 + probability.square().sum(1).mean().item())
     assert on[1].value.item() == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("wrong", [{"mode": "both"}, {"margin": -1.0}, {"keep": 0.0}, {"decay": 2.0}])
-def test_wrong_arguments_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=f"fedld: .*{next(iter(wrong))}"):
-        load_method("fedld", **wrong)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from shared_components.core.method import Context, Models, Update, load_method
+from shared_components.core.method import Models, Update, load_method
 from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods.fedseg import (
     WithPrototypes,
@@ -19,8 +19,8 @@ from shared_components.methods.fedseg import (
     pixel_contrast,
 )
 from shared_components.networks.bundle_config import build_network, load_bundle
-from tests.federation.conftest import federate, make_job, scenes  # noqa: F401 (fixtures)
-from tests.methods.toys import SEGMENTATION
+from tests.federation.conftest import make_job
+from tests.methods.toys import context, frames
 
 
 def scalar_back_ce(logits, label):
@@ -153,19 +153,19 @@ def network():
 
 def context_of(network, **known):
     received = cut(network.state_dict(), partition_network(network, load_method("fedseg").partition), Role.GLOBAL)
-    return Context(1, SEGMENTATION, torch.Generator().manual_seed(0), received=received, **known)
+    return context(1, received=received, **known)
 
 
 def test_prototypes_are_class_means_under_the_received_model(network):
     partition = partition_network(network, load_method("fedseg").partition)
     batch = {"image": torch.rand(2, 3, 32, 32), "label": torch.zeros(2, 32, 32, dtype=torch.long)}
     batch["label"][:, :16] = 2
-    context = context_of(network)
+    known = context_of(network)
     moved = copy.deepcopy(network)
     with torch.no_grad():
         for parameter in moved.parameters():
             parameter.add_(1.0)
-    found = measure_prototypes(moved, [batch], context, partition)["prototypes"]
+    found = measure_prototypes(moved, [batch], known, partition)["prototypes"]
     assert found["present"].tolist() == [1, 0, 1, 0]
     with torch.no_grad():
         _, features = copy.deepcopy(network).eval().forward_features(batch["image"])
@@ -193,18 +193,12 @@ def test_the_server_sends_every_sites_prototypes_to_all_in_the_sites_order():
 
 
 def test_weight_zero_and_the_first_round_leave_back_ce_alone(network):
-    batch = {"image": torch.rand(1, 3, 32, 32), "label": torch.randint(0, 4, (1, 32, 32))}
     sent = {"0/mean": torch.nn.functional.normalize(torch.randn(4, 128), dim=1), "0/present": torch.ones(4)}
+    first, later = context_of(network), context_of(network, broadcast={"prototypes": sent})
     still = copy.deepcopy(network).eval()
-    known = context_of(network, broadcast={"prototypes": sent})
-    names = {
-        weight: [t.name for t in load_method("fedseg", weight=weight).local.objective(still, batch, known)]
-        for weight in (0.0, 1.0)
-    }
-    assert names == {0.0: ["segmentation"], 1.0: ["segmentation", "contrast"]}
-    assert [t.name for t in load_method("fedseg").local.objective(still, batch, context_of(network))] == [
-        "segmentation"
-    ]
+    for weight, known, names in ((0.0, later, []), (1.0, later, ["contrast"]), (1.0, first, [])):
+        terms = load_method("fedseg", weight=weight).local.objective(still, frames(count=1), known)
+        assert [term.name for term in terms] == ["segmentation", *names]
 
 
 @pytest.mark.parametrize(
@@ -222,15 +216,9 @@ def test_what_is_no_prototype_per_class_does_not_leave(group):
 
 
 @pytest.mark.slow
-def test_the_second_round_contrasts_and_its_traffic_is_counted(federate):  # noqa: F811
+def test_the_second_round_contrasts_and_its_traffic_is_counted(federate):
     federation = federate(make_job("fedseg", arguments={"prototype_images": 2})).run()
     records = [r for r in federation.server.records if r["kind"] == "site"]
     assert ["contrast" in record["loss"] for record in records] == [False] * 3 + [True] * 3
     assert records[0]["bytes"]["up"]["prototypes"] == (4 * 128 + 4) * 4
     assert records[3]["bytes"]["down"]["prototypes"] == 3 * (4 * 128 + 4) * 4
-
-
-@pytest.mark.parametrize("wrong", [{"temperature": 0.0}, {"weight": -1.0}, {"anchors": 0}, {"prototype_images": 0}])
-def test_wrong_arguments_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=f"fedseg: .*{next(iter(wrong))}"):
-        load_method("fedseg", **wrong)

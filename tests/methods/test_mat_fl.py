@@ -114,12 +114,3 @@ def test_an_absent_site_keeps_its_encoder():
     aggregator, start = build().server.aggregator, mixed([[7.0, 7.0]] * 3)
     result = step(aggregator, start, updates(FOUR[:2]), state={}, role=Role.MIXED)
     assert result.models.mixed["site-3"]["w"].tolist() == [7.0, 7.0]
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [({"clusters": 0}, "clusters"), ({"threshold": -0.1}, "threshold"), ({"shared": []}, "no module")],
-)
-def test_wrong_arguments_are_named(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        build(**arguments)

@@ -5,7 +5,9 @@ import inspect
 import re
 
 import pytest
+import torch
 
+from shared_components.core.aggregators.hypernetwork import LARGEST_SEED
 from shared_components.core.method import load_method, method_names
 
 NUMBERS = {"int", "float", "int | None", "float | None"}
@@ -59,10 +61,28 @@ def test_truth_values_are_no_text_and_no_number(method, name):
         refuses(method, name, value)
 
 
-@pytest.mark.parametrize("method, name", arguments("Sequence[str]"))
+@pytest.mark.parametrize("method, name", arguments("Sequence[str]", "Sequence[str] | None"))
 def test_lists_of_names_are_no_text(method, name):
-    for value in ("encoder", None, [1]):
+    for value in ("encoder", [1]) if method == "fedbn" else ("encoder", None, [1]):
         refuses(method, name, value)
+
+
+@pytest.mark.parametrize(
+    "method, name, value, words",
+    [
+        ("fedas", "personal", [], "names no module"),
+        ("fedbn", "norms", [], "names no module"),
+        ("fedbn", "norms", ["instance"], "instance"),
+        ("fedhca2", "encoder", [], "names no module"),
+        ("fedper", "personal", [], "names no module"),
+        ("mat_fl", "shared", [], "names no module"),
+        ("pfedsis", "personal", ["queries"], "queries"),
+        ("pfedsis", "personal", ["q"], "add 'decoder'"),
+    ],
+)
+def test_lists_that_are_empty_or_hold_unknown_names_are_refused(method, name, value, words):
+    with pytest.raises(ValueError, match=words):
+        load_method(method, **{name: value})
 
 
 @pytest.mark.parametrize("method, name", arguments("str"))
@@ -154,8 +174,4 @@ def test_ranges_end_where_they_should(method, name, inside, outside):
 
 def test_the_largest_seed_fits_the_generators():
     """A hypernetwork's seed is multiplied before it is used."""
-    import torch
-
-    from shared_components.core.aggregators.hypernetwork import LARGEST_SEED
-
     torch.Generator().manual_seed(LARGEST_SEED * 1_000_003 + 1000)

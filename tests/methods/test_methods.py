@@ -11,7 +11,7 @@ from shared_components.core.method import Context, Models, Profile, Update, load
 from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods import fedas, fedseg
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle
-from tests.methods.toys import SEGMENTATION, card
+from tests.methods.toys import SEGMENTATION, card, frames
 
 SITES = ["site-1", "site-2", "site-10"]
 JOBS = Path(__file__).resolve().parents[2] / "nvflare_jobs"
@@ -37,9 +37,7 @@ def make_context(number=0, round=0, **known):
 
 
 def make_batch(number=0):
-    generator = torch.Generator().manual_seed(number)
-    image = torch.rand(2, 3, 32, 64, generator=generator)
-    return {"image": image, "label": torch.randint(0, 4, (2, 32, 64), generator=generator)}
+    return frames((32, 64), seed=number)
 
 
 def sent(network, partition):
@@ -96,7 +94,8 @@ def test_every_method_has_a_job_and_a_card_of_its_name(built):
     assert json.loads((folder / "meta.json").read_text())["name"] == settings["name"] == method.name
     assert settings["method"] == method.name and settings["bundle"] == bundle_for(method.name)
     load_method(settings["method"], **settings["arguments"])
-    assert len((folder / "README.md").read_text().splitlines()) > 15
+    card = (folder / "README.md").read_text()
+    assert f"nvflare simulator nvflare_jobs/{method.name} -w ws" in card and len(card.splitlines()) > 15
     assert {path.name for path in JOBS.iterdir() if path.is_dir()} == set(method_names())
 
 

@@ -44,12 +44,6 @@ def test_a_mistyped_name_is_refused(network, method, argument):
         partition_network(network, rule)
 
 
-@pytest.mark.parametrize("method, argument", [*WITH_NAMES, ("fedbn", "norms"), ("pfedsis", "personal")])
-def test_a_plain_text_is_no_list_of_names(method, argument):
-    with pytest.raises(ValueError, match=f"{method}: {argument} is the text 'q'; write a list"):
-        load_method(method, **{argument: "q"})
-
-
 @pytest.mark.parametrize(
     "arguments, local",
     [

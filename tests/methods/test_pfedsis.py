@@ -12,11 +12,12 @@ from shared_components.core.losses import (
     sample_style_weights,
     segmentation_loss,
 )
-from shared_components.core.method import Context, Models, Profile, Update, load_method
+from shared_components.core.method import Models, Profile, Update, load_method
 from shared_components.core.objectives import route_gradients
 from shared_components.core.partition import Role, cut, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
-from tests.methods.toys import SEGMENTATION, card
+from tests.methods.toys import card, frames
+from tests.methods.toys import context as context_of
 
 build = partial(load_method, "pfedsis")
 ROWS = {1: 32, 2: 64, 3: 160, 4: 256}
@@ -32,22 +33,12 @@ def network():
 MEANS = torch.rand(3, 3, generator=torch.Generator().manual_seed(5))
 
 
-def context(seed=0):
-    return Context(
-        round=0,
-        task=SEGMENTATION,
-        generator=torch.Generator().manual_seed(seed),
-        site=1,
-        items={"style": [[mean.tolist(), [0.2] * 3] for mean in MEANS]},
-    )
+def context():
+    return context_of(site=1, items={"style": [[mean.tolist(), [0.2] * 3] for mean in MEANS]})
 
 
 def batch():
-    generator = torch.Generator().manual_seed(3)
-    return {
-        "image": torch.rand(2, 3, 32, 64, generator=generator),
-        "label": torch.randint(0, 4, (2, 32, 64), generator=generator),
-    }
+    return frames((32, 64), seed=3)
 
 
 def rows(partition, tensor, role):
@@ -159,16 +150,8 @@ def test_without_personal_parts_it_is_fedavg(network):
     ours, fedavg = build(personal=[], ape=False, sge=False), load_method("fedavg")
     tensors = [p for p in partition_network(network, ours.partition) if not p.tensor.startswith("head_appearance")]
     assert all(p.role is Role.GLOBAL for p in tensors)
-    models, updates = two_sites(network, partition_network(network, fedavg.partition))
-    partition = partition_network(network, fedavg.partition)
-    profiles = [Profile(u.site, 10, card("a", "b")) for u in updates]
-    results = [
-        m.server.aggregator.apply(
-            m.server.aggregator.init(partition, models, profiles), partition, models, updates
-        ).models.shared
-        for m in (ours, fedavg)
-    ]
-    assert all(torch.equal(results[0][n], results[1][n]) for n in results[1])
+    results = [aggregate(m, network, partition_network(network, fedavg.partition))[-1].models for m in (ours, fedavg)]
+    assert all(torch.equal(results[0].shared[n], value) for n, value in results[1].shared.items())
 
 
 def test_as_released_adds_four_halved_terms_that_reach_everything(network):
@@ -218,44 +201,25 @@ def two_sites(network, partition):
     return Models(shared, {"a": dict(mixed), "b": dict(mixed)}), updates
 
 
-def test_every_personal_layer_is_the_reported_mixture_of_the_sites(network):
-    method = build()
-    partition = partition_network(network, method.partition)
+def aggregate(method, network, partition):
+    """Return two sites' updates, the first state of the server, and its aggregation."""
     models, updates = two_sites(network, partition)
-    profiles = [Profile(u.site, u.samples, card("x", "y")) for u in updates]
-    result = method.server.aggregator.apply(
-        method.server.aggregator.init(partition, models, profiles), partition, models, updates
-    )
+    aggregator = method.server.aggregator
+    state = aggregator.init(partition, models, [Profile(u.site, u.samples, card("x", "y")) for u in updates])
+    return updates, state, aggregator.apply(state, partition, models, updates)
+
+
+def test_every_personal_layer_is_the_reported_mixture_and_sites_have_hypernetworks_of_their_own_that_learn(network):
+    partition = partition_network(network, build().partition)
+    updates, state, result = aggregate(build(), network, partition)
     assert set(result.report["entropy"]) == {"hypernetwork", "sensitivity", "sensitivity_relative"}
     for layer, names in partition.mixed_layers.items():
         share = result.report["mixing"]["b"][layer]
         assert sum(share.values()) == pytest.approx(1, abs=1e-6)
         expected = sum(share[u.site] * u.pieces[names[0]] for u in updates)
         torch.testing.assert_close(result.models.mixed["b"][names[0]], expected, atol=1e-5, rtol=1e-4)
-
-
-def test_sites_have_hypernetworks_of_their_own_and_they_learn(network):
-    method = build()
-    partition = partition_network(network, method.partition)
-    models, updates = two_sites(network, partition)
-    state = method.server.aggregator.init(partition, models, [Profile(u.site, 10, card("x", "y")) for u in updates])
     assert not torch.equal(state["hypernetwork/a/embedding"], state["hypernetwork/b/embedding"])
-    after = method.server.aggregator.apply(state, partition, models, updates).state
-    assert not torch.equal(state["hypernetwork/a/embedding"], after["hypernetwork/a/embedding"])
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ({"mode": "fixed"}, "'fixed'"),
-        ({"personal": ["queries"]}, "queries"),
-        ({"personal": ["q"]}, "add 'decoder'"),
-        ({"cross_style_share": 0}, "cross_style_share"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        build(**arguments)
+    assert not torch.equal(state["hypernetwork/a/embedding"], result.state["hypernetwork/a/embedding"])
 
 
 def test_sge_without_styles_says_what_to_do(network):

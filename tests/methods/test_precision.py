@@ -11,7 +11,7 @@ from shared_components.core.partition import partition_network
 from shared_components.core.training import make_context as context_of
 from shared_components.core.training import train_step
 from shared_components.networks.bundle_config import Training, load_bundle
-from tests.federation.conftest import TINY, federate, make_job, narrow, scenes  # noqa: F401
+from tests.federation.conftest import TINY, make_job, narrow  # noqa: F401
 from tests.methods.test_methods import built, make_batch, make_context, sent  # noqa: F401
 from tests.methods.toys import SEGMENTATION, Plain
 
@@ -82,7 +82,7 @@ def test_every_methods_gradients_point_the_same_way_in_both_precisions(built):  
 
 
 @pytest.mark.slow
-def test_a_federation_of_pfedsis_in_bfloat16_is_finite_and_sends_float32(federate, tmp_path):  # noqa: F811
+def test_a_federation_of_pfedsis_in_bfloat16_is_finite_and_sends_float32(federate, tmp_path):
     jobs = {p: make_job(training={**TINY, "precision": p}) for p in ("float32", "bf16")}
     plain, mixed = (federate(job, folder=tmp_path / precision) for precision, job in jobs.items())
     plain.enrol()

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from shared_components.core.extras import scalar
-from shared_components.core.method import Context, load_method
+from shared_components.core.method import Context
 from shared_components.core.partition import Role, cut, partition_network
 from shared_components.methods.qfedavg import build
 from tests.methods.toys import Plain
@@ -43,4 +43,4 @@ def test_the_loss_is_that_of_the_received_weights_averaged_over_frames():
 
 def test_all_frames_are_measured_unless_a_number_is_given():
     assert build().local.measure_images is None and build(loss_images=8).local.measure_images == 8
-    assert set(load_method("qfedavg").local.extras) == {"loss"}
+    assert set(build().local.extras) == {"loss"}

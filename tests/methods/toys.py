@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from shared_components.core.card import Card
-from shared_components.core.method import Models, Profile, State, Update
+from shared_components.core.method import Context, Models, Profile, State, Update
 from shared_components.core.partition import Partition, Piece, Role
 from shared_components.core.task import make_task
 
@@ -54,6 +54,34 @@ def mixed(values: Sequence[Sequence[float]]) -> Models:
 def partition(role: Role = Role.GLOBAL) -> Partition:
     """The partition of a network with the one tensor ``w``."""
     return Partition((Piece("w", role),))
+
+
+def context(round: int = 0, **known) -> Context:
+    """A site's context in a federation of segmentation."""
+    return Context(round, SEGMENTATION, torch.Generator().manual_seed(0), **known)
+
+
+def frames(
+    size: tuple[int, int] = (32, 32), count: int = 2, classes: int = 4, seed: int = 0
+) -> dict[str, torch.Tensor]:
+    """A batch of random images and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    image = torch.rand(count, 3, *size, generator=generator)
+    return {"image": image, "label": torch.randint(0, classes, (count, *size), generator=generator)}
+
+
+class Line(torch.nn.Module):
+    """Logits are a constant per class: two numbers to train."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+
+    def forward(self, image):
+        return self.bias[None, :, None, None].expand(len(image), 2, *image.shape[2:])
+
+
+LINE = {"image": torch.zeros(1, 3, 2, 2), "label": torch.ones(1, 2, 2, dtype=torch.long)}
 
 
 class Plain:

@@ -53,29 +53,38 @@ def test_a_torch_file_is_read_with_or_without_its_wrapping(tmp_path, wrapped):
     assert load_weights(tmp_path / "model.pt")["weight"].tolist() == [1.0, 1.0]
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(CheckpointError, match=r"nowhere\.safetensors does not exist"):
-        load_weights(tmp_path / "nowhere.safetensors")
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "model.pt"])
-def test_a_damaged_file_is_named(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("model.safetensors", load_weights), ("model.pt", load_weights), ("model.safetensors", load_metadata)],
+)
+def test_a_damaged_file_is_named(tmp_path, name, read):
     (tmp_path / name).write_bytes(b"not a checkpoint at all")
     with pytest.raises(CheckpointError, match=f"{name} is damaged") as error:
-        load_weights(tmp_path / name)
+        read(tmp_path / name)
     one_line(error)
 
 
-def test_a_file_that_carries_code_is_not_run(tmp_path):
-    torch.save(nn.Linear(1, 1), tmp_path / "model.pt")
-    with pytest.raises(CheckpointError, match="holds more than tensors"):
-        load_weights(tmp_path / "model.pt")
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (nn.Linear(1, 1), "holds more than tensors"),  # its code is not run
+        ({"epoch": 3}, "holds no state dict"),
+        ({1: torch.zeros(2)}, "holds no state dict"),
+        ({"weight": torch.eye(3).to_sparse()}, r"a.pt holds (weight|more|no)"),
+        ({"weight": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)}, r"a.pt holds (weight|more|no)"),
+        ({"weight": torch.empty(3, device="meta")}, r"a.pt holds (weight|more|no)"),
+    ],
+    ids=["code", "numbers", "names", "sparse", "quantised", "meta"],
+)
+def test_a_file_of_anything_but_named_dense_tensors_is_refused(value, words, tmp_path):
+    torch.save(value, tmp_path / "a.pt")
+    with pytest.raises(CheckpointError, match=words):
+        load_weights(tmp_path / "a.pt")
 
 
-def test_a_file_without_tensors_is_refused(tmp_path):
-    torch.save({"epoch": 3}, tmp_path / "model.pt")
-    with pytest.raises(CheckpointError, match="holds no state dict"):
-        load_weights(tmp_path / "model.pt")
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nowhere\.safetensors does not exist"):
+        load_weights(tmp_path / "nowhere.safetensors")
 
 
 def test_a_network_gets_the_weights_of_its_checkpoint(tmp_path):
@@ -108,55 +117,46 @@ def test_a_refused_checkpoint_leaves_the_network_as_it_was(tmp_path):
     assert all(torch.equal(*pair) for pair in zip(before, network.parameters(), strict=True))
 
 
-def test_another_number_of_classes_is_explained(tmp_path):
-    path = tmp_path / "three.safetensors"
-    save_weights(path, PvtFpn(out_channels=3).state_dict())
-    with pytest.raises(CheckpointError) as error:
-        load_into(PvtFpn(out_channels=4), path)
-    assert "trained for 3 classes and the site has 4, background included" in one_line(error)
-
-
-def state_of(*, appearance_head: bool, seed: int) -> dict[str, torch.Tensor]:
-    torch.manual_seed(seed)
-    return PvtFpn(appearance_head=appearance_head).state_dict()
+def saved_state(path: Path, *, more=None, **arguments) -> dict[str, torch.Tensor]:
+    """Save a `PvtFpn` of another seed, with further or changed tensors."""
+    torch.manual_seed(1)
+    state = PvtFpn(**arguments).state_dict() | (more or {})
+    save_weights(path, state)
+    return state
 
 
 def test_a_head_that_only_training_uses_is_left_out_of_a_network_without_it(tmp_path):
-    saved = state_of(appearance_head=True, seed=1)
-    save_weights(tmp_path / "pfedsis.safetensors", saved)
-    network = PvtFpn()
+    saved, network = saved_state(tmp_path / "pfedsis.safetensors", appearance_head=True), PvtFpn()
     load_into(network, tmp_path / "pfedsis.safetensors")
     assert all(torch.equal(value, saved[name]) for name, value in network.state_dict().items())
 
 
 def test_a_head_that_only_training_uses_keeps_its_weights_where_the_checkpoint_has_none(tmp_path):
-    saved = state_of(appearance_head=False, seed=1)
-    save_weights(tmp_path / "plain.safetensors", saved)
-    network = PvtFpn(appearance_head=True)
+    saved, network = saved_state(tmp_path / "plain.safetensors"), PvtFpn(appearance_head=True)
     own = network.head_appearance.weight.clone()
     load_into(network, tmp_path / "plain.safetensors")
     assert all(torch.equal(network.state_dict()[name], value) for name, value in saved.items())
     assert torch.equal(network.head_appearance.weight, own)
 
 
-def test_a_head_for_training_that_both_have_is_compared_like_all_else(tmp_path):
-    saved = state_of(appearance_head=True, seed=1) | {"head_appearance.bias": torch.zeros(4)}
-    save_weights(tmp_path / "a.safetensors", saved)
-    with pytest.raises(CheckpointError, match=r"head_appearance\.bias is \[4\] and should be \[3\]"):
-        load_into(PvtFpn(appearance_head=True), tmp_path / "a.safetensors")
-
-
-def test_what_no_network_declares_as_a_help_in_training_is_refused(tmp_path):
-    saved = state_of(appearance_head=False, seed=1) | {"head_appearance2.bias": torch.zeros(3)}
-    save_weights(tmp_path / "a.safetensors", saved)
-    with pytest.raises(CheckpointError, match=r"it has head_appearance2\.bias$"):
-        load_into(PvtFpn(), tmp_path / "a.safetensors")
-
-
-def test_the_header_of_a_damaged_file_is_refused_in_one_sentence(tmp_path):
-    (tmp_path / "model.safetensors").write_bytes(b"not a checkpoint at all")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged"):
-        load_metadata(tmp_path / "model.safetensors")
+@pytest.mark.parametrize(
+    ("saved", "network", "words"),
+    [
+        ({"out_channels": 3}, {"out_channels": 4}, "trained for 3 classes and the site has 4, background included"),
+        (
+            {"appearance_head": True, "more": {"head_appearance.bias": torch.zeros(4)}},
+            {"appearance_head": True},
+            r"head_appearance\.bias is \[4\] and should be \[3\]",
+        ),
+        ({"more": {"head_appearance2.bias": torch.zeros(3)}}, {}, r"it has head_appearance2\.bias$"),
+    ],
+    ids=["classes", "a head that both have", "a head that no network declares"],
+)
+def test_other_weights_of_the_same_network_are_refused(saved, network, words, tmp_path):
+    saved_state(tmp_path / "a.safetensors", **saved)
+    with pytest.raises(CheckpointError, match=words) as error:
+        load_into(PvtFpn(**network), tmp_path / "a.safetensors")
+    one_line(error)
 
 
 def official_checkpoint(path: Path) -> dict[str, torch.Tensor]:

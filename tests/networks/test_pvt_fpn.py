@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from shared_components.networks.parts import resolve
 from shared_components.networks.pvt_fpn import PvtFpn
 
 
@@ -23,10 +22,6 @@ def test_parameter_counts_match_the_paper_at_three_classes(appearance_head, publ
     assert not list(network.buffers())
 
 
-def test_prediction_has_the_size_of_the_image(network):
-    assert network(torch.rand(2, 3, 64, 96)).shape == (2, 4, 64, 96)
-
-
 def test_parts_are_prediction_global_path_and_restored_image(network):
     parts = network.forward_parts(torch.rand(2, 3, 64, 96))
     shapes = {name: tuple(part.shape) for name, part in parts.items()}
@@ -35,6 +30,7 @@ def test_parts_are_prediction_global_path_and_restored_image(network):
 
 def test_without_appearance_head_nothing_is_restored():
     assert set(PvtFpn().forward_parts(torch.rand(1, 3, 32, 32))) == {"pred", "global"}
+    assert "head_appearance" not in PvtFpn().parts and "head_appearance" in PvtFpn(appearance_head=True).parts
 
 
 def test_prediction_alone_equals_the_part_and_leaves_the_appearance_head_out(network):
@@ -54,14 +50,9 @@ def test_prediction_is_the_sum_of_both_paths(network):
     assert torch.allclose(network(image), network.forward_global(image) + personal, atol=1e-6)
 
 
-def test_global_path_alone_equals_the_global_part(network):
-    image = torch.rand(2, 3, 64, 96)
-    assert torch.equal(network.forward_global(image), network.forward_parts(image)["global"])
-
-
-def test_global_path_alone_equals_the_global_part_in_training_at_the_same_seed():
-    network = PvtFpn().train()
-    image = torch.rand(2, 3, 32, 64)
+@pytest.mark.parametrize("training", [False, True])
+def test_global_path_alone_equals_the_global_part_in_training_at_the_same_seed(training):
+    network, image = PvtFpn().train(training), torch.rand(2, 3, 32, 64)
     torch.manual_seed(5)
     part = network.forward_parts(image)["global"]
     torch.manual_seed(5)
@@ -87,27 +78,11 @@ def test_an_image_of_other_than_three_channels_is_refused(network):
         network(torch.rand(1, 4, 64, 64))
 
 
-def test_another_number_of_classes_keeps_all_else():
-    torch.manual_seed(3)
-    expected = PvtFpn(out_channels=3, appearance_head=True, drop_path=0.3, dropout=0.5)
-    torch.manual_seed(3)
-    found = PvtFpn(out_channels=4, appearance_head=True, drop_path=0.3, dropout=0.5).with_classes(3)
-    assert str(found) == str(expected)
-    torch.manual_seed(3)
-    found = found.with_classes(3)
-    assert all(torch.equal(*pair) for pair in zip(found.parameters(), expected.parameters(), strict=True))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_scripting_changes_nothing(network):
-    image = torch.rand(2, 3, 64, 96)
-    assert torch.equal(torch.jit.script(network)(image), network(image))
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-def test_tracing_changes_nothing(network):
+def test_scripting_and_tracing_change_nothing(network):
     image = torch.rand(2, 3, 64, 96)
-    assert torch.equal(torch.jit.trace(network, image)(image), network(image))
+    for compiled in (torch.jit.script(network), torch.jit.trace(network, image)):
+        assert torch.equal(compiled(image), network(image))
 
 
 def test_training_step_reaches_every_weight():
@@ -116,13 +91,3 @@ def test_training_step_reaches_every_weight():
     parts = network.forward_parts(torch.rand(2, 3, 64, 64))
     (parts["pred"].square().mean() + parts["restored"].square().mean()).backward()
     assert [name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()] == []
-
-
-@pytest.mark.parametrize("appearance_head", [False, True])
-def test_parts_are_modules_and_cover_the_network(appearance_head):
-    network = PvtFpn(appearance_head=appearance_head)
-    covered = set()
-    for part in network.parts:
-        covered |= resolve(network, [part])
-    assert covered == {name.partition(".")[0] for name in network.state_dict()}
-    assert ("head_appearance" in network.parts) == appearance_head

@@ -59,11 +59,6 @@ def test_a_network_of_single_frames_is_of_the_papers_size():
     assert not list(network.buffers())
 
 
-def test_clips_and_pictures_give_one_map_at_the_pictures_size(network):
-    assert network(torch.rand(2, 4, 3, 64, 96)).shape == (2, 4, 64, 96)
-    assert network(torch.rand(2, 3, 64, 96)).shape == (2, 4, 64, 96)
-
-
 def test_a_picture_is_a_clip_that_repeats_it_and_is_encoded_once(network):
     image, shown = torch.rand(2, 3, 64, 96), []
     expected = network(image[:, None].expand(-1, 4, -1, -1, -1))
@@ -183,9 +178,7 @@ def test_earlier_frames_train_the_encoder(network):
     assert all(bool(clip.grad[0, t].any()) for t in range(4))
 
 
-def test_parts_hold_all_of_it_and_name_what_may_stay_at_home(network):
-    paths = resolve(network, ["encoder", "decoder", "head", "temporal", "selection", "indicator"])
-    assert {name.partition(".")[0] for name in network.state_dict()} == paths
+def test_parts_name_what_may_stay_at_home(network):
     queries = {f"encoder.block{stage}.{block}.attn.q" for stage in (1, 2, 3, 4) for block in (0, 1)}
     assert resolve(network, ["queries"]) == queries
     assert resolve(network, ["keys_values"]) == {name[:-1] + "kv" for name in queries}
@@ -223,22 +216,6 @@ def test_levels_and_sizes_are_arguments():
     assert PvtFpnClips().takes_clips and not PvtFpnClips(**SINGLE).takes_clips
 
 
-def test_another_number_of_classes_keeps_all_else():
-    arguments = {
-        "temporal": True, "text": "prompt", "indicator": 5, "levels": (16,), "window": 4, "receptive_fields": (8, 4),
-        "kernels": (2, 1), "expansion": 3, "drop_path": 0.3, "dropout": 0.5,
-    }  # fmt: skip
-    torch.manual_seed(3)
-    expected = PvtFpnClips(out_channels=2, **arguments)
-    torch.manual_seed(3)
-    found = PvtFpnClips(out_channels=6, **arguments)
-    torch.manual_seed(3)
-    found = found.with_classes(2)
-    assert str(found) == str(expected) and found.parts == expected.parts
-    expected, found = expected.state_dict(), found.state_dict()
-    assert expected.keys() == found.keys() and all(torch.equal(expected[n], found[n]) for n in found)
-
-
 @pytest.mark.parametrize(
     ("shape", "words"),
     [
@@ -263,8 +240,6 @@ def test_a_network_of_single_frames_refuses_clips():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"text": "clip"}, "text is 'clip'; use one of none, prompt, selection"),
-        ({"levels": ()}, "name one or more of 4, 8, 16, 32"),
         ({"levels": (16, 16)}, "each once"),
         ({"levels": (2,)}, r"levels are \[2\]"),
         ({"indicator": 0}, "how many numbers the text's vector has"),

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from shared_components.networks.parts import resolve
 from shared_components.networks.tiny import Tiny
 
 
@@ -17,11 +16,6 @@ def test_it_is_tiny_and_has_dropout_and_normalisation_with_running_statistics(ne
     assert sum(parameter.numel() for parameter in network.parameters()) == 5_476
     kinds = {type(module).__name__ for module in network.modules()}
     assert {"Dropout2d", "BatchNorm2d", "GroupNorm"} <= kinds
-
-
-def test_pictures_and_clips_give_one_map_at_the_pictures_size(network):
-    assert network(torch.rand(2, 3, 32, 64)).shape == (2, 4, 32, 64)
-    assert network(torch.rand(2, 5, 3, 32, 64)).shape == (2, 4, 32, 64)
 
 
 def test_a_picture_is_a_clip_that_repeats_it(network):
@@ -44,18 +38,6 @@ def test_every_parameter_is_trained_by_pictures_and_by_clips():
         network.zero_grad()
         network(image).square().mean().backward()
         assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
-
-
-def test_its_parts_hold_all_of_it(network):
-    paths = resolve(network, ["encoder", "decoder", "head"])
-    assert {name.partition(".")[0] for name in network.state_dict()} == paths
-    assert resolve(network, ["top"]) < paths
-
-
-def test_another_last_layer_is_a_fresh_network_of_the_same_build():
-    other = Tiny(width=8, dropout=0.5).with_classes(1)
-    assert other(torch.rand(1, 3, 8, 8)).shape == (1, 1, 8, 8)
-    assert other.past.weight.shape[0] == 8 and other.decoder[3].p == 0.5
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 16), (1, 4, 16, 16), (1, 3, 18, 16), (1, 4, 3, 16, 15)])

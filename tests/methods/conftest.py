@@ -1,0 +1,23 @@
+"""Fixtures of the methods' tests: federations of tiny synthetic sites, also of sites with other class maps."""
+
+import pytest
+import yaml
+
+from tests.federation.conftest import federate, scenes  # noqa: F401
+
+
+@pytest.fixture
+def sites_with(scenes, tmp_path):  # noqa: F811
+    """Return a function that writes a site.yaml for each class map, over the frames of the scenes."""
+
+    def write(*class_maps):
+        files = []
+        for scene, classes in zip(scenes, class_maps, strict=False):
+            config = yaml.safe_load(scene.read_text())
+            config |= {"root": str(scene.parent / config["root"]), "classes": classes}
+            files.append(tmp_path / f"task-{len(files)}" / "site.yaml")
+            files[-1].parent.mkdir()
+            files[-1].write_text(yaml.safe_dump(config))
+        return files
+
+    return write

@@ -1,0 +1,64 @@
+"""What every network must hold; networks are found by listing the folder."""
+
+import importlib
+import pkgutil
+
+import pytest
+import torch
+
+import shared_components.networks as folder
+from shared_components.networks.parts import resolve
+
+OTHERWISE = {  # arguments that are not the defaults
+    "PvtFpn": {"appearance_head": True, "drop_path": 0.3, "dropout": 0.5},
+    "PvtFpnClips": {
+        "temporal": True, "text": "prompt", "indicator": 5, "levels": (16,), "window": 4, "receptive_fields": (8, 4),
+        "kernels": (2, 1), "expansion": 3, "drop_path": 0.3, "dropout": 0.5,
+    },
+    "Tiny": {"width": 8, "dropout": 0.5},
+}  # fmt: skip
+
+
+def networks():
+    """Return the classes that can be rebuilt for another number of classes, by name."""
+    modules = [importlib.import_module(f"{folder.__name__}.{m.name}") for m in pkgutil.iter_modules(folder.__path__)]
+    found = [(kind, module) for module in modules for kind in vars(module).values() if hasattr(kind, "with_classes")]
+    return {kind.__name__: kind for kind, module in found if kind.__module__ == module.__name__}
+
+
+NETWORKS = networks()
+
+
+def test_every_network_has_other_arguments_here():
+    assert NETWORKS.keys() == OTHERWISE.keys()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_another_number_of_classes_keeps_all_else(name):
+    torch.manual_seed(3)
+    expected = NETWORKS[name](out_channels=3, **OTHERWISE[name])
+    other = NETWORKS[name](out_channels=4, **OTHERWISE[name])
+    torch.manual_seed(3)
+    found = other.with_classes(3)
+    assert str(found) == str(expected) and found.parts == expected.parts
+    expected, found = expected.state_dict(), found.state_dict()
+    assert expected.keys() == found.keys() and all(torch.equal(expected[n], value) for n, value in found.items())
+
+
+@pytest.mark.parametrize("arguments", [{}, OTHERWISE])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_parts_are_modules_and_cover_the_network(name, arguments):
+    network = NETWORKS[name](**arguments.get(name, {}))
+    paths = {part: resolve(network, [part]) for part in network.parts}
+    covered = {path.partition(".")[0] for part in paths.values() for path in part}
+    assert covered == {tensor.partition(".")[0] for tensor in network.state_dict()}
+    assert {"encoder", "decoder", "head", "top"} <= paths.keys() and paths["top"] < covered
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_pictures_and_clips_give_one_map_at_the_pictures_size(name):
+    network = NETWORKS[name]().eval()
+    assert network(torch.rand(2, 3, 64, 96)).shape == (2, 4, 64, 96)
+    if getattr(network, "takes_clips", False):
+        frames = getattr(network, "frames", 5)
+        assert network(torch.rand(2, frames, 3, 64, 96)).shape == (2, 4, 64, 96)
