@@ -128,14 +128,6 @@ def test_the_released_term_is_reported_and_pulls_nothing():
 # ---- heads and norms
 
 
-def test_fedper_keeps_the_last_decoder_and_the_classifiers(network):
-    partition = partition_network(network, load_method("fedper").partition)
-    kept = ("decoder_personal", "head_personal", "head_global")
-    for name, piece in ((p.tensor, p) for p in partition):
-        assert (piece.role is Role.LOCAL) == (name.partition(".")[0] in kept)
-    assert partition.roles == {Role.LOCAL, Role.GLOBAL}
-
-
 @pytest.mark.parametrize("phase", ["head", "body"])
 def test_fedreps_frozen_half_does_not_move_by_a_bit_even_with_momentum_and_decay(network, phase):
     """Both halves train first, so that AdamW has momentum for all; then steps of one phase only."""

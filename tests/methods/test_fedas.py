@@ -7,7 +7,6 @@ import torch
 
 from shared_components.core.aggregators.fisher import fisher_trace, fisher_weights
 from shared_components.core.method import load_method
-from shared_components.core.partition import Role, partition_network
 from shared_components.methods import fedas
 from shared_components.networks.pvt_fpn import PvtFpn
 from tests.federation.conftest import make_job, narrow  # noqa: F401
@@ -70,13 +69,6 @@ def test_the_cap_is_the_methods_argument():
 
 
 # ---- the site
-
-
-def test_the_head_stays_at_the_site(network):
-    partition = partition_network(network, build().partition)
-    local = {p.tensor.split(".")[0] for p in partition if p.role is Role.LOCAL}
-    assert local == {"decoder_personal", "head_personal", "head_global"}
-    assert {p.tensor.split(".")[0] for p in partition if p.role is Role.GLOBAL} == {"encoder", "decoder_global"}
 
 
 def test_the_trace_equals_a_loop_over_batches_and_parameters(network):

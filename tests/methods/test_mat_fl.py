@@ -10,8 +10,7 @@ from scipy.spatial.distance import squareform
 
 from shared_components.core.aggregators.clustering import average_linkage, cosines, from_the_soup
 from shared_components.core.method import load_method
-from shared_components.core.partition import Role, partition_network
-from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.core.partition import Role
 from tests.methods.toys import mixed, names, step, tensor, updates
 
 build = partial(load_method, "mat_fl")
@@ -31,13 +30,6 @@ def cosines_by_hand(values):
         return sum(x * y for x, y in zip(a, b, strict=True))
 
     return [[dot(a, b) / math.sqrt(dot(a, a) * dot(b, b)) for b in deltas] for a in deltas]
-
-
-def test_the_encoder_alone_leaves_the_site():
-    network = PvtFpn(out_channels=4)
-    partition = partition_network(network, build().partition)
-    assert {p.tensor.split(".")[0] for p in partition.with_roles(Role.MIXED).values()} == {"encoder"}
-    assert partition.roles == {Role.MIXED, Role.LOCAL}
 
 
 def test_cosines_equal_plain_loops_over_several_tensors():

@@ -44,17 +44,29 @@ def test_a_mistyped_name_is_refused(network, method, argument):
         partition_network(network, rule)
 
 
+TOP, DECODERS = {"decoder_personal", "head_personal", "head_global"}, {"decoder_global", "decoder_personal"}
+HEADS, SHARED = {"head_global", "head_personal"}, {"encoder", "decoder_global"}
+
+
 @pytest.mark.parametrize(
-    "arguments, local",
+    "method, arguments, roles",
     [
-        ({}, {"decoder_personal", "head_personal", "head_global"}),
-        ({"personal": ["decoder_personal", "head_global"]}, {"decoder_personal", "head_global"}),
-        ({"personal": ["decoder", "head"]}, {"decoder_global", "decoder_personal", "head_global", "head_personal"}),
+        ("fedper", {}, {Role.LOCAL: TOP, Role.GLOBAL: SHARED}),
+        ("fedper", {"personal": ["decoder", "head"]}, {Role.LOCAL: DECODERS | HEADS, Role.GLOBAL: {"encoder"}}),
+        (
+            "fedper",
+            {"personal": ["decoder_personal", "head_global"]},
+            {Role.LOCAL: {"decoder_personal", "head_global"}, Role.GLOBAL: SHARED | {"head_personal"}},
+        ),
+        ("fedrep", {}, {Role.LOCAL: TOP, Role.GLOBAL: SHARED}),
+        ("fedas", {}, {Role.LOCAL: TOP, Role.GLOBAL: SHARED}),
+        ("mat_fl", {}, {Role.MIXED: {"encoder"}, Role.LOCAL: DECODERS | HEADS}),
+        ("fedhca2", {}, {Role.MIXED: {"encoder"} | DECODERS, Role.LOCAL: HEADS}),
     ],
 )
-def test_fedper_takes_parts_and_todays_names_of_modules(network, arguments, local):
-    partition = partition_network(network, load_method("fedper", **arguments).partition)
-    assert {p.tensor.partition(".")[0] for p in partition if p.role is Role.LOCAL} == local
+def test_parts_and_modules_have_the_roles_of_the_paper(network, method, arguments, roles):
+    partition = partition_network(network, load_method(method, **arguments).partition)
+    assert {r: {p.tensor.partition(".")[0] for p in partition if p.role is r} for r in partition.roles} == roles
 
 
 def test_fedas_aligns_no_part_of_the_head(network):

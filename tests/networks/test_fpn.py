@@ -44,11 +44,6 @@ def test_the_decoder_equals_the_paper_written_out():
         assert torch.allclose(decoder(maps), reference(decoder, maps), atol=1e-5)
 
 
-def test_lateral_zero_reads_the_coarsest_map():
-    decoder = FpnDecoder((16, 32, 80, 128))
-    assert [convolution.in_channels for convolution in decoder.lateral] == [128, 80, 32, 16]
-
-
 def test_dropout_zeroes_whole_channels_in_training_only():
     torch.manual_seed(0)
     decoder = FpnDecoder((2, 2, 2, 2), dropout=0.5)

@@ -1,13 +1,9 @@
 """The network of FedST: clips, streams, what a single frame gives, the text, its parts, counts, errors, export."""
 
-import onnxruntime
 import pytest
 import torch
 from torch import nn
 
-from shared_components.core.method import load_method
-from shared_components.core.partition import Role, partition_network
-from shared_components.core.rules import modules
 from shared_components.networks.checkpoints import load_encoder, save_weights
 from shared_components.networks.parts import resolve
 from shared_components.networks.pvt_fpn import PvtFpn
@@ -190,16 +186,6 @@ def test_parts_name_what_may_stay_at_home(network):
     assert {"temporal", "temporal_queries", "selection", "indicator"}.isdisjoint(PvtFpnClips(**SINGLE).parts)
 
 
-def test_a_rule_keeps_queries_selection_and_indicator_at_home(network):
-    rule = modules(["queries", "selection", "indicator"])
-    local = partition_network(network, rule).with_roles(Role.LOCAL)
-    assert {name.partition(".")[0] for name in local} == {"encoder", "selection", "indicator"}
-    own = [name for name in local if name.startswith("encoder")]
-    assert len(own) == 16 and all(".attn.q." in name for name in own)
-    feddp = partition_network(network, load_method("feddp").partition).with_roles(Role.LOCAL)
-    assert list(feddp) == own
-
-
 def test_the_weights_of_the_encoder_are_those_of_imagenet_and_of_the_house(network, tmp_path):
     own = {name for name in network.state_dict() if name.startswith("encoder.")}
     assert own == {name for name in PvtFpn().state_dict() if name.startswith("encoder.")}
@@ -283,17 +269,3 @@ def test_a_told_network_is_exported_as_one_of_frames_alone_with_the_text_inside(
         assert "indicator" in loaded.graph_signature.buffers
         torch.testing.assert_close(loaded.module()(clip), due)
         torch.testing.assert_close(torch.jit.load(tmp_path / "told.ts")(clip), due)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_a_told_network_runs_as_onnx(tmp_path):
-    network, clip = trained(), torch.rand(1, 4, 3, 64, 96)
-    network.set_indicator(torch.ones_like(network.indicator))
-    file = str(tmp_path / "told.onnx")
-    torch.onnx.export(network, (clip,), file, input_names=["clip"], dynamo=True)
-    session = onnxruntime.InferenceSession(file)
-    assert [given.name for given in session.get_inputs()] == ["clip"]
-    (found,) = session.run(None, {"clip": clip.numpy()})
-    with torch.no_grad():
-        torch.testing.assert_close(torch.from_numpy(found), network(clip), rtol=1e-4, atol=1e-4)

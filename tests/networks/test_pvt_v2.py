@@ -108,14 +108,11 @@ def test_stochastic_depth_grows_linearly_over_the_blocks():
     assert keeps == pytest.approx([1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3])
 
 
-def test_a_dropped_path_keeps_its_expectation():
+def test_a_dropped_path_keeps_its_expectation_and_nothing_is_dropped_in_evaluation():
     torch.manual_seed(0)
     dropped = DropPath(0.25)(torch.ones(4000, 1, 1, 2))
     assert bool(((dropped == 0) | torch.isclose(dropped, torch.tensor(4 / 3))).all())
     assert bool((dropped[..., 0] == dropped[..., 1]).all())
     assert abs(float(dropped.mean()) - 1) < 0.03
-
-
-def test_nothing_is_dropped_in_evaluation():
     branch = torch.rand(3, 2, 2, 2)
     assert DropPath(0.9).eval()(branch) is branch

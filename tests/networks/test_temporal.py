@@ -165,14 +165,6 @@ def test_every_parameter_trains_from_the_second_step_on():
     assert reached == {name for name, _ in layer.named_parameters()}
 
 
-def test_each_sample_of_a_batch_is_by_itself():
-    layer = toy(3, (9, 4, 3), (3, 2, 1))
-    frames = [torch.rand(3, 4, 5, 7, dtype=torch.float64) for _ in range(3)]
-    together = layer(frames)
-    for sample in range(3):
-        torch.testing.assert_close(layer([frame[sample : sample + 1] for frame in frames])[0], together[sample])
-
-
 def test_half_precision_gives_nearly_the_same():
     layer = toy(7, (49, 20, 6, 7), (7, 4, 2, 1), channels=16).float()
     frames = [torch.rand(2, 16, 9, 10) for _ in range(4)]

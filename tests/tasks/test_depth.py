@@ -66,39 +66,38 @@ def test_the_loss_of_one_pixel_is_worked_by_hand():
     assert float(loss) == pytest.approx(math.log(2) * math.sqrt(0.5) + 0.1 / 100)
 
 
-def test_the_loss_is_a_scalar_loop_over_known_pixels():
-    generator = torch.Generator().manual_seed(3)
-    outputs = 50 + 100 * torch.rand(2, 3, 4, generator=generator)
-    truth = 50 + 100 * torch.rand(2, 3, 4, generator=generator)
+def depths(seed):
+    """Return predictions of three images, and truth that is unknown in part."""
+    generator = torch.Generator().manual_seed(seed)
+    outputs, truth = (50 + 100 * torch.rand(3, 3, 4, generator=generator) for _ in range(2))
     truth[truth < 80] = 0
-    task = make_task("depth", {"scale": 40.0, "log_error": 2.0, "variance": 0.85, "absolute": 0.3})
-    ratios, errors = [], []
-    for p, t in zip(outputs.flatten().tolist(), truth.flatten().tolist(), strict=True):
-        if t > 0:
-            ratios.append(math.log(p) - math.log(t))
-            errors.append(abs(p - t))
+    return outputs, truth
+
+
+def scalar_loss(outputs, truth, scale=100.0, log_error=1.0, variance=0.5, absolute=0.1):
+    """The definition, pixel by pixel; None where nothing is known."""
+    pairs = [(p, t) for p, t in zip(outputs.flatten().tolist(), truth.flatten().tolist(), strict=True) if t > 0]
+    if not pairs:
+        return None
+    ratios = [math.log(p) - math.log(t) for p, t in pairs]
     mean = sum(ratios) / len(ratios)
-    spread = math.sqrt(sum(r * r for r in ratios) / len(ratios) - 0.85 * mean * mean)
-    expected = 2.0 * spread + 0.3 * sum(errors) / len(errors) / 40
-    assert float(task.loss(outputs, {"depth": truth})) == pytest.approx(expected, rel=1e-5)
+    spread = math.sqrt(sum(r * r for r in ratios) / len(ratios) - variance * mean * mean)
+    return log_error * spread + absolute * sum(abs(p - t) for p, t in pairs) / len(pairs) / scale
+
+
+def test_the_loss_is_a_scalar_loop_over_known_pixels():
+    (outputs, truth), numbers = depths(3), {"scale": 40.0, "log_error": 2.0, "variance": 0.85, "absolute": 0.3}
+    expected = pytest.approx(scalar_loss(outputs, truth, **numbers), rel=1e-5)
+    assert float(make_task("depth", numbers).loss(outputs, {"depth": truth})) == expected
 
 
 def test_the_loss_of_an_image_is_a_scalar_loop_and_an_image_without_depth_counts_for_nothing():
-    generator = torch.Generator().manual_seed(4)
-    outputs = 50 + 100 * torch.rand(3, 3, 4, generator=generator)
-    truth = 50 + 100 * torch.rand(3, 3, 4, generator=generator)
-    truth[truth < 80], truth[1] = 0, 0
-    losses = []
-    for image, known in zip(outputs.tolist(), truth.tolist(), strict=True):
-        pairs = [(p, t) for row in zip(image, known, strict=True) for p, t in zip(*row, strict=True) if t > 0]
-        if pairs:
-            ratios = [math.log(p) - math.log(t) for p, t in pairs]
-            mean = sum(ratios) / len(ratios)
-            spread = math.sqrt(sum(r * r for r in ratios) / len(ratios) - 0.5 * mean * mean)
-            losses.append(spread + 0.1 * sum(abs(p - t) for p, t in pairs) / len(pairs) / 100)
-    assert len(losses) == 2
-    task = make_task("depth", {"pooling": "image"})
-    assert float(task.loss(outputs, {"depth": truth})) == pytest.approx(sum(losses) / 2, rel=1e-5)
+    outputs, truth = depths(4)
+    truth[1] = 0
+    losses = [scalar_loss(*image) for image in zip(outputs, truth, strict=True)]
+    assert losses[1] is None
+    expected = pytest.approx((losses[0] + losses[2]) / 2, rel=1e-5)
+    assert float(make_task("depth", {"pooling": "image"}).loss(outputs, {"depth": truth})) == expected
 
 
 def test_pooled_over_the_image_each_has_a_scale_of_its_own_and_over_the_batch_they_share_one():
