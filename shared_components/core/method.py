@@ -316,7 +316,7 @@ class About:
         label: As papers write it.
         paper: Authors, venue, identifier.
         idea: What it does in one plain sentence, for whoever has not read the paper.
-        partition: Short Markdown, as the others of the row.
+        partition: Short Markdown, as the others of the row; by default FedAvg's, as is the objective.
         objective: Likewise.
         aggregator: Likewise.
         secure_sums: "yes" or "no", then after a colon why or what of it.
@@ -325,7 +325,7 @@ class About:
     label: str = ""
     paper: str = ""
     idea: str = ""
-    partition: str = ""
+    partition: str = "all GLOBAL"
     objective: str = "the task's loss"
     aggregator: str = ""
     secure_sums: str = ""

@@ -50,21 +50,22 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
     )
 
 
-def spans(name: str, tensor: Tensor, share: float, heads: frozenset[str]) -> list[tuple[Role, int, int]]:
-    """Return (role, first, stop) of a tensor's rows, its output channels, in order: shared ones first, then private.
+def channel_slices(name: str, tensor: Tensor, share: float, heads: frozenset[str]) -> list[Slice]:
+    """Return the slices of a tensor's rows, its output channels: shared ones first, then private.
 
     A classifier's rows are classes, all shared. A tensor of keys and values is cut in each half: cut once, all keys
     would be shared and all values private, and neither sub-model could attend.
     """
     rows = tensor.shape[0] if tensor.dim() else 0
-    if inside(name, heads):
-        return [(Role.GLOBAL, 0, rows)]
     width = rows // 2 if ".attn.kv." in name else rows  # rows are [K, V]
-    found = []
-    for start in range(0, rows, max(width, 1)):
-        middle = start + width - int(share * width)
-        found += [(Role.GLOBAL, start, middle), (Role.LOCAL, middle, start + width)]
-    return [span for span in found if span[1] < span[2]]
+    private = int(share * width)
+    if not private or inside(name, heads):
+        return [Slice(Role.GLOBAL)]
+    slices = []
+    for start in range(0, rows, width):
+        middle, stop = start + width - private, start + width
+        slices += [Slice(Role.GLOBAL, start, middle), Slice(Role.LOCAL, middle, stop)]
+    return slices
 
 
 def channels(share: float) -> Rule:
@@ -74,10 +75,7 @@ def channels(share: float) -> Rule:
         heads = resolve(network, HEADS, "cd2_pfed")
 
         def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
-            found = spans(name, tensor, share, heads)
-            if all(role is Role.GLOBAL for role, _, _ in found):
-                return (Slice(Role.GLOBAL),)
-            return [Slice(*span) for span in found]
+            return channel_slices(name, tensor, share, heads)
 
         return slices
 
@@ -106,13 +104,13 @@ class CyclicDistillation:
         weights: dict[str, Tensor] = {}
         heads = resolve(network, HEADS, "cd2_pfed")
         for name, parameter in network.named_parameters():
-            found = spans(name, parameter, self.share, heads)
-            if not parameter.requires_grad or all(role is Role.GLOBAL for role, _, _ in found):
+            slices = channel_slices(name, parameter, self.share, heads)
+            if not parameter.requires_grad or len(slices) == 1:
                 weights[name] = parameter
                 continue
             mask = parameter.new_zeros(parameter.shape[0], *(1,) * (parameter.dim() - 1))  # (rows, 1, ...)
-            for role, start, stop in found:
-                mask[start:stop] = float((role is Role.LOCAL) == private)
+            for rows in slices:
+                mask[rows.start : rows.stop] = float((rows.role is Role.LOCAL) == private)
             weights[name] = parameter * mask
         return functional_call(network, weights, (image,))
 

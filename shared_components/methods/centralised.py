@@ -29,7 +29,6 @@ def build(*, budget: str = "steps") -> Method:
             paper="reference",
             idea="All hospitals' frames are pooled and one model is trained on them, which real hospitals "
             "cannot do: a reference to compare with.",
-            partition="all GLOBAL",
             objective="the task's loss on all sites' frames",
             aggregator="the first site's model",
             secure_sums="no: frames are pooled; simulations only",

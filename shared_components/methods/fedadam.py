@@ -42,7 +42,6 @@ def build(
             paper="Reddi et al., ICLR 2021, arXiv 2003.00295",
             idea="Hospitals train one common model; the server treats their averaged change as a gradient "
             "and takes a step of the Adam optimizer.",
-            partition="all GLOBAL",
             aggregator="mean weighted by samples, then a step of Adam",
             secure_sums="yes: the server needs the weighted sum alone",
         ),

@@ -18,7 +18,6 @@ def build() -> Method:
             paper="McMahan et al., AISTATS 2017",
             idea="Every hospital trains the same model on its own frames, and after each round the server "
             "averages the models, weighted by numbers of frames.",
-            partition="all GLOBAL",
             aggregator="mean weighted by samples",
             secure_sums="yes: the weighted sum is all that the server needs",
         ),

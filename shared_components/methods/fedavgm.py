@@ -26,7 +26,6 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:
             paper="Hsu et al., arXiv 1909.06335",
             idea="Hospitals train one common model; the server averages their changes and moves on with "
             "momentum from the rounds before.",
-            partition="all GLOBAL",
             aggregator="mean weighted by samples, then a step with momentum",
             secure_sums="yes: the server needs the weighted sum alone",
         ),

@@ -20,7 +20,6 @@ def build() -> Method:
             paper="Yin et al., ICML 2018, arXiv 1803.01498",
             idea="For every single weight the server takes the median of the hospitals instead of the mean, "
             "so that one faulty hospital cannot spoil the model.",
-            partition="all GLOBAL",
             aggregator="coordinate-wise median; every site counts once",
             secure_sums="no: it orders single sites' values",
         ),

@@ -32,7 +32,6 @@ def build(*, mu: float = 0.01, mode: str = "corrected") -> Method:
             label="FedProx",
             paper="Li et al., MLSys 2020, arXiv 1812.06127",
             idea="As FedAvg, but while training each hospital's model is held close to the one that it received.",
-            partition="all GLOBAL",
             objective="the task's loss + mu/2 the squared distance to what was received",
             aggregator="mean weighted by samples",
             secure_sums="yes: the weighted sum is all that the server needs",

@@ -49,7 +49,6 @@ def build(
             paper="Caldarola et al., ECCV 2022, arXiv 2203.11834",
             idea="Hospitals train towards weights around which the loss stays low, which often serve unseen "
             "data better; the server averages the models.",
-            partition="all GLOBAL",
             objective="the task's loss, gradients at the worst nearby point (two passes a step)",
             aggregator="mean weighted by samples; on demand averaged over the last rounds (SWA)",
             secure_sums="yes: the weighted sum is all that the server needs",

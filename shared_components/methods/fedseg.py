@@ -73,7 +73,6 @@ def build(*, temperature: float = 0.07, weight: float = 1.0, anchors: int = 4096
             paper="Miao et al., CVPR 2023",
             idea="Made for hospitals that label different instruments: what a hospital does not label may "
             "hide in its background, and all share what each class looks like.",
-            partition="all GLOBAL",
             objective="cross-entropy with a background of absent classes; contrast of pixels with all sites' class "
             "prototypes",
             aggregator="mean weighted by samples; every site's prototypes to all",

@@ -28,7 +28,6 @@ def build(*, faults: int = 0, neighbours: str = "n-f-2") -> Method:
             paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
             idea="Of all models the server keeps the one that is closest to its neighbours, so that faulty "
             "hospitals are left out.",
-            partition="all GLOBAL",
             aggregator="the model of the site nearest to its neighbours",
             secure_sums="no: it measures distances between single sites",
         ),

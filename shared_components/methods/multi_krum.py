@@ -30,7 +30,6 @@ def build(*, faults: int = 0, keep: int | None = None, neighbours: str = "n-f-2"
             paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
             idea="The server averages those models that are closest to their neighbours, so that faulty "
             "hospitals are left out.",
-            partition="all GLOBAL",
             aggregator="plain mean of the sites nearest to their neighbours",
             secure_sums="no: it measures distances between single sites",
         ),

@@ -24,7 +24,6 @@ def build(*, times: float | None = 1.0) -> Method:
             paper="Sun et al., arXiv 1911.07963",
             idea="FedAvg in which no hospital may move the model further than the middle one does: longer "
             "changes are shortened to that length.",
-            partition="all GLOBAL",
             aggregator="mean weighted by samples of updates shortened to the median norm",
             secure_sums="no: the bound follows single sites' norms",
         ),

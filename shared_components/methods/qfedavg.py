@@ -39,7 +39,6 @@ def build(
             label="q-FedAvg",
             paper="Li et al., ICLR 2020, arXiv 1905.10497",
             idea="As FedAvg, but hospitals where the model does badly count more, so that scores become more even.",
-            partition="all GLOBAL",
             aggregator="mean of the changes weighted by loss^q, in a step shortened by their norms",
             secure_sums="no: sums of Delta_k and h_k would do, but here the server sees each",
         ),

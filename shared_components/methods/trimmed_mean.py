@@ -26,7 +26,6 @@ def build(*, trim: int = 1) -> Method:
             paper="Yin et al., ICML 2018, arXiv 1803.01498",
             idea="For every single weight the server leaves out the highest and the lowest values before it "
             "averages, so that faulty hospitals cannot spoil the model.",
-            partition="all GLOBAL",
             aggregator="coordinate-wise mean without the outermost values; every site counts once",
             secure_sums="no: it orders single sites' values",
         ),

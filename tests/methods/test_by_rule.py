@@ -102,20 +102,17 @@ def test_at_the_received_weights_and_with_mu_zero_it_is_fedavg(network):
     assert [t.name for t in off] == [t.name for t in plain] and torch.equal(off[0].value, plain[0].value)
 
 
-def test_mu_zero_trains_fedavgs_bits_and_mu_holds_sites_back(federate, tmp_path):
-    def change(method, **arguments):
-        job = make_job(method, rounds=1, training={**TINY, "iterations": 3}, arguments=arguments)
-        federation = federate(job, folder=tmp_path / f"{method}{arguments}")
-        federation.enrol()
-        before = federation.server.state.models.shared
-        replies = federation.replies()
-        return replies["site-1"].pieces, before
+def test_without_radius_or_mu_a_federation_is_fedavgs_bit_by_bit_and_mu_holds_sites_back(federate, tmp_path):
+    def run(method, **arguments):
+        federation = federate(make_job(method, arguments=arguments), folder=tmp_path / f"{method}{arguments}").enrol()
+        return federation.server.state.models.shared, federation.run().server.state.models.shared
 
-    plain, before = change("fedavg")
-    zero, _ = change("fedprox", mu=0.0)
-    held, _ = change("fedprox", mu=1000.0)
-    assert all(torch.equal(plain[name], zero[name]) for name in plain)
-    moved = [sum(float((p[n] - before[n]).square().sum()) for n in before) for p in (plain, held)]
+    start, plain = run("fedavg")
+    (_, flat), (_, sharp) = run("fedsam", rho=0.0), run("fedsam")
+    (_, free), (_, held) = run("fedprox", mu=0.0), run("fedprox", mu=1000.0)
+    assert all(torch.equal(plain[name], flat[name]) and torch.equal(plain[name], free[name]) for name in plain)
+    assert any(not torch.equal(plain[name], sharp[name]) for name in plain)
+    moved = [sum(float((end[n] - start[n]).square().sum()) for n in start) for end in (plain, held)]
     assert moved[1] < moved[0]
 
 

@@ -10,7 +10,7 @@ from shared_components.core.method import Models, Profile, Update, load_method
 from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
 from tests.federation.conftest import TINY, Federation, make_job, narrow  # noqa: F401
-from tests.methods.toys import card, mixed, names, step, tensor, updates
+from tests.methods.toys import card, mixed, names, own_models, step, tensor, trained, updates
 
 build = partial(load_method, "fedhca2")
 ENCODER, WEIGHT, BIAS = "encoder.w", "decoder_global.conv.1.weight", "decoder_global.conv.1.bias"
@@ -20,24 +20,18 @@ SIZES = {ENCODER: 4, WEIGHT: 3, BIAS: 1, OTHER: 2}
 TASKS = ["parts", "whole", "parts"]
 
 
-def draw(generator, scale=1.0):
-    return {n: scale * torch.randn(k, generator=generator, dtype=torch.float64) for n, k in SIZES.items()}
+def drawing(seed=0):
+    """Return a function that draws the pieces of one site."""
+    generator = torch.Generator().manual_seed(seed)
+    return lambda: {n: torch.randn(k, generator=generator, dtype=torch.float64) for n, k in SIZES.items()}
 
 
 def toy(seed=0, tasks=TASKS, **arguments):
     """A method's aggregator, its first state, models of the sites' own and one round's updates."""
-    generator = torch.Generator().manual_seed(seed)
-    aggregator, sites = build(**arguments).server.aggregator, names(len(tasks))
-    models = Models({}, {site: draw(generator) for site in sites})
+    draw, aggregator, sites = drawing(seed), build(**arguments).server.aggregator, names(len(tasks))
+    models = own_models(draw, len(tasks))
     state = aggregator.init(TOY, models, [Profile(s, 9, card(t)) for s, t in zip(sites, tasks, strict=True)])
-    return aggregator, state, models, trained(models, generator)
-
-
-def trained(models, generator):
-    return [
-        Update(site, 0, {n: own[n] + change for n, change in draw(generator).items()})
-        for site, own in models.mixed.items()
-    ]
+    return aggregator, state, models, trained(models, draw)
 
 
 def change(update, models, name):
@@ -109,7 +103,7 @@ def test_alpha_and_beta_learn_as_automatic_differentiation_says():
     """Second round: backward(last outputs, last - current), SGD with momentum; here on a graph of its own."""
     aggregator, state, models, sent = toy()
     first = aggregator.apply(state, TOY, models, sent)
-    again = trained(first.models, torch.Generator().manual_seed(7))
+    again = trained(first.models, drawing(7))
     second = aggregator.apply(first.state, TOY, first.models, again)
     for i, update in enumerate(again):
         alpha = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
@@ -144,7 +138,7 @@ def test_an_absent_site_keeps_its_models_and_weights_and_learns_nothing_from_a_r
     aggregator, state, models, sent = toy()
     first = aggregator.apply(state, TOY, models, sent[:2])
     assert first.models.mixed["site-3"] == models.mixed["site-3"]
-    second = aggregator.apply(first.state, TOY, first.models, trained(first.models, torch.Generator()))
+    second = aggregator.apply(first.state, TOY, first.models, trained(first.models, drawing(5)))
     assert float(second.state["alpha/site-3"]) == 0.1 and float(second.state["alpha/site-1"]) != 0.1
 
 

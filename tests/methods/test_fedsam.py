@@ -98,14 +98,6 @@ def test_the_network_is_put_back_when_the_second_pass_fails():
     assert network.vector.item() == 3.0
 
 
-def test_without_radius_a_federation_is_fedavgs_bit_by_bit(federate, tmp_path):
-    plain = federate(make_job("fedavg"), folder=tmp_path / "a").run().weights()
-    flat = federate(make_job("fedsam", arguments={"rho": 0.0}), folder=tmp_path / "b").run().weights()
-    sharp = federate(make_job("fedsam"), folder=tmp_path / "c").run().weights()
-    assert all(torch.equal(plain[name], flat[name]) for name in plain)
-    assert any(not torch.equal(plain[name], sharp[name]) for name in plain)
-
-
 def test_the_running_mean_is_of_every_cycles_models_from_the_first_round_on():
     """Models of rounds 0 to 4 are 1, 3, 5, 7, 9 in the first coordinate; from round 1 every second: 3 and 7."""
     aggregator = AveragedMean(start=1, cycle=2)

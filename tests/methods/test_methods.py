@@ -78,7 +78,8 @@ def same(a, b):
 
 
 def test_every_method_says_what_it_is(built):
-    method, _, _ = built
+    method, _, partition = built
+    assert method.about.partition.startswith("all GLOBAL") == (partition.roles == {Role.GLOBAL})
     assert method.about.label and method.about.paper and all(vars(method.about).values())
     assert method.about.secure_sums.partition(":")[0] in ("yes", "no")
     idea = method.about.idea  # one sentence, without the words of papers

@@ -8,7 +8,7 @@ import torch
 from shared_components.core.method import Models, Update, load_method
 from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
-from tests.methods.toys import names, profiles, tensor
+from tests.methods.toys import names, own_models, profiles, tensor, trained
 
 build = partial(load_method, "pfedla")
 LAYERS = {"a": ["w", "b"], "c": ["v"]}
@@ -25,12 +25,11 @@ def toy(count=3, seed=0, moved=0.3):
     """Sites start from weights of their own and send others."""
     generator = torch.Generator().manual_seed(seed)
 
-    def draw():
-        return {n: torch.randn(size, generator=generator) for n, size in SIZES.items()}
+    def draw(scale=moved):
+        return {n: scale * torch.randn(size, generator=generator) for n, size in SIZES.items()}
 
-    models = Models({}, {site: draw() for site in names(count)})
-    sent = [Update(s, 0, {n: v + moved * draw()[n] for n, v in models.mixed[s].items()}) for s in names(count)]
-    return models, sent
+    models = own_models(partial(draw, 1.0), count)
+    return models, trained(models, draw)
 
 
 def run(method, models, sent, state=None):
@@ -138,7 +137,6 @@ def test_an_absent_site_counts_with_its_last_weights_and_its_hypernetwork_rests(
 
 
 def test_float64_stays_float64():
-    models = Models({}, {s: {n: tensor([1.0] * k) for n, k in SIZES.items()} for s in names(2)})
-    sent = [Update(s, 0, {n: v + 1 for n, v in p.items()}) for s, p in models.mixed.items()]
-    _, result = run(build(), models, sent)
+    models = own_models(lambda: {n: tensor([1.0] * k) for n, k in SIZES.items()}, 2)
+    _, result = run(build(), models, trained(models, lambda: dict.fromkeys(SIZES, 1)))
     assert all(v.dtype is torch.float64 for v in result.models.mixed["site-1"].values())

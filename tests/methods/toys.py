@@ -51,6 +51,17 @@ def mixed(values: Sequence[Sequence[float]]) -> Models:
     return Models({}, {site: {"w": tensor(v)} for site, v in zip(names(len(values)), values, strict=True)})
 
 
+def own_models(draw, count: int) -> Models:
+    """Every site has MIXED pieces of its own, each set made by one call of ``draw``."""
+    return Models({}, {site: draw() for site in names(count)})
+
+
+def trained(models: Models, draw, round: int = 0) -> list[Update]:
+    """One update per site, its own pieces moved by what ``draw`` makes."""
+    sites = models.mixed.items()
+    return [Update(site, round, {n: own[n] + change for n, change in draw().items()}) for site, own in sites]
+
+
 def partition(role: Role = Role.GLOBAL) -> Partition:
     """The partition of a network with the one tensor ``w``."""
     return Partition((Piece("w", role),))
