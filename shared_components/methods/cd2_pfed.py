@@ -94,7 +94,7 @@ class CyclicDistillation:
         image = batch["image"]
         terms = task_objective(network, batch, context)
         weight = self.strength * ramp(context.round, self.ramp_rounds)
-        if weight == 0 or self.share == 0:
+        if weight == 0 or self.share == 0:  # spares two forward passes
             return terms
         common, private = (self._part(network, image, private=p) for p in (False, True))
         return [*terms, Term("distillation", weight * mutual_divergence(common, private))]

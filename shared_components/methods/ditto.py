@@ -77,9 +77,9 @@ class TwoModels:
         if state := below(PERSONAL, work.context.memory):
             personal.load_state_dict(state)
         else:
-            paste(work.context.received, work.partition, personal.state_dict())
-        losses = work.train()
-        others = work.train(self.objective, network=personal, key="personal")
+            paste(work.context.received, work.partition, personal.state_dict())  # all sites start alike
+        losses = work.train()  # w, as in FedAvg
+        others = work.train(self.objective, network=personal, key="personal")  # v, close to w_t
         work.context.memory.update(prefixed(PERSONAL, personal.state_dict()))
         return losses | {f"personal_{name}": value for name, value in others.items()}
 

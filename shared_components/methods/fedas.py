@@ -113,9 +113,9 @@ class Alignment:
         network.eval()
         received = cut(network.state_dict(), work.partition, Role.GLOBAL)
         paste(old, work.partition, network.state_dict())
-        prototypes = class_prototypes(network, work.frames())
+        prototypes = class_prototypes(network, work.frames())  # of the base that this site trained last
         paste(received, work.partition, network.state_dict())
-        optimizer, losses = torch.optim.SGD(base, lr=self.rate), []
+        optimizer, losses = torch.optim.SGD(base, lr=self.rate), []  # the head is not aligned
         for batch in work.frames():
             loss = alignment_loss(features(network, batch["image"]), batch["label"], prototypes)
             optimizer.zero_grad()
@@ -139,7 +139,7 @@ def class_prototypes(network: nn.Module, batches: Iterable[Batch]) -> dict[int, 
     counts: dict[int, int] = {}
     for batch in batches:
         for number, pixels in by_class(features(network, batch["image"]), batch["label"]).items():
-            sums[number] = sums.get(number, 0) + pixels.double().sum(0)
+            sums[number] = sums.get(number, 0) + pixels.double().sum(0)  # (pixels, F) -> (F,)
             counts[number] = counts.get(number, 0) + len(pixels)
     return {number: (total / counts[number]).to(torch.float32) for number, total in sums.items()}
 
@@ -151,7 +151,7 @@ def alignment_loss(found: Tensor, label: Tensor, prototypes: Mapping[int, Tensor
         for number, pixels in by_class(found, label).items()
         if number in prototypes
     ]
-    return torch.stack(losses).sum() if losses else found.sum() * 0
+    return torch.stack(losses).sum() if losses else found.sum() * 0  # 0 with a gradient
 
 
 def by_class(found: Tensor, label: Tensor) -> dict[int, Tensor]:

@@ -12,7 +12,7 @@ def build() -> Method:
     return Method(
         name="fedavg",
         partition=everything(Role.GLOBAL),
-        server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
+        server=Server(aggregator=WeightedMean(), weighted_sum_only=True),  # sum_k n_k / n w_k
         about=About(
             label="FedAvg",
             paper="McMahan et al., AISTATS 2017",

@@ -118,12 +118,12 @@ class TwoStages:
             return Aggregation(state, Models(self._mean(updates, models.shared), models.mixed))
         done = int(state["rounds"]) + 1
         mixed = {**models.mixed, **{update.site: update.pieces for update in updates}}
-        averages = done <= self.fine_tune_from
+        averages = done <= self.fine_tune_from  # stage 1
         if averages:
             shared = self._mean(updates, {n: v for n, v in updates[0].pieces.items() if not is_query(n)})
             mixed = {site: {**pieces, **shared} for site, pieces in mixed.items()}
         frozen = {n: v for n, v in state.items() if n != "rounds"}
-        if done == self.fine_tune_from:
+        if done == self.fine_tune_from:  # the last average: its models are the teachers of stage 2
             sites = enumerate(site_order(mixed))
             frozen = {f"{number}/{n}": v for number, site in sites for n, v in mixed[site].items()}
         sent = Models(models.shared, mixed, {TEACHERS: dict(frozen)} if frozen else {})
@@ -132,7 +132,7 @@ class TwoStages:
     def _mean(self, updates: Sequence[Update], names: Mapping[str, object]) -> Pieces:
         if self.weighting == "samples":
             return mean_pieces(updates, names)
-        share = 1 / len(updates)
+        share = 1 / len(updates)  # every site counts once, as released
         return {n: weighted_sum([u.pieces[n] for u in updates], [share] * len(updates)) for n in names}
 
 
@@ -178,4 +178,4 @@ def disagreement(logits: Sequence[Tensor]) -> Tensor:
     """
     probability = torch.stack([value.float().softmax(1) for value in logits])  # (K, B, C, H, W)
     spread = probability.std(0, correction=0).mean(1)  # (B, C, H, W) -> (B, H, W)
-    return spread / spread.amax((1, 2), keepdim=True).clamp_min(1e-12)
+    return spread / spread.amax((1, 2), keepdim=True).clamp_min(1e-12)  # by each image's maximum

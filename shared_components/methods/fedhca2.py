@@ -144,7 +144,7 @@ class HyperWeights:
         changes = {u.site: _changes(u.pieces, models.mixed[u.site]) for u in updates}
         state = self._learned(state, layers, changes)
         after = {n: v for n, v in state.items() if not n.startswith(("direction/", "attended/", "moved/"))}
-        new, coefficients = self._encoders(after, encoder, models, changes)
+        new, coefficients = self._encoders(after, encoder, models, changes)  # absent sites' weights take no part
         entropy = 0.0
         for number, names in enumerate(layers.values()):
             for name in names:
@@ -172,7 +172,7 @@ class HyperWeights:
                 continue
             attended = below(f"attended/{site}/", state)
             slopes = {
-                "alpha": -_dot(direction, change, direction),
+                "alpha": -_dot(direction, change, direction),  # d/d alpha of <alpha U, last - current>
                 "beta": -torch.stack(
                     [_dot(attended, change, [n for n in names if n in attended]) for names in layers.values()]
                     or [torch.zeros(0, dtype=torch.float64)]
@@ -199,7 +199,7 @@ class HyperWeights:
             after[f"direction/{name}"] = direction.to(torch.float32)
             for site in sites:
                 last = models.mixed[site][name]
-                own = [k for k, other in enumerate(sites) if groups[other] == groups[site]]
+                own = [k for k, other in enumerate(sites) if groups[other] == groups[site]]  # of the same task
                 share = after[f"alpha/{site}"].clamp(0, 1)
                 moved = last.to(torch.float64) + stacked[own].mean(0) + share * direction
                 new[site][name] = moved.to(last.dtype)
@@ -224,7 +224,7 @@ class HyperWeights:
                 shapes.setdefault(change[name].shape, []).append(site)
         entropy, count = 0.0, 0
         for sites in shapes.values():
-            shares = attention([changes[site][name] for site in sites])
+            shares = attention([changes[site][name] for site in sites])  # rows a_i: (K, K)
             entropy += sum(normalised_entropy(float(torch.special.entr(row).sum()), len(sites)) for row in shares)
             count += len(sites)
             stacked = torch.stack([changes[site][name] for site in sites])  # (K, ...)

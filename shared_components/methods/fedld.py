@@ -56,7 +56,8 @@ class Margin:
         terms = [Term("segmentation", context.task.loss(logits, batch))]
         if self.weight == 0:
             return terms
-        return [*terms, Term("margin", self.weight * squared_probability(logits, self.whole_batch).log1p())]
+        margin = squared_probability(logits, self.whole_batch).log1p()  # log(1 + ||p||^2)
+        return [*terms, Term("margin", self.weight * margin)]
 
 
 def squared_probability(logits: Tensor, whole_batch: bool = False) -> Tensor:

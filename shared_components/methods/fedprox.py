@@ -44,11 +44,11 @@ class Proximal:
     """h_k(w; w_t) = F_k(w) + mu/2 ||w - w_t||^2 over the trained tensors."""
 
     mu: float
-    inert: bool = False
+    inert: bool = False  # without a gradient: the release adds the term to a number that is only logged
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         terms = task_objective(network, batch, context)
         if self.mu == 0:
             return terms
-        term = 0.5 * self.mu * squared_distance(network, context.received)
+        term = 0.5 * self.mu * squared_distance(network, context.received)  # mu/2 ||w - w_t||^2
         return [*terms, Term("proximal", term.detach() if self.inert else term)]

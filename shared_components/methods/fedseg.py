@@ -132,7 +132,7 @@ def pixel_contrast(
         return features.sum() * 0
     others = cosines.masked_fill(own, -torch.inf).logsumexp(1, keepdim=True)  # (N, 1)
     losses = F.softplus(others - cosines)  # -log of the shares
-    each = (losses * own).sum(1)[counted] / own.sum(1)[counted]
+    each = (losses * own).sum(1)[counted] / own.sum(1)[counted]  # (N, M) -> (counted,): over a class's prototypes
     return each.mean()
 
 
@@ -175,6 +175,7 @@ class BackgroundAndContrast:
         pixels, labels = flat_pixels(features, label)
         prototypes, classes = (value.to(pixels.device) for value in gathered(context.broadcast[PROTOTYPES]))
         chosen = balanced_anchors(labels, classes, self.anchors, context.generator)
+        # prototypes are one round old: a round is one message each way
         contrast = pixel_contrast(pixels[chosen], labels[chosen], prototypes, classes, self.temperature)
         return [Term("segmentation", background_cross_entropy(logits, label)), Term("contrast", self.weight * contrast)]
 
@@ -200,7 +201,7 @@ def measure_prototypes(network: nn.Module, batches: Iterable[Batch], context: Co
             sums, counts = torch.zeros(logits.shape[1], pixels.shape[1]), torch.zeros(logits.shape[1])
         sums.index_add_(0, labels.cpu(), pixels.cpu())
         counts += torch.bincount(labels.cpu(), minlength=len(counts))
-    means = F.normalize(sums / counts.clamp_min(1)[:, None], dim=1)
+    means = F.normalize(sums / counts.clamp_min(1)[:, None], dim=1)  # (C, D) / (C, 1)
     return {PROTOTYPES: {"mean": means, "present": (counts > 0).float()}}
 
 

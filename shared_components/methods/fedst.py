@@ -76,10 +76,10 @@ def build(
     }
     return Method(
         name="fedst",
-        partition=representation(personal, selection=personal_selection, what="fedst: personal"),
+        partition=representation(personal, selection=personal_selection, what="fedst: personal"),  # Eq. (5)
         server=Server(
-            aggregator=WeightedMean(),
-            update=updates.get(synthetic),
+            aggregator=WeightedMean(),  # Eq. (6)
+            update=updates.get(synthetic),  # Eqs. (10) to (12)
             check=check_beforehand,
             takes_own_step=synthetic != "none",
             weighted_sum_only=True,

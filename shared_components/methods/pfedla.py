@@ -60,7 +60,7 @@ def by_layer(network: nn.Module) -> TensorRule:
     def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
         if home := [path for path in encoder if inside(name, [path])]:
             child = name.removeprefix(f"{home[0]}.").partition(".")[0]
-            stage = "".join(character for character in child if character.isdigit())
+            stage = "".join(character for character in child if character.isdigit())  # patch_embed2 -> 2
             return (Slice(Role.MIXED, layer=f"{home[0]}.stage{stage}"),)
         if inside(name, heads):
             return (Slice(Role.MIXED, layer="heads"),)

@@ -204,6 +204,7 @@ class Objective:
         if self.released:
             return self._released(paths, batch, context)
         image, label = batch["image"], batch["label"]
+        # both passes share the graph from the halves of the feature maps to the decoders
         shared, own = ([GraphCut.cut(half) for half in halves] for halves in paths.encode(image))
         parts = paths.decode([point.twin for point in shared], [point.twin for point in own])
         terms = [Term("segmentation", context.task.loss(parts["pred"], batch), cuts=(*shared, *own))]
@@ -256,7 +257,7 @@ class Sensitivity:
         was_training, count = network.training, 0
         network.eval()
         for image in self._images(batches):
-            energy = paths.forward_global(image).square().mean()
+            energy = paths.forward_global(image).square().mean()  # ||p_G||^2
             if self.released:  # an image that is not distorted counts twice
                 distorted = bool(torch.rand((), generator=context.generator) < 0.5)
                 other = _cross_style(image, context) if distorted else image
@@ -303,11 +304,13 @@ class PersonalisedAggregator:
         report: dict[str, Any] = {"entropy": {}}
         mixed = models.mixed
         if layers:
+            # Eqs. (6) to (9): one hypernetwork per site
             state, mixed, report = hn.personal_step(
                 state, layers, models, updates, rate=self.rate, released=self.released
             )
         if self.sge:
             names, temperature = list(models.shared), self.temperature
+            # Eqs. (14), (15): a softmax of sensitivities over sites weighs every element
             shared, entropy = similarity_mean(updates, names, scale=self.scale, temperature=temperature)
             other = "relative" if self.scale == "raw" else "raw"  # reported, but not used
             unused = similarity_entropy(updates, names, scale=other, temperature=temperature)

@@ -60,7 +60,7 @@ class View(nn.Module):
         # (windows down, 1, cells, 1) and (windows across, 1, cells) -> (windows, cells^2)
         which = row[:, None, :, None] * columns.shape[0] + column[:, None]
         seen = inside_rows[:, None, :, None] & inside_columns[:, None]
-        outside = ~seen.flatten(0, 1).flatten(1)
+        outside = ~seen.flatten(0, 1).flatten(1)  # (down, across, cells, cells) -> (windows, cells^2)
         bias = self._position_bias().masked_fill(outside[:, None, None], float("-inf"))
         return pooled.flatten(1, 2), which.flatten(0, 1).flatten(1), bias
 
@@ -87,7 +87,7 @@ class View(nn.Module):
         distance = cell - pixel[:, None] + self.window - 1  # (window, cells), from 0
         # (heads, distances, distances) -> (heads, window, window, cells, cells), rows before columns
         bias = self.bias[:, distance[:, None, :, None], distance[None, :, None, :]]
-        return bias.reshape(-1, self.window * self.window, self.cells * self.cells)
+        return bias.reshape(-1, self.window * self.window, self.cells * self.cells)  # (heads, window^2, cells^2)
 
 
 class TemporalLayer(nn.Module):
@@ -145,7 +145,7 @@ class TemporalLayer(nn.Module):
         current = frames[-1].permute(0, 2, 3, 1)  # (B, C, H, W) -> (B, H, W, C)
         enriched = current + self.proj(self._attend(current, frames))
         enriched = enriched + self.fc2(F.gelu(self.fc1(self.norm(enriched))))
-        return enriched.permute(0, 3, 1, 2)
+        return enriched.permute(0, 3, 1, 2)  # (B, H, W, C) -> (B, C, H, W)
 
     def _attend(self, current: Tensor, frames: list[Tensor]) -> Tensor:
         """Eq. (4): softmax(Q K^T / sqrt(c) + bias) V in every window; (B, H, W, C) -> (B, H, W, C)."""
@@ -158,7 +158,7 @@ class TemporalLayer(nn.Module):
         # (windows, heads, window^2, K) -> (B * windows, heads, window^2, K)
         bias = bias.to(query.dtype).expand(B, -1, -1, -1, -1).flatten(0, 1)
         attended = F.scaled_dot_product_attention(query, keys_values[0], keys_values[1], bias).transpose(1, 2)
-        # a copy, since exporters would assume the memory layout that this machine's kernel returns
+        # -> (B * windows, window^2, C); a copy, since exporters would assume the memory layout of this machine's kernel
         attended = attended.clone(memory_format=torch.contiguous_format).reshape(windows.shape)
         return join(attended, self.window, H + down, W + right)[:, :H, :W]
 
@@ -172,7 +172,7 @@ class TemporalLayer(nn.Module):
         biases: list[Tensor] = []
         before = 0
         for number, view in enumerate(self.views):
-            pooled, which, bias = view(frames[number].permute(0, 2, 3, 1))
+            pooled, which, bias = view(frames[number].permute(0, 2, 3, 1))  # (B, C, H, W) -> (B, H, W, C)
             cells.append(pooled)
             places.append(which + before)
             biases.append(bias)
@@ -182,7 +182,7 @@ class TemporalLayer(nn.Module):
         seen = keys_values.index_select(1, which.flatten())  # (B, windows * K, 2C)
         # -> (B * windows, K, 2, heads, C/heads)
         parted = seen.reshape(seen.shape[0] * which.shape[0], which.shape[1], 2, self.heads, -1)
-        return parted.permute(2, 0, 3, 1, 4), torch.cat(biases, 3)
+        return parted.permute(2, 0, 3, 1, 4), torch.cat(biases, 3)  # (2, B * windows, heads, K, C/heads)
 
     def _initialise(self) -> None:
         """Initialise as the encoder, but the last layers of both branches with zeros: training starts from identity."""

@@ -71,6 +71,7 @@ class Tiny(nn.Module):
             features = self.encoder(image)
             return features, features
         B, T, C, H, W = image.shape
-        features = self.encoder(image.reshape(B * T, C, H, W))  # (B*T, width, H/4, W/4)
+        # (B, T, 3, H, W) -> (B*T, 3, H, W) -> (B*T, width, H/4, W/4) -> (B, T, width, H/4, W/4)
+        features = self.encoder(image.reshape(B * T, C, H, W))
         frames = features.reshape(B, T, features.shape[1], features.shape[2], features.shape[3])
         return frames[:, -1], frames[:, :-1].mean(1) if T > 1 else frames[:, -1]

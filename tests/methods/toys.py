@@ -57,7 +57,7 @@ def own_models(draw, count: int) -> Models:
 
 
 def trained(models: Models, draw, round: int = 0) -> list[Update]:
-    """One update per site, its own pieces moved by what ``draw`` makes."""
+    """One update per site: its own pieces plus those of one call of ``draw``."""
     sites = models.mixed.items()
     return [Update(site, round, {n: own[n] + change for n, change in draw().items()}) for site, own in sites]
 
