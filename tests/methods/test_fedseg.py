@@ -54,9 +54,12 @@ def test_back_ce_is_the_definition_pixel_by_pixel(classes):
     assert background_cross_entropy(logits, label).item() == pytest.approx(scalar_back_ce(logits, label), rel=1e-5)
 
 
-def test_back_ce_without_any_label_is_zero():
+def test_back_ce_with_all_classes_is_cross_entropy_and_without_any_label_is_zero():
+    logits, label = torch.randn(1, 2, 1, 2), torch.tensor([[[0, 1]]])
+    expected = torch.nn.functional.cross_entropy(logits, label)
+    torch.testing.assert_close(background_cross_entropy(logits, label), expected, rtol=1e-5, atol=1e-5)
     only_ignored = torch.full((1, 1, 2), 255)
-    assert background_cross_entropy(torch.randn(1, 2, 1, 2), only_ignored).item() == pytest.approx(0, abs=1e-5)
+    assert background_cross_entropy(logits, only_ignored).item() == pytest.approx(0, abs=1e-5)
 
 
 def test_absent_classes_are_folded_into_the_background_without_any_label_255():
