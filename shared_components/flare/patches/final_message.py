@@ -1,4 +1,4 @@
-"""Let the outcome of a job be the last thing its process prints, below FLARE's own closing lines."""
+"""Print the outcome of a job as the last line of its process, below FLARE's own closing lines."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _leave = os._exit
 def say(text: str, *, first: Callable[[], None] = lambda: None) -> None:
     """Print this line when the process ends, after calling ``first``.
 
-    A simulator's server is a child of multiprocessing, and FLARE leaves with `os._exit` where threads are
-    still running: neither runs what `atexit` knows, so that `os._exit` has to print, too.
+    A simulator's server is a child of multiprocessing, and FLARE calls `os._exit` while threads are still running:
+    neither runs `atexit` handlers, so that `os._exit` has to print, too.
     """
     if not _said:
         atexit.register(_print)

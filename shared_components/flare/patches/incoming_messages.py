@@ -1,11 +1,10 @@
-"""Look at every message that comes over a connection before FLARE does anything with it.
+"""Check every message that arrives over a connection before FLARE processes it.
 
-It is there from the first message on: the component that asks for it is built before the process connects to anybody.
+The check holds from the first message on: its component is built before the process connects to anybody.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,29 +18,24 @@ from shared_components.flare.patches.replace import replace
 from shared_components.flare.server_message_filter import Boundary
 from shared_components.flare.site_message_filter import SiteBoundary
 
+SHA256 = "ed7a0b62ac6ea06585cb0303368c034ea188d0dd237ff2ed7c2ed9827d32671f"
+
 
 def stand_guard() -> None:
-    """Let the server take what `server_message_filter` passes, a site what `site_message_filter` passes."""
-    replace(
-        CoreCell,
-        "_process_received_msg",
-        _guarded,
-        sha256="ed7a0b62ac6ea06585cb0303368c034ea188d0dd237ff2ed7c2ed9827d32671f",
-    )
+    """Process only what `server_message_filter` (at the server) or `site_message_filter` (at a site) passes."""
+    replace(CoreCell, "_process_received_msg", _guarded, sha256=SHA256)
 
 
 def _guarded(process: Callable[..., None]) -> Callable[..., None]:
     at_server, at_site = Boundary(), SiteBoundary()
 
-    @functools.wraps(process)
     def guarded(cell: Any, endpoint: Any, connection: Any, message: Message) -> None:
         if cell.my_info.is_on_server:
             message.set_prop(MessagePropKey.ENDPOINT, endpoint)
             message.set_prop(MessagePropKey.COMMON_NAME, _common_name(connection))
             passes = not cell.my_info.is_root or at_server.look(message) is None
         else:
-            own_process = _is_own(cell, connection)
-            passes = at_site.passes(message, cell.my_info.fqcn, own_process=own_process)
+            passes = at_site.passes(message, cell.my_info.fqcn, own_process=_is_own(cell, connection))
         if passes:
             process(cell, endpoint, connection, message)
 
@@ -53,7 +47,7 @@ def _common_name(connection: Any) -> str | None:
 
 
 def _is_own(cell: Any, connection: Any) -> bool:
-    """Say whether a connection is of the site's own processes with each other, on its own machine."""
+    """Return whether a connection joins the site's own processes, on its own machine."""
     own = (cell.int_listener, cell.bb_int_connector)
     handles = {one.handle for one in own if one is not None}
     return isinstance(connection, NullConnection) or (connection is not None and connection.connector.handle in handles)

@@ -1,17 +1,17 @@
-"""At the server: a site that is lost is the running job's to judge, and does not end it for all.
+"""At the server: the loss of a site is reported to the running job, and does not end it for all.
 
-FLARE 2.9 ends a job for all where one site cannot begin it, and as soon as one reports that its own process of the
-job has ended badly, whatever the job can do without; it tells the job nothing of a site that did not take it, nor of
-one that was started again, which it never gives that job back; and it fails a job that has ended well at the server if
-a site falls silent before it has said how the job ended there.
-`LostSites` stands in the server's `local/resources.json`, takes the reports in FLARE's place and leaves them for
-the job's controller, which counts the site as absent and goes on if `min_sites` are left. It leaves them in a file, so
-that no message to the job's process can name a site as lost.
+FLARE 2.9 ends a job for all where one site cannot begin it, and as soon as one reports that its own process of the job
+has failed, even if the job can do without that site. It does not inform the job of a site that did not accept it, nor
+of one that was restarted, which never gets that job back. And it fails a job that has succeeded at the server if a
+site falls silent before it has reported how the job ended there.
+
+`LostSites` in the server's `local/resources.json` handles the reports in FLARE's place and passes them to the job's
+controller, which counts the site as absent and goes on if `min_sites` are left. It passes them by a file, so that no
+message to the job's process can declare a site lost.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -40,11 +40,14 @@ from shared_components.common.atomic import NotWritten, write_json
 from shared_components.common.sanitise import one_line
 from shared_components.flare.patches.replace import replace
 
+SHA256_OUTCOME = "5432b3e7ada6a4df4d896c25c069e51e636df9042a23360ee0310fb4298e8ae8"
+SHA256_START = "d7e1faa61233aed26ec9f102258e1abd4d8273d82555a03b8c3543ba733a461d"
+
 logger = logging.getLogger(__name__)
 
-LOST = "lost-sites.json"  # in FLARE's folder of a job at the server: which sites do not work on it, and why
+LOST = "lost-sites.json"  # in FLARE's folder of a job at the server: sites that do not work on it, and why
 SENTENCE = 300  # characters of a site's own reason
-BEGUN = "OK"  # a site's good answer
+BEGUN = "OK"  # a site's answer when it has begun
 AGAIN = "it was started again, and FLARE gives no site a running job a second time"
 REASONS = {
     JobReturnCode.UNSAFE_COMPONENT: "it refuses a class of the job, which is not on its allow list",
@@ -57,28 +60,18 @@ _WRITING = Lock()
 
 
 def judge_in_flares_place(engine: Any) -> None:
-    """Take the reports of sites in FLARE's place, and end nobody's job by them."""
+    """Handle the reports of sites in FLARE's place, without ending any job."""
     engine.server.cell.register_request_cb(
         channel=CellChannel.SERVER_MAIN,
         topic=CellChannelTopic.REPORT_JOB_FAILURE,
         cb=lambda request: take_report(engine, request),
     )
-    replace(
-        FederatedServer,
-        "_resolve_missing_client_outcome",
-        lambda _: wait_no_longer,
-        sha256="5432b3e7ada6a4df4d896c25c069e51e636df9042a23360ee0310fb4298e8ae8",
-    )
-    replace(
-        ServerEngine,
-        "start_client_job",
-        beginning_at_sites,
-        sha256="d7e1faa61233aed26ec9f102258e1abd4d8273d82555a03b8c3543ba733a461d",
-    )
+    replace(FederatedServer, "_resolve_missing_client_outcome", lambda _: wait_no_longer, sha256=SHA256_OUTCOME)
+    replace(ServerEngine, "start_client_job", beginning_at_sites, sha256=SHA256_START)
 
 
 def note_not_given(fl_ctx: FLContext) -> None:
-    """Leave for a job's controller which sites FLARE could not give the job."""
+    """Record for a job's controller which sites FLARE could not give the job."""
     found: dict[str, str] = {}
     for line in fl_ctx.get_prop(FLContextKey.JOB_DEPLOY_DETAIL) or []:
         site, _, said = str(line).partition(": ")
@@ -88,13 +81,8 @@ def note_not_given(fl_ctx: FLContext) -> None:
 
 
 def beginning_at_sites(begin: Callable[..., list[ClientReply]]) -> Callable[..., list[ClientReply]]:
-    """Let FLARE begin a job at its sites, by its own function, and hide from it who cannot begin.
+    """Wrap FLARE's function that begins a job at its sites: record who cannot begin, and hide it from FLARE."""
 
-    Returns:
-        A function that gives a good answer of every site; the job's controller is left who gave none.
-    """
-
-    @functools.wraps(begin)
     def begin_at_sites(engine: Any, job: Any, sites: Any, fl_ctx: FLContext) -> list[ClientReply]:
         replies = list(begin(engine, job, sites, fl_ctx))
         found = _hide_who_cannot(replies, sites)
@@ -105,7 +93,7 @@ def beginning_at_sites(begin: Callable[..., list[ClientReply]]) -> Callable[...,
 
 
 def _hide_who_cannot(replies: list[ClientReply], sites: Any) -> dict[str, str]:
-    """Let every site's answer be a good one; return who had none, and why."""
+    """Replace each failed or missing answer by a good one; return the sites concerned, and why."""
     found = {}
     for one in replies:
         said = one.reply.body if one.reply else ""
@@ -123,9 +111,9 @@ def _reason(said: str) -> str:
 
 
 def take_report(engine: Any, request: Message) -> Message:
-    """Take a site's report of how its process of a job has ended; tell a job that still runs if that was badly.
+    """Handle a site's report of how its process of a job has ended; a failure is recorded if the job still runs.
 
-    What FLARE checks of a report (who sends it, and whether it is of a job of this site) FLARE checks here, too.
+    FLARE's own handler still checks the report: its sender, and whether the job is one of this site's.
     """
     payload, job, code = request.payload, "", JobReturnCode.SUCCESS
     if isinstance(payload, dict):
@@ -142,7 +130,7 @@ def take_report(engine: Any, request: Message) -> Message:
 
 
 def wait_no_longer(server: Any, client: Client, job: str, reason: str) -> None:
-    """Keep the end that a job has had at the server, where a site will not say any more how it ended there."""
+    """Keep the outcome that a job has at the server when a site will not report its own any more."""
     engine = server.engine
     if job not in engine.run_processes and engine.job_runner.is_client_outcome_pending(job, client.name):
         logger.warning("job %s has ended, and %s has not said how there: %s", job, client.name, reason)
@@ -150,7 +138,7 @@ def wait_no_longer(server: Any, client: Client, job: str, reason: str) -> None:
 
 
 def started_again(jobs: Mapping[str, Mapping[str, Any]], clients: list[Any]) -> Iterator[tuple[str, str]]:
-    """Yield running jobs and those of their sites whose present process is not the one that was given the job."""
+    """Yield running jobs with each of their sites whose present process is not the one that was given the job."""
     tokens = {client.name: client.token for client in clients}
     for job, process in list(jobs.items()):
         for token, client in (process.get(RunProcessKey.PARTICIPANTS) or {}).items():
@@ -159,7 +147,7 @@ def started_again(jobs: Mapping[str, Mapping[str, Any]], clients: list[Any]) -> 
 
 
 def lose(engine: Any, job: str, found: Mapping[str, str]) -> None:
-    """Leave for a job's controller which sites are lost, and why; nor does the job's end wait for their outcomes."""
+    """Record for a job's controller which sites are lost, and why; its end does not wait for their outcomes."""
     for site, reason in found.items():
         logger.warning("job %s has lost %s: %s", job, site, reason)
         engine.job_runner.resolve_client_outcome(job, site)
@@ -174,10 +162,6 @@ def lose(engine: Any, job: str, found: Mapping[str, str]) -> None:
 
 
 def read_lost(folder: Path) -> dict[str, str]:
-    """Return which sites are lost to a job, and why: the first reason of each.
-
-    Args:
-        folder: FLARE's of the job, at the server.
-    """
+    """Return which sites a job has lost, and the first reason of each, from FLARE's folder of the job at the server."""
     path = folder / LOST
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

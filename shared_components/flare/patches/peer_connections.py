@@ -1,14 +1,13 @@
-"""In every process: no message makes it connect to somebody else, and nobody but its receiver ends a stream.
+"""In every process: refuse to connect to an address in a message, and let only its receiver end a stream.
 
-FLARE 2.9 connects to an address that a message names, without TLS and without a certificate: a site could have the
-server speak to it under another site's name, and a server could reach into a hospital's network. It takes the word of
-any site for what another has received: a site could end whatever the server sends to others, their weights included.
-No run of ours needs either.
+FLARE 2.9 connects to an address that a message names, without TLS and without a certificate: a site could make the
+server talk to it under another site's name, and a server could reach into a hospital's network. It also accepts any
+site's acknowledgement of a stream to another: a site could end whatever the server sends to others, their weights
+included. No run of ours needs either.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -22,27 +21,19 @@ from shared_components.common.sanitise import one_line
 from shared_components.flare.patches.replace import replace
 from shared_components.flare.refusals import Refusals
 
+SHA256_ADHOC = "9656257007fcf677d0a445bcc7b9c8f8a81dc715e7d0d3630e4551126e00ffae"
+SHA256_ACK = "5d6dbe9c0357e1cceb98d4e90025e20a7fafc3fc18737e6f965c35e1191ba77e"
+
 _REFUSALS = Refusals(logging.getLogger(__name__))
 
 
 def keep_to_the_server() -> None:
-    """Connect to nothing that a message names, and let the receiver of a stream alone say what has come of it."""
-    replace(
-        CoreCell,
-        "_add_adhoc_connector",
-        lambda _: _connect_to_nobody,
-        sha256="9656257007fcf677d0a445bcc7b9c8f8a81dc715e7d0d3630e4551126e00ffae",
-    )
-    replace(
-        TxTask,
-        "handle_ack",
-        _from_its_receiver,
-        sha256="5d6dbe9c0357e1cceb98d4e90025e20a7fafc3fc18737e6f965c35e1191ba77e",
-    )
+    """Connect to no address in a message, and take acknowledgements of a stream from its receiver alone."""
+    replace(CoreCell, "_add_adhoc_connector", lambda _: _connect_to_nobody, sha256=SHA256_ADHOC)
+    replace(TxTask, "handle_ack", _from_its_receiver, sha256=SHA256_ACK)
 
 
 def _from_its_receiver(handle: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(handle)
     def from_its_receiver(task: TxTask, message: Message) -> None:
         origin = message.get_header(MessageHeaderKey.ORIGIN)
         if origin == task.target:

@@ -8,6 +8,7 @@ was written for.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import logging
@@ -28,33 +29,27 @@ logger = logging.getLogger(__name__)
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]], *, sha256: str) -> None:
-    """Replace a function of a module or a class of FLARE's; a second time changes nothing.
+    """Replace a function of one of FLARE's modules or classes; a second call changes nothing.
 
     The process ends where FLARE has another version, no such function, or one with another source.
 
     Args:
         owner: The module or the class.
-        name: The function's there; a static method stays one.
-        make: Returns the replacement, given FLARE's own function.
-        sha256: Of the source of FLARE's own function, see `source_hash`.
+        name: The function's name there; a static method stays one.
+        make: Returns the replacement, given FLARE's own function, whose name and documentation it takes.
+        sha256: Hash of the source of FLARE's own function, see `source_hash`.
     """
     if hasattr(getattr(owner, name, None), REPLACES):
         return
     own = expect(owner, name, sha256=sha256)
-    replacement = make(own)
+    replacement = functools.wraps(own)(make(own))
     setattr(replacement, REPLACES, own)
     static = isinstance(inspect.getattr_static(owner, name), staticmethod)
     setattr(owner, name, staticmethod(replacement) if static else replacement)
 
 
 def expect(owner: Any, name: str, *, sha256: str) -> Any:
-    """Return a function of FLARE's that we replace or override; end the process where it is another.
-
-    Args:
-        owner: The module or the class.
-        name: The function's there.
-        sha256: Of its source.
-    """
+    """Return a function of FLARE's that we replace or override; end the process if its source has changed."""
     words = f"{getattr(owner, '__module__', '')}.{owner.__name__}.{name}".lstrip(".")
     if nvflare.__version__ != VERSION:
         end_process(f"nvflare is {nvflare.__version__}, and SurgFL replaces functions of {VERSION}")
@@ -66,9 +61,9 @@ def expect(owner: Any, name: str, *, sha256: str) -> Any:
 
 
 def source_hash(function: Any) -> str:
-    """Return the SHA-256 of a function's source, without indentation and trailing spaces; empty: it has none."""
+    """Return the SHA-256 of a function's source without indentation and trailing spaces; empty if it has none."""
     try:
-        source = inspect.getsource(function.__code__)  # not of what a wrapper says that it wraps
+        source = inspect.getsource(function.__code__)  # a wrapper's own source, not that of `__wrapped__`
     except (AttributeError, OSError, TypeError):
         return ""
     lines = textwrap.dedent(source).rstrip().splitlines()
@@ -77,11 +72,7 @@ def source_hash(function: Any) -> str:
 
 @contextmanager
 def or_end(what: str) -> Iterator[None]:
-    """End the process where the block raises, also inside of FLARE's event handlers, which swallow exceptions.
-
-    Args:
-        what: What is not there then, such as ``the reports of lost sites``.
-    """
+    """End the process if the block raises, also inside FLARE's event handlers, which swallow exceptions."""
     try:
         yield
     except Exception as error:
@@ -89,9 +80,9 @@ def or_end(what: str) -> Iterator[None]:
 
 
 def end_process(why: str) -> NoReturn:
-    """Say why in the log and on the standard error stream, and end the process, whoever has called."""
+    """Write the reason to the log and to standard error, and end the process, whoever has called."""
     sentence = f"{why}; this process ends, for it would run unprotected: install nvflare=={VERSION}"
-    if handlers := logging.getLogger().handlers:  # else it would be said twice below
+    if handlers := logging.getLogger().handlers:  # without any, logging writes to standard error, too
         logger.critical("%s", sentence)
     for handler in handlers:
         handler.flush()

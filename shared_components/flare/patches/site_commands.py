@@ -1,15 +1,14 @@
-"""At a site: which commands of FLARE's administration the server may give, and whose jobs the site takes.
+"""At a site: which of FLARE's administration commands the server may give, and whose jobs the site accepts.
 
-FLARE 2.9 has a site obey any command that a message of the server's holds, and ask its own `authorization.json` only
-where the message says so; paths are checked at the server alone. By `sys.shell` with `cat` a server could read any
-text file of a hospital, its keys and the description of its data included, and by a job's name that is a path it could
-have any folder removed. What the server may ask for is listed here. The site asks its own file in each case, by the
-name and the role that the server gives for a person's command, and by the certificate that has signed a job.
+A site of FLARE 2.9 obeys any command in a message of the server, and consults its own `authorization.json` only if the
+message says so; paths are checked at the server alone. By `sys.shell` with `cat` a server could read any text file of
+a hospital, its keys and the description of its data included, and by a job's name that is a path it could have any
+folder removed. The permitted commands are listed here. The site consults its own file each time: with the name and
+role that the server gives for a person's command, and with the certificate that has signed a job.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import uuid
 from collections.abc import Callable, Mapping
@@ -31,44 +30,34 @@ from shared_components.common.sanitise import one_line
 from shared_components.flare.patches.replace import replace
 from shared_components.flare.refusals import Refusals
 
+SHA256_DISPATCH = "6ea551d34b6d72f4472af5060007ac278a61b3bbb1d7856a1a8a53ab0906abcd"
+SHA256_AUTHORIZE = "4a9e7441c408f83e9e71ddbdbcd4c45ab70a84fafa6861112996c0bfa6f356c3"
+
 logger = logging.getLogger(__name__)
 
-WITH_THE_JOB = frozenset({TrainingTopic.DEPLOY, TrainingTopic.START_JOB})  # whose message describes it
+WITH_THE_JOB = frozenset({TrainingTopic.DEPLOY, TrainingTopic.START_JOB})  # their messages describe the job
 OF_JOBS = WITH_THE_JOB | {TrainingTopic.CHECK_RESOURCE, TrainingTopic.CANCEL_RESOURCE, TrainingTopic.ABORT}
 OF_PEOPLE = {
     TrainingTopic.CHECK_STATUS: AdminCommandNames.CHECK_STATUS,
     TrainingTopic.RESTART: AdminCommandNames.RESTART,
     TrainingTopic.SHUTDOWN: AdminCommandNames.SHUTDOWN,
 }
-"""What an administrator may let the server ask, and the right that the site's own `authorization.json` must give."""
+"""Commands that an administrator may give, and the right that each needs in the site's own `authorization.json`."""
 SUBMIT = AdminCommandNames.SUBMIT_JOB
 PERSON = (RequestHeader.USER_NAME, RequestHeader.USER_ORG, RequestHeader.USER_ROLE)
-ABOVE_ALL = "super"  # a role that FLARE lets do everything, whatever a site's file says
+ABOVE_ALL = "super"  # a role to which FLARE allows everything, whatever a site's file says
 WRITTEN_DOWN = (RequestHeader.USER_NAME, ConnProps.EVENT_ID)  # headers that FLARE writes into a site's audit.txt
-
 LONGEST_WORD = 200  # characters
-
 _REFUSALS = Refusals(logger)
 
 
 def keep_commands() -> None:
-    """Let a site in this process obey the listed commands alone, and take jobs of those who may submit them."""
-    replace(
-        FedAdminAgent,
-        "_dispatch_request",
-        _listed_alone,
-        sha256="6ea551d34b6d72f4472af5060007ac278a61b3bbb1d7856a1a8a53ab0906abcd",
-    )
-    replace(
-        AppAuthzService,
-        "authorize_app_info",
-        _of_who_may_submit,
-        sha256="4a9e7441c408f83e9e71ddbdbcd4c45ab70a84fafa6861112996c0bfa6f356c3",
-    )
+    """Let a site in this process obey the listed commands alone, and accept jobs only of those who may submit them."""
+    replace(FedAdminAgent, "_dispatch_request", _listed_alone, sha256=SHA256_DISPATCH)
+    replace(AppAuthzService, "authorize_app_info", _of_who_may_submit, sha256=SHA256_AUTHORIZE)
 
 
 def _listed_alone(dispatch: Callable[..., CellMessage]) -> Callable[..., CellMessage]:
-    @functools.wraps(dispatch)
     def listed_alone(agent: Any, request: CellMessage) -> CellMessage:
         why = why_not(request.payload, str(request.get_header(MessageHeaderKey.ORIGIN)))
         if why is None:
@@ -80,16 +69,16 @@ def _listed_alone(dispatch: Callable[..., CellMessage]) -> Callable[..., CellMes
 
 
 def why_not(command: Any, origin: str) -> str | None:
-    """Return why a site refuses a command; None where it obeys, if its `authorization.json` lets it.
+    """Return why a site refuses a command; None where it obeys, if its `authorization.json` allows it.
 
     Args:
-        command: FLARE's message; what of it FLARE asks its own policy by, or writes down, is put right.
-        origin: Who has sent it, a name that `site_message_filter` has checked.
+        command: FLARE's message; headers by which FLARE authorises, or which it writes down, are corrected in place.
+        origin: The sender, a name that `site_message_filter` has checked.
     """
     if not isinstance(command, Message) or not isinstance(command.topic, str):
         return "it is no command"
     if command.topic == TrainingTopic.NOTIFY_JOB_STATUS and FQCN.get_root(origin) != FQCN.ROOT_SERVER:
-        return None  # of the site's own process of a job
+        return None  # from the site's own process of a job
     if command.topic not in OF_JOBS and command.topic not in OF_PEOPLE:
         return f"{one_line(command.topic)} is none that a server has to give"
     for key in WRITTEN_DOWN:
@@ -113,12 +102,12 @@ def _why_no_job(command: Message) -> str | None:
     return None
 
 
-def _person(*said: Any) -> Person:
-    return Person(*(one_line(word) for word in said))
+def _person(*identity: Any) -> Person:
+    return Person(*(one_line(word) for word in identity))
 
 
 def _is_job_id(job: Any) -> bool:
-    """Say whether it is an id as FLARE gives: FLARE makes it the name of a folder, which it removes first."""
+    """Return whether this is a UUID, as FLARE's ids are: FLARE removes the folder of that name first."""
     try:
         return isinstance(job, str) and str(uuid.UUID(job)) == job
     except ValueError:
@@ -126,7 +115,6 @@ def _is_job_id(job: Any) -> bool:
 
 
 def _of_who_may_submit(authorize: Callable[..., tuple[bool, str]]) -> Callable[..., tuple[bool, str]]:
-    @functools.wraps(authorize)
     def of_who_may_submit(
         app_info: dict, submitter_name: str, submitter_org: str, submitter_role: str, job_meta: Any = None
     ) -> tuple[bool, str]:

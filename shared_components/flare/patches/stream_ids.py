@@ -1,8 +1,8 @@
-"""In every process: no two streams have one number.
+"""In every process: give each stream a unique number.
 
-FLARE 2.9 counts its streams under a lock and reads the count again after it: two threads that begin streams at once may
-get the same number. The pieces of both then come to one place at the other end, which waits for a piece that
-was taken for another's, and a site's answer hangs until somebody's patience ends.
+FLARE 2.9 counts its streams under a lock and reads the count again after releasing it: two threads that begin streams
+at once may get the same number. The receiver then mixes the pieces of both streams and waits for one that it has
+assigned to the other, and a site's answer hangs until a timeout.
 """
 
 from __future__ import annotations
@@ -14,17 +14,13 @@ from nvflare.fuel.f3.streaming import byte_streamer, stream_utils
 
 from shared_components.flare.patches.replace import replace
 
-ROOM = 1_000_000  # of numbers that the process may have given already
+SHA256 = "53c9d4a01184d2f399a010f3ede287bb2fcdc9b25d4d6fc8652b343f2ca198da"
+ROOM = 1_000_000  # numbers that the process may have given out before
 
 
 def count_streams() -> None:
-    """Give each stream of this process a number of its own from now on."""
-    replace(
-        byte_streamer,
-        "gen_stream_id",
-        _count,
-        sha256="53c9d4a01184d2f399a010f3ede287bb2fcdc9b25d4d6fc8652b343f2ca198da",
-    )
+    """Give each stream of this process a unique number from now on."""
+    replace(byte_streamer, "gen_stream_id", _count, sha256=SHA256)
 
 
 def _count(_: object) -> Callable[[], int]:
