@@ -1,4 +1,4 @@
-"""What an administrator does with jobs over FLARE's own session; whatever fails is one sentence.
+"""An administrator's commands on jobs, over FLARE's own session; every failure is one sentence.
 
 A session is always closed: a process that leaves one open does not end.
 """
@@ -28,8 +28,8 @@ from shared_components.flare.deployment.kits import Kit, KitError, find_kit
 from shared_components.flare.patches.late_connections import close_late_connections
 
 PATIENCE = 10.0  # seconds for the first connection
-EVERY = 2.0  # seconds between two looks at a job
-A_SECOND = 1e6  # characters of a log, for each of which it is read less often
+EVERY = 2.0  # seconds between two readings of a job's log
+A_SECOND = 1e6  # characters of a log that lengthen this interval by a second
 SENTENCES = {
     api_spec.AuthorizationError: "{refused}; the role in its certificate does not allow it",
     api_spec.AuthenticationError: "{refused}: {said}; the kit is of another federation, has expired, or was revoked",
@@ -40,7 +40,7 @@ SENTENCES = {
     api_spec.JobNotDone: "job {job} has not ended; watch it, or stop it first",
     api_spec.InvalidJobDefinition: "the server refuses the job: {said}",
 }
-"""By what FLARE raises; NoConnection is a ConnectionError, SessionExpired a SessionClosed."""
+"""By FLARE's exceptions; NoConnection is a ConnectionError, SessionExpired a SessionClosed."""
 STATES = {
     "SUBMITTED": "waiting",
     "APPROVED": "waiting",
@@ -50,18 +50,17 @@ STATES = {
     "FINISHED:ABORTED": "stopped",
     "FINISHED:ABANDONED": "lost",
 }
-LOST = "lost"
-"""The server ended while the job ran; FLARE calls it RUNNING for ever."""
+LOST = "lost"  # the server ended while the job ran; FLARE shows it as RUNNING for ever
 ENDED = ("finished", "stopped", "failed", LOST)
 
 
 class AdminError(ValueError):
-    """What an administrator asked for cannot be; one sentence."""
+    """An administrator's command failed; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A job as the server knows it: what it is called, by whom and when it was submitted, and its state."""
+    """A job in the server's list."""
 
     id: str
     name: str
@@ -71,7 +70,7 @@ class Listed:
 
     @property
     def ended(self) -> bool:
-        """Say whether nothing of it runs any more."""
+        """Whether the job has ended, in whatever way."""
         return self.state in ENDED
 
 
@@ -82,7 +81,7 @@ class Administrator:
         self._session, self.name = session, name
 
     def submit(self, job: Path) -> str:
-        """Submit a job folder; return FLARE's id of it."""
+        """Submit a job folder; return its id."""
         with told(f"{self.name} may not submit a job"):
             return self._session.submit_job(str(job))
 
@@ -93,17 +92,13 @@ class Administrator:
             return [listed(meta, system) for meta in self._session.list_jobs(detailed=True)]
 
     def job(self, job: str) -> Listed:
-        """Return a job."""
+        """Return one job."""
         with told(f"{self.name} may not look at job {job}", job):
             system = self._session.get_system_info()
             return listed(self._session.get_job_meta(job), system)
 
     def stop(self, job: str) -> None:
-        """Stop a job that waits or runs.
-
-        Raises:
-            AdminError: It has ended already, and all else that can fail.
-        """
+        """Stop a job that waits or runs; raise AdminError if it has ended already."""
         state = self.job(job).state
         if state in ENDED:
             raise AdminError(f"job {job} has ended already: {state}")
@@ -111,11 +106,7 @@ class Administrator:
             self._session.abort_job(job)
 
     def fetch(self, job: str, to: Path) -> Path:
-        """Download an ended job's result; return its folder, ``to/<job>``.
-
-        Raises:
-            AdminError: The folder is there, or the job has not ended, and all else that can fail.
-        """
+        """Download an ended job's result; return its folder, ``to/<job>``, which must not exist yet."""
         target = to / job
         if os.path.lexists(target):
             raise AdminError(f"{target}: is there already; give another folder, or move it away")
@@ -133,9 +124,9 @@ class Administrator:
         return target
 
     def watch(self, job: str, *, every: float = EVERY) -> Iterator[str]:
-        """Yield a job's state and its lines as they come, until it ends.
+        """Yield a job's state and new lines of its log until it ends.
 
-        They come from the server's log, which is read as a whole each time, so that a long one is read less often.
+        The server's log is read as a whole each time, and a long one therefore less often.
         """
         seen, state = 0, ""
         while True:
@@ -151,7 +142,7 @@ class Administrator:
             time.sleep(max(every, len(log) / A_SECOND))
 
     def why(self, job: str) -> str:
-        """Return the sentence that says why an ended job is no finished one; empty where nothing says it."""
+        """Return why an ended job did not finish; empty if unknown."""
         lines = [line for line in lines_of(self._log(job)) if line.startswith(FAILED)]
         if lines:
             return lines[-1].removeprefix(FAILED)
@@ -162,19 +153,19 @@ class Administrator:
         return "; ".join(details) or (history[-1] if history else "")
 
     def _log(self, job: str) -> str:
-        """Return FLARE's records of a job at the server, also after its end; empty where there are none yet."""
+        """Return the server's log of a job, in FLARE's JSON records; empty if there is none yet."""
         with told(f"{self.name} may not read a job's log (get_job_log in the server's authorization.json)", job):
             logs = self._session.get_job_logs(job, log_file_name=console.RECORDS)["logs"]
         return str(logs.get(console.SERVER) or "")
 
 
 def lines_of(log: str) -> list[str]:
-    """Return what the controller's console has written to FLARE's log of records, line by line."""
+    """Return the lines that the controller's console has written to FLARE's log of JSON records."""
     found: list[str] = []
     for line in log.splitlines():
         try:
             record = json.loads(line)
-        except ValueError:  # the beginning of a log that FLARE has begun anew
+        except ValueError:  # a line cut by log rotation
             continue
         if isinstance(record, dict) and record.get("fullName") == console.__name__:
             found += str(record.get("message", "")).splitlines()
@@ -182,9 +173,9 @@ def lines_of(log: str) -> list[str]:
 
 
 def listed(meta: Mapping[str, Any], system: api_spec.SystemInfo) -> Listed:
-    """Return a job of FLARE's description and of what the server says of itself.
+    """Convert FLARE's description of a job.
 
-    What FLARE calls running is lost if it began before the server did, and none of the server's processes runs it.
+    A job that FLARE calls running is lost if it began before the server did and no process of the server runs it.
     """
     identity, status = str(meta.get("job_id", "")), str(meta.get("status", ""))
     state = STATES.get(status, "failed")
@@ -197,7 +188,7 @@ def listed(meta: Mapping[str, Any], system: api_spec.SystemInfo) -> Listed:
 
 
 def _seconds(when: Any) -> float:
-    """Return a time of FLARE's, which is seconds or ISO text, in seconds; 0 where it is neither."""
+    """Convert one of FLARE's times, seconds or ISO text, to seconds; 0 if it is neither."""
     try:
         return float(when) if isinstance(when, int | float) else datetime.fromisoformat(when).timestamp()
     except (TypeError, ValueError):
@@ -206,11 +197,11 @@ def _seconds(when: Any) -> float:
 
 @contextlib.contextmanager
 def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]:
-    """Log in with an administrator's startup kit, and close the session whatever happens.
+    """Log in with an administrator's startup kit; the session is closed when the block ends.
 
     Raises:
-        ValueError: It is no administrator's kit, its certificate does not hold, the server cannot be reached, or does
-            not take the kit.
+        ValueError: It is no administrator's kit, its certificate is not valid, the server cannot be reached, or it
+            rejects the kit.
     """
     found = find_kit(kit)
     if found.part != "administrator":
@@ -223,7 +214,7 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
         raise AdminError(f"{kit}: {why}")
     close_late_connections()  # else the command may not end
     level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # FLARE's own words on every attempt to connect
+    logging.disable(logging.CRITICAL)  # FLARE logs every attempt to connect
     try:
         with told(f"the server at {where} does not let {name} in", where=where):
             with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
@@ -238,7 +229,7 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
 
 
 def _log_in(kit: Kit, described: Mapping[str, Any], patience: float) -> Session:
-    """Open a session; where the server cannot be reached since certificates do not hold, say which."""
+    """Open a session; if the server cannot be reached because a certificate is rejected, name that certificate."""
     try:
         return new_secure_session(described["username"], str(kit.folder), timeout=patience, auto_login_max_tries=1)
     except ConnectionError as error:
@@ -249,12 +240,9 @@ def _log_in(kit: Kit, described: Mapping[str, Any], patience: float) -> Session:
 
 @contextlib.contextmanager
 def told(refused: str, job: str = "", *, where: str = "") -> Iterator[None]:
-    """Turn what FLARE raises into one sentence.
+    """Convert FLARE's exceptions to AdminError; ``refused`` begins the sentence of a missing right.
 
-    Args:
-        refused: Begins the sentence where a role does not allow it.
-        job: Whose it is.
-        where: Host and port of the server.
+    Sentences name the job's id and the server's host and port where these are given.
     """
     at = f" at {where}" if where else ""
     try:
@@ -264,8 +252,5 @@ def told(refused: str, job: str = "", *, where: str = "") -> Iterator[None]:
     except Exception as error:
         sentences = {kind: text for kind, text in SENTENCES.items() if isinstance(error, kind)}
         text = next(iter(sentences.values()), "FLARE refuses: {said}")
-        raise AdminError(text.format(refused=refused, said=_line(error), job=job, at=at)) from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+        said = " ".join(str(error).split())[:300] or type(error).__name__
+        raise AdminError(text.format(refused=refused, said=said, job=job, at=at)) from error

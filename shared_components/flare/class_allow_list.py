@@ -1,4 +1,4 @@
-"""Which classes of a job a party refuses to build, by the rule of FLARE 2.9 itself."""
+"""Which classes of a job a party refuses to build, by FLARE 2.9's own rule."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 from nvflare.apis.fl_exception import UnsafeComponentError
@@ -18,23 +19,23 @@ from nvflare.app_common.widgets.component_path_authorizer import (
     ComponentPathAuthorizer,
 )
 
-from shared_components.flare.deployment.kits import GUARD
+from shared_components.flare.deployment.kits import GUARD, read_json
 
-RESOURCES = ("resources.json", "resources.json.default")  # FLARE takes the first that is there
+RESOURCES = ("resources.json", "resources.json.default")  # FLARE reads the first that exists
 AUTHORIZATION = ("authorization.json", "authorization.json.default")
 CODE_RIGHT = "byoc"
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What a party builds.
+    """The classes that a party builds.
 
     Attributes:
         side: ``server`` or ``client``.
         source: The file.
-        resources: What FLARE reads of it.
-        forbids_code: Whether none of the party's roles may bring code; None: it does not say.
-        is_kit: Whether it is a startup kit's, which the party runs by, and no mere list.
+        resources: The values that FLARE reads from it.
+        forbids_code: Whether none of the party's roles may bring code; None if unknown.
+        is_kit: Whether the file belongs to a startup kit, and is not only a list.
     """
 
     side: str
@@ -44,7 +45,7 @@ class Policy:
     is_kit: bool = False
 
     def unguarded(self) -> str:
-        """Say that the kit's processes would take whatever others send; nothing where they would not."""
+        """Return a warning if the kit's processes would accept any message of the other end; empty otherwise."""
         components = self.resources.get("components") or []
         named = {one.get("path") for one in components if isinstance(one, Mapping)}
         if not self.is_kit or GUARD in named:
@@ -55,7 +56,7 @@ class Policy:
         )
 
     def remark(self) -> str:
-        """Say where the list is none; nothing where it is enforced."""
+        """Return a remark if the list is missing or not enforced; empty otherwise."""
         listed = self.resources.get(CLASS_ALLOW_LIST)
         if listed is None:
             return f"{self.source} has no {CLASS_ALLOW_LIST}: FLARE's own default list holds, without the classes here"
@@ -66,39 +67,29 @@ class Policy:
         return ""
 
     def refusal(self, path: str) -> str:
-        """Return why FLARE refuses to build a class; nothing where it builds it.
+        """Return why FLARE refuses to build a class; empty if it builds it.
 
         Raises:
             ValueError: The list itself cannot be read, so that FLARE builds nothing at all.
         """
         with TemporaryDirectory() as folder:
-            place = _Place(Path(folder) / RESOURCES[0])
-            place.file.write_text(json.dumps(dict(self.resources)), encoding="utf-8")
+            file = Path(folder) / RESOURCES[0]
+            file.write_text(json.dumps(dict(self.resources)), encoding="utf-8")
+            workspace = SimpleNamespace(get_resources_file_path=lambda: str(file))  # all that the authorizer uses
             try:
-                ComponentPathAuthorizer().authorize_component_config({"path": path}, workspace=place)
+                ComponentPathAuthorizer().authorize_component_config({"path": path}, workspace=workspace)
             except UnsafeComponentError as error:
                 return str(error)
         return ""
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The one thing that FLARE's authorizer asks of a workspace."""
-
-    file: Path
-
-    def get_resources_file_path(self) -> str:
-        """Return the file with the list."""
-        return str(self.file)
-
-
 def policies_of_list(path: Path) -> tuple[Policy, ...]:
-    """Read the list that ships here (`server` and `client` apart) or a party's `resources.json`.
+    """Read the shipped list (`server` and `client` separately) or a party's `resources.json`.
 
     Raises:
         ValueError: It is neither.
     """
-    values = _read(path)
+    values = read_json(path)
     sides = {side: values[side] for side in ("server", "client") if isinstance(values.get(side), Mapping)}
     if any(CLASS_ALLOW_LIST in part for part in sides.values()):
         mode = {key: values[key] for key in (CLASS_LIST_ENFORCEMENT_MODE,) if key in values}
@@ -107,7 +98,7 @@ def policies_of_list(path: Path) -> tuple[Policy, ...]:
 
 
 def policy_of_kit(kit: Path) -> Policy:
-    """Read what a startup kit's party builds, as FLARE would when it is started.
+    """Read which classes a startup kit's party builds, as FLARE does at its start.
 
     Raises:
         ValueError: It is no startup kit of a server or a site.
@@ -121,24 +112,14 @@ def policy_of_kit(kit: Path) -> Policy:
     found = [kit / "local" / name for name in RESOURCES if (kit / "local" / name).is_file()]
     if not found:
         raise ValueError(f"{kit / 'local'} holds neither {RESOURCES[0]} nor {RESOURCES[1]}; provision the kit again")
-    return Policy(side, found[0], _read(found[0]), _forbids_code(kit), is_kit=True)
+    return Policy(side, found[0], read_json(found[0]), _forbids_code(kit), is_kit=True)
 
 
 def _forbids_code(kit: Path) -> bool | None:
-    """Say whether no role of a party may bring code."""
+    """Return whether no role of a party may bring code; None without a file of roles."""
     for name in AUTHORIZATION:
         if (path := kit / "local" / name).is_file():
-            roles = _read(path).get("permissions", {})
+            roles = read_json(path).get("permissions", {})
             rights = [role.get(CODE_RIGHT, "none") if isinstance(role, Mapping) else role for role in roles.values()]
             return all(right == "none" for right in rights)
     return None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read ({error!s:.200}); correct it") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} holds no JSON object; correct it")
-    return value

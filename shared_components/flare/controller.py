@@ -1,4 +1,4 @@
-"""The server's FLARE component: a thin shell over `shared_components.federation.server`."""
+"""The server's FLARE component, which runs `shared_components.federation.server` over FLARE's tasks."""
 
 from __future__ import annotations
 
@@ -42,29 +42,34 @@ from shared_components.federation.store import RESUME_VARIABLE
 from shared_components.flare import console, memory, processes, wire
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.log_lines import mark_lines
-from shared_components.flare.lost_site_poll import LostSitePoll
 from shared_components.flare.patches import final_message, sanitise_submissions, survive_bad_messages, worker_names
+from shared_components.flare.patches.lost_sites import read_lost
 from shared_components.flare.patches.peer_connections import keep_to_the_server
 from shared_components.flare.patches.stream_ids import count_streams
-from shared_components.flare.paths import is_simulator, last_error, local_folder, runs_folder, workspace_root
+from shared_components.flare.paths import (
+    is_simulator,
+    job_folder,
+    last_error,
+    local_folder,
+    runs_folder,
+    workspace_root,
+)
 from shared_components.flare.results import build_page
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 from shared_components.networks.bundle_config import weightless
 
 logger = logging.getLogger(__name__)
 
-FLARE_WAITS_LONGER = 10  # seconds: the controller's own, better worded end of patience comes first
+FLARE_WAITS_LONGER = 10  # seconds: the controller's own timeout, whose sentence is clearer, comes first
 
 
 class FederationController(Controller):
     """Run a job: enrol the sites, send each its own message per round, aggregate, finish, report.
 
     Args:
-        resume: False begins a new run; ``latest``, a run's name or FLARE's id of the job that worked on it goes on
-            with that one. It is the submission's own. A simulator goes on with the newest if ``SURGFL_RESUME`` is 1.
-        name, bundle, method, arguments, training, tasks, network, rounds, min_sites, client_fraction,
-            grace_seconds, longest_wait_seconds, largest_change, synthetic, privacy, secure_sums: see
-            :class:`shared_components.federation.messages.Job`.
+        resume: False begins a new run; ``latest``, a run's name or FLARE's id of the job that worked on it resumes that
+            run. A simulator resumes the newest run if the environment variable ``SURGFL_RESUME`` is 1.
+        job: The fields of :class:`shared_components.federation.messages.Job`.
     """
 
     def __init__(self, *, resume: bool | str = False, **job: Any) -> None:
@@ -76,19 +81,21 @@ class FederationController(Controller):
         sanitise_submissions.end_nothing()
         worker_names.keep_apart()  # here, since a simulator starts its workers beside the controller
         self.resume = resume
-        self.settings = job  # read in control_flow, where what is wrong with them can be told
+        self.settings = job  # parsed in control_flow, where errors can be reported
         self.server: ServerRunner | None = None
         self._round_seconds: list[float] = []
         self._workspace: Workspace | None = None  # a simulator's
-        self._late: list[Path] = []  # folders of the sites that owe the newest exchange an answer
-        self._desk = LostSitePoll()
+        self._late: list[Path] = []  # folders of the sites that have not answered the newest task
+        self._lost: dict[str, str] = {}  # in production, sites that do not work on this job any more, and why
+        self._job_folder: Path | None = None  # in production
         self._console: console.Console = console.LogConsole()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Take a simulator's console, or open the desk; the run begins in control_flow, where errors can be told."""
+        """Prepare log and console; the run begins in control_flow, where errors can be reported."""
         if not is_simulator(fl_ctx):
             mark_lines()
-            self._desk.open(fl_ctx)
+            self._job_folder = job_folder(fl_ctx)
+            self._read_lost()
         elif console.wanted(fl_ctx):
             workspace = workspace_root(fl_ctx).parent
             console.hush_sites(fl_ctx, workspace)
@@ -98,7 +105,7 @@ class FederationController(Controller):
         """Nothing to release."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Run the job; whatever ends it early becomes one sentence and a non-zero exit."""
+        """Run the job; any error becomes one sentence and a non-zero exit status."""
         with self._console:
             try:
                 self._run(abort_signal, fl_ctx)
@@ -116,7 +123,7 @@ class FederationController(Controller):
     def process_result_of_unknown_task(
         self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
     ) -> None:
-        """Say whose answer came too late; it is not used."""
+        """Log that an answer came too late."""
         logger.warning("the answer of %s to task %s came too late and is not used", client.name, task_name)
 
     def _run(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
@@ -134,20 +141,20 @@ class FederationController(Controller):
             self._report(server, fl_ctx)
 
     def _open(self, job: Job, fl_ctx: FLContext) -> ServerRunner:
-        """Begin a run, or go on with one."""
+        """Begin a run, or resume one."""
         folder = open_run(job, runs_folder(fl_ctx), resume=self._what_to_resume(fl_ctx))
         if not is_simulator(fl_ctx):
             note_submission(folder, fl_ctx.get_job_id())
-        lost = dict(self._desk.lost)
+        lost = self._lost
         present = [site for site in present_sites(fl_ctx) if site not in lost]
-        find_data = partial(self._find_data, fl_ctx)
+        startup = local_folder(fl_ctx).parent / "startup"
         server = ServerRunner(
             job,
             [*present, *lost],
             folder,
-            find_data=find_data,
+            find_data=partial(self._find_data, fl_ctx),
             start_weights=start_weights(),
-            project=self._project(job, fl_ctx),
+            project=Project(startup) if job.secure_sums and not is_simulator(fl_ctx) else None,
         )
         if server.resume():
             if missing := [site for site in server.state.sites if site not in present]:
@@ -170,14 +177,8 @@ class FederationController(Controller):
             )
         return self.resume or (is_simulator(fl_ctx) and os.environ.get(RESUME_VARIABLE) == "1")
 
-    def _project(self, job: Job, fl_ctx: FLContext) -> Project | None:
-        """Return the server's startup kit, where a job's secure sums need it."""
-        if is_simulator(fl_ctx) or not job.secure_sums:
-            return None
-        return Project(local_folder(fl_ctx).parent / "startup")
-
     def _find_data(self, fl_ctx: FLContext, job: Job, number: int) -> Site:
-        """Find the server's own site.yaml, for methods that train at the server."""
+        """Return the server's own data, for methods that train at the server."""
         scenes = runs_folder(fl_ctx) / "scenes" if is_simulator(fl_ctx) else None
         return find_site(SERVER, local=local_folder(fl_ctx), scenes=scenes, job=job, index=number)
 
@@ -187,8 +188,8 @@ class FederationController(Controller):
         self._round_seconds.append(record["seconds_wall"] + record.get("seconds_training", 0.0))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
 
-    def _tell(self, site: str, reply: Message) -> None:
-        """Print a site's line as soon as its update is there."""
+    def _report_update(self, site: str, reply: Message) -> None:
+        """Print a site's line as soon as its update has arrived."""
         assert self.server is not None
         record = self.server.note_reply(site, reply)
         recent = self._round_seconds[-5:]
@@ -199,7 +200,7 @@ class FederationController(Controller):
         write_scalars(self.server.folder / "server" / "tensorboard", record)
 
     def _exchange(self, ask: Ask, fl_ctx: FLContext, abort_signal: Signal) -> Answers:
-        """Send each site its own message and wait for all, or for enough of them and the grace time.
+        """Send each site its own message; wait for all answers, or for enough of them and the grace time.
 
         Raises:
             FederationError: FLARE aborted the job meanwhile.
@@ -219,10 +220,9 @@ class FederationController(Controller):
         for site, one in tasks.items():
             processes.forget(folder / site)
             step_file.forget(folder / site)
-            if site in self._desk.lost:
-                continue
-            self.send(task=one, fl_ctx=fl_ctx, targets=[site])
-        self._wait(exchange, abort_signal, folder, self._tell if ask.task == "round" else None)
+            if site not in self._lost:
+                self.send(task=one, fl_ctx=fl_ctx, targets=[site])
+        self._wait(exchange, abort_signal, folder, self._report_update if ask.task == "round" else None)
         self._late = [folder / site for site in exchange.late]
         for one in tasks.values():
             self.cancel_task(one, fl_ctx=fl_ctx)
@@ -231,38 +231,43 @@ class FederationController(Controller):
         return Answers(exchange.hand_over(), exchange.failures)
 
     def _wait(
-        self, exchange: Exchange, abort_signal: Signal, folder: Path, told: Callable[[str, Message], None] | None
+        self, exchange: Exchange, abort_signal: Signal, folder: Path, report: Callable[[str, Message], None] | None
     ) -> None:
-        """Return when every site has answered or is counted as absent, or when FLARE aborts the job.
+        """Return when every site has answered or counts as absent, or when FLARE aborts the job.
 
         Raises:
             FederationError: Another launch has emptied the simulator's workspace.
         """
         seen: set[str] = set()
-        looked = 0.0
+        checked = 0.0
         while not abort_signal.triggered:
             now, waiting = time.monotonic(), exchange.pending
             for site in [site for site in list(exchange.replies) if site not in seen]:
                 seen.add(site)
-                if told is not None:
-                    told(site, exchange.replies[site])
+                if report is not None:
+                    report(site, exchange.replies[site])
             if not waiting:
                 break
-            if now - looked > 1:
-                looked = now
+            if now - checked > 1:
+                checked = now
                 note_dead(exchange, folder)
                 if self._workspace is not None:
                     self._workspace.refuse_if_emptied()
                 self._console.look()
-                self._desk.look()
-            for site in [site for site in waiting if site in self._desk.lost]:
-                exchange.fail(site, self._desk.lost[site])
+                self._read_lost()
+            for site in [site for site in waiting if site in self._lost]:
+                exchange.fail(site, self._lost[site])
             exchange.expire(now)
             time.sleep(0.02)
         self._console.look()
 
+    def _read_lost(self) -> None:
+        """Read which sites the server's own process has found lost, see `patches.lost_sites`."""
+        if self._job_folder is not None:
+            self._lost |= read_lost(self._job_folder)
+
     def _why_ended(self, title: str, exchange: Exchange, folder: Path, fl_ctx: FLContext) -> str:
-        """Say who is to blame for FLARE's end of the job, if anybody, and who was still at work."""
+        """Return which sites had failed when FLARE ended the job, and which were still at work."""
         note_dead(exchange, folder)
         if not is_simulator(fl_ctx):
             found = Answers({}, exchange.failures).reasons() or "no site had failed"
@@ -280,13 +285,16 @@ class FederationController(Controller):
             site = client_task.client.name
             answer = read_reply(client_task.result, name)
             client_task.result = None  # the tensors are in the message now; do not hold them twice
-            taken = exchange.fail(site, answer) if isinstance(answer, str) else exchange.reply(site, answer)
-            if not taken:
+            used = exchange.fail(site, answer) if isinstance(answer, str) else exchange.reply(site, answer)
+            if not used:
                 logger.warning("a second or late answer of %s to task %s is not used", site, name)
 
         def done(task: Task, fl_ctx: FLContext) -> None:
+            status, reason = task.completion_status, f"its task ended with {task.completion_status}"
+            if status == TaskCompletionStatus.CLIENT_DEAD:
+                reason = "FLARE has heard nothing of it for too long"
             for site in task.targets or []:
-                exchange.fail(getattr(site, "name", site), task_end(task.completion_status))
+                exchange.fail(getattr(site, "name", site), reason)
             let_go(task)
 
         assert self.server is not None
@@ -317,7 +325,7 @@ class FederationController(Controller):
         )
 
     def _give_up(self, reason: str, fl_ctx: FLContext) -> None:
-        if not is_simulator(fl_ctx):  # whose last words are below
+        if not is_simulator(fl_ctx):  # a simulator prints the final message only
             self._console.say(f"{console.FAILED}{reason}")
         self._console.end()
         final_message.say(f"surgfl: job {self.settings.get('name', '?')} FAILED: {reason}", first=self._console.close)
@@ -325,12 +333,12 @@ class FederationController(Controller):
         try:
             if self.server is not None and self.server.note_failure(reason):
                 build_page(self.server.folder, fl_ctx)
-        except OSError as error:  # a full disk, which may be why it ends
+        except OSError as error:  # such as a full disk, which may be the reason itself
             logger.error("the run's folder does not say why it ended: %s", error)
 
 
 def read_job(settings: Mapping[str, Any]) -> Job:
-    """Check what the job says before anybody is asked to do anything.
+    """Parse and check the job's settings before any site is asked.
 
     Raises:
         FederationError: A key or value is wrong; the sentence names the file and the key.
@@ -340,7 +348,7 @@ def read_job(settings: Mapping[str, Any]) -> Job:
         bundle = job.open_bundle()
         check_tasks(bundle.tasks)
         if bundle.chosen:
-            weightless(bundle.network)  # its constructor looks at them
+            weightless(bundle.network)  # its constructor checks them
         load_method(job.method, **job.arguments)
     except (TypeError, ValueError) as error:
         raise FederationError(f"config_fed_server.json: {error}") from error
@@ -353,32 +361,21 @@ def present_sites(fl_ctx: FLContext) -> list[str]:
 
 
 def at_work(exchange: Exchange, folder: Path) -> dict[str, Step]:
-    """Return how far each site is that has not answered; one that has told nothing is about to begin."""
+    """Return the current step of each site that has not answered; one without a step file is about to begin."""
     return {site: step_file.read_step(folder / site) or Step("waiting") for site in exchange.pending}
 
 
 def note_dead(exchange: Exchange, folder: Path) -> None:
-    """Count the sites as absent whose processes have died at work."""
+    """Count sites as absent whose process has died during its task."""
     for site in [site for site in exchange.pending if processes.died(folder / site)]:
         exchange.fail(site, "its process died while it worked on its task")
 
 
 def let_go(task: Task) -> None:
-    """Empty a task that FLARE has done with.
-
-    A task and what was sent of it refer to each other, and so live on until Python looks for such circles, many rounds
-    and models later.
-    """
+    """Empty a finished task: it is part of a reference cycle, which Python frees only many rounds and models later."""
     task.data = Shareable()
     task.client_tasks.clear()
     task.last_client_task_map.clear()
-
-
-def task_end(status: TaskCompletionStatus | None) -> str:
-    """Say how FLARE has ended a site's task."""
-    if status == TaskCompletionStatus.CLIENT_DEAD:
-        return "FLARE has heard nothing of it for too long"
-    return f"its task ended with {status}"
 
 
 def read_reply(result: Shareable, task: str) -> Message | str:
@@ -392,5 +389,5 @@ def read_reply(result: Shareable, task: str) -> Message | str:
         return parse_reply.read(task, wire.from_wire(result))
     except RejectedUpdate as error:
         return str(error)
-    except Exception as error:  # whatever a site sends: it ends that site's part, and not this thread
+    except Exception as error:  # a malformed reply costs its site the round, and must not end this thread
         return f"its answer cannot be read: {type(error).__name__}: {one_line(error, 200)}"

@@ -1,4 +1,4 @@
-"""One message to each site and one answer back: which answers have come, and which still count."""
+"""Collect one answer from each site: which have arrived, and which still count."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from shared_components.federation.messages import Message
 
 
 class Exchange:
-    """The answers to one round of tasks as they come in; FLARE's threads write, the controller reads.
+    """The answers to one task per site as they arrive; FLARE's threads write, the controller reads.
 
     Args:
-        sites: Whom the tasks were sent to; an answer of anybody else does not count.
+        sites: Whom the tasks were sent to; other answers do not count.
         started: The clock's reading at the start, seconds.
-        needed: How many replies are enough.
-        grace: Seconds for which the others are still waited for once there are enough.
-        longest: Seconds after which nobody is waited for.
+        needed: The number of replies that is enough.
+        grace: Seconds to wait for the others once there are enough.
+        longest: Seconds to wait at most.
     """
 
     def __init__(self, sites: Iterable[str], *, started: float, needed: int, grace: float, longest: float) -> None:
@@ -35,7 +35,7 @@ class Exchange:
             return sorted(self._pending)
 
     def reply(self, site: str, message: Message) -> bool:
-        """Take a site's answer if it is the first and not too late; return whether it was taken."""
+        """Accept a site's answer if it is its first and not too late; return whether it was accepted."""
         return self._settle(site, self.replies, message)
 
     def fail(self, site: str, reason: str) -> bool:
@@ -43,13 +43,13 @@ class Exchange:
         return self._settle(site, self.failures, reason.removeprefix(f"site {site}: "))
 
     def hand_over(self) -> dict[str, Message]:
-        """Return the replies and keep none of them: FLARE's tasks, which call this, outlive their round."""
+        """Return the replies and drop them here: FLARE's tasks, which refer to this object, outlive their round."""
         with self._lock:
             replies, self.replies = self.replies, {}
         return replies
 
     def close(self, reason: str) -> None:
-        """Count every site that has not answered as absent; what comes later does not count."""
+        """Count every site that has not answered as absent; later answers do not count."""
         self.late += [site for site in self.pending if self.fail(site, reason)]
 
     def expire(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""The site's FLARE component: a thin shell over `shared_components.federation.site`."""
+"""The site's FLARE component, which runs `shared_components.federation.site` for FLARE's tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ THREADS_VARIABLE = "SURGFL_CPU_THREADS"
 class SiteExecutor(Executor):
     """Answer the controller's tasks `enrol`, `round`, `unmask` and `finish`.
 
-    It keeps nothing between tasks but files, since a simulator without `-t` starts a process per task.
+    Its state between tasks is in files alone, since a simulator without `-t` starts a process per task.
     """
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class SiteExecutor(Executor):
         wire.register()
         keep_to_the_server()
         count_streams()
-        self._held = ExitStack()  # a deployment's run, which nobody may remove while this process lives
+        self._held = ExitStack()  # the lock of a deployment's run, which nobody may remove while this process lives
         self._run: Path | None = None
         threading.Thread(target=_import_ahead, name="imports", daemon=True).start()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Run one task; a refusal travels back as a sentence."""
+        """Run one task; a refusal is returned as a sentence."""
         from shared_components.federation.messages import FederationError
 
         site = f"site {fl_ctx.get_identity_name()}"
@@ -58,9 +58,16 @@ class SiteExecutor(Executor):
             reason = f"{site}: {error}"
         except Exception as error:
             logger.exception("task %s failed", task_name)
-            return _refusal(f"{site}: {type(error).__name__}: {error}", fl_ctx)
+            return self._refusal(f"{site}: {type(error).__name__}: {error}", fl_ctx)
         logger.error("%s", reason)
-        return _refusal(reason, fl_ctx)
+        return self._refusal(reason, fl_ctx)
+
+    def _refusal(self, reason: str, fl_ctx: FLContext) -> Shareable:
+        """Return an error reply; outside a simulator its reason, which may name files, stays in the site's own log."""
+        reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
+        said = reason if is_simulator(fl_ctx) else f"site {fl_ctx.get_identity_name()} refused; its own log says why"
+        reply.set_header(wire.ERROR, said)
+        return reply
 
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
         import torch
@@ -75,9 +82,8 @@ class SiteExecutor(Executor):
         from shared_components.federation.site.runner import SiteRunner
 
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
-        name, runs = fl_ctx.get_identity_name(), runs_folder(fl_ctx)
+        name, runs, local = fl_ctx.get_identity_name(), runs_folder(fl_ctx), local_folder(fl_ctx)
         scenes = runs / "scenes" if is_simulator(fl_ctx) else None
-        local = local_folder(fl_ctx)
         message = parse_request.read(task_name, wire.from_wire(shareable))
         pool = message.header.get("pool")
         if pool and scenes is None:
@@ -85,7 +91,7 @@ class SiteExecutor(Executor):
                 f"site {name}: the job pools the frames of all sites, which only a simulation on one machine can; "
                 "choose a federated method"
             )
-        stop = partial(_triggered, abort_signal)
+        stop = partial(getattr, abort_signal, "triggered")
         runner = SiteRunner(
             name,
             find_site=lambda job, index: find_site(
@@ -101,7 +107,7 @@ class SiteExecutor(Executor):
         folder = own.parent
         listener: Listener = StepLog(f"{task_name} {message.header['round'] + 1}/{job['rounds']}", logger)
         if is_simulator(fl_ctx):
-            # the server, on this machine too, looks whether this process lives, and how far it is
+            # the server, on the same machine, watches whether this process is alive, and its progress
             processes.announce(own, os.getpid())
             listener = step_file.StepFile(own)
         elif folder != self._run:
@@ -120,25 +126,13 @@ class SiteExecutor(Executor):
 
 
 def _import_ahead() -> None:
-    """Import what a task needs while FLARE is still connecting, half of the time asleep.
+    """Import a task's modules while FLARE is still connecting, which is mostly waiting.
 
-    torch's optimizers import torch._dynamo when they are made, compiled or not: one second of the five that
-    a task takes from its process's creation to its first training step.
+    torch's optimizers import torch._dynamo when they are created, compiled or not: one second of the five between the
+    start of a task's process and its first training step.
     """
     import torch._dynamo  # noqa: F401
 
     import shared_components.federation.site  # noqa: F401
 
     memory.spare_what_is_there()
-
-
-def _triggered(signal: Signal) -> bool:
-    return bool(signal.triggered)
-
-
-def _refusal(reason: str, fl_ctx: FLContext) -> Shareable:
-    """Return an error reply. Outside a simulator file names stay at the site, in its own log."""
-    reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
-    told = reason if is_simulator(fl_ctx) else f"site {fl_ctx.get_identity_name()} refused; its own log says why"
-    reply.set_header(wire.ERROR, told)
-    return reply

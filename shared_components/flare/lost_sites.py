@@ -1,4 +1,4 @@
-"""The component at the server that lets a running job judge the loss of a site; FLARE would end the job for all."""
+"""The component at the server that reports lost sites to their running jobs; FLARE would end the jobs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class LostSites(FLComponent):
 
     def __init__(self) -> None:
         super().__init__()
-        stand_guard()  # a server's kit may be older than `peers.KeepToTheServer`
+        stand_guard()  # an older kit may lack `peers.KeepToTheServer`
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Take the reports once the server has begun, and look whose process is new when a site registers."""
+        """Handle the reports once the server has started, and notice restarted sites when they register."""
         engine: Any = fl_ctx.get_engine()
         if event_type == EventType.SYSTEM_START:
             with or_end("what judges the loss of a site"):

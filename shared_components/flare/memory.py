@@ -1,8 +1,8 @@
-"""What a process of a job holds between its rounds: nothing of the last one.
+"""Free the memory of a round when the round ends.
 
-FLARE's streams refer to themselves: each keeps its buffer of 1 MB, and what it has sent, until Python searches for such
-circles. Python does so once there are a quarter more objects than before, which is dozens of rounds: with three sites a
-search found 18 of these buffers in a server's process after the first round and 12 after the second.
+FLARE's streams are reference cycles: each keeps its buffer of 1 MB, and what it has sent, until Python's garbage
+collector runs. That happens once there are a quarter more objects than before, which takes dozens of rounds: with three
+sites a collection found 18 of these buffers in a server's process after the first round and 12 after the second.
 """
 
 from __future__ import annotations
@@ -18,25 +18,22 @@ _MMAP_THRESHOLD = -3  # of mallopt, <malloc.h>
 
 
 def spare_what_is_there() -> None:
-    """Leave what there is at the first call, modules above all, out of every search."""
+    """Exclude the objects that exist at the first call, mostly modules, from garbage collection."""
     if not gc.get_freeze_count():
         gc.freeze()
 
 
 def keep_no_large_pieces() -> bool:
-    """Let the C library (glibc) take every large piece from the system, and give it back as soon as it is free.
+    """Make glibc map every large allocation by itself and unmap it when freed; return whether it was possible.
 
-    It would raise the limit by itself with the first pieces that are freed, and then keep what was a model's tensors
-    scattered between those of other threads' streams. For a server alone: where a network trains, pages that are new at
+    By default glibc raises its threshold with the first large blocks that are freed, and then keeps a model's tensors
+    scattered between the buffers of other threads' streams. For a server alone: where a network trains, fresh pages at
     every step would cost time.
-
-    Returns:
-        Whether it is so.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     return mallopt is not None and bool(mallopt(_MMAP_THRESHOLD, LARGE))
 
 
 def let_go() -> None:
-    """Free what nothing but itself refers to, and give free memory back to the system where the C library can."""
+    """Collect garbage, and return free memory to the system where the C library can."""
     cleanup_memory()

@@ -1,4 +1,4 @@
-"""Where a FLARE process keeps things: the run's state outside what FLARE wipes."""
+"""Where a FLARE process keeps its files: the state of runs lies outside the folder that FLARE empties."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from shared_components.federation.store import state_root
 
-ERROR_LENGTH = 400  # characters of a log's last line that are repeated
+ERROR_LENGTH = 400  # characters of a log's last line that are quoted
 
 
 def is_simulator(fl_ctx: FLContext) -> bool:
-    """Say whether `nvflare simulator` runs this process."""
+    """Return whether `nvflare simulator` runs this process."""
     flagged = fl_ctx.get_prop(FLContextKey.SIMULATE_MODE)  # FLARE sets it at the clients only
     return bool(flagged) or fl_ctx.get_job_id() == SimulatorConstants.JOB_NAME
 
@@ -24,20 +24,25 @@ def workspace_root(fl_ctx: FLContext) -> Path:
     return Path(fl_ctx.get_engine().get_workspace().get_root_dir()).resolve()
 
 
+def job_folder(fl_ctx: FLContext) -> Path:
+    """Return FLARE's own folder of the job, which it archives when the job's process has ended."""
+    return Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id()))
+
+
 def runs_folder(fl_ctx: FLContext) -> Path:
-    """Return where runs are kept."""
+    """Return the folder of this party's runs."""
     return state_root(workspace_root(fl_ctx), simulator=is_simulator(fl_ctx))
 
 
 def local_folder(fl_ctx: FLContext) -> Path:
-    """Return the `local` folder, where a site's own settings are."""
+    """Return the `local` folder of a site's own settings."""
     return workspace_root(fl_ctx) / "local"
 
 
 def last_error(site: str, fl_ctx: FLContext) -> str:
-    """Return where a site's errors are and, if this machine can read them, how they end; begins with "; "."""
-    path = workspace_root(fl_ctx).parent / site / "error_log.txt"
+    """Return the end of a site's error log, or where it is if this machine cannot read it; begins with "; "."""
     if not is_simulator(fl_ctx):
         return f"; the log of {site} says why"
-    lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()] if path.is_file() else []
+    path = workspace_root(fl_ctx).parent / site / "error_log.txt"
+    lines = path.read_text(errors="replace").strip().splitlines() if path.is_file() else []
     return f"; {path} ends with: {lines[-1][:ERROR_LENGTH]}" if lines else ""

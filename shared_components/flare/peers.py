@@ -1,4 +1,4 @@
-"""The component that protects every process of a deployment, from before it connects to anybody."""
+"""The component that protects every process of a deployment before it connects to anybody."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared_components.flare.patches.stream_ids import count_streams
 
 
 class KeepToTheServer(FLComponent):
-    """Stands in the `local/resources.json` of the server and of every site, which build it as they start."""
+    """Install the patches of every process; in the `local/resources.json` of the server and of every site."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,13 +1,13 @@
-"""In a simulator, notice that a site's process has died, and end one that hangs.
+"""In a simulator, detect that a site's process has died, and kill one that hangs.
 
 FLARE itself would wait for the task's timeout in the first case and for ever in the second.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
+
+import psutil  # nvflare depends on it
 
 from shared_components.common.atomic import write_text
 
@@ -15,7 +15,7 @@ FILE = "process"
 
 
 def announce(folder: Path, process: int) -> None:
-    """Say in the site's folder which process works on its task."""
+    """Write the id of the process that works on a site's task into the site's folder."""
     write_text(folder / FILE, str(process))
 
 
@@ -25,29 +25,19 @@ def forget(folder: Path) -> None:
 
 
 def died(folder: Path) -> bool:
-    """Say whether a process has been announced and lives no more."""
-    announced = _announced(folder)
-    return announced is not None and not _lives(announced)
+    """Return whether a process was announced and is not alive any more."""
+    return (folder / FILE).is_file() and _living(folder) is None
 
 
 def end(folder: Path) -> None:
-    """Kill the process that has been announced; all that it keeps is written beside and renamed."""
-    announced = _announced(folder)
-    if announced is not None and _lives(announced):
-        os.kill(announced, signal.SIGKILL)
+    """Kill the announced process; all its files are written to a temporary name and renamed."""
+    if process := _living(folder):
+        process.kill()
 
 
-def _announced(folder: Path) -> int | None:
+def _living(folder: Path) -> psutil.Process | None:
     try:
-        return int((folder / FILE).read_text())
-    except FileNotFoundError:
+        process = psutil.Process(int((folder / FILE).read_text()))
+        return None if process.status() == psutil.STATUS_ZOMBIE else process
+    except (FileNotFoundError, psutil.NoSuchProcess):
         return None
-
-
-def _lives(process: int) -> bool:
-    import psutil  # nvflare depends on it
-
-    try:
-        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -1,4 +1,4 @@
-"""Make startup kits from a description of a federation, by FLARE's own provisioning."""
+"""Make startup kits from the description of a federation, by FLARE's own provisioning."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from nvflare.lighter.constants import CtxKey
@@ -29,21 +30,20 @@ from shared_components.flare.patches.replace import expect
 
 AUTHORITY = "ca"
 ISSUED = "issued.json"
+SHA256 = "c8d160f1697e41308a0f3939b9d105d93e266a309d8ab644ede25d9e3ea049d3"
 Party = dict[str, Any]
 
 
 class Certificates(CertBuilder):
-    """FLARE's certificates, with a lifetime of one's own for the parties' as well as for the root's."""
+    """FLARE's certificates, with configurable lifetimes of the parties' certificates and of the root's."""
 
     def __init__(self, *, days: int, root_days: int) -> None:
         super().__init__(root_valid_days=root_days)
         self.days = days
-        expect(  # it is overridden below
-            CertBuilder, "_generate_cert", sha256="c8d160f1697e41308a0f3939b9d105d93e266a309d8ab644ede25d9e3ea049d3"
-        )
+        expect(CertBuilder, "_generate_cert", sha256=SHA256)  # it is overridden below
 
     def new_root(self, name: str) -> tuple[bytes, Any]:
-        """Return a new authority's certificate as PEM, and its key, which stand on no disk yet."""
+        """Return a new authority's certificate (PEM) and key, which are on no disk yet."""
         key, public = generate_keys()
         days = {"valid_days": self.root_valid_days}
         return serialize_cert(self._generate_cert(name, None, name, key, public, ca=True, **days)), key
@@ -56,28 +56,8 @@ class Certificates(CertBuilder):
         return super()._generate_cert(*identity, ca=ca, **options)
 
 
-class Quiet:
-    """Keeps what FLARE's provisioning says, for the sentence of a failure."""
-
-    def __init__(self) -> None:
-        self.errors: list[str] = []
-
-    def error(self, message: str) -> None:
-        """Keep an error."""
-        self.errors.append(message)
-
-    def warning(self, message: str) -> None:
-        """Keep a warning."""
-        self.errors.append(message)
-
-    def info(self, message: str) -> None:
-        """Drop it."""
-
-    debug = info
-
-
 def parties_of(federation: Federation) -> dict[str, Party]:
-    """Return everybody by the name that a kit's folder has, the server first."""
+    """Return all parties by the names of their kits' folders, the server first."""
     server = federation.server
     named: dict[str, Party] = {server.host: {"part": "server", "organisation": server.organisation}}
     for site in federation.sites:
@@ -88,15 +68,12 @@ def parties_of(federation: Federation) -> dict[str, Party]:
 
 
 def provision(federation: Federation, out: Path, *, passphrase: str | None = None) -> list[Kit]:
-    """Make the authority and a kit for everybody in a new folder.
+    """Make the authority ``out/ca``, which is private, and a kit ``out/<name>`` for each party in a new folder.
 
-    Args:
-        federation: Who takes part.
-        out: Of ``out/<name>`` for each kit, and ``out/ca``, which is private.
-        passphrase: By which the authority's key is encrypted; None: it is not.
+    A passphrase encrypts the authority's key.
 
     Raises:
-        KitError: The folder holds something already, or has a space in its path; nothing was written.
+        KitError: The folder is not empty, or has a space in its path; nothing was written.
     """
     out = Path(out).resolve()
     refuse_spaces(out)
@@ -112,17 +89,17 @@ def provision(federation: Federation, out: Path, *, passphrase: str | None = Non
 
 
 def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passphrase: str | None = None) -> list[Kit]:
-    """Make kits for those who have none yet, signed by the authority of the others; theirs stay valid.
+    """Make kits for parties without one, signed by the existing authority; the other kits stay valid.
 
     Args:
-        federation: Who takes part, the new ones with the others.
-        out: What `provision` has written.
-        renew: Names of parties whose certificate ends: they get a new kit, too, and the old one stays valid.
-        passphrase: Of the authority's key; a key that was not encrypted is so from now on.
+        federation: All parties, old and new.
+        out: The folder that `provision` has written.
+        renew: Names of parties whose certificate ends: they get another kit, and the old one stays valid.
+        passphrase: The authority key's; it encrypts a key that was not encrypted.
 
     Raises:
-        KitError: There is no such authority, the passphrase is another one, somebody has changed, or a kit is in the
-            way; nothing was written.
+        KitError: There is no such authority, the passphrase is wrong, a party has changed, or a kit exists already;
+            nothing was written.
     """
     out = Path(out).resolve()
     refuse_spaces(out)
@@ -146,16 +123,12 @@ def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passp
 
 
 def needs_passphrase(out: Path) -> bool:
-    """Say whether the key of a folder's authority is encrypted.
-
-    Raises:
-        KitError: There is no authority, or its key cannot be read.
-    """
+    """Return whether the key of a folder's authority is encrypted; raise KitError if there is none."""
     return is_encrypted(_state(read_issued(out)["name"], Path(out).resolve()))
 
 
 def read_issued(out: Path) -> dict[str, Any]:
-    """Return what an authority has signed: what all kits share, and when each party's certificate ends.
+    """Return the record of an authority: what all kits share, and when each party's certificate ends.
 
     Raises:
         KitError: There is no authority, or its record cannot be read.
@@ -173,7 +146,7 @@ def read_issued(out: Path) -> dict[str, Any]:
 
 
 def _fixed(federation: Federation) -> dict[str, Any]:
-    """Return what all kits of an authority share."""
+    """Return the values that all kits of an authority share."""
     root_days = federation.certificates.root_days
     return {"name": federation.name, "server": asdict(federation.server), "root_days": root_days}
 
@@ -195,25 +168,26 @@ def _refuse_changes(federation: Federation, issued: Mapping[str, Any], everybody
 
 
 def _state(name: str, out: Path) -> Path:
-    """Return where FLARE keeps the certificate and key of a federation's authority."""
+    """Return FLARE's file of the certificate and key of a federation's authority."""
     return out / AUTHORITY / name / "state" / "cert.json"
 
 
 def _issue(federation: Federation, root: Path, wanted: Mapping[str, Party], passphrase: str | None) -> None:
     """Let FLARE make kits in its own folders below the authority, and move the wanted ones to ``root``.
 
-    FLARE is given the authority's certificate and key, and does not write the key then.
+    FLARE receives the authority's certificate and key, and therefore does not write the key itself.
     """
     authority, state = root / AUTHORITY, _state(federation.name, root)
     authority.mkdir(mode=0o700, exist_ok=True)
-    log = Quiet()
+    errors: list[str] = []
+    log = SimpleNamespace(error=errors.append, warning=errors.append, info=lambda text: None, debug=lambda text: None)
     lifetimes = federation.certificates
     certificates = Certificates(days=lifetimes.days, root_days=lifetimes.root_days)
     known = load_authority(state, passphrase) if state.exists() else certificates.new_root(federation.name)
     builders = [WorkspaceBuilder(), StaticFileBuilder(config_folder="config", require_signed_jobs=True), certificates]
     done = Provisioner(str(authority), builders).provision(_project(federation, wanted, *known), logger=log)
     if done.get(CtxKey.BUILD_ERROR):
-        raise KitError(f"FLARE cannot make the kits: {'; '.join(log.errors)}")
+        raise KitError(f"FLARE cannot make the kits: {'; '.join(errors)}")
     made = Path(done[CtxKey.CURRENT_PROD_DIR])
     for name in wanted:
         kit = Kit(made / name, wanted[name]["part"])
@@ -231,7 +205,7 @@ def _project(federation: Federation, wanted: Mapping[str, Party], certificate: b
     project = Project(federation.name, "", props={"api_version": 3}, **authority)
     server = federation.server
     ports = {"fed_learn_port": server.port, "admin_port": server.admin_port}
-    project.set_server(server.host, server.organisation, props=dict(ports))
+    project.set_server(server.host, server.organisation, props=ports)
     for name, party in wanted.items():
         if party["part"] == "site":
             project.add_client(name, party["organisation"], props={"allow_log_streaming": False})
@@ -249,13 +223,12 @@ def _record(federation: Federation, root: Path, wanted: Mapping[str, Party]) -> 
             "ends": certificate.not_valid_after_utc.date().isoformat(),
             "serial": f"{certificate.serial_number:x}",
         }
-    record = {**_fixed(federation), "parties": before}
-    write_json(path, record)
+    write_json(path, {**_fixed(federation), "parties": before})
 
 
 @contextmanager
 def _beside(out: Path) -> Iterator[Path]:
-    """Give a private folder beside another, which is gone when the block ends."""
+    """Make a private folder beside another; it is removed when the block ends."""
     made = out.with_name(f".{out.name}.{os.getpid()}")
     made.parent.mkdir(parents=True, exist_ok=True)
     made.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""A simulator's workspace: one that FLARE cannot use is refused at once, and two launches in one are noticed."""
+"""A simulator's workspace: refuse one that FLARE cannot use, and detect two launches in one."""
 
 from __future__ import annotations
 
@@ -16,35 +16,31 @@ from shared_components.federation.messages import FederationError
 
 
 class Unusable(FederationError):
-    """A launch that can come to nothing; FLARE would go on looking for its workers for a minute."""
+    """A launch that cannot succeed; FLARE would wait for its workers for a minute."""
 
 
 class Workspace:
-    """The folder of one launch, to be asked now and then whether it is still this launch's.
-
-    Args:
-        folder: The simulator's ``-w``.
-    """
+    """The folder of one launch (the simulator's ``-w``)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._number = _number(folder)
+        self._inode = _inode(folder)
 
     def refuse_if_emptied(self) -> None:
-        """Notice that another launch has emptied the folder, which FLARE does before it asks anybody.
+        """Check that no other launch has emptied the folder, which FLARE does at every start.
 
         Raises:
-            FederationError: It has; what the run has done is kept in its state.
+            FederationError: One has; the run's state is kept.
         """
-        if _number(self.folder) != self._number:
+        if _inode(self.folder) != self._inode:
             raise FederationError(
                 f"{self.folder} was emptied while this job ran in it, as another launch with the same -w does; give "
                 "each launch a workspace of its own"
             )
 
 
-def _number(folder: Path) -> int | None:
-    """Return what the disk knows a folder by, which a new one of its name does not share; None without a folder."""
+def _inode(folder: Path) -> int | None:
+    """Return a folder's inode number, which a new folder of the same name does not share; None without a folder."""
     try:
         return folder.stat().st_ino
     except FileNotFoundError:
@@ -53,14 +49,14 @@ def _number(folder: Path) -> int | None:
 
 @contextmanager
 def held(folder: Path, command: Sequence[str] = (), *, patience: float = 15.0) -> Iterator[Workspace]:
-    """Hold a workspace for one launch, by a lock beside it that ends with the process.
+    """Lock a workspace for one launch; the lock file lies beside it, and the lock ends with the process.
 
-    A launch that works there already is about to notice that FLARE has emptied its workspace for this one, and ends.
+    An earlier launch in the same folder soon detects that FLARE has emptied it for this one, and ends.
 
     Args:
         folder: The simulator's ``-w``.
-        command: What started the simulator.
-        patience: How many seconds another launch has for its end.
+        command: The command line that started the simulator.
+        patience: Seconds to wait for the end of another launch.
 
     Raises:
         Unusable: FLARE cannot work in the folder or with these arguments, or another launch works there.
@@ -80,7 +76,7 @@ def held(folder: Path, command: Sequence[str] = (), *, patience: float = 15.0) -
 
 
 def is_held(folder: Path) -> bool:
-    """Say whether a launch works in a workspace now."""
+    """Return whether a launch works in a workspace now."""
     if not lock_file(folder).is_file():
         return False
     with lock_file(folder).open("a") as file:
@@ -88,16 +84,12 @@ def is_held(folder: Path) -> bool:
 
 
 def lock_file(folder: Path) -> Path:
-    """Return the file beside a workspace that is locked while a launch works there; FLARE empties the folder itself."""
+    """Return a workspace's lock file, which lies beside it: FLARE empties the folder itself."""
     return folder.with_name(f".{folder.name}.lock")
 
 
 def refuse_unusable(folder: Path) -> None:
-    """Refuse a path that FLARE's simulator would take apart: it starts its workers by a line of text.
-
-    Raises:
-        Unusable: The path has a space, a quote, a backslash or a `#` that does so.
-    """
+    """Raise Unusable for a path that FLARE's simulator would split: it starts its workers by a line of text."""
     text = os.fspath(folder)
     if not is_one_word(text):
         raise Unusable(
@@ -107,21 +99,17 @@ def refuse_unusable(folder: Path) -> None:
 
 
 def refuse_no_sites(command: Sequence[str]) -> None:
-    """Refuse ``nvflare simulator -n 0``, which FLARE takes for no number and runs two sites.
-
-    Raises:
-        Unusable: The command asks for less than one site.
-    """
+    """Raise Unusable for ``nvflare simulator -n 0``, for which FLARE would run two sites."""
     if list(command[1:2]) != ["simulator"]:
         return
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("-n", "--n_clients", type=int, default=1)  # FLARE has refused what is no number
+    parser.add_argument("-n", "--n_clients", type=int, default=1)  # FLARE has checked that it is a number
     sites = parser.parse_known_args(command[2:])[0].n_clients
     if sites < 1:
         raise Unusable(f"-n is {sites}; a federation has at least one site")
 
 
 def leave() -> None:
-    """End the simulator's own process with FLARE's code for a failed job, if this is it: a child of the command's."""
+    """In the simulator's server, a child process of the command, exit with FLARE's status of a failed job."""
     if multiprocessing.parent_process() is not None:
         os._exit(2)

@@ -388,7 +388,7 @@ def test_a_server_that_trains_without_data_says_so_before_any_site_is_asked(
 def test_a_site_that_is_lost_is_named_and_the_round_goes_on_without_it(by_hand):
     def answer(controller, site, task):
         if task.name == "round" and site == "site-2":
-            controller._desk.lost["site-2"] = "its process of the job died"
+            controller._lost["site-2"] = "its process of the job died"
             return None
         return controller.ask(site, task)
 
@@ -406,7 +406,7 @@ NOT_GIVEN = "it did not take the job: no space left"
 
 def give_out(controller, *, without):
     """Let a controller find that FLARE, which hides such sites from it, could not give them the job."""
-    controller._desk.lost |= dict.fromkeys(without, NOT_GIVEN)
+    controller._lost |= dict.fromkeys(without, NOT_GIVEN)
     return controller.start(sites=[site for site in SITES if site not in without])
 
 

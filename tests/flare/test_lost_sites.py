@@ -20,9 +20,16 @@ from nvflare.private.fed.server.message_send import ClientReply
 from nvflare.private.fed.server.server_engine import ServerEngine
 
 from shared_components.common.atomic import not_written
-from shared_components.flare.lost_site_poll import LostSitePoll
 from shared_components.flare.lost_sites import LostSites
-from shared_components.flare.patches.lost_sites import AGAIN, DIED, beginning_at_sites, lose, started_again, take_report
+from shared_components.flare.patches.lost_sites import (
+    AGAIN,
+    DIED,
+    beginning_at_sites,
+    lose,
+    read_lost,
+    started_again,
+    take_report,
+)
 from shared_components.flare.patches.replace import REPLACES
 
 JOB = "0f1e"
@@ -111,9 +118,7 @@ class Server:
     @property
     def lost(self):
         """What the job's controller finds."""
-        desk = LostSitePoll()
-        desk.open(self)
-        return desk.lost
+        return read_lost(self.folder)
 
     def pending(self):
         return self.job_runner._pending_client_outcomes[JOB]
@@ -285,13 +290,11 @@ def test_a_job_that_all_have_taken_has_lost_nobody(tmp_path):
 
 
 def test_the_first_reason_of_a_lost_site_is_kept_and_one_who_looks_again_sees_the_next(tmp_path):
-    server, desk = Server(tmp_path), LostSitePoll()
-    desk.open(server)
-    assert desk.lost == {}
+    server = Server(tmp_path)
+    assert server.lost == {}
     for site, reason in (("hospital-b", "died"), ("hospital-b", "came back"), ("hospital-a", "died")):
         lose(server, JOB, {site: reason})
-    desk.look()
-    assert desk.lost == {"hospital-b": "died", "hospital-a": "died"}
+    assert server.lost == {"hospital-b": "died", "hospital-a": "died"}
 
 
 def test_a_full_disk_at_the_server_costs_no_other_report(tmp_path, monkeypatch, caplog):

@@ -1,4 +1,4 @@
-"""The authority's key on disk, as it is or encrypted with a passphrase: whoever can read it can let anybody in."""
+"""The authority's key on disk, plain or encrypted with a passphrase: whoever can read it can admit anybody."""
 
 from __future__ import annotations
 
@@ -23,23 +23,15 @@ _ENCRYPTED = "BEGIN ENCRYPTED PRIVATE KEY"
 
 
 def is_encrypted(path: Path) -> bool:
-    """Say whether a passphrase is needed for the key of an authority's cert.json.
-
-    Raises:
-        KitError: The file cannot be read.
-    """
+    """Return whether the key in an authority's cert.json is encrypted; raise KitError if the file cannot be read."""
     return _ENCRYPTED in _read(path)[KEY]
 
 
 def load_authority(path: Path, passphrase: str | None) -> tuple[bytes, Any]:
-    """Return the authority's certificate as PEM, and its private key.
-
-    Args:
-        path: FLARE's cert.json in the authority's folder.
-        passphrase: Of the key, where it is encrypted.
+    """Read the authority's certificate (PEM) and private key from FLARE's cert.json.
 
     Raises:
-        KitError: The file cannot be read, or the passphrase is missing or another one.
+        KitError: The file cannot be read, or the passphrase is missing or wrong.
     """
     kept = _read(path)
     encrypted = _ENCRYPTED in kept[KEY]
@@ -57,21 +49,17 @@ def load_authority(path: Path, passphrase: str | None) -> tuple[bytes, Any]:
 
 
 def save_authority(path: Path, certificate: bytes, key: Any, passphrase: str | None) -> None:
-    """Write certificate and key, and nobody else's key.
+    """Write FLARE's cert.json with the authority's certificate (PEM) and private key alone.
 
-    Args:
-        path: FLARE's cert.json.
-        certificate: PEM.
-        key: Private.
-        passphrase: By which the key is encrypted (PKCS #8); None: it is written as it is.
+    A passphrase encrypts the key (PKCS #8); without one it is written unencrypted.
 
     Raises:
         KitError: The passphrase is too short.
     """
     if passphrase is not None and len(passphrase) < LEAST_LETTERS:
         raise KitError(f"the passphrase has {len(passphrase)} letters; give at least {LEAST_LETTERS}")
-    hidden = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase.encode())
-    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, hidden).decode()
+    encryption = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase.encode())
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
     write_json(path, {CERTIFICATE: certificate.decode(), KEY: text})
     path.chmod(0o600)
 

@@ -1,4 +1,4 @@
-"""Whether a startup kit's certificate lets its party in: with one that does not, FLARE waits without a word."""
+"""Check a startup kit's certificate: with an invalid one FLARE waits silently."""
 
 from __future__ import annotations
 
@@ -16,25 +16,23 @@ from shared_components.common.sanitise import printable
 from shared_components.flare.deployment.kits import Kit, KitError
 
 SOON = timedelta(days=30)
-ANSWER = 3.0  # seconds in which a server says that it does not take a certificate, else it takes it
+ANSWER = 3.0  # seconds in which a server rejects a certificate, or else has accepted it
 EXPIRED = 10  # OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED
 
 
 def ends(kit: Kit) -> datetime:
-    """Return when a kit's certificate ends, or its root's if that is sooner."""
-    return min(
-        own_certificate(kit).not_valid_after_utc, _read(kit.folder / "startup" / "rootCA.pem").not_valid_after_utc
-    )
+    """Return when a kit's certificate or its root's ends, whichever is sooner."""
+    return min(own_certificate(kit).not_valid_after_utc, _root(kit).not_valid_after_utc)
 
 
 def why_outside(kit: Kit, *, now: datetime | None = None) -> str:
-    """Return why nobody will let this party in, or nothing where its certificate is good.
+    """Return why this party's certificate is not valid; empty if it is.
 
     Raises:
         KitError: A certificate cannot be read.
     """
     now = now or datetime.now(UTC)
-    own, root = own_certificate(kit), _read(kit.folder / "startup" / "rootCA.pem")
+    own, root = own_certificate(kit), _root(kit)
     try:
         own.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):
@@ -49,12 +47,10 @@ def why_outside(kit: Kit, *, now: datetime | None = None) -> str:
 
 
 def why_refused(kit: Kit, host: str, port: int) -> str:
-    """Return which certificate a server and this party do not agree on, or nothing where it is none.
-
-    They shake hands as TLS does, and no more.
+    """Return which certificate a TLS handshake with a server rejects; empty if none.
 
     Args:
-        kit: Whose certificate :func:`why_outside` finds good.
+        kit: A kit whose certificate :func:`why_outside` finds valid.
         host, port: The server's.
 
     Raises:
@@ -66,8 +62,8 @@ def why_refused(kit: Kit, host: str, port: int) -> str:
         context.load_cert_chain(startup / "client.crt", startup / "client.key")
     except OSError as error:
         raise KitError(f"{startup}: its certificates or its key cannot be read ({error})") from error
-    context.check_hostname = False  # the certificate is asked for, not the name
-    with contextlib.suppress(OSError):  # then it is no certificate that keeps them apart
+    context.check_hostname = False  # only the certificate matters here
+    with contextlib.suppress(OSError):  # then the reason is not a certificate
         with socket.create_connection((host, port), ANSWER) as sock:
             return _disagreement(context, sock, f"{host}:{port}")
     return ""
@@ -76,7 +72,7 @@ def why_refused(kit: Kit, host: str, port: int) -> str:
 def _disagreement(context: ssl.SSLContext, sock: socket.socket, server: str) -> str:
     try:
         with context.wrap_socket(sock) as channel:
-            channel.recv(1)  # by TLS 1.3 a server looks at the certificate once the client has all it needs
+            channel.recv(1)  # in TLS 1.3 a server checks the certificate after the client has finished its handshake
     except ssl.SSLCertVerificationError as error:
         if error.verify_code == EXPIRED:
             return f"the certificate of the server at {server} has ended; ask its administrator to renew it"
@@ -94,7 +90,7 @@ def _disagreement(context: ssl.SSLContext, sock: socket.socket, server: str) -> 
 
 
 def why_anothers(kit: Kit, name: str) -> str:
-    """Return why a kit's certificate is not its party's, or nothing where it says this name.
+    """Return why a kit's certificate is not that of the party of this name; empty if it is.
 
     Raises:
         KitError: It cannot be read.
@@ -107,12 +103,12 @@ def why_anothers(kit: Kit, name: str) -> str:
 
 
 def own_certificate(kit: Kit) -> x509.Certificate:
-    """Return a party's certificate.
-
-    Raises:
-        KitError: It cannot be read.
-    """
+    """Return a party's certificate; raise KitError if it cannot be read."""
     return _read(kit.folder / "startup" / ("server.crt" if kit.part == "server" else "client.crt"))
+
+
+def _root(kit: Kit) -> x509.Certificate:
+    return _read(kit.folder / "startup" / "rootCA.pem")
 
 
 def _read(path: Path) -> x509.Certificate:

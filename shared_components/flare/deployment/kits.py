@@ -1,13 +1,12 @@
-"""What a startup kit is, and the files by which it lets a job do what SurgFL's jobs need and nothing else.
+"""Startup kits, and the files that restrict a kit to what SurgFL's jobs need.
 
 FLARE reads a kit's `local/resources.json` and `local/authorization.json`, and where they are missing the `.default`
-beside them, which allows some ninety classes of its own and lets administrators send code.
+beside them, which allows some ninety of FLARE's classes and lets administrators send code.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,28 +18,18 @@ from shared_components.common.sanitise import is_one_word
 from shared_components.flare.deployment.federation_file import RESERVED, ROLES
 
 PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator": "fed_admin.json"}
-"""What a kit is for, by the file that its `startup` folder holds."""
+"""The kinds of kits, and the file by which the `startup` folder of each is recognised."""
 FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
-GUARD = "shared_components.flare.peers.KeepToTheServer"  # everywhere: what the others may send to its processes
-LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # at the server: one site ends nobody's job
+GUARD = "shared_components.flare.peers.KeepToTheServer"  # everywhere: restricts the messages of others
+LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # at the server: a lost site does not end the job
 ALLOW_LIST = Path(__file__).with_name("allow_list.json")
-"""All classes that a job may name, at the `server` and at a `client`: FLARE builds nothing else of a configuration."""
+"""The classes that a job may name at the `server` and at a `client`: FLARE builds no others."""
 PRIVACY = "privacy.json"
 FLARES_HEART_BEAT = 600
-HEART_BEAT_SECONDS = 30  # after which, and a minute, a silent site counts as gone
+HEART_BEAT_SECONDS = 30  # a site counts as gone after this and another minute of silence
 STORAGE = "storage"
-RIGHTS = (
-    "submit_job",
-    "clone_job",
-    "manage_job",
-    "download_job",
-    "view",
-    "operate",
-    "shell_commands",
-    "byoc",
-    "server-predeployed-flwr",
-)
 CODE = ("byoc", "server-predeployed-flwr")
+RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate", "shell_commands", *CODE)
 CODE_ROLES = ("project_admin", "lead")
 TEMPLATE = """\
 # What this hospital's data are. Until it is filled in, this site refuses every job.
@@ -63,19 +52,19 @@ LIMITS = """\
 
 
 class KitError(ValueError):
-    """A folder is no startup kit, or one that cannot be secured; one sentence."""
+    """A folder is no startup kit, or one that cannot be secured; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class Kit:
-    """A startup kit: its folder, and what it is for, one of `PARTS`."""
+    """A startup kit: its folder and its kind, one of `PARTS`."""
 
     folder: Path
     part: str
 
     @property
     def local(self) -> Path:
-        """The folder of settings that are the party's own."""
+        """The folder of the party's own settings."""
         return self.folder / "local"
 
 
@@ -97,11 +86,7 @@ def find_kit(folder: Path) -> Kit:
 
 
 def refuse_spaces(folder: Path) -> None:
-    """Refuse a path that FLARE would split where it starts a job's process.
-
-    Raises:
-        KitError: It has a space, a quotation mark or another such character in it.
-    """
+    """Raise KitError for a path with a space or a quotation mark, which FLARE would split when it starts a job."""
     if not is_one_word(str(folder)):
         raise KitError(
             f"{str(folder)!r} has a space or a quotation mark in it, which FLARE cannot start a job from; give "
@@ -110,14 +95,14 @@ def refuse_spaces(folder: Path) -> None:
 
 
 def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
-    """Put the files in place; what a party has set beyond them stays.
+    """Write the restricting files of a kit; the party's other settings stay.
 
     Args:
-        kit: Of any party; an administrator's needs none.
+        kit: Any party's; an administrator's needs no files.
         allow_custom_code: Let a job bring code, which this kit then runs.
 
     Returns:
-        A line for each file that changed; none where all was in place.
+        A line for each file that changed.
 
     Raises:
         KitError: A file of the kit cannot be read; nothing was written.
@@ -140,8 +125,8 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
 
 
 def _templates() -> Iterator[tuple[str, str, str]]:
-    """Yield what a site gets once and then changes as it likes: names, texts, and what they are."""
-    from shared_components.federation.site.limits import FILE, Limits  # it needs torch, which takes seconds
+    """Yield names, texts and descriptions of the files that a site gets once and edits itself."""
+    from shared_components.federation.site.limits import FILE, Limits  # imports torch, which takes seconds
 
     yield "site.yaml", TEMPLATE, "a template; fill it in"
     given = {key: value for key, value in asdict(Limits()).items() if value is not None}
@@ -150,8 +135,8 @@ def _templates() -> Iterator[tuple[str, str, str]]:
 
 
 def _refuse_reserved(path: Path) -> None:
-    """Refuse a site whose name a run's folder uses for something else; FLARE's own provisioning takes it."""
-    name = _read(path).get("client", {}).get("fqsn", "")
+    """Refuse a site name that a run's folder uses for something else; FLARE's own provisioning allows it."""
+    name = read_json(path).get("client", {}).get("fqsn", "")
     if name.lower() in RESERVED:
         raise KitError(
             f"{path}: the site is called {name!r}, which is reserved; provision it by another name (reserved: "
@@ -159,28 +144,33 @@ def _refuse_reserved(path: Path) -> None:
         )
 
 
-Made = tuple[dict[str, Any], str]  # what a file is to hold, and what that means
+Made = tuple[dict[str, Any], str]  # the new values of a file, and their meaning in words
 
 
 def _change(kit: Kit, name: str, make: Callable[[dict[str, Any]], Made]) -> tuple[Path, str, str]:
-    """Return a file's path, what it is to hold, and what that means, from what it or FLARE's default holds."""
+    """Return a file's path, new text and its meaning; ``make`` changes the values of the file or of FLARE's default."""
     path = kit.local / name
     default = path.with_name(f"{name}.default")
     source = path if path.exists() else default
     if name != PRIVACY and not source.exists():
         raise KitError(f"{source}: no such file; provision the kit again")
     try:
-        values, words = make(_read(source) if source.exists() else {})
+        values, words = make(read_json(source) if source.exists() else {})
     except (AttributeError, KeyError, TypeError) as error:
         raise KitError(f"{source}: is not what FLARE reads ({error!r}); correct it, or move it away") from error
     return path, json.dumps(values, indent=2) + "\n", words
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the mapping that a JSON file holds.
+
+    Raises:
+        KitError: The file cannot be read, or holds something else.
+    """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise KitError(f"{path}: cannot be read ({error}); correct it, or move it away") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise KitError(f"{path}: cannot be read ({error!s:.200}); correct it, or move it away") from error
     if not isinstance(values, dict):
         raise KitError(f"{path}: holds no mapping; correct it, or move it away")
     return values
@@ -196,7 +186,7 @@ def _write(path: Path, text: str, words: str) -> str:
 
 
 def _resources(kit: Kit, values: dict[str, Any]) -> Made:
-    allowed = _read(ALLOW_LIST)
+    allowed = read_json(ALLOW_LIST)
     values["class_list_enforcement_mode"] = allowed["class_list_enforcement_mode"]
     values["class_allow_list"] = allowed["client" if kit.part == "site" else "server"]["class_allow_list"]
     names = " and ".join(name.rpartition(".")[2] for name in values["class_allow_list"])
@@ -214,14 +204,14 @@ def _resources(kit: Kit, values: dict[str, Any]) -> Made:
 
 
 def _stand(values: dict[str, Any], component: str) -> None:
-    """Let the party's own process build one of our components as it starts."""
+    """Add one of our components, which the party's process builds at its start, if it is missing."""
     components = values.setdefault("components", [])
     if not any(one.get("path") == component for one in components):
         components.append({"id": component.split(".")[-2], "path": component, "args": {}})
 
 
 def _own_storage(values: dict[str, Any]) -> None:
-    """Keep what FLARE keeps in the kit; elsewhere only where somebody has chosen another place than FLARE's own."""
+    """Move FLARE's storage from /tmp into the kit; a place that somebody has chosen stays."""
     storage = "shared_components.flare.storage.KitStorage"
     snapshots = values.get("snapshot_persistor", {}).get("args", {})
     if "/tmp/nvflare" in json.dumps(snapshots):
@@ -238,14 +228,14 @@ def _authorization(kit: Kit, allow_custom_code: bool, values: dict[str, Any]) ->
     own = (kit.local / "authorization.json").exists()
     for role in [*ROLES, *(role for role in permissions if role not in ROLES)]:
         rights = permissions.get(role, {})
-        if not isinstance(rights, dict):  # one word for all of them
+        if not isinstance(rights, dict):  # one word for all rights
             rights = dict.fromkeys(RIGHTS, rights)
         for right in CODE:
             brings = allow_custom_code and right == "byoc" and role in CODE_ROLES
             rights[right] = "any" if brings else "none"
         if not own and rights.get("shell_commands", "none") != "none":  # cat and grep in the kit
             rights["shell_commands"] = "o:site" if kit.part == "server" else "none"
-        if not own:  # FLARE counts the server's log of a job as no part of "view", and `surgfl job watch` reads it
+        if not own:  # `surgfl job watch` reads the server's log of a job, which FLARE's "view" does not cover
             rights["get_job_log"] = rights.get("view", "none")
         permissions[role] = rights
     words = "a job may bring code, which then runs here" if allow_custom_code else "no job may bring code"
@@ -254,7 +244,7 @@ def _authorization(kit: Kit, allow_custom_code: bool, values: dict[str, Any]) ->
 
 
 def _privacy(kit: Kit, values: dict[str, Any]) -> Made:
-    """Add our filter to every scope of a site's own, last on the way out: all that leaves has passed it."""
+    """Add our filter to each of the site's scopes, last on the way out, so that everything that leaves passes it."""
     values = values or {"scopes": [{"name": "surgfl"}], "default_scope": "surgfl"}
     if not values.get("scopes") or not values.get("default_scope"):
         raise KitError(f"{kit.local / PRIVACY}: has no scope or no default_scope; add it, or move the file away")
@@ -267,8 +257,7 @@ def _privacy(kit: Kit, values: dict[str, Any]) -> Made:
 
 
 def make_private(folder: Path) -> None:
-    """Let nobody but the owner look into a folder and below."""
+    """Remove all permissions but the owner's from a folder and its contents."""
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
-            mode = path.stat().st_mode
-            os.chmod(path, mode & 0o700)
+            path.chmod(path.stat().st_mode & 0o700)

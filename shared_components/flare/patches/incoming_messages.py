@@ -33,7 +33,7 @@ def _guarded(process: Callable[..., None]) -> Callable[..., None]:
         if cell.my_info.is_on_server:
             message.set_prop(MessagePropKey.ENDPOINT, endpoint)
             message.set_prop(MessagePropKey.COMMON_NAME, _common_name(connection))
-            passes = not cell.my_info.is_root or at_server.look(message) is None
+            passes = not cell.my_info.is_root or at_server.passes(message)
         else:
             passes = at_site.passes(message, cell.my_info.fqcn, own_process=_is_own(cell, connection))
         if passes:
