@@ -2,6 +2,7 @@
 
 import argparse
 
+from shared_components.commands import report_generated
 from shared_components.experiments.shipping.bundle_files.make import (
     check_weights,
     described_bundles,
@@ -18,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files that change and list them.
+    """Write the files that change, and list them.
 
     Raises:
         ValueError: a description lacks something, a bundle's weights are not its card's, or with --check a file is
@@ -27,8 +28,5 @@ def run(args: argparse.Namespace) -> int:
     for name in described_bundles():
         check_weights(name)
         changed = outdated_files(name) if args.check else write_bundle(name)
-        if changed and args.check:
-            raise ValueError(f"{changed[0]} is not what {name}.yaml gives; run `surgfl bundles`")
-        for path in changed:
-            print(f"{path}: {'written' if path.exists() else 'removed'}")
+        report_generated(args, changed, of=f"{name}.yaml")
     return 0

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from shared_components.commands import add_clip
 from shared_components.common.progress_display import shown
 from shared_components.core.task import make_task
 from shared_components.data.check import Problem, check_site
@@ -21,9 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="SITE", help="a site.yaml, or a folder with one or with sites"
     )
-    parser.add_argument("--frames", type=int, default=1, help="frames of a clip, where the task asks for clips")
-    parser.add_argument("--interval", type=float, default=0.0, help="seconds between the frames of a clip")
-    parser.add_argument("--fast", action="store_true", help="only look whether the files are there")
+    add_clip(parser, "frames of a clip, where the task asks for clips")
+    parser.add_argument("--fast", action="store_true", help="only check that the files exist")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`surgfl compare`: methods beside each other on one set of sites."""
+"""`surgfl compare`: compare methods on one set of sites."""
 
 import argparse
 import time
@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry out what is not done yet and write the tables; 1 if a run has no result.
+    """Run what is not done yet and write the tables; 1 if a run has no result.
 
     Raises:
         ValueError: an argument cannot be used; nothing was started.

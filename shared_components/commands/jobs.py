@@ -2,6 +2,7 @@
 
 import argparse
 
+from shared_components.commands import report_generated
 from shared_components.flare.deployment.job_files import outdated_files, write_jobs
 from shared_components.flare.deployment.job_folder import jobs_folder
 
@@ -20,9 +21,5 @@ def run(args: argparse.Namespace) -> int:
         ValueError: jobs.yaml lacks something, a job has no card, or with --check a file is not what it should be.
     """
     folder = jobs_folder()
-    changed = outdated_files(folder) if args.check else write_jobs(folder)
-    if changed and args.check:
-        raise ValueError(f"{changed[0]} is not what jobs.yaml gives; run `surgfl jobs`")
-    for path in changed:
-        print(f"{path}: written")
+    report_generated(args, outdated_files(folder) if args.check else write_jobs(folder), of="jobs.yaml")
     return 0

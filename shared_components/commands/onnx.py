@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from shared_components.commands import add_model
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.trained_model import Trained, load_trained
 from shared_components.data.site_file import load_site
@@ -15,11 +16,7 @@ SMALL = (64, 96)  # compared beside the model's own size
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--bundle", default="pvt_fpn", metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--model", type=Path, metavar="FILE", help="a checkpoint; default: the bundle's own")
-    parser.add_argument(
-        "--site", type=Path, metavar="FILE", help="site.yaml of the site where it is used, for a model that knows none"
-    )
+    add_model(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: <bundle>.onnx, here")
 
 
@@ -29,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ValueError: the model or the file cannot be used; then no file is left.
     """
-    load_bundle(args.bundle)  # refuses what is none
+    load_bundle(args.bundle)  # refuses an unknown name
     path = args.model or shipped_weights(args.bundle, instead="name a checkpoint with --model")
     site = load_site(args.site) if args.site else None
     model = _segmenting(load_trained(path, bundle=args.bundle, site=site), path)

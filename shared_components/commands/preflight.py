@@ -1,4 +1,4 @@
-"""`surgfl preflight`: say what a job would bring to a site and what would leave it, before it is let in."""
+"""`surgfl preflight`: report what a job would bring to a site and what would leave it, before it is accepted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
 from shared_components.federation.allowed_payload import expect
 from shared_components.federation.messages import Job
-from shared_components.federation.site.disclosure import Leaving, WhatLeaves, what_leaves
+from shared_components.federation.site.disclosure import WhatLeaves, what_leaves
 from shared_components.federation.site.limits import check_limits
 from shared_components.flare.deployment.job_folder import JobFolder, Named, read_job_folder
 from shared_components.flare.deployment.kits import ALLOW_LIST
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from shared_components.flare.class_allow_list import Policy
 
 HELP = "say which classes of a job a site refuses, whether it brings code, and what would leave the site"
-CLASSES = ("background", "a", "b", "c")  # of a site that is not there yet
+CLASSES = ("background", "a", "b", "c")  # where no site is given
+LEAVES = {True: "yes", False: "no", None: "may"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +102,7 @@ def _verdict(named: Named, policies: Sequence[Policy]) -> tuple[str, str]:
 
 
 def _code(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
-    """Return what is said of a job's code, then what is refused of it."""
+    """Return a line about a job's code, followed by what is refused of it."""
     if folder.code:
         return [", ".join(folder.code), f"it brings code: {', '.join(folder.code)}; jobs here need none, take it out"]
     if not folder.marked:
@@ -141,29 +142,11 @@ def _print(report: WhatLeaves) -> None:
         for w in report.weights
     )
     print(as_text(Table("Weights", ("role", "tensors", "numbers", "MB", ""), weights)))
-    parts = tuple(
-        (
-            part.task,
-            part.name,
-            part.form,
-            f"{part.bytes / 1e6:.2f}" if part.bytes else "-",
-            _said(part.leaves),
-            part.why,
-        )
-        for part in report.parts
-    )
+    size = {part: f"{part.bytes / 1e6:.2f}" if part.bytes else "-" for part in report.parts}
+    parts = tuple((p.task, p.name, p.form, size[p], LEAVES[p.leaves], p.why) for p in report.parts)
     head = ("answer to", "what", "form", "MB", "leaves", "why")
     print(as_text(Table("What leaves the site", head, parts, labels=6)))
     print(
         f"megabytes: {report.bytes_of('round') / 1e6:.2f} per round, at most {report.bytes_in_all / 1e6:.2f} in "
         f"{report.rounds} rounds; plain values are a few kilobytes"
     )
-
-
-def _row(part: Leaving) -> tuple[str, ...]:
-    size = f"{part.bytes / 1e6:.2f}" if part.bytes >= 5000 else f"{part.bytes / 1e6:.6f}" if part.bytes else "-"
-    return (part.task, part.name, part.form, size, _said(part.leaves), part.why)
-
-
-def _said(leaves: bool | None) -> str:
-    return {True: "yes", False: "no", None: "may"}[leaves]

@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make the kits, and say what each person does next.
+    """Make the kits, and print each person's next steps.
 
     Raises:
         ValueError: Something in the file or the folder cannot be; nothing was written.
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _passphrase(args: argparse.Namespace, *, encrypted: bool) -> str | None:
-    """Return the passphrase of the authority's key: of the file, the environment, or as it is typed; None without.
+    """Return the authority key's passphrase from the file, the environment or the terminal; None without encryption.
 
     Raises:
         ValueError: There is none where one is needed, or one where the key is not encrypted.

@@ -10,7 +10,7 @@ from shared_components.federation.messages import FederationError
 from shared_components.federation.run_cleanup import KeptRun
 from shared_components.reporting.tables import Table, as_text
 
-HELP = "list the runs that are run_cleanup, and remove old ones"
+HELP = "list the runs that are kept, and remove old ones"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`surgfl secure-kit KIT`: let a startup kit do what SurgFL's jobs need, and nothing else."""
+"""`surgfl secure-kit KIT`: restrict a startup kit to what SurgFL's jobs need."""
 
 import argparse
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what is missing and say what changed; 1 where nobody will let this party in.
+    """Write what is missing and list the changes; 1 if the party's certificate is not valid.
 
     Raises:
         ValueError: The folder is no kit, or a file of it cannot be read; nothing was written.
@@ -30,16 +30,16 @@ def run(args: argparse.Namespace) -> int:
     outside = why_outside(kit)
     if kit.part == "administrator":
         print(f"{kit.folder}: an administrator's kit runs no job; nothing to do")
-        return _told(kit, outside)
+        return _certificate(kit, outside)
     changed = secure(kit, allow_custom_code=args.allow_custom_code)
     print("\n".join(changed) or f"{kit.folder}: all is in place")
     if changed:
         print("It counts from the next start of this party.")
-    return _told(kit, outside)
+    return _certificate(kit, outside)
 
 
-def _told(kit: Kit, outside: str) -> int:
-    """Say how long the certificate holds, or why it does not."""
+def _certificate(kit: Kit, outside: str) -> int:
+    """Print until when the certificate is valid, or why it is not."""
     until = ends(kit)
     soon = "; ask for a renewed kit" if until - datetime.now(UTC) < SOON else ""
     print(f"{kit.folder}: {outside}" if outside else f"Its certificate holds until {until:%Y-%m-%d}{soon}.")

@@ -1,4 +1,4 @@
-"""`surgfl segment INPUT`: show a video or a folder of frames to a model, and write what it sees."""
+"""`surgfl segment INPUT`: segment a video or a folder of frames by a model, and write the results."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from shared_components import __version__
+from shared_components.commands import add_model
 from shared_components.common.arguments import height_and_width
 from shared_components.common.machine import device
 from shared_components.core.shipped_weights import shipped_weights
@@ -29,11 +30,7 @@ HELP = "segment a video or a folder of frames: an overlay video, masks, and tabl
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("input", type=Path, metavar="INPUT", help="a video, an image, or a folder of images")
-    parser.add_argument("--model", type=Path, metavar="FILE", help="a checkpoint; default: the bundle's own")
-    parser.add_argument("--bundle", default="pvt_fpn", metavar="NAME", help="default: %(default)s")
-    parser.add_argument(
-        "--site", type=Path, metavar="FILE", help="site.yaml of the site where it is used, for a model that knows none"
-    )
+    add_model(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: <INPUT's name>-segmented, here")
     parser.add_argument("--size", metavar="HxW", help="of the network's input; default: the checkpoint's")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take every Nth frame")
@@ -59,7 +56,10 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ValueError: An argument, the model or the input cannot be used; nothing is left of the results.
     """
-    _use_threads(args.threads)
+    if args.threads is not None:
+        if args.threads < 1:
+            raise InferenceError(f"--threads is {args.threads}; give a whole number from 1 on")
+        torch.set_num_threads(args.threads)
     path = args.model or _shipped(args.bundle)
     site = load_site(args.site) if args.site else None
     model = _segmenting(load_trained(path, bundle=args.bundle, site=site), path)
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _shipped(bundle: str) -> Path:
-    load_bundle(bundle)  # refuses what is none
+    load_bundle(bundle)  # refuses an unknown name
     return shipped_weights(bundle, instead="name a checkpoint with --model")
 
 
@@ -97,14 +97,6 @@ def _segmenting(model: Trained, path: Path) -> Trained:
             "`python -m monai.bundle run` and its bundle's inference.yaml"
         )
     return model
-
-
-def _use_threads(count: int | None) -> None:
-    if count is None:
-        return
-    if count < 1:
-        raise InferenceError(f"--threads is {count}; give a whole number from 1 on")
-    torch.set_num_threads(count)
 
 
 def _report(folder: PredictionFolder, out: Path, done: Progress) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`surgfl site init FOLDER`: look at a hospital's folder, ask what cannot be seen, and write a checked site.yaml."""
+"""`surgfl site init FOLDER`: examine a hospital's folder, ask for the rest, and write a checked site.yaml."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.folder.is_dir():
         raise SiteError(f"{args.folder}: is not a folder; name the one that holds the images and masks")
     try:
-        config = _config(args, out, Talk(ask=sys.stdin.isatty() and not args.yes, yes=args.yes))
+        config = _config(args, out, Talk(ask=sys.stdin.isatty() and not args.yes))
     except KeyboardInterrupt:
         print("\ninterrupted; nothing was written")
         return 130
@@ -96,15 +96,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Talk:
-    """SampleSpec on the terminal what was not given, or takes what is proposed.
+    """Asks at the terminal (``ask``) for values that were not given, or else takes the proposed ones."""
 
-    Args:
-        ask: Somebody is there to answer.
-        yes: Take every proposal.
-    """
-
-    def __init__(self, *, ask: bool, yes: bool) -> None:
-        self.spec, self.yes = ask, yes
+    def __init__(self, *, ask: bool) -> None:
+        self.ask = ask
 
     def get(
         self, option: str, given: Any, question: str, proposed: str | None, read: Callable[[str], Any] = str
@@ -116,7 +111,7 @@ class Talk:
         """
         if given is not None:
             return read(given) if isinstance(given, str) else given
-        if not self.spec:
+        if not self.ask:
             if proposed is None:
                 raise SiteError(f"{option} is not given, and nobody is there to ask: {question}; add {option}")
             return read(proposed)
@@ -199,7 +194,7 @@ def _found(args: argparse.Namespace, folder: Path) -> Found:
 
 
 def _of_videos(args: argparse.Namespace, folder: Path, found: Found, videos: Sequence[str]) -> dict[str, Any]:
-    """Return what video files say: their rate, and from which number masks count their frames."""
+    """Return the rate of video files, and the number of the first frame in the masks' names."""
     rate = args.rate if args.rate is not None else video_rate(folder, found, videos)
     first = args.first_frame
     if first is None and found.kind == "frames":
@@ -208,14 +203,14 @@ def _of_videos(args: argparse.Namespace, folder: Path, found: Found, videos: Seq
 
 
 def _ids(args: argparse.Namespace, talk: Talk, values: Values, described: Mapping[int, str]) -> dict[Any, str]:
-    """Return the table, as site.yaml has it: given, described in a file, or asked; 0 and black are background."""
+    """Return site.yaml's table of values and names: given, from a file, or asked; 0 and black are background."""
     table = _given_ids(args.id, coloured=values.coloured)
     for number, name in ({} if values.coloured else described).items():
         if number not in table:
             table[number] = class_name(name, str(number))
     zero: Value = (0, 0, 0) if values.coloured else 0
     unnamed = sorted((value for value in values.pixels if value not in table and value != zero), key=_number_first)
-    if unnamed and not talk.spec:
+    if unnamed and not talk.ask:
         named = " ".join(f"--id '{written(value)}=NAME'" for value in unnamed)
         raise SiteError(f"the masks hold values that nobody has named; add {named} (or {IGNORE}, {BACKGROUND})")
     for value in unnamed:
@@ -250,20 +245,16 @@ def _key(value: Value) -> Any:
 
 
 def _is_partly_labelled(args: argparse.Namespace, talk: Talk, found: Found, values: Values) -> bool:
-    """Say whether what has no mask is to be left out; a volume's frame without a label may also show nothing."""
+    """Return whether frames without a mask are left out; a volume's frame without a label may also show nothing."""
+    given = args.partly_labelled
     if found.kind == "frames":
-        option, question, proposed = (
-            "--partly-labelled",
-            f"{values.unlabelled} images have no mask; leave them out",
-            "yes",
-        )
-    else:
-        option, proposed = "--partly-labelled or --no-partly-labelled", None
-        question = (
-            f"{values.unlabelled} of {values.count} frames have no label: are they still to be labelled (yes), or is "
-            "there nothing to see in them (no)"
-        )
-    return talk.get(option, args.partly_labelled, question, proposed or None, _yes_or_no)
+        question = f"{values.unlabelled} images have no mask; leave them out"
+        return talk.get("--partly-labelled", given, question, "yes", _yes_or_no)
+    question = (
+        f"{values.unlabelled} of {values.count} frames have no label: are they still to be labelled (yes), or is "
+        "there nothing to see in them (no)"
+    )
+    return talk.get("--partly-labelled or --no-partly-labelled", given, question, None, _yes_or_no)
 
 
 def _yes_or_no(answer: str) -> bool:
@@ -279,7 +270,7 @@ def _split(args: argparse.Namespace, talk: Talk, dataset: str, videos: Sequence[
     if dataset == "sisvse":
         raise SiteError("sisvse's sets share images, so none is proposed; give --train, --validation and --test")
     proposed = propose_split(videos, frames)
-    if not talk.spec:
+    if not talk.ask:
         return proposed
     print("proposed: " + "; ".join(f"{split} {_shown(listed)}" for split, listed in proposed.items()))
     if talk.get("--train", None, "take this split", "yes", _yes_or_no):

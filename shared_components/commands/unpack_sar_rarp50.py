@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from shared_components.commands import add_clip
 from shared_components.data.readers.sar_rarp50 import unpack, video_paths
 
 HELP = "write the labelled frames of SAR-RARP50's videos as images, once"
@@ -14,8 +15,7 @@ HELP = "write the labelled frames of SAR-RARP50's videos as images, once"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `surgfl unpack-sar-rarp50`."""
     parser.add_argument("root", type=Path, help="folder of the dataset, of train1/, train2/ or test/")
-    parser.add_argument("--frames", type=int, default=1, help="frames of a clip: write those before, too")
-    parser.add_argument("--interval", type=float, default=0.0, help="seconds between the frames of a clip")
+    add_clip(parser, "frames of a clip: write those before, too")
 
 
 def run(args: argparse.Namespace) -> int:
