@@ -1,6 +1,8 @@
 """A controller and executors in this process, their messages through FLARE's serialiser but not its network."""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from nvflare.apis.client import Client
@@ -9,10 +11,12 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
 
+from shared_components.flare.console import LogConsole
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches import final_message
 from tests.federation.conftest import make_job, narrow, scenes  # noqa: F401 (fixtures)
+from tests.flare.simulator import SERVER
 
 SITES = ("site-1", "site-2", "site-3")
 
@@ -85,6 +89,23 @@ class ByHand(FederationController):
     def start(self, signal=None, sites=SITES):
         self.control_flow(signal or Signal(), Place(self.workspace, "server", sites=sites))
         return self
+
+
+def run_here(job, workspace, *, sites=SITES, **variables):
+    """Run a job folder in this process, without FLARE's network; return what an ended `Simulator` has."""
+    said = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SURGFL_SITE_CONFIG", "SURGFL_STATE", "SURGFL_RESUME"):
+            patch.delenv(name, raising=False)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        patch.setattr(LogConsole, "say", lambda self, text: said.append(text))
+        patch.setattr(final_message, "say", lambda text, first: said.append(text))
+        (workflow,) = json.loads((job / SERVER).read_text())["workflows"]
+        assert workflow["path"] == f"{FederationController.__module__}.{FederationController.__name__}"
+        controller = ByHand(workspace, **workflow["args"]).start(sites=sites)
+    run = (workspace.with_name(f"{workspace.name}-state") / job.name / "latest").resolve()
+    return SimpleNamespace(panics=controller.panics, output="\n".join(said), last_line=said[-1], run=run)
 
 
 def copied(shareable):

@@ -1,16 +1,11 @@
-"""FLARE's Python interface: the same jobs, to the same weights, and as folders."""
+"""FLARE's Python interface: the same jobs as folders; `test_simulator.py` trains by it."""
 
 import importlib.util
 import json
-import shutil
-import subprocess
-import sys
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from tests.flare.simulator import CLIENT, JOBS, ROOT, SERVER, Simulator, tiny_job
+from tests.flare.simulator import CLIENT, JOBS, SERVER
 
 
 @pytest.fixture(scope="module")
@@ -93,33 +88,3 @@ def test_a_workspace_of_flare_is_taken(script, tmp_path):
     (tmp_path / "done" / "server" / "simulate_job").mkdir(parents=True)
     (tmp_path / "done" / "report").mkdir()
     script.refuse_workspace(tmp_path / "done")
-
-
-@pytest.mark.slow
-def test_the_script_trains_to_the_weights_of_the_simulators_command(tmp_path):
-    job = tiny_job(tmp_path / "jobs", "pfedsis")
-    shutil.copy(JOBS / "job.py", tmp_path / "jobs")
-    with Simulator(job, tmp_path / "ws", "-n", "2", "-t", "2") as simulator:
-        assert simulator.wait() == 0, simulator.output[-4000:]
-    command = [sys.executable, tmp_path / "jobs" / "job.py", "pfedsis", "-n", "2", "-w", tmp_path / "py"]
-    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr.splitlines()[-1].startswith("surgfl: pfedsis finished 2 rounds; models ")
-    for site in ("site-1", "site-2"):
-        for name in ("model", "best"):
-            path = f"models/{site}/{name}.safetensors"
-            a, b = load_file(tmp_path / "ws" / path), load_file(tmp_path / "py" / "pfedsis" / path)
-            assert a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
-    assert (tmp_path / "py-state" / "pfedsis" / "latest" / "run.json").is_file()
-
-
-@pytest.mark.slow
-def test_a_job_that_fails_has_said_why_and_the_script_says_no_more(tmp_path):
-    tiny_job(tmp_path / "jobs", "pfedsis", sensitivty_images=2)
-    shutil.copy(JOBS / "job.py", tmp_path / "jobs")
-    command = [sys.executable, tmp_path / "jobs" / "job.py", "pfedsis", "-n", "2", "-w", tmp_path / "py"]
-    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, cwd=ROOT)
-    assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
-    assert done.stderr.splitlines()[-1].startswith("surgfl: job pfedsis FAILED: config_fed_server.json: ")

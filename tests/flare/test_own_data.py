@@ -11,7 +11,8 @@ from shared_components.cli import main
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
-from tests.flare.simulator import Simulator, tiny_job
+from tests.flare.conftest import run_here
+from tests.flare.simulator import tiny_job
 
 pytestmark = pytest.mark.slow
 
@@ -55,9 +56,7 @@ def train(tmp_path, name, own):
     (sites / SITES[0] / "site.yaml").write_text(yaml.safe_dump(config))
     scene(sites / SITES[1])
     job = tiny_job(tmp_path / name, "mat_fl")
-    options = ("-c", ",".join(SITES), "-t", "2")
-    with Simulator(job, tmp_path / f"{name}-ws", *options, SURGFL_SITE_CONFIG=str(sites)) as simulator:
-        assert simulator.wait(400) == 0, simulator.output[-4000:]
+    assert run_here(job, tmp_path / f"{name}-ws", sites=SITES, SURGFL_SITE_CONFIG=str(sites)).panics == []
     return tmp_path / f"{name}-ws" / "models" / SITES[0] / "model.safetensors"
 
 

@@ -1,4 +1,4 @@
-"""Two segmentation sites and one depth site in one federation, by `nvflare simulator <job> -n 3` alone."""
+"""Two segmentation sites and one depth site in one federation, by `nvflare simulator <job> -n 3` or in one process."""
 
 import json
 import math
@@ -10,29 +10,29 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components.networks.checkpoints import load_metadata
+from tests.flare.conftest import SITES, run_here
 from tests.flare.simulator import Simulator, tiny_job
 
 pytestmark = pytest.mark.slow
 
-SITES = ("site-1", "site-2", "site-3")
 KINDS = dict(zip(SITES, ("segmentation", "segmentation", "depth"), strict=True))
 OWN_WORDS = {"segmentation": ("Dice", "IoU", "HD95", "ASSD"), "depth": ("RMSE", "MAE", "Abs rel", "δ &lt; 1.25")}
-OPTIONS = {  # once as a user types it, a process per task; with threads it is a third faster
-    "mat_fl": ("-n", "3"),
-    "fedhca2": ("-n", "3", "-t", "3"),
-    "fedavg_cluster": ("-n", "3", "-t", "3"),
-}
+JOBS = ("mat_fl", "fedhca2", "fedavg_cluster")
 
 
-@pytest.fixture(scope="module", params=OPTIONS)
+@pytest.fixture(scope="module", params=JOBS)
 def launch(request, tmp_path_factory):
-    """Return an ended launch of a job on the sites that the job itself renders."""
+    """Return an ended run of a job on the sites that the job itself renders: by a simulator, the others in here."""
     folder = tmp_path_factory.mktemp(request.param)
-    with Simulator(tiny_job(folder, request.param), folder / "ws", *OPTIONS[request.param]) as simulator:
-        simulator.code = simulator.wait(400)
-    simulator.name, simulator.page = request.param, folder / "ws" / "report" / "index.html"
-    assert simulator.code == 0, simulator.output[-4000:]
-    return simulator
+    job, workspace = tiny_job(folder, request.param), folder / "ws"
+    if request.param == "mat_fl":
+        with Simulator(job, workspace, "-n", "3", "-t", "3") as ended:
+            assert ended.wait(400) == 0, ended.output[-4000:]
+    else:
+        ended = run_here(job, workspace)
+        assert ended.panics == []
+    ended.name, ended.page = request.param, workspace / "report" / "index.html"
+    return ended
 
 
 def rounds(launch, kind="site"):

@@ -8,25 +8,20 @@ import os
 import re
 import shutil
 import signal
-from concurrent.futures import ThreadPoolExecutor
+import subprocess
+import sys
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
-from shared_components.core.method import load_method
-from shared_components.data.synthetic.site import write_site
 from tests.flare.liar import HEAD
-from tests.flare.simulator import CLIENT, JOBS, SCENES, SERVER, Simulator, edit, tiny_job
+from tests.flare.simulator import CLIENT, JOBS, ROOT, SCENES, SERVER, Simulator, edit, tiny_job
 
 pytestmark = pytest.mark.slow
 
 SITES = ("site-1", "site-2", "site-3")
-LAUNCHED = (
-    "cd2_pfed", "centralised", "fedavg", "fedavg_cluster", "feddp", "fedhca2", "fedst", "krum", "mat_fl", "pfedla",
-)  # fmt: skip
-"""Jobs whose sites, server or state have what others have not; those run in one process, in `test_job_files.py`."""
 THREE = ("-n", "3", "-t", "3")
 
 
@@ -135,15 +130,10 @@ def test_only_declared_pieces_travel_and_are_counted(plain):
         assert down["global"] + down["mixed"] == whole
 
 
-def test_three_threads_give_the_same_bits_as_one_even_after_two_kills(plain, killed, folder, job):
-    """site-2's process dies in round 1, the resumed launch is killed in round 1 as a whole, a third one ends."""
+def test_three_threads_give_the_same_bits_as_one_even_after_a_kill(plain, killed, folder, job):
+    """site-2's process dies in round 1, and the resumed launch ends."""
     assert not (killed.run / "server" / "round-00001.safetensors").exists()
-    resume = {"SURGFL_RESUME": "1"}
-    with Simulator(job, folder / "killed", *THREE, **resume) as again:
-        again.wait_for_task("site-1", 2)  # enrolment, then round 1
-        again.kill()
-    assert not (again.run / "server" / "round-00001.safetensors").exists()
-    with Simulator(job, folder / "killed", *THREE, **resume) as last:
+    with Simulator(job, folder / "killed", *THREE, SURGFL_RESUME="1") as last:
         assert last.wait() == 0, last.output[-4000:]
     assert "resuming" in last.output and "round 1/2" not in last.output
     assert_equal_bits(weights(plain), weights(last))
@@ -151,6 +141,34 @@ def test_three_threads_give_the_same_bits_as_one_even_after_two_kills(plain, kil
     for site in SITES:
         name = f"{site}/model.safetensors"
         assert_equal_bits(*(load_file(launch.run / name) for launch in (plain, last)))
+
+
+def test_the_script_trains_to_the_weights_of_the_simulators_command(plain, job, tmp_path):
+    shutil.copytree(job, tmp_path / "jobs" / "pfedsis")
+    done = run_script(tmp_path, "-n", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.splitlines()[-1].startswith("surgfl: pfedsis finished 2 rounds; models ")
+    for site in SITES:
+        for name in ("model", "best"):
+            path = f"models/{site}/{name}.safetensors"
+            assert_equal_bits(load_file(plain.workspace / path), load_file(tmp_path / "py" / "pfedsis" / path))
+    assert (tmp_path / "py-state" / "pfedsis" / "latest" / "run.json").is_file()
+
+
+def test_a_job_that_fails_has_said_why_and_the_script_says_no_more(tmp_path):
+    tiny_job(tmp_path / "jobs", "pfedsis", sensitivty_images=2)
+    done = run_script(tmp_path, "-n", "2")
+    assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("surgfl: job pfedsis FAILED: config_fed_server.json: ") and "sensitivty_images" in last
+
+
+def run_script(folder, *options):
+    """Run `job.py` beside the folder's own jobs."""
+    shutil.copy(JOBS / "job.py", folder / "jobs")
+    command = [sys.executable, folder / "jobs" / "job.py", "pfedsis", *options, "-w", folder / "py"]
+    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""}
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=400, cwd=ROOT)
 
 
 def test_a_dead_client_ends_the_job_and_is_named(killed):
@@ -190,70 +208,6 @@ def test_a_server_killed_while_it_trains_ends_with_the_bits_of_one_that_was_not(
         assert_equal_bits(*(load_file(launch.run / name) for launch in (straight, resumed)))
     first, last = records(straight, "aggregation"), records(resumed, "aggregation")
     assert [r["serq"] for r in first] == [r["serq"] for r in last] and len(first) == 2
-
-
-SIDE_BY_SIDE = 3  # a launch waits more than it computes
-
-
-def sites_of(job):
-    """Return as few sites as the method allows, but two, and not of the simulator's usual names."""
-    return [f"hospital-{letter}" for letter in "abcdef"[: max(2, load_method(job).requires.min_sites)]]
-
-
-def sites_with_different_tasks(folder, names):
-    """Describe one scene for several sites, by turns with one and with another class map."""
-    scene = folder / "scene"
-    write_site(
-        scene, look="rose", seed=1, videos={"train": 1, "validation": 1}, frames_per_video=4, height=64, width=96
-    )
-    config = yaml.safe_load((scene / "site.yaml").read_text())
-    for number, name in enumerate(names):
-        classes = ("parts", "shaft_manipulator")[number % 2]
-        own = {**config, "root": str(scene / config["root"]), "classes": classes}
-        (folder / name).mkdir()
-        (folder / name / "site.yaml").write_text(yaml.safe_dump(own))
-    return folder
-
-
-def launch(job, folder):
-    """Run a job; where a method takes sites of several tasks, the sites have several."""
-    sites = sites_of(job)
-    options = ("-c", ",".join(sites), "-t", str(len(sites)))
-    variables = {}
-    if load_method(job).requires.multi_task:
-        tasks = folder / f"{job}-sites"
-        variables["SURGFL_SITE_CONFIG"] = str(sites_with_different_tasks(tasks, sites))
-    with Simulator(tiny_job(folder, job), folder / f"{job}-ws", *options, **variables) as simulator:
-        simulator.code = simulator.wait(400)
-    return simulator
-
-
-@pytest.fixture(scope="module")
-def launches(request, tmp_path_factory):
-    """Return a future per chosen job: all are launched, a few at a time, when the first is asked for."""
-    chosen = [item.callspec.params["job_name"] for item in request.session.items if of_every_kind(item)]
-    folder = tmp_path_factory.mktemp("every-job")
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        yield {name: pool.submit(launch, name, folder) for name in dict.fromkeys(chosen)}
-        pool.shutdown(cancel_futures=True)
-
-
-def of_every_kind(item):
-    return item.name.startswith("test_a_job_of_every_kind_runs_two_rounds[")
-
-
-@pytest.mark.parametrize("job_name", LAUNCHED)
-def test_a_job_of_every_kind_runs_two_rounds(job_name, launches):
-    simulator = launches[job_name].result()
-    assert simulator.code == 0, simulator.output[-4000:]
-    assert simulator.last_line.startswith(f"surgfl: {job_name} finished 2 rounds; models ")
-    sites = sites_of(job_name)
-    assert {(r["site"], r["round"]) for r in records(simulator)} == {(s, r) for s in sites for r in (0, 1, 2)}
-    models = [load_file(simulator.run / site / "model.safetensors") for site in sites]
-    heads = [len(model["head_global.bias" if "head_global.bias" in model else "head.bias"]) for model in models]
-    assert heads == ([4, 3] if load_method(job_name).requires.multi_task else [4] * len(sites))
-    assert not records(simulator, "aggregation")[1]["rejected"]
-    shutil.rmtree(simulator.state.parent)  # half a gigabyte of models and optimizers
 
 
 # ---- what leaves a site
@@ -313,14 +267,6 @@ def test_bad_data_of_three_sites_are_all_told_and_an_earlier_run_is_kept(plain, 
     after = contents(plain.state)
     assert {path: after.get(path) for path in before} == before
     assert not [path for path in after.keys() - before.keys() if path.suffix == ".safetensors"]
-
-
-def test_wrong_settings_are_told_by_the_server(tmp_path):
-    job = tiny_job(tmp_path, "pfedsis", sensitivty_images=2)
-    with Simulator(job, tmp_path / "ws", *THREE) as simulator:
-        assert simulator.wait(60) not in (0, None)
-    assert simulator.last_line.startswith("surgfl: job pfedsis FAILED: config_fed_server.json: ")
-    assert "sensitivty_images" in simulator.last_line and not simulator.state.exists()
 
 
 def test_sites_that_cannot_build_their_executor_end_the_job(tmp_path):
