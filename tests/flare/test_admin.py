@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from nvflare.fuel.flare_api import api_spec
 
-from shared_components.flare import console
-from shared_components.flare.admin import AdminError, connect, lines_of, listed, told
+from shared_components.flare import admin, console
+from shared_components.flare.admin import AdminError, Administrator, connect, lines_of, listed, told
 
 BEGUN = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 
@@ -95,8 +95,6 @@ def test_a_kit_of_another_kind_is_refused_before_anything_is_connected(tmp_path)
 @pytest.fixture
 def kit(tmp_path, monkeypatch):
     """Return an administrator's kit without a certificate, which counts as good."""
-    from shared_components.flare import admin
-
     folder = tmp_path / "kit"
     for part in ("startup", "local"):
         (folder / part).mkdir(parents=True)
@@ -108,8 +106,6 @@ def kit(tmp_path, monkeypatch):
 
 
 def test_the_session_is_closed_whatever_happens(kit, monkeypatch):
-    from shared_components.flare import admin
-
     closed = []
     session = SimpleNamespace(close=lambda: closed.append(True))
     monkeypatch.setattr(admin, "new_secure_session", lambda *_, **__: session)
@@ -124,8 +120,6 @@ def test_the_session_is_closed_whatever_happens(kit, monkeypatch):
     [("the server shows another", "kit: the server shows another"), ("", "the server at h:1 cannot be reached")],
 )
 def test_a_server_that_is_not_reached_is_asked_for_its_certificate(kit, monkeypatch, found, words):
-    from shared_components.flare import admin
-
     def nobody(*_, **__):
         raise api_spec.NoConnection("x")
 
@@ -136,12 +130,11 @@ def test_a_server_that_is_not_reached_is_asked_for_its_certificate(kit, monkeypa
     assert "\n" not in str(error.value)
 
 
+def record(text):
+    return json.dumps({"fullName": console.__name__, "message": text}) + "\n"
+
+
 def test_a_job_is_watched_by_its_log_and_no_line_comes_twice():
-    from shared_components.flare.admin import Administrator
-
-    def record(text):
-        return json.dumps({"fullName": console.__name__, "message": text}) + "\n"
-
     logs = ["", record("one"), record("one") + record("two\nthree"), record("one") + record("two\nthree\nend")]
     states = iter(["SUBMITTED", "RUNNING", "RUNNING", "FINISHED:COMPLETED"])
     log = iter(logs)
@@ -155,10 +148,7 @@ def test_a_job_is_watched_by_its_log_and_no_line_comes_twice():
 
 
 def test_why_a_job_failed_is_its_last_line_or_what_flare_notes_of_its_begin():
-    from shared_components.flare.admin import Administrator
-
-    text = json.dumps({"fullName": console.__name__, "message": "FAILED: too few sites"})
-    found = {"logs": {"server": text}}
+    found = {"logs": {"server": record("FAILED: too few sites")}}
     noted = meta("FINISHED:FAILED_TO_RUN", job_deploy_detail=["server: OK", "hospital-a: no right"])
     session = SimpleNamespace(get_job_logs=lambda job, log_file_name: found, get_job_meta=lambda job: noted)
     assert Administrator(session, "anna").why("0f1e") == "too few sites"

@@ -40,6 +40,20 @@ def run_folder(workspace, job="test-fedavg"):
     return workspace.with_name("ws-state") / job / "latest"
 
 
+def aggregations(controller):
+    return [record for record in controller.server.records if record["kind"] == "aggregation"]
+
+
+def fails(asked, where):
+    """Return an answer of sites of which one fails in a task."""
+
+    def answer(controller, site, task):
+        failed = task.name == asked and site == where
+        return make_reply(ReturnCode.EXECUTION_EXCEPTION) if failed else controller.ask(site, task)
+
+    return answer
+
+
 def test_a_run_leaves_models_records_and_a_page(by_hand, workspace, said):
     controller = by_hand("pfedsis").start()
     assert controller.panics == []
@@ -203,8 +217,7 @@ def test_a_round_with_enough_sites_survives_an_absent_one(by_hand, caplog):
         controller.start()
     assert controller.panics == []
     assert "late answer of site-3 to task round is not used" in caplog.text
-    aggregation = next(r for r in controller.server.records if r["kind"] == "aggregation")
-    assert [r["site"] for r in aggregation["rejected"]] == ["site-3"]
+    assert [r["site"] for r in aggregations(controller)[0]["rejected"]] == ["site-3"]
 
 
 def test_a_second_answer_is_not_used(by_hand, caplog):
@@ -223,11 +236,7 @@ def test_a_second_answer_is_not_used(by_hand, caplog):
 
 
 def test_a_job_whose_sites_cannot_finish_fails(by_hand, said):
-    def answer(controller, site, task):
-        failed = task.name == "finish" and site == "site-1"
-        return make_reply(ReturnCode.EXECUTION_EXCEPTION) if failed else controller.ask(site, task)
-
-    controller = by_hand(answer=answer).start()
+    controller = by_hand(answer=fails("finish", "site-1")).start()
     assert "all rounds are done, but not all sites have finished: site-1: FLARE reports" in said[0]
     assert len(controller.panics) == 1
 
@@ -297,7 +306,7 @@ def test_a_round_gives_only_the_drawn_sites_a_task_and_waits_for_nobody_else(by_
     controller.start()
     assert controller.panics == [] and time.monotonic() - began < 300  # not even a grace time
     given = [site for task, site in controller.given if task == "round"]
-    drawn = [r["drawn"] for r in controller.server.records if r["kind"] == "aggregation"]
+    drawn = [r["drawn"] for r in aggregations(controller)]
     assert given == [site for sites in drawn for site in sites] and [len(sites) for sites in drawn] == [2] * 4
     assert set(given) == set(SITES) and len(set(map(tuple, drawn))) > 1
     for task in ("enrol", "finish"):
@@ -314,7 +323,7 @@ def test_a_drawn_site_that_does_not_answer_is_missed_and_one_that_was_not_drawn_
 
     controller = by_hand(client_fraction=0.5, min_sites=1, grace_seconds=0.2, answer=answer).start()
     assert controller.panics == []
-    record = next(r for r in controller.server.records if r["kind"] == "aggregation")
+    record = aggregations(controller)[0]
     assert [r["site"] for r in record["rejected"]] == record["drawn"][:1]
 
 
@@ -394,10 +403,8 @@ def test_a_site_that_is_lost_is_named_and_the_round_goes_on_without_it(by_hand):
 
     controller = by_hand(answer=answer, rounds=2, min_sites=2, longest_wait_seconds=60.0).start()
     assert not controller.panics
-    records = [record for record in controller.server.records if record["kind"] == "aggregation"]
-    assert [record["rejected"] for record in records] == [
-        [{"site": "site-2", "reason": "its process of the job died"}]
-    ] * 2
+    lost = [{"site": "site-2", "reason": "its process of the job died"}]
+    assert [record["rejected"] for record in aggregations(controller)] == [lost, lost]
     assert controller.given.count(("round", "site-2")) == 1, "a lost site is asked again"
 
 
@@ -536,10 +543,7 @@ def test_the_result_in_the_jobs_folder_has_the_report_and_the_outsiders_model_al
 
 
 def test_a_failed_job_leaves_a_report_that_says_why(hospital):
-    def answer(controller, site, task):
-        return make_reply(ReturnCode.EXECUTION_EXCEPTION) if task.name == "round" else controller.ask(site, task)
-
-    controller = hospital(answer=answer).start()
+    controller = hospital(answer=fails("round", "site-1")).start()
     assert len(controller.panics) == 1
     result = controller.workspace / "server" / "0f1e-a-real-job" / "surgfl_result"
     assert json.loads((result / "run.json").read_text())["error"] == controller.panics[0]

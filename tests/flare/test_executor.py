@@ -7,6 +7,7 @@ import sys
 from contextlib import ExitStack
 from threading import Timer
 
+import cv2
 import pytest
 import yaml
 from nvflare.apis.signal import Signal
@@ -83,8 +84,6 @@ def remove_mask(folder):
 
 
 def unknown_id(folder):
-    import cv2
-
     path = masks(folder)[0]
     mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
     mask[:4, :4] = 77
@@ -92,11 +91,8 @@ def unknown_id(folder):
 
 
 def other_size(folder):
-    import cv2
-
     path = masks(folder)[0]
-    mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-    cv2.imwrite(str(path), mask[:-2])
+    cv2.imwrite(str(path), cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[:-2])
 
 
 def unreadable(folder):

@@ -24,6 +24,13 @@ def described():
     return copy.deepcopy(DESCRIBED)
 
 
+@pytest.fixture
+def larger(described):
+    """Return a federation with a second site."""
+    described["sites"].append({"name": "hospital-b", "organisation": "hospital_b"})
+    return parse_federation(described)
+
+
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("made") / "kits"

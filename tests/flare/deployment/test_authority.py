@@ -49,21 +49,20 @@ def test_the_key_is_encrypted_and_is_that_of_the_root_of_all_kits(encrypted):
     assert stat.S_IMODE((encrypted / STATE).stat().st_mode) == 0o600
 
 
-def test_a_later_site_needs_the_passphrase_and_gets_a_kit_of_the_same_authority(encrypted, described):
-    described["sites"].append({"name": "hospital-b", "organisation": "hospital_b"})
-    before, federation = contents(encrypted), parse_federation(described)
+def test_a_later_site_needs_the_passphrase_and_gets_a_kit_of_the_same_authority(encrypted, larger):
+    before = contents(encrypted)
     with pytest.raises(KitError, match=r"cert.json: the authority's key is encrypted; give its passphrase"):
-        add(federation, encrypted)
+        add(larger, encrypted)
     with pytest.raises(KitError, match="this passphrase does not open the authority's key; give the one it"):
-        add(federation, encrypted, passphrase=WORDS + "!")
+        add(larger, encrypted, passphrase=WORDS + "!")
     assert contents(encrypted) == before
-    (kit,) = add(federation, encrypted, passphrase=WORDS)
+    (kit,) = add(larger, encrypted, passphrase=WORDS)
     certificate(kit.folder).verify_directly_issued_by(root(encrypted / "localhost"))
     assert "BEGIN ENCRYPTED" in key_of(encrypted)
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_no_file_has_the_plain_key_while_kits_are_made(encrypted, described, tmp_path, monkeypatch, later):
+def test_no_file_has_the_plain_key_while_kits_are_made(encrypted, larger, tmp_path, monkeypatch, later):
     """Looked for when FLARE has written all that it writes, before anything is removed."""
     seen, made = [], Provisioner.provision
 
@@ -73,13 +72,12 @@ def test_no_file_has_the_plain_key_while_kits_are_made(encrypted, described, tmp
         return done
 
     monkeypatch.setattr(Provisioner, "provision", look)
-    described["sites"].append({"name": "hospital-b", "organisation": "hospital_b"})
     if later:
         out = encrypted
-        add(parse_federation(described), out, passphrase=WORDS)
+        add(larger, out, passphrase=WORDS)
     else:
         out = tmp_path / "new"
-        provision(parse_federation(described), out, passphrase=WORDS)
+        provision(larger, out, passphrase=WORDS)
     secret = numbers(load_pem_private_key(key_of(out).encode(), WORDS.encode()))
     keys = [plain_keys(content) for content in seen[0]]
     assert sum(map(len, keys)) >= 2, "those of the parties are there, in their kits"
@@ -101,10 +99,9 @@ def test_the_search_finds_a_key_that_is_not_encrypted(kits):
     assert len(plain_keys((kits / STATE).read_bytes())) == 1
 
 
-def test_a_key_that_was_plain_is_encrypted_when_somebody_is_added(kits, described):
+def test_a_key_that_was_plain_is_encrypted_when_somebody_is_added(kits, larger):
     before = numbers(plain_keys((kits / STATE).read_bytes())[0])
-    described["sites"].append({"name": "hospital-b", "organisation": "hospital_b"})
-    add(parse_federation(described), kits, passphrase=WORDS)
+    add(larger, kits, passphrase=WORDS)
     assert numbers(load_pem_private_key(key_of(kits).encode(), WORDS.encode())) == before
     assert plain_keys((kits / STATE).read_bytes()) == []
 

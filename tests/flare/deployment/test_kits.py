@@ -186,24 +186,15 @@ def test_the_command_says_what_it_changed_and_what_was_in_place(kits, capsys):
     assert "runs no job; nothing to do" in capsys.readouterr().out
 
 
-def test_a_server_outlives_a_lost_site_by_one_component_of_ours(kits):
-    kit = bare(kits, "localhost")
-    for _ in range(2):
-        secure(kit)
-    named = [one["path"] for one in read(kits, "localhost", "resources.json")["components"]]
-    assert named.count("shared_components.flare.lost_sites.LostSites") == 1
-    secure(bare(kits, "hospital-a"))
-    assert "LostSites" not in (kits / "hospital-a" / "local" / "resources.json").read_text()
-
-
 @pytest.mark.parametrize("party", ["localhost", "hospital-a"])
-def test_nobody_connects_to_what_a_message_names_by_one_component_of_ours(kits, party):
+def test_components_of_ours_guard_every_party_and_let_a_server_outlive_a_lost_site(kits, party):
     kit = bare(kits, party)
     for _ in range(2):
         secure(kit)
     components = read(kits, party, "resources.json")["components"]
     paths, ids = ([one[key] for one in components] for key in ("path", "id"))
     assert paths.count("shared_components.flare.peers.KeepToTheServer") == 1 and len(ids) == len(set(ids))
+    assert paths.count("shared_components.flare.lost_sites.LostSites") == (party == "localhost")
 
 
 def test_who_may_look_at_jobs_may_read_the_servers_log_of_them(kits):

@@ -70,16 +70,15 @@ def test_the_servers_name_and_ports_stand_in_every_kit(described, tmp_path):
     assert (admin["host"], admin["port"], admin["connection_security"]) == ("fl.example.org", 9002, "mtls")
 
 
-def test_a_later_site_gets_a_kit_of_the_same_authority_and_no_other_kit_changes(kits, described):
+def test_a_later_site_gets_a_kit_of_the_same_authority_and_no_other_kit_changes(kits, larger):
     before = contents(kits)
-    described["sites"].append({"name": "hospital-b", "organisation": "hospital_b"})
-    (new,) = add(parse_federation(described), kits)
+    (new,) = add(larger, kits)
     certificate(new.folder).verify_directly_issued_by(root(kits / "localhost"))
     after = contents(kits)
     changed = {path for path in before if after[path] != before[path]}
     assert changed == {str(kits / "ca" / "issued.json")}
     assert all(str(new.folder) in path for path in set(after) - set(before))
-    assert add(parse_federation(described), kits) == []
+    assert add(larger, kits) == []
 
 
 def test_a_kit_is_renewed_when_the_old_one_is_out_of_the_way(kits, described):
