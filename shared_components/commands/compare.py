@@ -12,10 +12,11 @@ from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.progress_display import shown
 from shared_components.core.initial_weights import chosen_start
 from shared_components.experiments.comparison import plan, presets, rows, sites
-from shared_components.experiments.comparison.output import as_markdown, refuse_foreign, set_aside, write_all
+from shared_components.experiments.comparison.output import refuse_foreign, set_aside, write_all
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.schedule import carry_out_all, side_by_side
-from shared_components.experiments.comparison.tables import own_grids
+from shared_components.experiments.comparison.tables import own_tables
+from shared_components.reporting.tables import as_markdown
 
 MOST_SEEDS = 1000
 HELP = "train several methods on the same sites and write the papers' tables"
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"interrupted; the same command goes on where it stopped (state in {root})")
         return 130
     comparison, files = _write(args, preset, runs, reasons)
-    print("", "\n\n".join(map(as_markdown, own_grids(comparison))), "", *map(str, files), "", sep="\n")
+    print("", "\n\n".join(map(as_markdown, own_tables(comparison))), "", *map(str, files), "", sep="\n")
     print(f"this call took {time.monotonic() - began:.0f} s")
     return 1 if reasons else 0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from shared_components.reporting.records import load_evaluations, load_run
 from shared_components.reporting.report import build_report, refuse_to_replace
-from shared_components.reporting.tables import demo_text
+from shared_components.reporting.score_tables import demo_text
 
 HELP = "print a run's table and write its HTML report"
 

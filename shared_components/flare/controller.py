@@ -307,7 +307,7 @@ class FederationController(Controller):
         return f"round {self.server.state.round + 1}/{rounds}" if task == "round" else task
 
     def _report(self, server: ServerRunner, fl_ctx: FLContext) -> None:
-        from shared_components.reporting.tables import demo_text
+        from shared_components.reporting.score_tables import demo_text
 
         report_progress("reporting")
         page = build_page(server.folder, fl_ctx)

@@ -1,21 +1,13 @@
-"""Choose the charts of the report: from a run's records to panels of drawings with one legend each."""
+"""The charts of a run's report: from its records to panels of drawings with one legend each."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared_components.core.card import Metric
-from shared_components.reporting.charts import Series, fitting, heat_map, line_chart, shade, stacked_bars, swatch
-from shared_components.reporting.costs import (
-    MEGABYTE,
-    Stacks,
-    bytes_by_round,
-    idle_by_round,
-    parts,
-    seconds_by_round,
-    site_seconds,
-    trained,
-)
+from shared_components.reporting import costs
+from shared_components.reporting.axes import fitting
+from shared_components.reporting.charts import Series, heat_map, line_chart, shade, stacked_bars, swatch
 from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import entropies, last_mixing, matrices, own_weights, spread
 from shared_components.reporting.records import Curve, Run, curves, round_number, worst
@@ -25,15 +17,24 @@ _LARGE = (540, 304)
 _LARGE_CHARTS = 2  # metrics drawn large; the others of a task that has more are small
 
 
+Legend = list[tuple[str, str]]  # SVG mark, name
+
+
 @dataclass(frozen=True)
 class Panel:
-    """Charts that share a heading and a legend; `columns` is how many stand side by side on a wide page."""
+    """Charts that share a heading, a text and a legend.
+
+    Attributes:
+        columns: Charts side by side on a wide page; 0: as many as fit, and the panel scrolls.
+        narrow: The same charts for a narrow window, where it has others.
+    """
 
     title: str
     charts: list[str]
-    legend: list[tuple[str, str]]  # SVG mark, name
+    legend: Legend
     columns: int = 2
     text: str = ""
+    narrow: Sequence[str] = ()
 
 
 def score_panels(run: Run, group: Group) -> list[Panel]:
@@ -61,7 +62,7 @@ def followed(run: Run, group: Group) -> list[Metric]:
     return [m for m in group.metrics if any(m.name in row for row in rows)]
 
 
-def _legend(run: Run, group: Group, metrics: Sequence[Metric]) -> list[tuple[str, str]]:
+def _legend(run: Run, group: Group, metrics: Sequence[Metric]) -> Legend:
     sites = site_legend(run, group.sites)
     if len(sites) == 1:
         return sites
@@ -73,14 +74,10 @@ def _legend(run: Run, group: Group, metrics: Sequence[Metric]) -> list[tuple[str
 def loss_panels(run: Run) -> list[Panel]:
     """Draw each loss term of the local training, by site."""
     terms = dict.fromkeys(t for site in run.sites for row in run.rows[site].values() for t in row.get("loss") or {})
+    found = {term: _by_site(run, run.sites, _losses(run, term)) for term in terms}
     charts = [
-        line_chart(
-            _by_site(run, run.sites, _losses(run, term)),
-            title=f"{term} loss",
-            y_label="loss, mean of round",
-            size=_SMALL,
-        )
-        for term in terms
+        line_chart(series, title=f"{term} loss", y_label="loss, mean of round", size=_SMALL)
+        for term, series in found.items()
     ]
     return [Panel("Training loss", charts, site_legend(run, run.sites), columns=3)] if charts else []
 
@@ -104,50 +101,59 @@ def mixing_maps(run: Run) -> list[Panel]:
 def mixing_panels(run: Run) -> list[Panel]:
     """Draw own weight and entropies over rounds."""
     panels = []
-    own, entropy = _own_chart(run), _entropy_chart(run)
-    if own:
-        panels.append(Panel("Weight a site gives its own parameters", [own], site_legend(run, run.sites)))
-    if entropy:
-        names = [(swatch(i), name) for i, name in enumerate(entropies(run))]
-        panels.append(Panel("Is it plain averaging?", [entropy], names))
+    own = _by_site(run, run.sites, own_weights(run))
+    if any(series.points for series in own):
+        title = "Own weight (dotted: equal share)"
+        chart = line_chart(own, title=title, y_label="mean over layers", reference=1 / len(run.sites))
+        panels.append(Panel("Weight a site gives its own parameters", [chart], site_legend(run, run.sites)))
+    found = entropies(run)
+    if any(math.isfinite(value) for curve in found.values() for value in curve.values()):
+        series = [Series(name, curve, i) for i, (name, curve) in enumerate(found.items())]
+        title = "Normalised entropy (dotted: plain averaging)"
+        chart = line_chart(series, title=title, y_label="entropy", reference=1.0)
+        panels.append(Panel("Is it plain averaging?", [chart], [(swatch(i), name) for i, name in enumerate(found)]))
     return panels
 
 
 def traffic_panels(run: Run) -> list[Panel]:
     """Draw the bytes of every round by role, both directions on one scale."""
-    up, down = bytes_by_round(run, "up"), bytes_by_round(run, "down")
-    roles = parts(up, down)
+    up, down = costs.bytes_by_round(run, "up"), costs.bytes_by_round(run, "down")
+    roles = costs.parts(up, down)
     top = max((sum(column.values()) for stacks in (up, down) for column in stacks.values()), default=0)
-    unit, size = next(((u, s) for u, s in (("MB", MEGABYTE), ("kB", 1000)) if top >= s), ("bytes", 1))
-    titles = {"Sent by the sites": up, "Sent to the sites": down}
-    charts = [
-        stacked_bars(_scaled(s, size), roles, title=title, y_label=f"{unit}, all sites", top=top / size)
-        for title, s in titles.items()
-    ]
+    unit, size = next(((u, s) for u, s in (("MB", costs.MEGABYTE), ("kB", 1000)) if top >= s), ("bytes", 1))
+    charts = []
+    for title, stacks in (("Sent by the sites", up), ("Sent to the sites", down)):
+        scaled = {r: {part: value / size for part, value in column.items()} for r, column in stacks.items()}
+        charts.append(stacked_bars(scaled, roles, title=title, y_label=f"{unit}, all sites", top=top / size))
     return [Panel("Bytes per round", charts, _part_legend(roles))] if roles else []
 
 
 def time_panels(run: Run) -> list[Panel]:
     """Draw the seconds of every round by stage, and by site."""
-    stacks = seconds_by_round(run)
+    stacks = costs.seconds_by_round(run)
     if not stacks:
         return []
-    stages = parts(stacks)
-    bars = stacked_bars(stacks, stages, title="Mean over the sites", y_label="seconds of own work")
-    series = _by_site(run, run.sites, _totals(run))
+    totals = {
+        site: {r: costs.site_seconds(row.get("seconds") or {}) for r, row in costs.trained(run, site).items()}
+        for site in run.sites
+    }
+    series = _by_site(run, run.sites, totals)
     lines = line_chart(series, title="Every site", y_label="seconds of own work", zero=True)
     panels = [
-        Panel("Seconds per round, by stage", [bars], _part_legend(stages)),
+        _stacked("Seconds per round, by stage", stacks, "Mean over the sites", "seconds of own work"),
         Panel("Seconds per round, by site", [lines], site_legend(run, run.sites)),
     ]
-    if idle := idle_by_round(run):
-        names = parts(idle)
-        chart = stacked_bars(idle, names, title="Beside the sites' own work", y_label="seconds")
-        panels.append(Panel("Waiting and aggregating", [chart], _part_legend(names)))
+    if idle := costs.idle_by_round(run):
+        panels.append(_stacked("Waiting and aggregating", idle, "Beside the sites' own work", "seconds"))
     return panels
 
 
-def site_legend(run: Run, sites: Sequence[str]) -> list[tuple[str, str]]:
+def _stacked(heading: str, stacks: costs.Stacks, title: str, y_label: str) -> Panel:
+    names = costs.parts(stacks)
+    return Panel(heading, [stacked_bars(stacks, names, title=title, y_label=y_label)], _part_legend(names))
+
+
+def site_legend(run: Run, sites: Sequence[str]) -> Legend:
     """Pair these sites with their lines' marks, which a site keeps in all charts of the run."""
     return [(swatch(run.sites.index(site)), site) for site in sites]
 
@@ -174,41 +180,18 @@ def _by_site(run: Run, sites: Sequence[str], by_site: dict[str, Curve]) -> list[
     return [Series(site, by_site[site], run.sites.index(site)) for site in sites]
 
 
-def _totals(run: Run) -> dict[str, Curve]:
-    return {
-        site: {r: site_seconds(row.get("seconds") or {}) for r, row in trained(run, site).items()} for site in run.sites
-    }
-
-
 def _losses(run: Run, term: str) -> dict[str, Curve]:
-    return {
-        site: {r: _number(row["loss"].get(term)) for r, row in sorted(run.rows[site].items()) if row.get("loss")}
+    found = {
+        site: {r: row["loss"].get(term) for r, row in sorted(run.rows[site].items()) if row.get("loss")}
         for site in run.sites
     }
+    return {
+        site: {r: float(value) if isinstance(value, int | float) else math.nan for r, value in curve.items()}
+        for site, curve in found.items()
+    }
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
-
-
-def _own_chart(run: Run) -> str:
-    series = _by_site(run, run.sites, own_weights(run))
-    if not any(s.points for s in series):
-        return ""
-    title = "Own weight (dotted: equal share)"
-    return line_chart(series, title=title, y_label="mean over layers", reference=1 / len(run.sites))
-
-
-def _entropy_chart(run: Run) -> str:
-    found = entropies(run)
-    if not any(math.isfinite(v) for curve in found.values() for v in curve.values()):
-        return ""
-    series = [Series(name, curve, i) for i, (name, curve) in enumerate(found.items())]
-    title = "Normalised entropy (dotted: plain averaging)"
-    return line_chart(series, title=title, y_label="entropy", reference=1.0)
-
-
-def _heat_legend(run: Run, full: float) -> list[tuple[str, str]]:
+def _heat_legend(run: Run, full: float) -> Legend:
     share = 1 / len(run.sites)
     low, high = max(0.0, share - full), min(1.0, share + full)
     steps = [(low, ""), (share, " (equal share)"), (high, "")]
@@ -216,9 +199,5 @@ def _heat_legend(run: Run, full: float) -> list[tuple[str, str]]:
     return ends + [("", f"{i} = {site}") for i, site in enumerate(run.sites, start=1)]
 
 
-def _part_legend(names: list[str]) -> list[tuple[str, str]]:
+def _part_legend(names: list[str]) -> Legend:
     return [(swatch(i, line=False), name) for i, name in enumerate(names)]
-
-
-def _scaled(stacks: Stacks, size: float) -> Stacks:
-    return {r: {part: value / size for part, value in column.items()} for r, column in stacks.items()}

@@ -203,7 +203,7 @@ def worst(by_site: dict[str, Curve], metric: Metric) -> Curve:
     return {r: metric.worst([curve[r] for curve in by_site.values() if r in curve]) for r in rounds}
 
 
-def mean(values: list[float]) -> float:
+def mean(values: Sequence[float]) -> float:
     """Average what is not NaN."""
     counted = [v for v in values if not math.isnan(v)]
     return sum(counted) / len(counted) if counted else NAN

@@ -17,8 +17,9 @@ from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
 from shared_components.reporting.privacy import privacy_table
 from shared_components.reporting.records import RecordError, Run, load_run
+from shared_components.reporting.score_tables import beside_table, evaluation_title, progress_table, scores_table
 from shared_components.reporting.summary import score_tiles, sentences, state, tiles
-from shared_components.reporting.tables import Table, beside_table, evaluation_title, progress_table, scores_table
+from shared_components.reporting.tables import Table
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True

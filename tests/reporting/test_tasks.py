@@ -14,8 +14,9 @@ from shared_components.reporting.figures import followed, score_panels
 from shared_components.reporting.groups import Group, output_names
 from shared_components.reporting.records import RecordError, Run, load_run, worst
 from shared_components.reporting.report import build_report
+from shared_components.reporting.score_tables import demo_text, progress_table, scores_table
 from shared_components.reporting.summary import score_tiles, sentences, tiles
-from shared_components.reporting.tables import as_text, demo_text, progress_table, scores_table
+from shared_components.reporting.tables import as_text
 from tests.reporting.conftest import CLASSES, DEPTH, METRICS, SEGMENTATION
 
 MakeRun = Callable[..., Path]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import methodcaller
 
 from shared_components.core.card import Metric
 from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
-from shared_components.reporting.charts import COLOURS, Dots, Series, dot_plot, fitting, line_chart, swatch
+from shared_components.reporting.axes import COLOURS, fitting
+from shared_components.reporting.charts import Dots, Series, dot_plot, line_chart, swatch
+from shared_components.reporting.figures import Panel
 from shared_components.reporting.groups import Group
 from shared_components.reporting.records import Curve, curves, mean, worst
 from shared_components.reporting.scatter import Point, scatter
@@ -18,29 +19,6 @@ _COSTS = (
     ("MB of a round, sent and received by one site", lambda r: 1e-6 * (r.cost("bytes_up") + r.cost("bytes_down"))),
     ("seconds of a round, slowest site", methodcaller("cost", "seconds_round_slowest")),
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A chart for wide windows and one for narrow ones, where they differ."""
-
-    wide: str
-    narrow: str = ""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Charts with a heading, a legend and a text.
-
-    Attributes:
-        strip: They are many small ones, which a narrow window scrolls.
-    """
-
-    title: str
-    text: str
-    drawings: Sequence[Drawing]
-    legend: Sequence[tuple[str, str]] = ()
-    strip: bool = False
 
 
 def score_panel(comparison: Comparison, group: Group) -> Panel:
@@ -55,7 +33,7 @@ def score_panel(comparison: Comparison, group: Group) -> Panel:
     wide, narrow = (dot_plot(rows, title=title, sites=group.sites, width=width) for width in (860, 338))
     legend = [(swatch(i, line=False), site) for i, site in enumerate(group.sites)]
     text = "A dot for every site and seed; the line is their mean."
-    return Panel("Scores", text, [Drawing(wide, narrow)], legend)
+    return Panel("Scores", [wide], legend, 1, text, [narrow])
 
 
 def curve_panel(comparison: Comparison, group: Group) -> Panel:
@@ -67,11 +45,7 @@ def curve_panel(comparison: Comparison, group: Group) -> Panel:
         f"{metric.plain_heading} on the validation split, mean over seeds. After r rounds: the model that a site then "
         "receives, before it trains on it. 0: the model that the run began from; the last point: the final model."
     )
-    if not found:
-        return Panel("Over the rounds", text, [])
-    if len(found) <= COLOURS:
-        return _together(found, metric, text)
-    return _one_each(found, metric, text)
+    return (_together if len(found) <= COLOURS else _one_each)(found, metric, text)
 
 
 def cost_panel(comparison: Comparison, group: Group) -> Panel:
@@ -92,13 +66,13 @@ def cost_panel(comparison: Comparison, group: Group) -> Panel:
         title = f"{metric.label} and {x_label.partition(' ')[0]} of a round"
         return scatter(points, title=title, x_label=x_label, y_label=y_label, size=size)
 
-    drawings = [Drawing(drawn((530, 330), *one), drawn((338, 330), *one)) for one in _COSTS]
+    wide, narrow = ([drawn((width, 330), *one) for one in _COSTS] for width in (530, 338))
     good = "Up" if metric.higher_is_better else "Down"
     text = (
         "Full: the mean over the sites on the test videos; open, on the same line: the worst site. "
         f"{good} and left is good."
     )
-    return Panel("Cost and score", text, drawings)
+    return Panel("Cost and score", wide, [], 2, text, narrow)
 
 
 def _over_rounds(results: Sequence[Result], group: Group, metric: Metric) -> tuple[Curve, Curve]:
@@ -117,44 +91,37 @@ def _averaged(found: Sequence[Curve]) -> Curve:
 
 
 def _together(found: Mapping[str, tuple[Curve, Curve]], metric: Metric, text: str) -> Panel:
-    drawings = []
-    for place, title in enumerate(("Mean over the sites", "Worst site")):
-        series = [Series(label, pair[place], i) for i, (label, pair) in enumerate(found.items())]
-        wide, narrow = (
+    titles = ("Mean over the sites", "Worst site") if found else ()
+    curves_of = {
+        title: [Series(label, pair[place], i) for i, (label, pair) in enumerate(found.items())]
+        for place, title in enumerate(titles)
+    }
+    wide, narrow = (
+        [
             line_chart(series, title=title, y_label=metric.plain_heading, received=True, size=size)
-            for size in (_LARGE, _SMALL)
-        )
-        drawings.append(Drawing(wide, narrow))
-    legend = [(swatch(i), label) for i, label in enumerate(found)]
-    return Panel("Over the rounds", text, drawings, legend)
+            for title, series in curves_of.items()
+        ]
+        for size in (_LARGE, _SMALL)
+    )
+    return Panel("Over the rounds", wide, [(swatch(i), label) for i, label in enumerate(found)], 2, text, narrow)
 
 
 def _one_each(found: Mapping[str, tuple[Curve, Curve]], metric: Metric, text: str) -> Panel:
     everybody = _averaged([pair[0] for pair in found.values()])
     axis = fitting([v for pair in found.values() for curve in pair for v in curve.values() if v == v])
-    drawings = [
-        Drawing(
-            line_chart(
-                [
-                    Series("mean over the sites of all methods", everybody, -1),
-                    Series("worst site", pair[1], 1),
-                    Series("mean over the sites", pair[0], 0),
-                ],
-                title=label,
-                y_label=metric.plain_heading,
-                y_range=axis,
-                received=True,
-                size=_TINY,
-            )
+    names = {0: "mean over the sites", 1: "worst site", -1: "mean over the sites of all methods"}
+    charts = [
+        line_chart(
+            [Series(names[i], curve, i) for i, curve in ((-1, everybody), (1, worst_site), (0, average))],
+            title=label,
+            y_label=metric.plain_heading,
+            y_range=axis,
+            received=True,
+            size=_TINY,
         )
-        for label, pair in found.items()
+        for label, (average, worst_site) in found.items()
     ]
-    legend = [
-        (swatch(0), "mean over the sites"),
-        (swatch(1), "worst site"),
-        (swatch(-1), "mean over the sites of all methods"),
-    ]
-    return Panel("Over the rounds", text, drawings, legend, strip=True)
+    return Panel("Over the rounds", charts, [(swatch(i), name) for i, name in names.items()], 0, text)
 
 
 def _mean_of(comparison: Comparison, label: str, value: Callable[[Result], float]) -> float:
@@ -164,4 +131,4 @@ def _mean_of(comparison: Comparison, label: str, value: Callable[[Result], float
 def panels(comparison: Comparison, group: Group) -> list[Panel]:
     """Draw all charts of a task for which there are numbers."""
     drawn = [draw(comparison, group) for draw in (score_panel, curve_panel, cost_panel)]
-    return [panel for panel in drawn if panel.drawings]
+    return [panel for panel in drawn if panel.charts]

@@ -12,6 +12,7 @@ from typing import Any
 from shared_components.core.card import Metric
 from shared_components.experiments.comparison.pictures import TESTED
 from shared_components.experiments.comparison.results import Comparison, Result
+from shared_components.reporting.galleries import Key
 from shared_components.reporting.groups import Group
 
 OUTSIDE = "out of federation"
@@ -44,9 +45,7 @@ class Gallery:
     Attributes:
         known: Names of what is known of a frame.
         places: A site's name with its rows.
-        legend: What the colours mean: {"name", "colour"}.
-        hatched: Whether a picture may be hatched where nothing is known.
-        missing: The rows of the tables that have no pictures.
+        labels: Names of the rows of the tables that have a run of the seed.
     """
 
     metric: Metric
@@ -54,8 +53,7 @@ class Gallery:
     labels: Sequence[str]
     seed: int
     places: Sequence[tuple[str, Sequence[Row]]]
-    legend: Sequence[Mapping[str, str]]
-    hatched: bool
+    legend: Sequence[Key]
 
 
 @dataclass(frozen=True)
@@ -89,16 +87,16 @@ def gallery(comparison: Comparison, group: Group) -> Gallery | None:
     if outside := {label: r for label, r in results.items() if r.out_of(group)}:
         found[OUTSIDE] = _by_sample(outside, OUTSIDE)
     every = [shown for samples in found.values() for by_label in samples.values() for shown in by_label.values()]
-    first = every[0]
     labels = [label for label in comparison.labels if label in results]
     places = [
         (site, [_row(group.first, sample, by_label, labels) for sample, by_label in samples.items()])
         for site, samples in found.items()
         if samples
     ]
-    hatched = any(shown.record["hatched"] for shown in every)
-    legend = first.record["legend"]
-    return Gallery(group.first, first.names[:-1], labels, seeds[0], places, legend, hatched)
+    legend = [Key(**entry) for entry in every[0].record["legend"]]
+    if any(shown.record["hatched"] for shown in every):
+        legend.append(Key("unknown", "hatched"))
+    return Gallery(group.first, every[0].names[:-1], labels, seeds[0], places, legend)
 
 
 def _by_sample(results: Mapping[str, Result], site: str) -> dict[str, dict[str, _Shown]]:

@@ -7,18 +7,19 @@ from collections.abc import Iterator, Sequence
 from shared_components.experiments.comparison.charts import Panel, panels
 from shared_components.experiments.comparison.gallery import Gallery, gallery
 from shared_components.experiments.comparison.results import Comparison
-from shared_components.experiments.comparison.tables import Grid, facts
+from shared_components.experiments.comparison.tables import facts
 from shared_components.reporting.groups import Group
 from shared_components.reporting.report import TEMPLATES
+from shared_components.reporting.tables import Table
 
 
-def as_page(comparison: Comparison, grids: Sequence[Grid]) -> str:
+def as_page(comparison: Comparison, tables: Sequence[Table]) -> str:
     """Write pictures, charts and tables of all tasks."""
     failed = [result for result in comparison.results if result.scores is None]
     parts = [(group, gallery(comparison, group), panels(comparison, group)) for group in comparison.groups]
     return TEMPLATES.get_template("comparison.html.j2").render(
         title=comparison.title,
-        grids=grids,
+        tables=tables,
         parts=parts,
         links=list(_links(parts, bool(failed))),
         failed=failed,

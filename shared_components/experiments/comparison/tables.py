@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -13,37 +12,15 @@ from shared_components.core.card import DASH, Metric, fixed
 from shared_components.core.initial_weights import said
 from shared_components.experiments.comparison.results import Comparison, Result, contest, mean_and_deviation
 from shared_components.reporting.groups import Group
+from shared_components.reporting.tables import Table
 
 BESIDE, EDGES_BESIDE = 2, 4  # metrics beside each other, as in PFedSIS's Table I; with two columns each
 _ARROWS = {True: "↑", False: "↓"}
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A text and how it stands out: ``best``, ``second`` or not at all."""
-
-    text: str
-    mark: str = ""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table; the first ``labels`` columns are names, the others numbers.
-
-    ``groups`` are headings over neighbouring columns of numbers: (text, how many columns).
-    """
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    labels: int = 1
-    note: str = ""
-    groups: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True)
 class Column:
-    """A heading and what it shows of a run; ``metric`` ranks the rows and tells the deviation, None neither."""
+    """A heading and a value of every run; with a metric the rows are ranked and have a deviation over seeds."""
 
     heading: str
     value: Callable[[Result], float]
@@ -52,49 +29,45 @@ class Column:
     metric: Metric | None = None
 
 
-def all_grids(comparison: Comparison, *, grouped: bool = False) -> list[Grid]:
+def all_tables(comparison: Comparison, *, grouped: bool = False) -> list[Table]:
     """Return the preset's own table first, then all the others; tables of scores hold one task each.
 
-    Args:
-        comparison: The results.
-        grouped: Two metrics beside each other, as in the papers; else a table per metric.
+    Where ``grouped``, two metrics stand beside each other, as in the papers; else every metric has a table.
     """
-    rest = [run_grid(comparison)]
-    if comparison.layout != "costs":
-        rest.insert(0, cost_grid(comparison))
-    own = own_grids(comparison) if comparison.layout != "scores" else []
+    own = own_tables(comparison) if comparison.layout != "scores" else []
     scores, contests = [], []
     for group in comparison.groups:
-        plain = [score_grid(comparison, group, metric) for metric in group.metrics]
-        scores += _paper_grids(comparison, group) if grouped else plain
-        contests.append(contest_grid(comparison, group))
-    return [*own, *(scores or [empty_grid(comparison)]), *rest[:-1], *contests, rest[-1]]
+        plain = [score_table(comparison, group, metric) for metric in group.metrics]
+        scores += _paper_tables(comparison, group) if grouped else plain
+        contests.append(contest_table(comparison, group))
+    costs = [cost_table(comparison)] if comparison.layout != "costs" else []
+    return [*own, *(scores or [empty_table(comparison)]), *costs, *contests, run_table(comparison)]
 
 
-def own_grids(comparison: Comparison) -> list[Grid]:
+def own_tables(comparison: Comparison) -> list[Table]:
     """Return what the preset is about: its costs, or of every task the ablation, the site outside or one metric."""
     if comparison.layout == "costs":
-        return [cost_grid(comparison)]
+        return [cost_table(comparison)]
     if comparison.layout == "ablation":
-        return [ablation_grid(comparison, group) for group in comparison.groups]
+        return [ablation_table(comparison, group) for group in comparison.groups]
     if comparison.layout == "held-out":
-        return [held_out_grid(comparison, group) for group in comparison.groups]
-    grids = [score_grid(comparison, group, group.first) for group in comparison.groups]
-    return grids or [empty_grid(comparison)]
+        return [held_out_table(comparison, group) for group in comparison.groups]
+    tables = [score_table(comparison, group, group.first) for group in comparison.groups]
+    return tables or [empty_table(comparison)]
 
 
-def empty_grid(comparison: Comparison) -> Grid:
+def empty_table(comparison: Comparison) -> Table:
     """Name the rows where no run has a result, and why."""
-    rows = tuple((Cell(label),) for label in comparison.labels)
-    return Grid(comparison.title, ("Method",), rows, 1, _score_note(comparison))
+    rows = tuple((label,) for label in comparison.labels)
+    return Table(comparison.title, ("Method",), rows, note=_score_note(comparison))
 
 
-def score_grid(comparison: Comparison, group: Group, metric: Metric) -> Grid:
+def score_table(comparison: Comparison, group: Group, metric: Metric) -> Table:
     """Tabulate one metric: average, every site, worst site, and out of the federation."""
     columns = [*_site_columns(comparison, group, metric), *_edge_columns(comparison, group, metric)]
-    arrow = "higher" if metric.higher_is_better else "lower"
-    title = f"{_title(comparison, group)}: {metric.heading}, {arrow} is better"
-    return _ticked(comparison, _grid(title, comparison, columns, _score_note(comparison)))
+    direction = "higher" if metric.higher_is_better else "lower"
+    title = f"{_title(comparison, group)}: {metric.heading}, {direction} is better"
+    return _table(title, comparison, columns, _score_note(comparison))
 
 
 def _title(comparison: Comparison, group: Group) -> str:
@@ -102,32 +75,21 @@ def _title(comparison: Comparison, group: Group) -> str:
     return f"{comparison.title}; {group.title}" if len(comparison.groups) > 1 else comparison.title
 
 
-def _paper_grids(comparison: Comparison, group: Group) -> list[Grid]:
+def _paper_tables(comparison: Comparison, group: Group) -> list[Table]:
     """Tabulate as PFedSIS's Table I: two metrics beside each other; worst and unseen sites in tables below."""
-    side_by_side = partial(_side_by_side, comparison, group)
     title = _title(comparison, group)
-    grids = [side_by_side(title, pair, _site_columns) for pair in _some(group.metrics, BESIDE)]
-    headings = [column.heading for column in _edge_columns(comparison, group, group.first)]
-    title += f": {' and '.join(heading.lower() for heading in headings)}"
-    return [*grids, *(side_by_side(title, four, _edge_columns) for four in _some(group.metrics, EDGES_BESIDE))]
-
-
-def _some(metrics: Sequence[Metric], count: int) -> list[Sequence[Metric]]:
-    return [metrics[i : i + count] for i in range(0, len(metrics), count)]
-
-
-def _side_by_side(
-    comparison: Comparison,
-    group: Group,
-    title: str,
-    metrics: Sequence[Metric],
-    columns: Callable[[Comparison, Group, Metric], list[Column]],
-) -> Grid:
-    found = {metric: columns(comparison, group, metric) for metric in metrics}
-    every = [column for part in found.values() for column in part]
-    grid = _ticked(comparison, _grid(title, comparison, every, _score_note(comparison)))
-    heads = tuple((f"{m.heading} {_ARROWS[m.higher_is_better]}", len(part)) for m, part in found.items())
-    return replace(grid, groups=heads)
+    edges = " and ".join(column.heading.lower() for column in _edge_columns(comparison, group, group.first))
+    tables = []
+    for heading, columns_of, beside in (
+        (title, _site_columns, BESIDE),
+        (f"{title}: {edges}", _edge_columns, EDGES_BESIDE),
+    ):
+        for first in range(0, len(group.metrics), beside):
+            found = {metric: columns_of(comparison, group, metric) for metric in group.metrics[first : first + beside]}
+            columns = [column for part in found.values() for column in part]
+            heads = tuple((f"{m.heading} {_ARROWS[m.higher_is_better]}", len(part)) for m, part in found.items())
+            tables.append(replace(_table(heading, comparison, columns, _score_note(comparison)), groups=heads))
+    return tables
 
 
 def _site_columns(comparison: Comparison, group: Group, metric: Metric) -> list[Column]:
@@ -147,39 +109,23 @@ def _column_of(metric: Metric, heading: str, value: Callable[[Result], float]) -
     return Column(heading, value, metric.digits, metric.factor, metric)
 
 
-def ablation_grid(comparison: Comparison, group: Group) -> Grid:
+def ablation_table(comparison: Comparison, group: Group) -> Table:
     """Tabulate the averages of all metrics beside the ticks of what is switched on."""
     columns = [_column_of(m, m.heading, methodcaller("average", group, m)) for m in group.metrics]
-    note = "averages over the sites; " + _score_note(comparison)
-    return _ticked(comparison, _grid(_title(comparison, group), comparison, columns, note))
+    note = f"averages over the sites; {_score_note(comparison)}"
+    return _table(_title(comparison, group), comparison, columns, note)
 
 
-def held_out_grid(comparison: Comparison, group: Group) -> Grid:
+def held_out_table(comparison: Comparison, group: Group) -> Table:
     """Tabulate all metrics at the site where nobody trained, as FedST's Tables 3 and 8 do."""
     columns = [_column_of(m, m.heading, methodcaller("held_out", group, m)) for m in group.metrics]
     note = "the model that a hospital outside the federation gets, on its test videos; " + _score_note(comparison)
-    merged = any(map(_merged, comparison.results))
-    note += "; that site knows fewer classes, which are the models' merged" if merged else ""
-    title = f"{_title(comparison, group)}: out of federation"
-    return _ticked(comparison, _grid(title, comparison, columns, note))
+    if any(((result.scores or {}).get("held_out") or {}).get("merged") for result in comparison.results):
+        note += "; that site knows fewer classes, which are the models' merged"
+    return _table(f"{_title(comparison, group)}: out of federation", comparison, columns, note)
 
 
-def _merged(result: Result) -> bool:
-    return bool(((result.scores or {}).get("held_out") or {}).get("merged"))
-
-
-def _ticked(comparison: Comparison, grid: Grid) -> Grid:
-    """Add the rows' ticks after their names, where the preset has any."""
-    names = comparison.tick_names
-    rows = []
-    for label, row in zip(comparison.labels, grid.rows, strict=True):
-        ticks = comparison.of(label)[0].run.variant.ticks or (False,) * len(names)
-        rows.append((row[0], *(Cell("✓" if on else "") for on in ticks), *row[1:]))
-    head = (grid.head[0], *names, *grid.head[1:])
-    return replace(grid, head=head, rows=tuple(rows), labels=1 + len(names))
-
-
-def cost_grid(comparison: Comparison) -> Grid:
+def cost_table(comparison: Comparison) -> Table:
     """Tabulate what a method costs: time of a frame, parameters, bytes and seconds of a round."""
     columns = [
         Column("Inference ms/frame", methodcaller("cost", "ms_frame"), 2),
@@ -198,18 +144,16 @@ def cost_grid(comparison: Comparison) -> Grid:
         "that may have worked on other runs at the same time (--jobs 1 avoids that)"
     )
     title = comparison.title if comparison.layout == "costs" else "Cost"
-    return _grid(title, comparison, columns, note)
+    return _table(title, replace(comparison, tick_names=()), columns, note)
 
 
-def contest_grid(comparison: Comparison, group: Group) -> Grid:
+def contest_table(comparison: Comparison, group: Group) -> Table:
     """Tabulate whether the best two differ, metric by metric."""
-    found = [result for metric in group.metrics if (result := contest(comparison, group, metric))]
     rows = []
-    for one in found:
+    for one in [found for metric in group.metrics if (found := contest(comparison, group, metric))]:
         p_values = [one.untested or fixed(p, 4) for p in (one.t_test, one.wilcoxon)]
         difference = one.metric.text(one.difference)
-        texts = (one.metric.heading, one.best, one.second, difference, str(one.seeds), *p_values)
-        rows.append(tuple(map(Cell, texts)))
+        rows.append((one.metric.heading, one.best, one.second, difference, str(one.seeds), *p_values))
     head = ("Metric", "Best", "Second", "Difference", "Seeds", "Paired t-test p", "Wilcoxon p")
     note = (
         "two-sided, paired by seed, whose value is the mean over sites: sites of one federation share models, and "
@@ -217,19 +161,30 @@ def contest_grid(comparison: Comparison, group: Group) -> Grid:
         "is 0.25 of three; seeds share sites, and say nothing of other hospitals"
     )
     title = "Do the best two differ?" + (f" {group.title}" if len(comparison.groups) > 1 else "")
-    return Grid(title, head, tuple(rows), 3, note)
+    return Table(title, head, tuple(rows), 3, note)
 
 
-def run_grid(comparison: Comparison) -> Grid:
+def run_table(comparison: Comparison) -> Table:
     """Tabulate where every number comes from."""
     rows = []
     for result in comparison.results:
         info, seconds = result.info or {}, (result.scores or {}).get("seconds", {})
         where = f"runs/{result.folder.parent.name}/{result.folder.name}" if result.folder else result.reason
-        texts = (result.run.variant.label, str(result.run.seed), where, str(info.get("commit", DASH)))
-        rows.append(tuple(map(Cell, (*texts, *(_seconds(seconds, key) for key in ("training", "scoring"))))))
+        spent = [seconds.get(key) for key in ("training", "scoring")]
+        texts = (DASH if value is None else fixed(value, 0) for value in spent)
+        rows.append((result.run.variant.label, str(result.run.seed), where, str(info.get("commit", DASH)), *texts))
+    note = (
+        "every run's folder holds run.json (job, commit, seed, hardware), server/rounds.jsonl, every site's models "
+        f"and scores.json; training s: all rounds, {DASH}: trained in several attempts; scoring s: afterwards, every "
+        "site's best model on its test videos"
+    )
+    known = facts(comparison)
+    if ", " in known["commit"]:
+        note += "; NOT all runs are of one commit"
+    if known["hardware"]:
+        note += f"; {known['hardware']}"
     head = ("Method", "Seed", "Run", "Commit", "Training s", "Scoring s")
-    return Grid("Runs", head, tuple(rows), 4, _run_note(comparison))
+    return Table("Runs", head, tuple(rows), 4, note)
 
 
 def facts(comparison: Comparison) -> dict[str, str]:
@@ -258,18 +213,6 @@ def _distinct(infos: Sequence[dict[str, Any]], key: str) -> list[str]:
     return sorted({str(info[key]) for info in infos if info.get(key)})
 
 
-def _run_note(comparison: Comparison) -> str:
-    text = (
-        "every run's folder holds run.json (job, commit, seed, hardware), server/rounds.jsonl, every site's models "
-        f"and scores.json; training s: all rounds, {DASH}: trained in several attempts; scoring s: afterwards, every "
-        "site's best model on its test videos"
-    )
-    known = facts(comparison)
-    if ", " in known["commit"]:
-        text += "; NOT all runs are of one commit"
-    return text + (f"; {known['hardware']}" if known["hardware"] else "")
-
-
 def _score_note(comparison: Comparison) -> str:
     known = facts(comparison)
     many = ", " in known["seeds"]
@@ -277,41 +220,50 @@ def _score_note(comparison: Comparison) -> str:
     text += f"; rounds: {known['rounds']}, {known['size']}, start: {known['start']}; "
     text += "every site's best model on validation, scored on its test videos at the original resolution"
     text += f"; {comparison.remark}" if comparison.remark else ""
-    failed: dict[str, list[int]] = {}
-    for result in comparison.results:
-        if result.scores is None:
-            failed.setdefault(result.run.variant.label, []).append(result.run.seed)
-    return text + "".join(f"; {label}: {_missing(comparison, label, seeds)}" for label, seeds in failed.items())
+    return text + "".join(_missing(comparison.of(label)) for label in comparison.labels)
 
 
-def _missing(comparison: Comparison, label: str, seeds: Sequence[int]) -> str:
-    reason = next(r.reason for r in comparison.of(label) if r.scores is None)
-    all_of_them = len(seeds) == len(comparison.of(label))
-    return reason if all_of_them else f"without seed {', '.join(map(str, seeds))} ({reason})"
+def _missing(row: Sequence[Result]) -> str:
+    """Name the seeds of a row that have no scores, and why."""
+    failed = [result for result in row if result.scores is None]
+    if not failed:
+        return ""
+    label, reason = failed[0].run.variant.label, failed[0].reason
+    if len(failed) == len(row):
+        return f"; {label}: {reason}"
+    return f"; {label}: without seed {', '.join(str(result.run.seed) for result in failed)} ({reason})"
 
 
-def _grid(title: str, comparison: Comparison, columns: Sequence[Column], note: str) -> Grid:
-    drawn = [_column(comparison, column) for column in columns]
-    rows = tuple((Cell(label), *(cells[place] for cells in drawn)) for place, label in enumerate(comparison.labels))
-    return Grid(title, ("Method", *(column.heading for column in columns)), rows, 1, note)
+def _table(title: str, comparison: Comparison, columns: Sequence[Column], note: str) -> Table:
+    """Tabulate columns of numbers, after the rows' ticks where the preset has any."""
+    names = comparison.tick_names
+    texts, marks = [], {}
+    for number, column in enumerate(columns, start=1 + len(names)):
+        found = [mean_and_deviation([column.value(r) for r in comparison.of(label)]) for label in comparison.labels]
+        texts.append([_text(column, *one) for one in found])
+        ranks = _ranks(column, [mean for mean, _ in found])
+        marks |= {(row, number): rank for row, rank in enumerate(ranks) if rank}
+    rows = []
+    for number, label in enumerate(comparison.labels):
+        ticks = comparison.of(label)[0].run.variant.ticks or (False,) * len(names)
+        shown = ticks if names else ()
+        rows.append((label, *("✓" if on else "" for on in shown), *(column[number] for column in texts)))
+    head = ("Method", *names, *(column.heading for column in columns))
+    return Table(title, head, tuple(rows), 1 + len(names), note, marks=marks)
 
 
-def _column(comparison: Comparison, column: Column) -> list[Cell]:
-    """Write a column's cells and mark its best two; where all rows with a number have the same, none."""
-    metric, digits, factor = column.metric, column.digits, column.factor
-    found = [mean_and_deviation([column.value(r) for r in comparison.of(label)]) for label in comparison.labels]
-    known = {round(mean * factor, digits) for mean, _ in found if not math.isnan(mean)}
-    ranked = sorted(known, reverse=metric.higher_is_better) if metric and len(known) > 1 else []
-    marks = dict(zip(ranked, ("best", "second"), strict=False))
-    cells = []
-    for mean, deviation in found:
-        text = fixed(mean * factor, digits)
-        if metric and not math.isnan(deviation):
-            text += f" ± {fixed(deviation * factor, digits)}"
-        cells.append(Cell(text, "" if math.isnan(mean) else marks.get(round(mean * factor, digits), "")))
-    return cells
+def _text(column: Column, mean: float, deviation: float) -> str:
+    text = fixed(mean * column.factor, column.digits)
+    if column.metric is None or math.isnan(deviation):
+        return text
+    return f"{text} ± {fixed(deviation * column.factor, column.digits)}"
 
 
-def _seconds(seconds: dict[str, Any], key: str) -> str:
-    value = seconds.get(key)
-    return DASH if value is None else fixed(value, 0)
+def _ranks(column: Column, means: Sequence[float]) -> list[str]:
+    """Name the best and the second of a column, as rounded; none where all rows with a number have the same."""
+    rounded = [None if math.isnan(mean) else round(mean * column.factor, column.digits) for mean in means]
+    known = {value for value in rounded if value is not None}
+    if column.metric is None or len(known) < 2:
+        return [""] * len(means)
+    best, second, *_ = sorted(known, reverse=column.metric.higher_is_better)
+    return [{best: "best", second: "second"}.get(value, "") for value in rounded]

@@ -38,6 +38,16 @@ def result(label, seed, dice, *, held_out=None, ticks=(), **costs):
     return Result(run, Path("runs") / f"{label}-{seed}" / "1", scores, info)
 
 
+def texts(table):
+    """The rows of a table as lists."""
+    return [list(row) for row in table.rows]
+
+
+def marks(table):
+    """What each cell of a table is marked as."""
+    return [[table.marks.get((i, j), "") for j in range(len(row))] for i, row in enumerate(table.rows)]
+
+
 def tasks(cards):
     """What run.json says of the sites' tasks."""
     return {

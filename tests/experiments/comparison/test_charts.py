@@ -6,7 +6,7 @@ import pytest
 
 from shared_components.experiments.comparison import charts
 from shared_components.experiments.comparison.charts import cost_panel, curve_panel, panels, score_panel
-from shared_components.reporting.charts import COLOURS
+from shared_components.reporting.axes import COLOURS
 from tests.experiments.comparison.conftest import DICE, SITES, illustrated
 
 
@@ -33,11 +33,11 @@ def test_a_round_that_one_seed_lacks_is_the_others(few):
 def test_few_methods_share_a_chart_and_many_have_one_each(few, tmp_path):
     [group] = few.groups
     together = curve_panel(few, group)
-    assert len(together.drawings) == 2 and [name for _, name in together.legend] == few.labels
-    assert not together.strip and all(drawing.narrow for drawing in together.drawings)
+    assert len(together.charts) == 2 and [name for _, name in together.legend] == few.labels
+    assert together.columns == len(together.narrow) == 2
     many = illustrated(tmp_path / "many", COLOURS + 1)
     apart = curve_panel(many, *many.groups)
-    assert apart.strip and len(apart.drawings) == COLOURS + 1 and len(apart.legend) == 3
+    assert apart.columns == 0 and len(apart.charts) == COLOURS + 1 and len(apart.legend) == 3
 
 
 def test_runs_without_records_have_no_curves(comparison):
@@ -47,19 +47,19 @@ def test_runs_without_records_have_no_curves(comparison):
 
 def test_costs_are_megabytes_of_both_directions_and_the_slowest_sites_seconds(few):
     [group] = few.groups
-    megabytes, seconds = (drawing.wide for drawing in cost_panel(few, group).drawings)
+    megabytes, seconds = cost_panel(few, group).charts
     assert "<title>Method 2: 0.1050 at 3.000, worst site 0.07000</title>" in megabytes
     assert "<title>Method 2: 0.1050 at 7.000, worst site 0.07000</title>" in seconds
 
 
 def test_scores_have_every_site_and_seed(few):
     [group] = few.groups
-    [drawing] = score_panel(few, group).drawings
-    for svg in (drawing.wide, drawing.narrow):
+    panel = score_panel(few, group)
+    for svg in (*panel.charts, *panel.narrow):
         assert svg.count("<circle") == 3 * 2 and "<title>Method 1, b: 0.06000</title>" in svg
 
 
 def test_where_lower_is_better_the_text_says_so(two_tasks):
     depth = next(group for group in two_tasks.groups if group.card.kind == "depth")
     assert "Down and left is good" in cost_panel(two_tasks, depth).text
-    assert "RMSE mm, lower is better" in cost_panel(two_tasks, depth).drawings[0].wide
+    assert "RMSE mm, lower is better" in cost_panel(two_tasks, depth).charts[0]

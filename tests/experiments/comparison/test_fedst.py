@@ -31,11 +31,11 @@ from shared_components.experiments.comparison.presets import PRESETS, with_argum
 from shared_components.experiments.comparison.rows import apportioned, resolved
 from shared_components.experiments.comparison.run import TIMED, _frames_per_second
 from shared_components.experiments.comparison.sites import server_site, synthetic_sites
-from shared_components.experiments.comparison.tables import all_grids, facts, held_out_grid, own_grids
+from shared_components.experiments.comparison.tables import all_tables, facts, held_out_table, own_tables
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle, weightless
 from shared_components.networks.parts import inside, parts_of
-from tests.experiments.comparison.conftest import compared, result
+from tests.experiments.comparison.conftest import compared, result, texts
 
 FEDST = {name: preset for name, preset in PRESETS.items() if name.startswith("fedst-")}
 PARTS = ("background", "shaft", "wrist", "clasper")
@@ -352,24 +352,21 @@ def test_the_held_out_layout_shows_all_metrics_of_the_site_outside():
         result("FedAvg", 1, (0.5, 0.3), held_out=0.2), result("FedST", 1, (0.7, 0.1), held_out=0.4),
         layout="held-out",
     )  # fmt: skip
-    (grid,) = own_grids(comparison)
-    assert grid.head == ("Method", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
-    assert [[cell.text for cell in row] for row in grid.rows] == [
-        ["FedAvg", "20.00", "10.00", "8.00", "16.00"],
-        ["FedST", "40.00", "20.00", "6.00", "12.00"],
-    ]
-    assert grid.title.endswith(": out of federation") and "merged" not in grid.note
-    assert all_grids(comparison)[0] == grid
+    (table,) = own_tables(comparison)
+    assert table.head == ("Method", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
+    assert texts(table) == [["FedAvg", "20.00", "10.00", "8.00", "16.00"], ["FedST", "40.00", "20.00", "6.00", "12.00"]]
+    assert table.title.endswith(": out of federation") and "merged" not in table.note
+    assert all_tables(comparison)[0] == table
 
 
 def test_a_site_that_knows_fewer_classes_is_scored_by_the_models_merged():
     one = result("FedST", 1, (0.7, 0.1), held_out=0.4)
     one.scores["held_out"] = {"merged": ["background", "shaft"], "dice": {"instrument": 0.9, "mean": 0.9}}
     comparison = compared(one, layout="held-out")
-    grid = held_out_grid(comparison, comparison.groups[0])
-    assert [cell.text for cell in grid.rows[0]][:2] == ["FedST", "90.00"] and "merged" in grid.note
+    table = held_out_table(comparison, comparison.groups[0])
+    assert list(table.rows[0])[:2] == ["FedST", "90.00"] and "merged" in table.note
     one.scores["held_out"]["merged"] = ["background", "depth"]
-    assert held_out_grid(comparison, comparison.groups[0]).rows[0][1].text == "–"
+    assert held_out_table(comparison, comparison.groups[0]).rows[0][1] == "–"
 
 
 def test_scores_of_a_table_with_ticks_have_them_beside_the_sites():
@@ -377,9 +374,9 @@ def test_scores_of_a_table_with_ticks_have_them_beside_the_sites():
         result("TS", 1, (0.5, 0.3), held_out=0.2, ticks=(True, False)),
         result("FedST", 1, (0.5, 0.4), ticks=(True, True)),
     ]
-    (grid,) = own_grids(compared(*rows, tick_names=("TS", "SERQ")))
-    assert grid.head[:5] == ("Method", "TS", "SERQ", "Average", "a") and grid.labels == 3
-    assert [[cell.text for cell in row[:3]] for row in grid.rows] == [["TS", "✓", ""], ["FedST", "✓", "✓"]]
+    (table,) = own_tables(compared(*rows, tick_names=("TS", "SERQ")))
+    assert table.head[:5] == ("Method", "TS", "SERQ", "Average", "a") and table.labels == 3
+    assert [list(row[:3]) for row in table.rows] == [["TS", "✓", ""], ["FedST", "✓", "✓"]]
 
 
 def test_facts_say_what_each_row_has_where_they_differ():

@@ -8,7 +8,7 @@ import pytest
 
 from shared_components.experiments.comparison.page import as_page
 from shared_components.experiments.comparison.results import Comparison, Result
-from shared_components.experiments.comparison.tables import all_grids
+from shared_components.experiments.comparison.tables import all_tables
 from tests.browser import NARROW, WIDE, OpenPage, View
 from tests.experiments.comparison.conftest import illustrated
 
@@ -17,7 +17,7 @@ SMALLEST = 11  # pixels of letters
 
 def page_of(comparison: Comparison, folder: Path) -> Path:
     file = folder / "index.html"
-    file.write_text(as_page(comparison, all_grids(comparison, grouped=True)), encoding="utf-8")
+    file.write_text(as_page(comparison, all_tables(comparison, grouped=True)), encoding="utf-8")
     return file
 
 

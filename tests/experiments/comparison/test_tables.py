@@ -9,10 +9,7 @@ import pytest
 from shared_components.experiments.comparison import tables
 from shared_components.experiments.comparison.output import (
     FILES,
-    as_latex,
-    as_markdown,
     as_page,
-    latex_text,
     refuse_foreign,
     scores_csv,
     set_aside,
@@ -20,68 +17,65 @@ from shared_components.experiments.comparison.output import (
     write_all,
 )
 from shared_components.experiments.comparison.plan import SCALES
-from shared_components.experiments.comparison.tables import all_grids, cost_grid, run_grid
-from tests.experiments.comparison.conftest import ASSD, DICE, compared, result
+from shared_components.experiments.comparison.tables import all_tables, cost_table, run_table
+from shared_components.reporting.tables import as_latex, as_markdown, latex_text
+from tests.experiments.comparison.conftest import ASSD, DICE, compared, marks, result, texts
 
 
-def score_grid(comparison, metric):
-    return tables.score_grid(comparison, comparison.groups[0], metric)
+def score_table(comparison, metric):
+    return tables.score_table(comparison, comparison.groups[0], metric)
 
 
-def ablation_grid(comparison):
-    return tables.ablation_grid(comparison, comparison.groups[0])
-
-
-def texts(grid):
-    return [[cell.text for cell in row] for row in grid.rows]
+def ablation_table(comparison):
+    return tables.ablation_table(comparison, comparison.groups[0])
 
 
 def test_scores_are_in_percent_with_deviation_best_and_second(comparison):
-    grid = score_grid(comparison, DICE)
-    assert grid.head == ("Method", "Average", "a", "b", "Worst site", "Out of federation")
-    assert texts(grid) == [
+    table = score_table(comparison, DICE)
+    assert table.head == ("Method", "Average", "a", "b", "Worst site", "Out of federation")
+    assert texts(table) == [
         ["FedAvg", "40.00 ± 0.00", "60.00 ± 14.14", "20.00 ± 14.14", "20.00 ± 14.14", "30.00 ± 14.14"],
         ["PFedSIS*", "65.00 ± 7.07", "70.00 ± 14.14", "60.00 ± 0.00", "60.00 ± 0.00", "10.00 ± 0.00"],
         ["Krum", "–", "–", "–", "–", "–"],
     ]
-    assert [[cell.mark for cell in row][1:3] for row in grid.rows] == [["second"] * 2, ["best"] * 2, ["", ""]]
-    assert grid.rows[0][5].mark == "best"
-    assert "over seeds 1, 2;" in grid.note and grid.note.endswith("; Krum: too few sites")
+    assert [row[1:3] for row in marks(table)] == [["second"] * 2, ["best"] * 2, ["", ""]]
+    assert marks(table)[0][5] == "best"
+    assert "over seeds 1, 2;" in table.note and table.note.endswith("; Krum: too few sites")
 
 
 def test_a_scale_too_short_to_tell_methods_apart_says_so(comparison):
     short = replace(comparison, remark="a check")
-    assert "original resolution; a check; Krum" in score_grid(short, DICE).note
+    assert "original resolution; a check; Krum" in score_table(short, DICE).note
     assert SCALES["quick"].remark and not SCALES["small"].remark
 
 
 def test_the_note_says_what_the_networks_began_from(comparison):
-    assert "start: random; every site's best model" in score_grid(comparison, DICE).note
+    assert "start: random; every site's best model" in score_table(comparison, DICE).note
     for one, digit in zip(comparison.results, "aaabbb", strict=True):
         if one.info:
             one.info["start"] = {"start": "rendered", "sha256": digit * 64}
-    note = score_grid(comparison, DICE).note
+    note = score_table(comparison, DICE).note
     assert "start: rendered (aaaaaaaa), rendered (bbbbbbbb); every" in note
 
 
 def test_a_row_that_lacks_a_seed_says_so():
-    grid = score_grid(compared(result("A", 1, (0.5, 0.4)), result("A", 2, None)), DICE)
-    assert texts(grid) == [["A", "45.00", "50.00", "40.00", "40.00"]]
-    assert grid.note.endswith("; A: without seed 2 (too few sites)")
+    table = score_table(compared(result("A", 1, (0.5, 0.4)), result("A", 2, None)), DICE)
+    assert texts(table) == [["A", "45.00", "50.00", "40.00", "40.00"]]
+    assert table.note.endswith("; A: without seed 2 (too few sites)")
 
 
 def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
-    overlaps, distances, edges = all_grids(comparison, grouped=True)[:3]
+    overlaps, distances, edges = all_tables(comparison, grouped=True)[:3]
     assert overlaps.groups == (("Dice (%) ↑", 3), ("IoU (%) ↑", 3))
     assert overlaps.head == ("Method", *("Average", "a", "b") * 2)
     assert texts(overlaps)[1][4] == "32.50 ± 3.54"
     assert distances.groups == (("ASSD (px) ↓", 3), ("HD95 (px) ↓", 3))
     assert edges.head == ("Method", *("Worst site", "Out of federation") * 4)
-    assert texts(edges)[0][5:7] == ["8.00 ± 1.41", "7.00 ± 1.41"] and edges.rows[0][5].mark == "second"
+    assert texts(edges)[0][5:7] == ["8.00 ± 1.41", "7.00 ± 1.41"] and marks(edges)[0][5] == "second"
 
 
 @pytest.mark.parametrize(
-    ("dice", "metric", "marks"),
+    ("dice", "metric", "expected"),
     [
         ((0.5, 0.5, 0.4), DICE, ["best", "best", "second"]),
         ((0.0, 0.0, 0.0), DICE, [""] * 3),  # all of them the worst that there is
@@ -92,18 +86,18 @@ def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
         ((1.0, 1.0, 1.0), ASSD, [""] * 3),
     ],
 )
-def test_the_best_is_marked_where_rows_differ(dice, metric, marks):
+def test_the_best_is_marked_where_rows_differ(dice, metric, expected):
     rows = [
         result(label, 1, value if value is None else (value, value)) for label, value in zip("ABC", dice, strict=True)
     ]
-    assert [row[1].mark for row in score_grid(compared(*rows), metric).rows] == marks
+    assert [row[1] for row in marks(score_table(compared(*rows), metric))] == expected
 
 
 def test_an_ablation_has_ticks_and_the_averages_of_four_metrics():
     rows = (result("FedAvg", 1, (0.5, 0.3), ticks=(False, False)), result("GPD", 1, (0.8, 0.6), ticks=(True, False)))
-    grid = ablation_grid(compared(*rows, layout="ablation", tick_names=("GPD", "SGE")))
-    assert grid.head == ("Method", "GPD", "SGE", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
-    assert texts(grid)[1] == ["GPD", "✓", "", "70.00", "35.00", "3.00", "6.00"] and grid.labels == 3
+    table = ablation_table(compared(*rows, layout="ablation", tick_names=("GPD", "SGE")))
+    assert table.head == ("Method", "GPD", "SGE", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
+    assert texts(table)[1] == ["GPD", "✓", "", "70.00", "35.00", "3.00", "6.00"] and table.labels == 3
 
 
 def test_costs_are_in_thousands_and_megabytes():
@@ -114,44 +108,44 @@ def test_costs_are_in_thousands_and_megabytes():
         "seconds_round_slowest": 106.0,
         "seconds_aggregation": 0.25,
     }
-    grid = cost_grid(compared(result("PFedSIS", 1, (0.5, 0.5), **costs)))
-    assert texts(grid) == [["PFedSIS", "15.20", "23.04", "6791.657", "34.5", "27.2", "1.0", "106.00", "0.250"]]
+    table = cost_table(compared(result("PFedSIS", 1, (0.5, 0.5), **costs)))
+    assert texts(table) == [["PFedSIS", "15.20", "23.04", "6791.657", "34.5", "27.2", "1.0", "106.00", "0.250"]]
 
 
 def test_every_run_is_traced_and_its_seconds_are_said_plainly(comparison):
-    grid = run_grid(comparison)
-    assert texts(grid)[0] == ["FedAvg", "1", "runs/FedAvg-1/1", "abc", "100", "8"]
-    assert texts(grid)[4][2] == "too few sites"
-    assert "scoring s: afterwards, every site's best model on its test videos; a machine" in grid.note
-    assert "scoring added" not in grid.note
+    table = run_table(comparison)
+    assert texts(table)[0] == ["FedAvg", "1", "runs/FedAvg-1/1", "abc", "100", "8"]
+    assert texts(table)[4][2] == "too few sites"
+    assert "scoring s: afterwards, every site's best model on its test videos; a machine" in table.note
+    assert "scoring added" not in table.note
 
 
 def test_runs_of_several_commits_and_attempts_are_told():
     one, other = result("A", 1, (0.5, 0.4)), result("B", 1, (0.5, 0.4))
     other.info["commit"] = "def"
     other.scores["seconds"]["training"] = None
-    grid = run_grid(compared(one, other))
-    assert "NOT all runs are of one commit" in grid.note and texts(grid)[1][-2:] == ["–", "8"]
+    table = run_table(compared(one, other))
+    assert "NOT all runs are of one commit" in table.note and texts(table)[1][-2:] == ["–", "8"]
 
 
 def test_the_presets_own_table_comes_first():
     rows = (result("A", 1, (0.5, 0.4)), result("B", 1, (0.3, 0.2)))
     titles = {
-        layout: all_grids(compared(*rows, layout=layout, tick_names=()))[0].title
+        layout: all_tables(compared(*rows, layout=layout, tick_names=()))[0].title
         for layout in ("scores", "costs", "ablation")
     }
     assert titles == {"scores": "A title: Dice (%), higher is better", "costs": "A title", "ablation": "A title"}
 
 
 def test_markdown_marks_the_best_and_escapes_stars(comparison):
-    lines = as_markdown(score_grid(comparison, DICE)).splitlines()
+    lines = as_markdown(score_table(comparison, DICE)).splitlines()
     assert lines[2].startswith("| Method | Average |") and lines[3] == "| --- | ---: | ---: | ---: | ---: | ---: |"
     assert lines[5].startswith("| PFedSIS\\* | **65.00 ± 7.07** |")
     assert lines[4].startswith("| FedAvg | *40.00 ± 0.00* |")
 
 
 def test_latex_escapes_and_closes_what_it_opens(comparison):
-    text = as_latex(score_grid(comparison, DICE))
+    text = as_latex(score_table(comparison, DICE))
     assert "\\textbf{65.00 $\\pm$ 7.07}" in text and "\\underline{40.00 $\\pm$ 0.00}" in text
     assert "Dice (\\%)" in text and "\\begin{tabular}{lrrrrr}" in text
     for name in ("table*", "tabular"):
@@ -161,7 +155,7 @@ def test_latex_escapes_and_closes_what_it_opens(comparison):
 
 
 def test_latex_has_headings_over_groups_of_columns(comparison):
-    lines = as_latex(all_grids(comparison, grouped=True)[0]).splitlines()
+    lines = as_latex(all_tables(comparison, grouped=True)[0]).splitlines()
     groups = lines.index(r" & \multicolumn{3}{c}{Dice (\%) $\uparrow$} & \multicolumn{3}{c}{IoU (\%) $\uparrow$} \\")
     assert lines[groups + 1] == r"\cmidrule(lr){2-4} \cmidrule(lr){5-7}"
     assert lines[groups + 2] == r"Method & Average & a & b & Average & a & b \\"
@@ -186,10 +180,10 @@ def test_csv_has_one_line_per_run_site_metric_and_class(comparison):
 
 
 def test_the_page_needs_nothing_else_and_names_what_failed(comparison):
-    page = as_page(comparison, all_grids(comparison))
+    page = as_page(comparison, all_tables(comparison))
     assert "http" not in page.replace("http://www.w3.org", "") and "<script" not in page
     assert "4 of 6 runs have a result" in page and "Krum, seed 1: too few sites" in page
-    assert page.count("<table>") == len(all_grids(comparison)) and "<svg" in page
+    assert page.count("<table>") == len(all_tables(comparison)) and "<svg" in page
 
 
 def test_tables_of_another_comparison_are_moved_and_not_replaced(tmp_path, comparison):

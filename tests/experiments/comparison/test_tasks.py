@@ -7,17 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from shared_components.experiments.comparison.output import as_latex, as_markdown, as_page, scores_csv, summary_csv
+from shared_components.experiments.comparison.output import as_page, scores_csv, summary_csv
 from shared_components.experiments.comparison.results import Result, contest
-from shared_components.experiments.comparison.tables import ablation_grid, all_grids, own_grids, score_grid
+from shared_components.experiments.comparison.tables import ablation_table, all_tables, own_tables, score_table
 from shared_components.reporting.groups import RecordError
-from tests.experiments.comparison.conftest import ABS_REL, DICE, HD95, IOU, RMSE, compared, result
+from shared_components.reporting.tables import as_latex, as_markdown
+from tests.experiments.comparison.conftest import ABS_REL, DICE, HD95, IOU, RMSE, compared, marks, result, texts
 
 SEGMENTATION, DEPTH = "Segmentation: shaft (a, b)", "Depth (c)"
-
-
-def texts(grid):
-    return [[cell.text for cell in row] for row in grid.rows]
 
 
 def test_sites_are_grouped_and_metrics_that_no_run_holds_are_left_out(two_tasks):
@@ -27,27 +24,27 @@ def test_sites_are_grouped_and_metrics_that_no_run_holds_are_left_out(two_tasks)
 
 
 def test_every_task_has_a_table_of_its_own_and_the_lower_error_is_best(two_tasks):
-    segmentation, depth = own_grids(two_tasks)
+    segmentation, depth = own_tables(two_tasks)
     assert segmentation.title == f"A title; {SEGMENTATION}: Dice (%), higher is better"
     assert segmentation.head == ("Method", "Average", "a", "b", "Worst site")
     assert depth.title == f"A title; {DEPTH}: RMSE (mm), lower is better"
     assert depth.head == ("Method", "Average", "c", "Worst site", "Out of federation")
     assert texts(depth) == [["FedAvg", "4.00", "4.00", "4.00", "8.00"], ["PFedSIS", *["6.00"] * 3, "12.00"]]
-    assert [[cell.mark for cell in row[1:]] for row in depth.rows] == [["best"] * 4, ["second"] * 4]
-    assert [row[1].mark for row in segmentation.rows] == ["second", "best"]
+    assert [row[1:] for row in marks(depth)] == [["best"] * 4, ["second"] * 4]
+    assert [row[1] for row in marks(segmentation)] == ["second", "best"]
 
 
 def test_no_number_stands_in_a_table_of_another_task(two_tasks):
     for grouped in (False, True):
-        for grid in all_grids(two_tasks, grouped=grouped):
-            names = " ".join((*grid.head, grid.title, *(name for name, _ in grid.groups)))
+        for table in all_tables(two_tasks, grouped=grouped):
+            names = " ".join((*table.head, table.title, *(name for name, _ in table.groups)))
             assert not ("Dice" in names and "RMSE" in names)
-            assert not ("RMSE" in names and {"a", "b"} & set(grid.head))
+            assert not ("RMSE" in names and {"a", "b"} & set(table.head))
 
 
 def test_metrics_stand_two_by_two_and_edges_by_four(two_tasks):
-    grids = all_grids(two_tasks, grouped=True)
-    assert [[name for name, _ in grid.groups] for grid in grids if grid.groups] == [
+    tables = all_tables(two_tasks, grouped=True)
+    assert [[name for name, _ in table.groups] for table in tables if table.groups] == [
         ["Dice (%) ↑", "IoU (%) ↑"],
         ["ASSD (px) ↓", "HD95 (px) ↓"],
         ["Dice (%) ↑", "IoU (%) ↑", "ASSD (px) ↓", "HD95 (px) ↓"],
@@ -61,22 +58,22 @@ def test_the_contest_of_a_task_is_won_by_its_own_direction(two_tasks):
     assert contest(two_tasks, segmentation, DICE).best == contest(two_tasks, segmentation, HD95).best == "PFedSIS"
     found = contest(two_tasks, depth, RMSE)
     assert (found.best, found.second, found.difference, found.seeds) == ("FedAvg", "PFedSIS", -2.0, 1)
-    titles = [grid.title for grid in all_grids(two_tasks)]
+    titles = [table.title for table in all_tables(two_tasks)]
     assert f"Do the best two differ? {DEPTH}" in titles
 
 
 def test_digits_and_factor_are_the_metrics_own(two_tasks):
-    grid = score_grid(two_tasks, two_tasks.groups[1], ABS_REL)
-    assert texts(grid)[0] == ["FedAvg", "0.040", "0.040", "0.040", "0.500"]
-    iou = score_grid(two_tasks, two_tasks.groups[0], IOU)
+    table = score_table(two_tasks, two_tasks.groups[1], ABS_REL)
+    assert texts(table)[0] == ["FedAvg", "0.040", "0.040", "0.040", "0.500"]
+    iou = score_table(two_tasks, two_tasks.groups[0], IOU)
     assert texts(iou)[0][1] == "20.00" and iou.title.endswith("IoU (%), higher is better")
 
 
 def test_an_ablation_has_a_table_per_task(two_tasks):
-    first, second = own_grids(replace(two_tasks, layout="ablation"))
+    first, second = own_tables(replace(two_tasks, layout="ablation"))
     assert first.head == ("Method", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
     assert second.head == ("Method", "RMSE (mm)", "absolute relative error")
-    assert ablation_grid(two_tasks, two_tasks.groups[1]).title == f"A title; {DEPTH}"
+    assert ablation_table(two_tasks, two_tasks.groups[1]).title == f"A title; {DEPTH}"
 
 
 def test_files_keep_the_tasks_apart(two_tasks):
@@ -88,7 +85,7 @@ def test_files_keep_the_tasks_apart(two_tasks):
     scored = list(csv.DictReader(io.StringIO(scores_csv(two_tasks))))
     assert {r["metric"] for r in scored if r["site"] == "c"} == {"rmse", "abs_rel"}
     assert {r["metric"] for r in scored if r["site"] == "out of federation"} == {"rmse", "abs_rel"}
-    page = as_page(two_tasks, all_grids(two_tasks, grouped=True))
+    page = as_page(two_tasks, all_tables(two_tasks, grouped=True))
     charts = re.findall('class="chart[^"]*" role="img" aria-label="([^"]*) on the test videos', page)
     assert (
         charts[::2]
@@ -98,20 +95,20 @@ def test_files_keep_the_tasks_apart(two_tasks):
             f"{DEPTH}: RMSE mm",
         ]
     )
-    for grid in all_grids(two_tasks):
-        assert as_markdown(grid) and as_latex(grid).count("tabular") == 2
+    for table in all_tables(two_tasks):
+        assert as_markdown(table) and as_latex(table).count("tabular") == 2
 
 
 def test_where_nothing_is_done_the_rows_are_named_with_the_reason():
     nothing = compared(result("A", 1, None), result("B", 1, None))
     assert nothing.groups == ()
-    grid = own_grids(nothing)[0]
-    assert texts(grid) == [["A"], ["B"]] and "A: too few sites" in grid.note
-    assert all(as_markdown(grid) and as_latex(grid) for grid in all_grids(nothing, grouped=True))
+    table = own_tables(nothing)[0]
+    assert texts(table) == [["A"], ["B"]] and "A: too few sites" in table.note
+    assert all(as_markdown(table) and as_latex(table) for table in all_tables(nothing, grouped=True))
 
 
 def test_runs_of_an_older_version_are_refused_in_one_sentence():
     one = result("A", 1, (0.5, 0.4))
     old = Result(one.run, one.folder, one.scores, {"commit": "abc"})
     with pytest.raises(RecordError, match=r"runs/A-1/1/run\.json: names no tasks, an older version"):
-        all_grids(compared(old))
+        all_tables(compared(old))

@@ -1,0 +1,134 @@
+"""What all charts are made of, as inline SVG: axes, round numbers along them, texts, colours and the frame around.
+
+Every name is escaped. Colours are CSS variables of the page (`--s1` to `--s8`, `--muted`, `--grid`, `--more`, `--less`), so
+that one drawing serves light, dark and paper. Series differ by colour and, from the ninth on, by dashes.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+COLOURS = 8
+SMALL_WIDTH = 400  # that a telephone's window shows unscaled
+_DASHES = ("", "6 3", "2 3")
+_NEAR_ZERO = 0.4  # share of an axis's end, below which an axis does not leave 0 out
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Scales from data to SVG user units.
+
+    Attributes:
+        across: Left and right end of the plotting area.
+        down: Its lower and its upper end.
+        x_range, y_range: The data at these ends.
+    """
+
+    across: tuple[float, float]
+    down: tuple[float, float]
+    x_range: tuple[float, float]
+    y_range: tuple[float, float] = (0.0, 1.0)
+
+    def x(self, value: float) -> float:
+        """Place a value of the horizontal axis."""
+        return _between(value, self.x_range, self.across)
+
+    def y(self, value: float) -> float:
+        """Place a value of the vertical axis."""
+        return _between(value, self.y_range, self.down)
+
+    def y_axis(self, label: str) -> str:
+        """Draw a grid line with its number at every tick of the vertical axis, and the label above."""
+        low, high = self.y_range
+        drawn = [
+            self.rule(self.y(value), 'stroke="var(--grid)"')
+            + text_at(self.across[0] - 6, self.y(value) + 4, number, anchor="end")
+            for value, number in numbered(ticks(low, high))
+            if low - 1e-9 <= value <= high + 1e-9
+        ]
+        return "".join(drawn) + text_at(2, 37, label, anchor="start")
+
+    def base_line(self) -> str:
+        """Draw the horizontal axis without its numbers."""
+        return self.rule(self.down[0], 'stroke="var(--muted)"')
+
+    def rule(self, y: float, style: str) -> str:
+        """Draw a horizontal line across the plotting area."""
+        left, right = self.across
+        return f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}" {style}/>'
+
+
+def _between(value: float, data: tuple[float, float], pixels: tuple[float, float]) -> float:
+    return pixels[0] + (value - data[0]) / ((data[1] - data[0]) or 1) * (pixels[1] - pixels[0])
+
+
+def fitting(values: Sequence[float]) -> tuple[float, float]:
+    """Return an axis's limits: the range of the numbers, widened to round ones; a flat line still gets an axis.
+
+    Where that saves little of the axis it begins at 0.
+    """
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    room = max(high - low, 0.02 * abs(high), 1e-6)
+    found = ticks(high - room if high - low < room else low, high)
+    while (wider := ticks(found[0], found[-1])) != found:  # the axis ends at two of its own numbers
+        found = wider
+    if 0 < found[0] < _NEAR_ZERO * found[-1]:
+        return fitting([0.0, high])
+    return found[0], found[-1]
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Return about `count` steps of 1, 2 or 5 times a power of ten, covering both limits."""
+    raw = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [i * step for i in range(first, last + 1)]
+
+
+def numbered(values: Sequence[float]) -> list[tuple[float, str]]:
+    """Pair ticks with their numbers, in as many digits as their step has."""
+    digits = max(0, -math.floor(math.log10(values[1] - values[0]) + 1e-9))
+    return [(value, f"{value:,.{digits}f}") for value in values]
+
+
+def short(value: float) -> str:
+    """Write a number for a tooltip: four significant digits, no exponent."""
+    if not math.isfinite(value):
+        return "–"
+    digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:,.{min(digits, 6)}f}"
+
+
+def svg(width: float, height: float, title: str, body: Sequence[str], *, heading: str = "", kind: str = "") -> str:
+    """Wrap a drawing with its title, of which `heading` is drawn, by default all.
+
+    The page's style sheet enlarges the text of a drawing that is scaled down (class `large`, by default that of a
+    wide one), and lets one scroll that would become too small (class `whole`).
+    """
+    kind = kind or ("large" if width > SMALL_WIDTH else "")
+    drawn = text_at(2, 16, heading or title, anchor="start", name="heading")
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
+    return (
+        f'<svg class="{f"chart {kind}".strip()}" role="img" aria-label="{escape(title)}" {size}>'
+        f"{drawn}{''.join(body)}</svg>"
+    )
+
+
+def text_at(x: float, y: float, text: str, *, anchor: str, name: str = "label") -> str:
+    """Write a text in the style of a class: label, heading, cell or small."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{name}">{escape(text)}</text>'
+
+
+def colour(index: int) -> str:
+    """Return the colour of a series; below 0 it is that of "worst", grey."""
+    return f"var(--s{index % COLOURS + 1})" if index >= 0 else "var(--muted)"
+
+
+def stroke(index: int) -> str:
+    """Return the line style of a series."""
+    if index < 0:
+        return 'stroke="var(--muted)" stroke-width="8" stroke-opacity="0.3" stroke-linecap="round"'
+    dashes = _DASHES[index // COLOURS % len(_DASHES)]
+    return f'stroke="{colour(index)}" stroke-width="2"' + (f' stroke-dasharray="{dashes}"' if dashes else "")
