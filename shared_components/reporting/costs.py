@@ -1,12 +1,12 @@
-"""What a run cost: bytes by role, seconds by stage, memory, and the updates that were refused or did not come.
+"""The costs of a run: bytes by role, seconds by stage, memory, and the updates that were refused or did not come.
 
-A site's seconds of a round are one number everywhere, `site_seconds`: its own work, from the start of its
-process to its reply. Waiting for the other sites and the server's step are none of it and stand apart. Only
-rounds that were trained count: the last delivery is validated and not trained on.
+A site's seconds of a round are one number everywhere, `site_seconds`: its own work, from the start of its process to
+its reply, without waiting for the other sites and for the server. Only rounds that were trained count: the model sent
+last is validated and not trained on.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shared_components.core.card import DASH, fixed
@@ -19,35 +19,39 @@ _SECONDS = (
     "A site's seconds of a round: its own work from the start to the reply; waiting for others and the server's "
     "step are not in them"
 )
+_COST_HEAD = (
+    "site", "training frames", "rounds trained", "sent MB", "received MB", "s a round", "of it training s",
+    "peak memory MB",
+)  # fmt: skip
 _WAITING, _AGGREGATING, _TRAINING = "waiting for others", "aggregating (server)", "training (server)"
 
 
 def bytes_by_round(run: Run, direction: str) -> Stacks:
     """Sum the bytes of all sites by round and role; direction is "up" (sent by the sites) or "down"."""
     stacks: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for row in _rows(run):
+    for row in (row for site in run.sites for row in run.rows[site].values()):
         for role, count in (row.get("bytes") or {}).get(direction, {}).items():
             stacks[row["round"]][role] += count
     return {r: dict(stack) for r, stack in sorted(stacks.items())}
 
 
 def site_seconds(seconds: Mapping[str, float]) -> float:
-    """Give the seconds of a site's own work from its record's `seconds`; NaN where it has none."""
-    return sum(_stages(seconds).values()) if seconds else float("nan")
+    """Return the seconds of a site's own work from its record's `seconds`; NaN where it has none."""
+    return sum(_stages(seconds).values()) if seconds else NAN
 
 
 def trained(run: Run, site: str) -> dict[int, dict[str, Any]]:
-    """Give a site's records of the rounds that it trained in."""
+    """Return a site's records of the rounds that it trained in."""
     return {r: row for r, row in sorted(run.rows[site].items()) if row.get("loss") or row.get("noisy")}
 
 
 def seconds_by_round(run: Run) -> Stacks:
-    """Average the seconds of the sites' own work by round and stage; what no stage names is "other"."""
+    """Average the seconds of the sites' own work by round and stage; the rest of the total is "other"."""
     return _means(run, _stages)
 
 
 def idle_by_round(run: Run) -> Stacks:
-    """Give the seconds of a round beside the sites' own work: mean waiting of the sites, and the server's steps."""
+    """Return the seconds of a round beside the sites' own work: their mean waiting, and the server's steps."""
     stacks = _means(run, lambda seconds: {_WAITING: seconds["waiting"]} if "waiting" in seconds else {})
     for r, line in run.aggregations.items():
         if r in stacks and "seconds" in line:
@@ -58,11 +62,10 @@ def idle_by_round(run: Run) -> Stacks:
 
 
 def server_seconds(run: Run) -> dict[int, tuple[float, float, float]]:
-    """Give, for the rounds in which the server trained, what the sites waited for.
+    """Return, by round in which the server trained, what the sites waited for.
 
-    Returns:
-        By round the seconds until the last site had answered, those of the aggregation, and those of the training at
-        the server; the sites wait for the last two together.
+    These are the seconds until the last site had answered, those of the aggregation, and those of the training at
+    the server; the sites wait for the last two together.
     """
     return {
         r: (float(line.get("seconds_wall", NAN)), float(line.get("seconds", NAN)), float(line["seconds_training"]))
@@ -76,10 +79,12 @@ def server_table(run: Run) -> Table | None:
     found = server_seconds(run)
     if not found:
         return None
-    rows = [
-        (str(round_number(r)), *(fixed(value, 1) for value in seconds), *_waits(*seconds))
-        for r, seconds in found.items()
-    ]
+    rows = []
+    for r, (sites, averaging, training) in found.items():
+        waited = averaging + training
+        share = 100 * waited / (sites + waited) if sites + waited else NAN
+        seconds = (fixed(value, 1) for value in (sites, averaging, training, waited))
+        rows.append((str(round_number(r)), *seconds, fixed(share, 0)))
     head = ("round", "sites' work s", "aggregating s", "training s", "waited for the server s", "share of the round %")
     note = (
         "The server trains after every aggregation, and all sites wait until it has. Their work is from the sending "
@@ -88,19 +93,13 @@ def server_table(run: Run) -> Table | None:
     return Table("Waiting for the server", head, tuple(rows), note=note)
 
 
-def _waits(sites: float, averaging: float, training: float) -> tuple[str, str]:
-    waited = averaging + training
-    return fixed(waited, 1), fixed(100 * waited / (sites + waited) if sites + waited else NAN, 0)
-
-
 def round_seconds(run: Run) -> float:
-    """Give the mean of `site_seconds` over all sites and trained rounds."""
-    rows = [row for site in run.sites for row in trained(run, site).values()]
-    return mean([site_seconds(row.get("seconds") or {}) for row in rows])
+    """Return the mean of `site_seconds` over all sites and trained rounds."""
+    return mean([site_seconds(row.get("seconds") or {}) for site in run.sites for row in trained(run, site).values()])
 
 
 def round_bytes(run: Run, direction: str) -> float:
-    """Give the mean bytes of one site in a trained round."""
+    """Return the mean bytes of one site in a trained round."""
     rows = [row for site in run.sites for row in trained(run, site).values() if row.get("bytes")]
     return mean([float(sum(row["bytes"].get(direction, {}).values())) for row in rows])
 
@@ -112,26 +111,18 @@ def parts(*stacks: Stacks) -> list[str]:
 
 def cost_table(run: Run) -> Table:
     """Tabulate data, bytes, time and memory by site."""
-    head = (
-        "site",
-        "training frames",
-        "rounds trained",
-        "sent MB",
-        "received MB",
-        "s a round",
-        "of it training s",
-        "peak memory MB",
-    )
     rows = tuple(_cost_row(run, site) for site in run.sites)
-    return Table(
-        "Cost by site", head, rows, note=f"1 MB = 1,000,000 bytes, summed over the run; seconds are means. {_SECONDS}"
-    )
+    note = f"1 MB = 1,000,000 bytes, summed over the run; seconds are means. {_SECONDS}"
+    return Table("Cost by site", _COST_HEAD, rows, note=note)
 
 
 def traffic_table(run: Run) -> Table:
     """Tabulate exact bytes by role, over all sites and rounds."""
     up, down = bytes_by_round(run, "up"), bytes_by_round(run, "down")
-    rows = [(role, f"{_total(up, role):,}", f"{_total(down, role):,}") for role in parts(up, down)]
+    rows = [
+        (role, *(f"{round(sum(column.get(role, 0) for column in stacks.values())):,}" for stacks in (up, down)))
+        for role in parts(up, down)
+    ]
     return Table("Bytes by role, all sites and rounds", ("role", "sent by sites", "sent to sites"), tuple(rows))
 
 
@@ -144,10 +135,6 @@ def rejections(run: Run) -> list[tuple[str, str, str]]:
     ]
 
 
-def _rows(run: Run) -> list[dict[str, Any]]:
-    return [row for site in run.sites for row in run.rows[site].values()]
-
-
 def _means(run: Run, pick: Callable[[Mapping[str, float]], dict[str, float]]) -> Stacks:
     """Average what is picked of every site's seconds, by round."""
     found: defaultdict[int, list[dict[str, float]]] = defaultdict(list)
@@ -155,22 +142,16 @@ def _means(run: Run, pick: Callable[[Mapping[str, float]], dict[str, float]]) ->
         for r, row in trained(run, site).items():
             if row.get("seconds"):
                 found[r].append(pick(row["seconds"]))
-    return {r: _averaged(rows) for r, rows in sorted(found.items())}
-
-
-def _averaged(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: sum(row.get(name, 0.0) for row in rows) / len(rows) for name in names}
+    return {
+        r: {part: sum(row.get(part, 0.0) for row in rows) / len(rows) for part in parts(dict(enumerate(rows)))}
+        for r, rows in sorted(found.items())
+    }
 
 
 def _stages(seconds: Mapping[str, float]) -> dict[str, float]:
     stages = {name: value for name, value in seconds.items() if name not in ("total", "waiting")}
     other = seconds.get("total", 0.0) - sum(stages.values())
     return stages | {"other": other} if other > 0.05 else stages
-
-
-def _total(stacks: Stacks, role: str) -> int:
-    return round(sum(column.get(role, 0) for column in stacks.values()))
 
 
 def _cost_row(run: Run, site: str) -> tuple[str, ...]:
@@ -180,7 +161,7 @@ def _cost_row(run: Run, site: str) -> tuple[str, ...]:
         sum(sum((row.get("bytes") or {}).get(way, {}).values()) for row in every) for way in ("up", "down")
     )
     seconds = [row.get("seconds") or {} for row in rows]
-    memory = max((float(row["memory_mb"]) for row in every if row.get("memory_mb")), default=float("nan"))
+    memory = max((float(row["memory_mb"]) for row in every if row.get("memory_mb")), default=NAN)
     return (
         site,
         str(rows[-1].get("samples", DASH)) if rows else DASH,

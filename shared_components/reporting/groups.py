@@ -1,4 +1,4 @@
-"""Which sites may stand in one table and enter one mean: those that learn the same thing."""
+"""Group sites by task; only scores of one task are averaged."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from shared_components.core.card import Card, Metric
 
-_NAMED = 6  # with more names than this a heading counts them
+_NAMED = 6  # a heading counts more names than this
 
 
 class RecordError(ValueError):
@@ -15,14 +15,9 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True)
 class Group:
-    """The sites of one card.
+    """The sites of one task, in the run's order, and its metrics, the selecting one first.
 
-    Attributes:
-        card: What they learn.
-        metrics: How well, the selecting one first.
-        sites: In the run's order.
-        outputs: Names with scores of their own (classes without the background); none where a task has only
-            one number per metric.
+    ``outputs`` have scores of their own (classes without the background); a task with one number per metric has none.
     """
 
     card: Card
@@ -42,7 +37,7 @@ class Group:
 
     @property
     def task(self) -> str:
-        """What is learned: ``Segmentation: shaft, wrist``, ``Depth``."""
+        """The task for a heading: ``Segmentation: shaft, wrist``, ``Depth``."""
         kind = self.card.kind.replace("_", " ").capitalize()
         named = f"{kind}: {_listed(self.outputs, 'outputs')}" if self.outputs else kind
         if self.card.frames != 1:
@@ -52,17 +47,12 @@ class Group:
 
     @property
     def title(self) -> str:
-        """What is learned and where: ``Depth (site-3)``."""
+        """The task and its sites: ``Depth (site-3)``."""
         return f"{self.task} ({_listed(self.sites, 'sites')})"
 
 
 def read_cards(info: Mapping[str, Any], sites: Sequence[str], where: object) -> dict[str, Card]:
-    """Read every site's card from run.json.
-
-    Args:
-        info: What the file holds.
-        sites: Whose cards are needed.
-        where: The file, for errors.
+    """Read every site's card from the content of run.json; `where` names the file in errors.
 
     Raises:
         RecordError: It holds none (an older version wrote it), or none of a site.
@@ -74,12 +64,8 @@ def read_cards(info: Mapping[str, Any], sites: Sequence[str], where: object) -> 
     return {site: Card.from_json(info["cards"][site]) for site in sites}
 
 
-def read_metrics(info: Mapping[str, Any], kind: str, where: object) -> tuple[Metric, ...]:
-    """Read the metrics of a kind of task from run.json, the selecting one first.
-
-    Raises:
-        RecordError: It holds none of this kind.
-    """
+def _read_metrics(info: Mapping[str, Any], kind: str, where: object) -> tuple[Metric, ...]:
+    """Read the metrics of a kind of task, the selecting one first."""
     if not (rows := info["metrics"].get(kind)):
         raise RecordError(f"{where}: holds no metrics of {kind}; its metrics are of {', '.join(info['metrics'])}")
     return tuple(map(Metric.from_json, rows))
@@ -88,21 +74,15 @@ def read_metrics(info: Mapping[str, Any], kind: str, where: object) -> tuple[Met
 def grouped(
     info: Mapping[str, Any], sites: Sequence[str], scores: Mapping[str, Sequence[Mapping[str, Any]]], where: object
 ) -> tuple[Group, ...]:
-    """Group sites by card, in the order in which the cards first occur.
-
-    Args:
-        info: What run.json holds.
-        sites: In the run's order.
-        scores: Every site's score records, which name the outputs.
-        where: The file, for errors.
+    """Group sites by card, in the order in which the cards first occur; their score records name the outputs.
 
     Raises:
-        RecordError: See :func:`read_cards` and :func:`read_metrics`.
+        RecordError: run.json holds no card of a site (`read_cards`), or no metrics of a kind of task.
     """
     cards = read_cards(info, sites, where)
     groups = []
     for card in dict.fromkeys(cards.values()):
-        metrics = read_metrics(info, card.kind, where)
+        metrics = _read_metrics(info, card.kind, where)
         members = tuple(site for site in sites if cards[site] == card)
         records = [record for site in members for record in scores.get(site, ())]
         groups.append(Group(card, metrics, members, output_names(records, metrics[0], card)))

@@ -1,8 +1,9 @@
-"""Lay out what a clinician looks at: frames beside truth, prediction and errors; depth as colour; restored frames.
+"""Frames beside truth, prediction and errors for a clinician: masks, depth as colour, restored frames.
 
-Imported by the process that trains, so it needs numpy and cv2 only. Images are uint8 RGB (H, W, 3), masks
-uint8 (H, W) with 0 as background, depth float32 (H, W) in mm with 0 where it is unknown. Colours are those of
-`drawing.palette`.
+The process that trains imports this, so it needs numpy and cv2 only. Images are uint8 RGB (H, W, 3), masks uint8 class
+ids (H, W) with 0 as background and `IGNORED`, depth float32 (H, W) in mm, 0 or not finite where it is unknown. Every
+panel is scaled to `panel_width` pixels, so that captions are legible for any frame size; arrays of different sizes
+raise ValueError. Colours are those of `drawing.palette`.
 """
 
 from collections.abc import Sequence
@@ -10,18 +11,9 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
+from shared_components.common.drawing import pictures
 from shared_components.common.drawing.palette import CONFUSED, DEPTH, ERROR, EXTRA, MISSED, class_entries
-from shared_components.common.drawing.pictures import (
-    captioned,
-    check_size,
-    coloured,
-    hatched,
-    nice,
-    overlay,
-    resized,
-    scale_bar,
-    side_by_side,
-)
+from shared_components.common.drawing.pictures import check_size, coloured, hatched, overlay, resized
 from shared_components.common.drawing.sheets import Panel, Scale, Sheet
 from shared_components.data.classes import IGNORED
 
@@ -46,15 +38,7 @@ def segmentation_sheet(
 ) -> Sheet:
     """Lay out frame | truth | prediction | errors. Hatched: nothing is labelled there, and nothing is compared.
 
-    Args:
-        image: uint8 RGB (H, W, 3).
-        truth: uint8 class ids (H, W), and `IGNORED`.
-        prediction: uint8 class ids (H, W).
-        class_names: names in the order of the ids, background first.
-        panel_width: width in pixels each panel is scaled to, so that captions are legible for any frame size.
-
-    Raises:
-        ValueError: when image, truth and prediction differ in size.
+    `class_names` are in the order of the ids, background first.
     """
     check_size(image, truth, "truth")
     check_size(image, prediction, "prediction")
@@ -79,15 +63,6 @@ def depth_sheet(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, *,
     """Lay out frame | truth | prediction | errors, depth on one scale in mm: the truth's, whatever is predicted.
 
     Near is bright, far is dark. Hatched: no depth is known there, and nothing is compared.
-
-    Args:
-        image: uint8 RGB (H, W, 3).
-        truth: float32 (H, W) in mm; 0 or not finite where it is unknown.
-        prediction: float32 (H, W) in mm.
-        panel_width: width in pixels each panel is scaled to.
-
-    Raises:
-        ValueError: when image, truth and prediction differ in size.
     """
     check_size(image, truth, "truth")
     check_size(image, prediction, "prediction")
@@ -96,7 +71,7 @@ def depth_sheet(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, *,
     both = known & shown
     off = np.where(both, np.abs(prediction - truth), 0)
     depths = Scale(_depth_range(truth[known] if known.any() else prediction[shown]), DEPTH)
-    wrong = Scale((0.0, nice(_top(off[both]))), ERROR)
+    wrong = Scale((0.0, pictures.nice(_top(off[both]))), ERROR)
     mean = f"mean {off[both].mean():.1f} mm" if both.any() else "nothing to compare"
     panels = (
         Panel("frame", image),
@@ -108,38 +83,20 @@ def depth_sheet(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, *,
 
 
 def depth_overlay(image: np.ndarray, depth: np.ndarray, *, panel_width: int = 400) -> np.ndarray:
-    """Lay out frame | depth side by side, with a scale in mm below; near is bright, far is dark.
-
-    Args:
-        image: uint8 RGB (H, W, 3).
-        depth: float32 (H, W) in mm.
-        panel_width: width in pixels each panel is scaled to.
-
-    Raises:
-        ValueError: when image and depth differ in size.
-    """
+    """Lay out frame | depth side by side, with a scale in mm below; near is bright, far is dark."""
     check_size(image, depth, "depth")
     image, depth = (resized(array, panel_width) for array in (image, depth))
     known = np.isfinite(depth)
     ends = _depth_range(depth[known])
-    body = side_by_side([captioned(image, "frame"), captioned(coloured(depth, known, ends, DEPTH), "prediction")])
-    return np.concatenate([body, scale_bar(ends, DEPTH, body.shape[1])], axis=0)
+    panels = {"frame": image, "prediction": coloured(depth, known, ends, DEPTH)}
+    body = pictures.side_by_side([pictures.captioned(panel, name) for name, panel in panels.items()])
+    return np.concatenate([body, pictures.scale_bar(ends, DEPTH, body.shape[1])], axis=0)
 
 
 def reconstruction_sheet(
     image: np.ndarray, masked: np.ndarray, restored: np.ndarray, *, panel_width: int = 400
 ) -> Sheet:
-    """Lay out frame | masked | restored.
-
-    Args:
-        image: uint8 RGB (H, W, 3).
-        masked: uint8 RGB (H, W, 3), what the network was given.
-        restored: uint8 RGB (H, W, 3), what it made of it.
-        panel_width: width in pixels each panel is scaled to.
-
-    Raises:
-        ValueError: when the three differ in size.
-    """
+    """Lay out frame | masked | restored, three images: the network's input is the second, its output the third."""
     for name, other in (("masked", masked), ("restored", restored)):
         if image.shape != other.shape or image.ndim != 3:
             raise ValueError(f"image of shape {image.shape} and {name} of shape {other.shape} differ in size")
@@ -148,7 +105,7 @@ def reconstruction_sheet(
 
 
 def _depth_range(known: np.ndarray) -> tuple[float, float]:
-    """Give the scale's ends in mm: those of what is known, without outliers."""
+    """Return the scale's ends in mm: the 1st and 99th percentile of the known depths."""
     if not known.size:
         return 0.0, 1.0
     low, high = float(np.percentile(known, 1)), float(np.percentile(known, 99))

@@ -8,8 +8,8 @@
     RUN/<site>/overlays/*.png    pictures, as the site's task draws them
 
 A run may be unfinished, a site may have missed rounds, and its folder may be on another machine: what is
-absent is left out here and named by the report. Rounds in files, and in this package up to where they are
-written, count from 0; people read `round_number`.
+absent is left out here and named by the report. Rounds in files and in this package count from 0; people
+read `round_number`.
 """
 
 import json
@@ -27,7 +27,7 @@ Curve = dict[int, float]  # round -> value
 
 
 def round_number(r: int) -> int:
-    """Give a recorded round its number for people, who count from 1."""
+    """Return the number of a recorded round for people, who count from 1."""
     return r + 1
 
 
@@ -43,16 +43,16 @@ class Run:
     finals: dict[str, dict[str, Any]]
     evaluations: dict[str, dict[str, Any]] = field(default_factory=dict)
     beside: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    """By name, evaluations to stand side by side on the same frames; the run's own are the last."""
+    """By name, evaluations on the same frames to be compared; the run's own are the last."""
 
     @property
     def rounds(self) -> int:
-        """Rounds the run was asked for; where run.json does not say, those it has aggregated."""
+        """Rounds of the job; where run.json does not say, those it has aggregated."""
         return int(self.info.get("rounds") or len(self.aggregations))
 
     @property
     def said(self) -> dict[str, str]:
-        """What the method says of itself: its label as papers write it, its idea in a sentence, its paper."""
+        """The method's label as papers write it, its idea in a sentence, and its paper."""
         plain = {"label": str(self.info.get("method", "Federated run")), "idea": "", "paper": ""}
         return plain | self.info.get("said", {})
 
@@ -63,8 +63,9 @@ class Run:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """The sites by card: only what is of one group may stand in one table."""
-        scores = {site: [*self._scored(site), *self._ends(site)] for site in self.sites}
+        """The sites by task; only scores of one group share a table."""
+        ends = (self.finals, self.evaluations)
+        scores = {site: [*self._scored(site), *(end[site] for end in ends if site in end)] for site in self.sites}
         return grouped(self.info, self.sites, scores, self._file)
 
     def evaluations_of(self, group: Group) -> dict[str, dict[str, Any]]:
@@ -73,35 +74,33 @@ class Run:
         Raises:
             RecordError: One is of a site that the run does not have, so that its task is not known.
         """
-        strange = [site for site in self.evaluations if site not in self.sites]
         if len(set(self.cards.values())) == 1:
             return self.evaluations
-        if strange:
+        if strange := [site for site in self.evaluations if site not in self.sites]:
             raise RecordError(
                 f"an evaluation is of {strange[0]}; with several tasks it must be one of {', '.join(self.sites)}"
             )
         return {site: record for site, record in self.evaluations.items() if site in group.sites}
 
     def last_metrics(self, site: str) -> dict[str, Any]:
-        """Give a site's final metrics or, without them, those of the last round it reported."""
-        scored = [*self._scored(site), *([self.finals[site]] if site in self.finals else [])]
-        return scored[-1] if scored else {}
+        """Return a site's final metrics or, without them, those of the last round it reported."""
+        return self.finals.get(site) or next(reversed(self._scored(site)), {})
 
     def drawn(self, r: int) -> Sequence[str]:
-        """The sites that were asked in a round: all, unless the aggregation's record names those drawn."""
+        """Return the sites that took part in a round: all, unless the aggregation's record names a random sample."""
         return self.aggregations.get(r, {}).get("drawn", self.sites)
 
     @property
     def draws(self) -> bool:
-        """Whether a round asked some of the sites only."""
+        """Whether a round had only a random sample of the sites."""
         return any(len(self.drawn(r)) < len(self.sites) for r in self.aggregations)
 
     def first_round(self, site: str) -> int:
-        """The first round that a site was asked in."""
+        """Return the first round that a site was drawn in."""
         return next((r for r in range(self.rounds + 1) if site in self.drawn(r)), 0)
 
     def absent(self, site: str) -> list[int]:
-        """List the rounds, up to the newest one any site has reported, that a site was asked in and missed."""
+        """List the rounds, up to the newest one any site has reported, that a site was drawn in and missed."""
         newest = max((r for rows in self.rows.values() for r in rows), default=-1)
         return [r for r in range(newest + 1) if r not in self.rows[site] and site in self.drawn(r)]
 
@@ -112,9 +111,6 @@ class Run:
     def _scored(self, site: str) -> list[dict[str, Any]]:
         return [row["metrics"] for _, row in sorted(self.rows[site].items()) if row.get("metrics")]
 
-    def _ends(self, site: str) -> list[dict[str, Any]]:
-        return [found[site] for found in (self.finals, self.evaluations) if site in found]
-
 
 def load_run(
     folder: Path,
@@ -122,14 +118,10 @@ def load_run(
     evaluations: dict[str, dict[str, Any]] | None = None,
     beside: dict[str, dict[str, dict[str, Any]]] | None = None,
 ) -> Run:
-    """Read a run's state directory.
-
-    Args:
-        evaluations: of the run's models, by site.
-        beside: by name, evaluations of these and of other models, to be compared.
+    """Read a run's state directory, with evaluations of its models by site, and of these and others by name.
 
     Raises:
-        RecordError: when run.json is missing or names no tasks, or a record cannot be read.
+        RecordError: run.json is missing or names no tasks, or a record cannot be read.
     """
     info = read_json(folder / "run.json")
     lines = _read_lines(folder / "server" / "rounds.jsonl")
@@ -137,11 +129,11 @@ def load_run(
     named = [*info.get("sites", []), *(line["site"] for line in by_site)]
     sites = tuple(dict.fromkeys(str(name) for name in named))
     rows: dict[str, dict[int, dict[str, Any]]] = {site: {} for site in sites}
-    for line in by_site:  # after a resume a round may stand there twice: the later line counts
+    for line in by_site:  # after a resume a round may occur twice: the later line counts
         rows[str(line["site"])][int(line["round"])] = line
     aggregations = {int(line["round"]): line for line in lines if line.get("kind") == "aggregation"}
-    files = {site: site_folder(folder, site) / "final.json" for site in sites}
     finals = {str(line["site"]): line for line in lines if line.get("kind") == "final"}
+    files = {site: site_folder(folder, site) / "final.json" for site in sites}
     finals |= {site: read_json(file) for site, file in files.items() if file.is_file()}
     run = Run(folder, info, sites, rows, aggregations, finals, dict(evaluations or {}), dict(beside or {}))
     for group in run.groups:  # refuses a run.json without tasks, and evaluations that fit none
@@ -159,7 +151,7 @@ def load_evaluations(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def site_folder(folder: Path, site: str) -> Path:
-    """Give a site's folder, which stays inside the run's whatever the name holds."""
+    """Return a site's folder, which is inside the run's whatever the name holds."""
     return folder / site.replace("/", "_").replace("\\", "_").strip(".")
 
 
@@ -167,7 +159,7 @@ def read_json(file: Path) -> dict[str, Any]:
     """Read one JSON object.
 
     Raises:
-        RecordError: when the file is missing or holds something else.
+        RecordError: The file is missing or holds something else.
     """
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
@@ -181,14 +173,14 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def score(metrics: Mapping[str, Any], metric: str, name: str = "mean") -> float:
-    """Give metric `metric` of output `name`; NaN where it is absent, null or not finite."""
+    """Return a metric of one output; NaN where it is absent, null or not finite."""
     found = metrics.get(metric)
     value = found.get(name) if isinstance(found, Mapping) else None
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else NAN
 
 
 def curves(run: Run, sites: Sequence[str], metric: str, name: str = "mean") -> dict[str, Curve]:
-    """Give each site's metric over the rounds it reported (NaN where the output had no frame to score)."""
+    """Return each site's metric over the rounds it reported (NaN where the output had no frame to score)."""
     return {
         site: {
             r: score(row["metrics"], metric, name) for r, row in sorted(run.rows[site].items()) if row.get("metrics")
@@ -198,7 +190,7 @@ def curves(run: Run, sites: Sequence[str], metric: str, name: str = "mean") -> d
 
 
 def worst(by_site: dict[str, Curve], metric: Metric) -> Curve:
-    """Give the worst value of the sites in every round."""
+    """Return the worst value of the sites in every round."""
     rounds = sorted({r for curve in by_site.values() for r in curve})
     return {r: metric.worst([curve[r] for curve in by_site.values() if r in curve]) for r in rounds}
 

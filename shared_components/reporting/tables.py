@@ -90,16 +90,16 @@ def as_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-_LATEX = {
+_LATEX = str.maketrans({
     "\\": "\\textbackslash{}", "&": "\\&", "%": "\\%", "$": "\\$", "#": "\\#", "_": "\\_", "{": "\\{", "}": "\\}",
     "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "✓": "$\\surd$", "–": "--",
     "↑": "$\\uparrow$", "↓": "$\\downarrow$", "<": "$<$", ">": "$>$",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def latex_text(text: str) -> str:
     """Escape what LaTeX reads as a command."""
-    return text.translate(str.maketrans(_LATEX))
+    return text.translate(_LATEX)
 
 
 def _marked(table: Table, escape: Callable[[str], str], **patterns: str) -> list[list[str]]:

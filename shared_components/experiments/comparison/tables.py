@@ -237,7 +237,8 @@ def _missing(row: Sequence[Result]) -> str:
 def _table(title: str, comparison: Comparison, columns: Sequence[Column], note: str) -> Table:
     """Tabulate columns of numbers, after the rows' ticks where the preset has any."""
     names = comparison.tick_names
-    texts, marks = [], {}
+    texts: list[list[str]] = []
+    marks: dict[tuple[int, int], str] = {}
     for number, column in enumerate(columns, start=1 + len(names)):
         found = [mean_and_deviation([column.value(r) for r in comparison.of(label)]) for label in comparison.labels]
         texts.append([_text(column, *one) for one in found])
@@ -261,9 +262,9 @@ def _text(column: Column, mean: float, deviation: float) -> str:
 
 def _ranks(column: Column, means: Sequence[float]) -> list[str]:
     """Name the best and the second of a column, as rounded; none where all rows with a number have the same."""
-    rounded = [None if math.isnan(mean) else round(mean * column.factor, column.digits) for mean in means]
-    known = {value for value in rounded if value is not None}
+    rounded = [round(mean * column.factor, column.digits) for mean in means]
+    known = {value for value in rounded if not math.isnan(value)}
     if column.metric is None or len(known) < 2:
         return [""] * len(means)
     best, second, *_ = sorted(known, reverse=column.metric.higher_is_better)
-    return [{best: "best", second: "second"}.get(value, "") for value in rounded]
+    return ["best" if value == best else "second" if value == second else "" for value in rounded]
