@@ -1,4 +1,4 @@
-"""A site's pictures for the page: every panel by itself, with the frame's own scores and what the colours mean."""
+"""A site's pictures for the page: every panel by itself, with the frame's own scores and the colours' meaning."""
 
 import base64
 import re
@@ -38,7 +38,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Panel:
+class Picture:
     """One picture as a data URI."""
 
     name: str
@@ -58,7 +58,7 @@ class Shot:
     place: str
     score: str
     keys: list[Key]
-    panels: list[Panel]
+    panels: list[Picture]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _shot(site: str, group: Group, record: dict[str, Any], file: Path, image: np
             place=place,
             score=f"{metric.label} {metric.said(score(record['scores'], metric.name))}",
             keys=_keys(record, group, metric),
-            panels=[_panel(panel, image, place) for panel in record["panels"]],
+            panels=[_picture(panel, image, place) for panel in record["panels"]],
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         where = file.with_suffix(".json")
@@ -128,13 +128,13 @@ def _keys(record: dict[str, Any], group: Group, metric: Metric) -> list[Key]:
     return [*keys, *([Key("unknown: not compared", "hatched")] if record["hatched"] else [])]
 
 
-def _panel(panel: dict[str, Any], image: np.ndarray, place: str) -> Panel:
+def _picture(panel: dict[str, Any], image: np.ndarray, place: str) -> Picture:
     x, y, width, height = map(int, panel["box"])
     cut = image[y : y + height, x : x + width]
     if min(x, y) < 0 or cut.shape[:2] != (height, width) or not cut.size:
         raise ValueError(f"box {panel['box']} is not on the picture of {image.shape[1]}x{image.shape[0]}")
     note, scale = str(panel["note"]), panel["scale"]
-    return Panel(
+    return Picture(
         name=str(panel["name"]),
         note=note,
         alt=f"{place}: {panel['name']}" + (f", {note}" if note else ""),

@@ -28,18 +28,13 @@ _FACTS = ("job", "sites", "start", "started", "commit", "seed", "hardware")
 
 
 def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str, Any]] | None = None) -> Path:
-    """Write the report of a run, finished or not.
+    """Write the report of a run, finished or not, given its records or its state directory, and return its file.
 
-    Args:
-        run: the run's records, or its state directory (run.json, server/rounds.jsonl, one folder per site).
-        out: the HTML file; its folder is made. An old report stays whole until the new one replaces it.
-        evaluations: by site, what the bundles' evaluation wrote as metrics.json, on the test split.
-
-    Returns:
-        out.
+    An old report stays whole until the new one replaces it. `evaluations` are the metrics.json of the bundles'
+    evaluation by site.
 
     Raises:
-        RecordError: when run.json is missing or names no tasks, or a record cannot be read.
+        RecordError: run.json is missing or names no tasks, or a record cannot be read.
     """
     records = run if isinstance(run, Run) else load_run(run, evaluations=evaluations)
     page = TEMPLATES.get_template("report.html.j2").render(**contents(records))
@@ -73,7 +68,7 @@ def _mark(run: Run) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """What the page shows of the sites of one task; a lone task's heading is empty."""
+    """The page's content on the sites of one task; the heading of a run's only task is empty."""
 
     title: str
     tiles: list[tuple[str, str]]
@@ -90,8 +85,8 @@ class Part:
 def contents(run: Run) -> dict[str, Any]:
     """Gather everything the template shows."""
     parts = [_part(run, group) for group in run.groups]
+    tasks = [("task", group.title) for group in run.groups]
     others = {key: value for key, value in run.info.items() if key not in ("cards", "metrics", "said")}
-    maps, others_of_mixing = figures.mixing_maps(run), figures.mixing_panels(run)
     shown = {
         "title": _title(run),
         "idea": run.said["idea"],
@@ -105,8 +100,8 @@ def contents(run: Run) -> dict[str, Any]:
         "test_title": evaluation_title(run),
         "tested": any(part.test for part in parts),
         "verdicts": verdicts(run),
-        "mixing_panels": others_of_mixing,
-        "mixing_maps": maps,
+        "mixing_panels": figures.mixing_panels(run),
+        "mixing_maps": figures.mixing_maps(run),
         "costs": cost_table(run),
         "cost_panels": [*figures.time_panels(run), *figures.traffic_panels(run)],
         "traffic": traffic_table(run),
@@ -114,7 +109,7 @@ def contents(run: Run) -> dict[str, Any]:
         "server": server_table(run),
         "refused": Table("Updates refused or missing", ("round", "site", "reason"), tuple(rejections(run)), labels=3),
         "loss_panels": figures.loss_panels(run),
-        "settings": Table("Settings", ("setting", "value"), _tasks(run) + _settings(others), labels=2),
+        "settings": Table("Settings", ("setting", "value"), (*tasks, *_settings(others)), labels=2),
     }
     return {**shown, "links": _links(shown)}
 
@@ -187,10 +182,6 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     if len(run.sites) > 6:
         del facts["sites"]
     return [(name, _plain(value)) for name, value in facts.items() if value not in (None, "")]
-
-
-def _tasks(run: Run) -> tuple[tuple[str, str], ...]:
-    return tuple(("task", group.title) for group in run.groups)
 
 
 def _settings(value: Any, name: str = "") -> tuple[tuple[str, str], ...]:

@@ -379,8 +379,8 @@ def test_an_outsider_without_a_vector_is_found_before_training(play, scenes, tmp
     play()
     bad = rewritten(scenes[2], tmp_path / "c", text="liver resection")
     with pytest.raises(FederationError, match=r"^site .*has no vector of the text"):
-        comparing._refuse_untold(Planned(str(bad)))
-    comparing._refuse_untold(Planned(str(scenes[2])))
-    comparing._refuse_untold(Planned(""))
+        comparing._check_outsider(Planned(str(bad)))
+    comparing._check_outsider(Planned(str(scenes[2])))
+    comparing._check_outsider(Planned(""))
     play(local_condition_on_site=None)
-    comparing._refuse_untold(Planned(str(bad)))
+    comparing._check_outsider(Planned(str(bad)))

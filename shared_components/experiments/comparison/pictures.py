@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import numpy as np
 from torch import nn
 
 from shared_components.common.atomic import write_bytes
 from shared_components.common.drawing.pictures import encoded, resized
-from shared_components.common.drawing.sheets import Panel, Sheet
+from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.evaluation import first_value, plain, predicted
 from shared_components.core.task import Task
 from shared_components.data.samples import Sample
@@ -34,46 +33,33 @@ def chosen(count: int) -> list[int]:
 def write_pictures(
     network: nn.Module, task: Task, samples: Sequence[Sample], *, size: tuple[int, int], folder: Path
 ) -> list[dict[str, Any]]:
-    """Draw what a model says of a few samples, and what is known of them.
+    """Write pictures of a few samples of a split, of the truth and of a model's prediction.
 
-    Args:
-        network: The model.
-        task: What it has learnt.
-        samples: All samples of the split.
-        size: (height, width) of the network's input.
-        folder: Gets ``<number>-<name>.webp``.
+    The network's input has the (height, width) `size`; the folder gets ``<number>-<name>.webp``.
 
     Returns:
         For each sample its name, the score by the task's first metric (None: not counted), the pictures' names and
-        files, what is known first and the model's answer last, and what the colours mean.
+        files, with the prediction last, and the meaning of the colours.
     """
     records = []
     for number in chosen(len(samples)):
         answer, item = predicted(network, task, samples[number], number, size=size)
         score = first_value(task, plain(task.summarise([task.score(answer, item, quick=True)])))
-        drawn = _written(task.sheet(answer, item), folder, f"{number:04d}")
+        drawn = _write(task.sheet(answer, item), folder, f"{number:04d}")
         name = f"{samples[number].video}, frame {samples[number].index}"
         records.append({"sample": name, "value": plain(score), **drawn})
     return records
 
 
-def _written(sheet: Sheet, folder: Path, stem: str) -> dict[str, Any]:
-    """Write the panels up to the model's answer; errors are left out."""
+def _write(sheet: Sheet, folder: Path, stem: str) -> dict[str, Any]:
+    """Write the panels up to the prediction, without the errors."""
     names = [panel.name for panel in sheet.panels]
     last = names.index(_ANSWER) if _ANSWER in names else len(names) - 1
     panels = sheet.panels[: last + 1]
     files = [[panel.name, f"{stem}-{panel.name}.webp"] for panel in panels]
     for panel, (_, file) in zip(panels, files, strict=True):
-        _write(folder / file, panel.image)
-    return {"files": files, **_meaning(sheet, panels[-1])}
-
-
-def _meaning(sheet: Sheet, answer: Panel) -> dict[str, Any]:
-    values = sheet.to_json()
-    scale = answer.scale.to_json() if answer.scale else None
-    return {"legend": values["legend"], "scale": scale, "hatched": values["hatched"]}
-
-
-def _write(path: Path, picture: np.ndarray) -> None:
-    small = resized(picture, min(WIDTH, picture.shape[1]))
-    write_bytes(path, encoded(small, ".webp", (cv2.IMWRITE_WEBP_QUALITY, _QUALITY)))
+        small = resized(panel.image, min(WIDTH, panel.image.shape[1]))
+        write_bytes(folder / file, encoded(small, ".webp", (cv2.IMWRITE_WEBP_QUALITY, _QUALITY)))
+    values, scale = sheet.to_json(), panels[-1].scale
+    legend, hatched = values["legend"], values["hatched"]
+    return {"files": files, "legend": legend, "scale": scale.to_json() if scale else None, "hatched": hatched}

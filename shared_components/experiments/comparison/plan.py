@@ -1,4 +1,4 @@
-"""What is compared: variants of methods, tables of them, sizes that a machine can carry, and a run's digest."""
+"""What is compared: variants of methods, presets of them, sizes of runs, and a run's settings and digest."""
 
 from __future__ import annotations
 
@@ -54,14 +54,10 @@ class Variant:
         return self.mixes or load_method(self.method, **self.arguments).server.update is not None
 
     def identity(self) -> dict[str, Any]:
-        """Return what the row's numbers depend on, and what it is called left out; nothing that is not given."""
-        own: dict[str, Any] = {
-            "network": dict(self.network),
-            "tasks": dict(self.tasks),
-            "training": dict(self.training),
-        }
-        own |= {"bundle": self.bundle if self.bundle != bundle_for(self.method) else "", "mixes": self.mixes}
-        given = {name: value for name, value in own.items() if value}
+        """Return what the row's numbers depend on, without its label and whatever is not given."""
+        bundle = self.bundle if self.bundle != bundle_for(self.method) else ""
+        own = {name: dict(getattr(self, name)) for name in ("network", "tasks", "training")}
+        given = {name: value for name, value in {**own, "bundle": bundle, "mixes": self.mixes}.items() if value}
         return {"method": self.method, "arguments": dict(self.arguments), **given}
 
 
@@ -253,15 +249,11 @@ class Run:
 
 
 def fingerprint(path: str, bundle: str, tasks: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """Return a digest of a site's description and of its files' names and sizes; where they lie does not count.
+    """Return a digest of a site.yaml and of its files' names and sizes; their place does not count.
 
-    Of its own text vectors and text encoder, if it has any, the files count likewise, and of the site whose frames
-    it adds to its own the description.
-
-    Args:
-        path: The site's site.yaml.
-        bundle: With the site's task it decides which files are read.
-        tasks: By kind of task, values that replace entries of the bundle's numbers.
+    The files of its own text vectors and text encoder count likewise, and the description of the site whose frames it
+    adds to its own. The bundle, with overrides of its numbers by kind of task, and the site's task decide which files
+    are read.
 
     Raises:
         SiteError: The description is wrong, or a video is missing.
@@ -291,7 +283,7 @@ def _fingerprint(path: str, bundle: str, tasks: str, changed: int) -> str:
 def _samples(site: Site, split: str, spec: SampleSpec) -> list[Sample]:
     """List a split's samples; where the site cannot give the clips that are asked for, single frames.
 
-    Such a run has a name, so that the other rows go on: the federation refuses it with a sentence.
+    Such a run has a name, so that the other rows are carried out: the federation refuses it with a sentence.
     """
     try:
         return samples(site, split, spec)
@@ -302,10 +294,7 @@ def _samples(site: Site, split: str, spec: SampleSpec) -> list[Sample]:
 
 
 def _spec_of(site: Site, bundle: str, tasks: Mapping[str, Mapping[str, Any]]) -> SampleSpec:
-    """Return what the site's task asks of its data; where the bundle does not learn it, the pictures alone.
-
-    Such a run has a name, too.
-    """
+    """Return what the site's task needs of its data; where the bundle does not learn it, the pictures alone."""
     try:
         return choose_task(
             load_bundle(bundle, tasks=tasks).tasks, site.task, classes=site.classes, who=str(site.path)

@@ -54,7 +54,7 @@ def finished(run: Run, root: Path) -> Path | None:
 
 
 def carry_out(run: Run, root: Path) -> Path:
-    """Train and score, or go on where an interrupted attempt ended; return the folder of the run.
+    """Train and score, or resume an interrupted attempt; return the folder of the run.
 
     ``scores.json`` appears when all is done, and what only a resume needs is then removed. Another process
     that works on the same run is waited for: one whose command was killed ends at its next batch.
@@ -63,9 +63,7 @@ def carry_out(run: Run, root: Path) -> Path:
         FederationError: The method refuses these sites, or the training failed.
     """
     with _alone(root / run.name):
-        done = finished(run, root)
-        if done is None:
-            done = _train_and_score(run, root)
+        done = finished(run, root) or _train_and_score(run, root)
         _tidy(done)
     return done
 
@@ -74,11 +72,11 @@ def _train_and_score(run: Run, root: Path) -> Path:
     torch.set_num_threads(run.threads)
     parent, began = os.getppid(), machine.process_start()
     sites = mixed_sites(run, root / run.name) if run.variant.mixes else dict(run.sites)
-    _refuse_untold(run)
-    told: list[int] = []
+    _check_outsider(run)
+    reported: list[int] = []
 
     def say(server: ServerRunner) -> None:
-        told.append(server.state.round)
+        reported.append(server.state.round)
         print(f"{run.name}: round {server.state.round} of {run.rounds}", flush=True)
 
     server = run_together(
@@ -94,19 +92,15 @@ def _train_and_score(run: Run, root: Path) -> Path:
     scores = _score(run, server)
     seconds = {
         # of a run in several attempts the last one's time says nothing
-        "training": trained - began if len(told) == run.rounds else None,
+        "training": trained - began if len(reported) == run.rounds else None,
         "scoring": time.perf_counter() - trained,
     }
     write_json(server.folder / SCORES, {"run": run.to_json(), **scores, "seconds": seconds})
     return server.folder
 
 
-def _refuse_untold(run: Run) -> None:
-    """Find out before training, and not after it, whether the network can be told of the site that only tests.
-
-    Raises:
-        FederationError: It cannot.
-    """
+def _check_outsider(run: Run) -> None:
+    """Raise FederationError before training where the network cannot be conditioned on the site that only tests."""
     method = load_method(run.variant.method, **run.variant.arguments)
     if not run.held_out or method.local.condition_on_site is None:
         return
@@ -137,13 +131,13 @@ def _tidy(done: Path) -> None:
 
 def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
     return {
-        "sites": {name: _test_told(server, load_site(path, name=name)) for name, path in run.sites.items()},
+        "sites": {name: _test_site(server, load_site(path, name=name)) for name, path in run.sites.items()},
         "held_out": _out_of_federation(run, server),
         "costs": _costs(server),
     }
 
 
-def _test_told(server: ServerRunner, site: Site) -> dict[str, Any]:
+def _test_site(server: ServerRunner, site: Site) -> dict[str, Any]:
     with under(site.name):
         return _test(server, site, server.folder / site.name, "best")
 
@@ -151,10 +145,9 @@ def _test_told(server: ServerRunner, site: Site) -> dict[str, Any]:
 def _test(
     server: ServerRunner, site: Site, folder: Path, model: str, *, learnt: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Score a model on a site's test split; pictures of some of it go beside the model.
+    """Score a model on a site's test split, with pictures of a few frames beside the model.
 
-    Args:
-        learnt: Classes of the model, where they are finer ones than the site's: its classes are merged.
+    ``learnt`` are the model's classes where they are finer than the site's: they are merged.
     """
     bench = set_up_site(server.job, site, start_weights=server.start_weights)
     finer = replace(site, classes=learnt or site.classes)

@@ -1,4 +1,4 @@
-"""Carry out many runs, what fits side by side, each in a process of its own; a second call goes on."""
+"""Carry out many runs side by side, each in a process of its own; a second call resumes them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def side_by_side(run: Run) -> int:
 
 
 def _free_gigabytes() -> float:
-    """Return the memory that can be had without swapping; where the system does not say, enough for one run."""
+    """Return the free memory without swapping; where the system does not report it, enough for one run."""
     meminfo = Path("/proc/meminfo")
     for line in meminfo.read_text().splitlines() if meminfo.exists() else []:
         if line.startswith("MemAvailable:"):
@@ -61,18 +61,10 @@ def _free_gigabytes() -> float:
 
 
 def carry_out_all(runs: Sequence[Run], root: Path, *, jobs: int) -> dict[str, str]:
-    """Carry out every run that is not done, ``jobs`` at a time.
+    """Carry out every run that is not done, ``jobs`` at a time; return the reasons of those without a result, by name.
 
-    Each that has ended gets a printed line, above how far the others are. An interruption ends the processes and
-    leaves their state; the same call goes on from it.
-
-    Args:
-        runs: What is to be done.
-        root: Where runs are kept.
-        jobs: How many at a time.
-
-    Returns:
-        Why, by run name, for those that have no result.
+    Each that has ended gets a printed line, above the progress of the others. An interruption ends the processes and
+    leaves their state, from which the same call resumes.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or a termination signal.
@@ -100,7 +92,7 @@ def carry_out_all(runs: Sequence[Run], root: Path, *, jobs: int) -> dict[str, st
 
 
 def _steps(working: Sequence[Working]) -> dict[str, Step]:
-    """Return how far the runs under way are, by their names in the table."""
+    """Return the progress of the runs under way, by their names in the table."""
     return {
         f"{one.run.variant.label}, seed {one.run.seed}": step_file.read_step(one.log.parent) or Step("starting")
         for one in list(working)
@@ -108,7 +100,7 @@ def _steps(working: Sequence[Working]) -> dict[str, Step]:
 
 
 class _Pace:
-    """Tells how long the rest takes, from the runs so far."""
+    """Estimates the time left from the runs so far."""
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs

@@ -26,29 +26,17 @@ Plan = tuple[str, str, str, tuple[int, int, int]]
 def synthetic_sites(
     folder: Path, scale: Scale, *, clip: tuple[int, float] = (1, 0.0), held_out_layout: str = "endovis2017"
 ) -> tuple[dict[str, Path], Path]:
-    """Render the sites that are not there yet: looks far apart, little data, the last site odd and poor.
+    """Render the missing sites of a comparison, and return their site.yaml by name and the held-out site's.
 
-    site-1 sees by narrow-band light, site-2 a fluorescent dye in near-infrared; the last looks through a bundle of
-    fibres behind a small round aperture, and has half of their frames. None of these is like what the shipped weights
-    have learnt from. The held-out site is beige bowel in smoke, a look that no site trains on. With clips there is
-    one more site, the third, in white light and blood.
-
-    Args:
-        folder: Where to.
-        scale: Of their pictures and videos.
-        clip: Frames of a clip and the seconds between them; with more than one, four sites are rendered, as FedST
-            has, which give such clips.
-        held_out_layout: Of the held-out site.
-
-    Returns:
-        The sites' site.yaml by name, and the held-out site's.
+    Looks are far apart and data scarce. site-1 has narrow-band light, site-2 a fluorescent dye in near-infrared; the
+    last looks through a bundle of fibres behind a small round aperture, and has half of their frames. The shipped
+    weights have learnt from none of these. The held-out site is beige bowel in smoke, a look that no site trains on.
+    With clips (frames, seconds between them) there are four sites, as FedST has; the third is white light and blood.
     """
     plans = _plans(scale, clips=clip[0] > 1)
     outside = HELD_OUT if held_out_layout == "endovis2017" else f"{HELD_OUT}-{held_out_layout}"
     plans.append((outside, HELD_OUT_LOOK, held_out_layout, (1, 1, scale.videos[0][2])))
-    files = {}
-    for number, plan in enumerate(plans):
-        files[plan[0]] = _rendered(folder, scale, plan, seed=100 + number, clip=clip)
+    files = {plan[0]: _rendered(folder, scale, plan, seed=100 + n, clip=clip) for n, plan in enumerate(plans)}
     held_out = files.pop(outside)
     return files, held_out
 
@@ -92,23 +80,14 @@ def _rendered(folder: Path, scale: Scale, plan: Plan, *, seed: int, clip: tuple[
 
 
 def server_file(path: Path) -> Path:
-    """Return the site.yaml of the server's own frames.
-
-    Args:
-        path: The file, or its folder.
-
-    Raises:
-        SiteError: It is missing or wrong.
-    """
+    """Return the site.yaml of the server's own frames, given it or its folder; SiteError: it is missing or wrong."""
     return load_site(path, name=SERVER).path.resolve()
 
 
 def own_sites(folder: Path, held_out: str) -> tuple[dict[str, Path], Path | None]:
-    """Find ``<folder>/<site>/site.yaml``; the one that ``held_out`` names takes no part in training.
+    """Find ``<folder>/<site>/site.yaml``; the site that ``held_out`` names takes no part in training.
 
-    Args:
-        folder: The sites' folder.
-        held_out: One of the sites, or the path of a site.yaml elsewhere; empty for none.
+    That is one of the sites, or the path of a site.yaml elsewhere; empty for none.
 
     Raises:
         ValueError: There is no site, or none of that name, or a name cannot be a site's.

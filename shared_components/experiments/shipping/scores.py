@@ -55,10 +55,9 @@ def looks_to_test(unseen: int, named: Sequence[str] = LOOKS) -> list[tuple[str, 
 def rendered_sites(
     looks: Iterable[tuple[str, str]], folder: Path, *, kind: str, spec: SampleSpec = LABELLED, films: Films = Films()
 ) -> Iterator[Tested]:
-    """Render a small test site of every look into a folder, one when asked for; its seed is its number.
+    """Render a small test site of every look into a folder, lazily; its seed follows from its place.
 
-    Args:
-        kind: of the task; `asks`: what it asks of a sample, of which the clips count here.
+    `kind` is the task's, whose `spec` decides on clips.
     """
     for number, (look, where) in enumerate(looks):
         path = write_site(
@@ -92,11 +91,6 @@ def real_sites(files: Mapping[str, Path]) -> list[Tested]:
 
 def score(network: nn.Module, trained: Pretrained, tested: Tested) -> Iterator[dict[str, Any]]:
     """Score a model on a site's test split, at the labels' own size; a real site's classes also merged to one.
-
-    Args:
-        network: With the model's weights.
-        trained: What it has learnt.
-        tested: The site.
 
     Raises:
         SiteError: The site's data are bad.

@@ -25,13 +25,7 @@ TOLD = ("command", "commit", "seed", "hardware", "threads", "seconds", "steps", 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What a pre-training left.
-
-    Attributes:
-        weights: by name, float32.
-        notes: the header of its model.
-        facts: its pretraining.json.
-    """
+    """A pre-training's float32 weights by name, the header of its model, and its pretraining.json."""
 
     weights: Mapping[str, Tensor]
     notes: Mapping[str, str]
@@ -103,9 +97,9 @@ def network_with(weights: Path, bundle: str, channels: int) -> nn.Module:
 
 
 def card_of(trained: Pretrained, *, sha256: str, scores: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what `model.json` says: all of `pretraining.json`, the header, the file's hash, and the scores.
+    """Return `model.json`: all of `pretraining.json`, without absolute paths, the header, the hash, and the scores.
 
-    The scores that the pre-training took itself are its `checks`. No path of this machine is told.
+    The pre-training's own scores are its `checks`.
     """
     facts = {**trained.facts, "checks": trained.facts.get("scores", {})}
     if isinstance(facts.get("command"), str):
