@@ -219,6 +219,18 @@ def scene(generator: np.random.Generator, *, off: int) -> tuple[np.ndarray, np.n
     return image, truth, prediction
 
 
+def change_info(folder: Path, **changes: Any) -> None:
+    """Change entries of run.json; None removes one."""
+    info = json.loads((folder / "run.json").read_text()) | changes
+    (folder / "run.json").write_text(json.dumps({key: value for key, value in info.items() if value is not None}))
+
+
+def add_line(folder: Path, **line: Any) -> None:
+    """Append a record to rounds.jsonl."""
+    with (folder / "server" / "rounds.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Path]:
     return lambda name="run", **options: write_run(tmp_path / name, **options)

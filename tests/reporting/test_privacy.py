@@ -8,7 +8,7 @@ from shared_components.federation.privacy.noisy_updates import RECORD as WRITTEN
 from shared_components.reporting.privacy import RECORD, privacy_table
 from shared_components.reporting.records import load_run
 from shared_components.reporting.report import build_report
-from tests.reporting.conftest import write_run
+from tests.reporting.conftest import change_info, write_run
 
 SAID = {"clip": 0.5, "noise_multiplier": 1.25, "delta": 1e-5, "unit": "all data of a site"}
 
@@ -17,8 +17,7 @@ SAID = {"clip": 0.5, "noise_multiplier": 1.25, "delta": 1e-5, "unit": "all data 
 def noisy(tmp_path):
     """Return a run of which the first site's folder says what it has spent, and those of the others are elsewhere."""
     folder = write_run(tmp_path / "run", rounds=2)
-    info = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**info, "privacy": SAID}))
+    change_info(folder, privacy=SAID)
     records = folder / "server" / "rounds.jsonl"
     lines = [json.loads(line) for line in records.read_text().splitlines()]
     for line in lines:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -11,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from shared_components.commands import report as command
-from shared_components.common.atomic import write_text
 from shared_components.reporting.records import RecordError, load_run
 from shared_components.reporting.report import build_report
+from tests.reporting.conftest import add_line, change_info
 
 MakeRun = Callable[..., Path]
 VOID = {"meta", "img", "br", "hr", "link", "input", "line", "rect", "circle", "path"}
@@ -160,9 +159,7 @@ def test_the_method_is_named_as_papers_do_and_said_in_a_sentence(make_run: MakeR
         "Every site gets a model of its own.",
         "Xu et al., IEEE TBME 2025",
     ]
-    info = json.loads((folder / "run.json").read_text())
-    del info["said"]  # as versions before wrote it
-    (folder / "run.json").write_text(json.dumps(info))
+    change_info(folder, said=None)  # as versions before wrote it
     assert page_of(folder)[1].text[1] == "pfedsis: 3 sites, 8 rounds"
 
 
@@ -211,9 +208,8 @@ def test_the_axis_of_scores_ends_at_the_last_round(make_run: MakeRun) -> None:
 def test_names_and_reasons_are_escaped(make_run: MakeRun) -> None:
     evil = "<script>alert('x')</script>"
     folder = make_run(sites=(evil, "b"))
-    rejected = {"kind": "aggregation", "round": 8, "rejected": [{"site": evil, "reason": '"><img src=x onerror=y>'}]}
-    with (folder / "server" / "rounds.jsonl").open("a") as file:
-        file.write(json.dumps(rejected) + "\n")
+    rejected = [{"site": evil, "reason": '"><img src=x onerror=y>'}]
+    add_line(folder, kind="aggregation", round=8, rejected=rejected)
     text, page = page_of(folder)
     assert "<script" not in text
     assert evil in page.text
@@ -223,8 +219,7 @@ def test_names_and_reasons_are_escaped(make_run: MakeRun) -> None:
 def test_a_failed_or_unfinished_run_says_so_on_top(make_run: MakeRun) -> None:
     folder = make_run(done=3)
     assert "Unfinished." in page_of(folder)[1].text
-    info = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(info | {"error": "site-2 has no training data"}))
+    change_info(folder, error="site-2 has no training data")
     text = page_of(folder)[1].text
     assert "Failed." in text
     assert any("site-2 has no training data" in part for part in text)
@@ -248,26 +243,8 @@ def test_a_line_cut_short_by_a_kill_is_left_out_but_a_bad_one_is_named(make_run:
 
 def test_a_repeated_round_counts_once_with_its_later_line(make_run: MakeRun) -> None:
     folder = make_run()
-    line = {"kind": "site", "round": 2, "site": "site-1", "metrics": {"dice": {"mean": 0.77}}}
-    with (folder / "server" / "rounds.jsonl").open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    add_line(folder, kind="site", round=2, site="site-1", metrics={"dice": {"mean": 0.77}})
     assert load_run(folder).rows["site-1"][2]["metrics"]["dice"]["mean"] == 0.77
-
-
-def test_a_failed_write_keeps_the_old_page_and_leaves_nothing_beside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = tmp_path / "report" / "index.html"
-    write_text(page, "old")
-
-    def refuse(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(OSError, match="disk full"):
-        write_text(page, "new")
-    assert page.read_text() == "old"
-    assert [file.name for file in page.parent.iterdir()] == ["index.html"]
 
 
 def arguments(*words: str) -> argparse.Namespace:
@@ -314,18 +291,14 @@ def test_the_command_names_a_folder_that_is_no_run(tmp_path: Path) -> None:
 
 def test_final_scores_reach_the_page_from_a_server_without_the_sites_folders(make_run: MakeRun) -> None:
     folder = make_run(done=2)
-    final = {"kind": "final", "site": "site-2", "dice": {"shaft": 0.4321, "mean": 0.4321}, "hd95": {"shaft": 98.76}}
-    with (folder / "server" / "rounds.jsonl").open("a") as file:
-        file.write(json.dumps(final) + "\n")
+    add_line(folder, kind="final", site="site-2", dice={"shaft": 0.4321, "mean": 0.4321}, hd95={"shaft": 98.76})
     text = page_of(folder)[1].text
     assert {"0.432", "98.76"} <= set(text)
 
 
 def test_a_job_that_is_a_record_is_named_on_top_and_listed_in_full(make_run: MakeRun) -> None:
     folder = make_run(done=1)
-    info = json.loads((folder / "run.json").read_text())
-    job = {"name": "three-hospitals", "training": {"batch_size": 4}}
-    (folder / "run.json").write_text(json.dumps(info | {"job": job, "commit": ""}))
+    change_info(folder, job={"name": "three-hospitals", "training": {"batch_size": 4}}, commit="")
     text = page_of(folder)[1].text
     assert text[text.index("job") + 1] == "three-hospitals"
     assert text[text.index("job.training.batch_size") + 1] == "4"

@@ -17,7 +17,7 @@ from shared_components.reporting.report import build_report
 from shared_components.reporting.score_tables import demo_text, progress_table, scores_table
 from shared_components.reporting.summary import score_tiles, sentences, tiles
 from shared_components.reporting.tables import as_text
-from tests.reporting.conftest import CLASSES, DEPTH, METRICS, SEGMENTATION
+from tests.reporting.conftest import CLASSES, DEPTH, METRICS, SEGMENTATION, change_info
 
 MakeRun = Callable[..., Path]
 RMSE = METRICS["depth"][0]
@@ -64,8 +64,7 @@ def test_a_run_of_an_older_version_is_refused_in_one_sentence(make_run: MakeRun)
         ({"cards": {"site-1": DEPTH.to_json()}}, "names no task for site-2; its cards are of site-1"),
         ({"metrics": {"depth": []}}, "holds no metrics of segmentation; its metrics are of depth"),
     ):
-        broken = {key: value for key, value in (info | changed).items() if value is not None}
-        (folder / "run.json").write_text(json.dumps(broken))
+        change_info(folder, **(info | changed))
         with pytest.raises(RecordError, match=rf"run\.json: {said}"):
             load_run(folder)
 

@@ -1,4 +1,4 @@
-"""The grid of test frames by methods: what `pictures` wrote, read into rows of a page."""
+"""The test frames by methods: the records of `pictures`, read into rows of a page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Row:
-    """A test frame: what is known of it, and every method's answer."""
+    """A test frame: the truth about it, and every method's prediction."""
 
     sample: str
     known: Sequence[Picture]

@@ -11,16 +11,18 @@ from operator import methodcaller
 from pathlib import Path
 
 from shared_components.common.atomic import write_json, write_text
-from shared_components.experiments.comparison.page import as_page
+from shared_components.experiments.comparison.charts import panels
+from shared_components.experiments.comparison.gallery import OUTSIDE, Gallery, gallery
 from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
-from shared_components.experiments.comparison.tables import all_tables
+from shared_components.experiments.comparison.tables import all_tables, facts
+from shared_components.reporting.figures import Panel
 from shared_components.reporting.groups import Group
-from shared_components.reporting.tables import as_csv, as_latex, as_markdown
+from shared_components.reporting.report import TEMPLATES
+from shared_components.reporting.tables import Table, as_csv, as_latex, as_markdown
 
 FILES = ("summary.csv", "scores.csv", "costs.csv", "tables.md", "tables.tex", "index.html")
 RECORD = "comparison.json"
 """Names the comparison whose tables a folder holds; older versions did not write it."""
-OUTSIDE = "out of federation"
 _LATEX_HEAD = "% Needs \\usepackage{booktabs} and UTF-8.\n\n"
 
 
@@ -126,3 +128,33 @@ def costs_csv(comparison: Comparison) -> str:
 
 def _who(result: Result) -> tuple[str, str, int]:
     return result.run.variant.label, result.run.variant.method, result.run.seed
+
+
+def as_page(comparison: Comparison, tables: Sequence[Table]) -> str:
+    """Write pictures, charts and tables of all tasks."""
+    failed = [result for result in comparison.results if result.scores is None]
+    parts = [(group, gallery(comparison, group), panels(comparison, group)) for group in comparison.groups]
+    return TEMPLATES.get_template("comparison.html.j2").render(
+        title=comparison.title,
+        tables=tables,
+        parts=parts,
+        links=list(_links(parts, bool(failed))),
+        failed=failed,
+        facts=facts(comparison),
+        done=len(comparison.results) - len(failed),
+        runs=len(comparison.results),
+    )
+
+
+def _links(parts: Sequence[tuple[Group, Gallery | None, list[Panel]]], failed: bool) -> Iterator[tuple[str, str]]:
+    """Yield the page's parts as anchors and names: of several tasks the tasks, of one its charts."""
+    if failed:
+        yield "missing", "Without a result"
+    if len(parts) > 1:
+        yield from ((f"task-{number}", group.task) for number, (group, _, _) in enumerate(parts, start=1))
+    else:
+        for _, pictures, charts in parts:
+            names = [chart.title for chart in charts]
+            names[1:1] = ["Frames"] if pictures else []
+            yield from ((f"{name.lower().replace(' ', '-')}-1", name) for name in names)
+    yield "tables", "Tables"

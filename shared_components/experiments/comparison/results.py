@@ -32,11 +32,11 @@ class Result:
     records: Records | None = None
 
     def value(self, metric: Metric, site: str) -> float:
-        """Give a site's mean over outputs of the test split; NaN where there is none."""
+        """Return a site's mean over outputs of the test split; NaN where there is none."""
         return score((self.scores or {}).get("sites", {}).get(site, {}), metric.name)
 
     def held_out(self, group: Group, metric: Metric) -> float:
-        """Give the score at the site that never trained; NaN where it has none or learns something else."""
+        """Return the score at the site that never trained; NaN where it has none or another task."""
         return score(self.scores["held_out"], metric.name) if self.scores and self.out_of(group) else NAN
 
     def out_of(self, group: Group) -> bool:
@@ -47,17 +47,17 @@ class Result:
         return group.first.name in record and output_names([record], group.first, group.card) == group.outputs
 
     def average(self, group: Group, metric: Metric) -> float:
-        """Give the mean over the group's sites; NaN where a site has none."""
+        """Return the mean over the group's sites; NaN where a site has no score."""
         values = [self.value(metric, site) for site in group.sites]
         return statistics.mean(values) if values and not any(map(math.isnan, values)) else NAN
 
     def worst(self, group: Group, metric: Metric) -> float:
-        """Give the worst score of the group's sites; NaN where a site has none."""
+        """Return the worst score of the group's sites; NaN where a site has none."""
         values = [self.value(metric, site) for site in group.sites]
         return NAN if any(map(math.isnan, values)) else metric.worst(values)
 
     def cost(self, name: str) -> float:
-        """Give one of the costs; NaN where there is none."""
+        """Return one of the costs; NaN where there is none."""
         value = (self.scores or {}).get("costs", {}).get(name)
         return NAN if value is None else float(value)
 
@@ -127,16 +127,11 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Contest:
-    """Whether the best two rows differ in one metric, paired by seed.
+    """Whether the best two rows differ in one metric, paired by the seeds that both have.
 
     A seed's value is the mean over its sites: sites of one federation share a model, and frames of one video a scene,
-    so that neither are repetitions.
-
-    Attributes:
-        difference: Mean over seeds of the best minus the second.
-        seeds: That both rows have.
-        t_test: Two-sided p; NaN where ``untested`` says why there is none.
-        wilcoxon: The same.
+    so that neither are repetitions. The difference is the mean over seeds of the best minus the second; the two-sided
+    p-values are NaN where ``untested`` gives a reason.
     """
 
     metric: Metric
@@ -160,7 +155,7 @@ def contest(comparison: Comparison, group: Group, metric: Metric) -> Contest | N
     if len(ranked) < 2:
         return None
     pairs = _pairs(comparison, group, metric, ranked[0], ranked[1])
-    first, second = ([pair[i] for pair in pairs] for i in (0, 1))
+    first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     difference = statistics.mean(a - b for a, b in pairs) if pairs else NAN
     untested = _untested(first, second)
     p_values = (NAN, NAN) if untested else _p_values(first, second)
@@ -168,11 +163,8 @@ def contest(comparison: Comparison, group: Group, metric: Metric) -> Contest | N
 
 
 def _pairs(comparison: Comparison, group: Group, metric: Metric, best: str, second: str) -> list[tuple[float, float]]:
-    by_seed = [{r.run.seed: r for r in comparison.of(label)} for label in (best, second)]
-    pairs = [
-        (by_seed[0][seed].average(group, metric), by_seed[1][seed].average(group, metric))
-        for seed in sorted(set(by_seed[0]) & set(by_seed[1]))
-    ]
+    first, other = ({r.run.seed: r.average(group, metric) for r in comparison.of(label)} for label in (best, second))
+    pairs = [(first[seed], other[seed]) for seed in sorted(first.keys() & other.keys())]
     return [pair for pair in pairs if not any(map(math.isnan, pair))]
 
 

@@ -30,9 +30,9 @@ from shared_components.data.classes import coarser_ids
 from shared_components.data.samples import samples
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
-from shared_components.experiments.comparison.mixing import mixed_sites
 from shared_components.experiments.comparison.pictures import TESTED, write_pictures
 from shared_components.experiments.comparison.plan import HELD_OUT, Run
+from shared_components.experiments.comparison.sites import mixed_sites
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.server.runner import ServerRunner

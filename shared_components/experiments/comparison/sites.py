@@ -1,22 +1,27 @@
-"""The sites of a comparison: the user's, or synthetic ones that are hard on purpose."""
+"""The sites of a comparison: the user's, or synthetic ones that are hard on purpose; some with the server's frames."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import yaml
+
+from shared_components.common.atomic import write_text
 from shared_components.common.progress import under
-from shared_components.data.site_file import load_site
+from shared_components.data.site import SiteError
+from shared_components.data.site_file import PATHS, load_site
 from shared_components.data.synthetic.looks import SIMULATED
 from shared_components.data.synthetic.site import write_site
-from shared_components.experiments.comparison.plan import HELD_OUT, Scale
+from shared_components.experiments.comparison.plan import HELD_OUT, Run, Scale
 from shared_components.federation.find_site import SERVER
-from shared_components.federation.messages import folder_name
+from shared_components.federation.messages import FederationError, folder_name
 
 LOOKS = ("narrowband", "fluorescence", "fibrescope")
 LAYOUTS = ("endovis2017", "endovis2018", "endovis2017")
 CLIP_LOOKS = ("narrowband", "fluorescence", "crimson", "fibrescope")
 CLIP_LAYOUTS = ("endovis2017", "endovis2018", "sar_rarp50", "endovis2017")
 HELD_OUT_LOOK = "ivory"
+ADDS = "also_trains_on"  # key of a site.yaml
 RESERVED = (SERVER, HELD_OUT)  # folders of a run beside its sites'
 
 Plan = tuple[str, str, str, tuple[int, int, int]]
@@ -112,3 +117,31 @@ def _elsewhere(held_out: str) -> Path | None:
     path = Path(held_out).expanduser()
     path = path / "site.yaml" if held_out and path.is_dir() else path
     return path.resolve() if path.is_file() else None
+
+
+def mixed_sites(run: Run, folder: Path) -> dict[str, str]:
+    """Write ``<folder>/sites/<site>/site.yaml`` for every site of a run, with the server's frames added to its own.
+
+    FedST's Figures 5 and 7 compare such sites. Returns the files by site.
+
+    Raises:
+        FederationError: A site adds frames of another one already, or cannot add these.
+    """
+    return {name: _mixed(Path(path), name, run.server, folder / "sites") for name, path in run.sites.items()}
+
+
+def _mixed(path: Path, name: str, server: str, folder: Path) -> str:
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if ADDS in config:
+        raise FederationError(
+            f"{path}: says '{ADDS}' itself, and this row adds the server's frames; leave the key out for it"
+        )
+    here = path.resolve().parent
+    absolute = {key: str(here / Path(config[key]).expanduser()) for key in PATHS if key in config}
+    file = folder / name / "site.yaml"
+    write_text(file, yaml.safe_dump({**config, **absolute, ADDS: server}, sort_keys=False))
+    try:
+        load_site(file, name=name)
+    except SiteError as error:
+        raise FederationError(str(error)) from error
+    return str(file)

@@ -1,5 +1,6 @@
 """Results by hand, and a comparison so small that it runs in a test."""
 
+import argparse
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
+from shared_components.commands import compare
 from shared_components.core.card import Card, Metric
+from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.pictures import TESTED
 from shared_components.experiments.comparison.plan import Run, Variant
 from shared_components.experiments.comparison.results import Comparison, Result
@@ -36,6 +39,20 @@ def result(label, seed, dice, *, held_out=None, ticks=(), **costs):
     scores |= {"held_out": metrics(held_out) if held_out else None, "seconds": {"training": 100.0, "scoring": 8.0}}
     info = {"commit": "abc", "hardware": "a machine", **tasks(dict.fromkeys(SITES, CARD))}
     return Result(run, Path("runs") / f"{label}-{seed}" / "1", scores, info)
+
+
+def parsed(*words):
+    """The arguments of `surgfl compare`."""
+    parser = argparse.ArgumentParser()
+    compare.configure(parser)
+    return parser.parse_args(words)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The site.yaml of a tiny site, which no test changes."""
+    out = tmp_path_factory.mktemp("sites") / "a"
+    return write_site(out, look="rose", seed=1, videos={"train": 1, "test": 1}, frames_per_video=2, height=64, width=64)
 
 
 def texts(table):

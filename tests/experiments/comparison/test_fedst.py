@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import re
@@ -25,16 +24,16 @@ from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import presets_fedst
-from shared_components.experiments.comparison.mixing import mixed_sites
 from shared_components.experiments.comparison.plan import SCALES, Run, Variant, fingerprint, scale_of
 from shared_components.experiments.comparison.presets import PRESETS, with_arguments
 from shared_components.experiments.comparison.rows import apportioned, resolved
 from shared_components.experiments.comparison.run import TIMED, _frames_per_second
-from shared_components.experiments.comparison.sites import server_site, synthetic_sites
+from shared_components.experiments.comparison.sites import mixed_sites, server_site, synthetic_sites
 from shared_components.experiments.comparison.tables import all_tables, facts, held_out_table, own_tables
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle, weightless
 from shared_components.networks.parts import inside, parts_of
+from tests.experiments.comparison import conftest
 from tests.experiments.comparison.conftest import compared, result, texts
 
 FEDST = {name: preset for name, preset in PRESETS.items() if name.startswith("fedst-")}
@@ -191,13 +190,6 @@ def test_rows_that_come_out_alike_are_one(tmp_path):
 # ---- a run's name
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """Return the site.yaml of a tiny site."""
-    out = tmp_path_factory.mktemp("sites") / "a"
-    return write_site(out, look="rose", seed=1, videos={"train": 1, "test": 1}, frames_per_video=2, height=64, width=64)
-
-
 def run_of(site, variant, **changes):
     return Run(variant, 1, 2, {"iterations": 3}, {"a": str(site)}, **changes)
 
@@ -258,9 +250,7 @@ def test_wrong_values_of_a_row_are_refused_before_anything_runs():
 
 
 def parsed(*words):
-    parser = argparse.ArgumentParser()
-    compare.configure(parser)
-    return parser.parse_args(["--scale", "quick", "--seeds", "1", "--start", "random", *words])
+    return conftest.parsed("--scale", "quick", "--seeds", "1", "--start", "random", *words)
 
 
 def three(folder):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_components.experiments.comparison.page import as_page
+from shared_components.experiments.comparison.output import as_page
 from shared_components.experiments.comparison.results import Comparison, Result
 from shared_components.experiments.comparison.tables import all_tables
 from tests.browser import NARROW, WIDE, OpenPage, View
