@@ -1,4 +1,4 @@
-"""What all charts are made of, as inline SVG: axes, round numbers along them, texts, colours and the frame around.
+"""Parts of all charts as inline SVG: axes with round numbers, texts, colours and the frame around a drawing.
 
 Every name is escaped. Colours are CSS variables of the page (`--s1` to `--s8`, `--muted`, `--grid`, `--more`,
 `--less`), so that one drawing serves light, dark and paper. Series differ by colour and, from the ninth on, by dashes.

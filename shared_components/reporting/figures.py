@@ -57,7 +57,7 @@ def score_panels(run: Run, group: Group) -> list[Panel]:
 
 
 def followed(run: Run, group: Group) -> list[Metric]:
-    """Give the metrics that are scored in every round; none before the first one."""
+    """Return the metrics that are scored in every round; none before the first one."""
     rows = [row.get("metrics") or {} for site in group.sites for row in run.rows[site].values()]
     return [m for m in group.metrics if any(m.name in row for row in rows)]
 

@@ -91,7 +91,7 @@ def gallery(run: Run, group: Group, site: str) -> Gallery:
 
 
 def chosen_frames(run: Run) -> str:
-    """Say which frames of every site are shown."""
+    """Name the frames of every site that are shown."""
     if len(run.sites) <= _EVERY_RANK:
         return "the best, a typical one (the median) and the worst"
     return "the worst of every site (its best and a typical one are in its folder overlays)"

@@ -1,7 +1,4 @@
-"""What a reader must know of a number: remarks below tables, by metric and by field of the records.
-
-The one place of this package that knows metrics by name; one without an entry stands for itself.
-"""
+"""Remarks below tables that explain metrics and policies; no other module of reporting knows metrics by name."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -22,19 +19,19 @@ _POLICIES = {
 
 
 def remarks(metrics: Sequence[Metric]) -> list[str]:
-    """Give what must be known of these metrics."""
+    """Return the remarks on these metrics."""
     return [_METRICS[metric.name] for metric in metrics if metric.name in _METRICS]
 
 
 def policy_remark(records: Iterable[Mapping[str, Any]]) -> str:
-    """Say what a frame scores in which only one of truth and prediction is empty; nothing where none says."""
+    """Explain the score of a frame in which only one of truth and prediction is empty, if a record names its policy."""
     policies = sorted({str(record["policy"]) for record in records if "policy" in record})
     named = "; ".join(_POLICIES.get(policy, policy) for policy in policies)
     return f"Where only one of truth and prediction is empty a frame scores {named}" if named else ""
 
 
 def directions(metrics: Sequence[Metric]) -> str:
-    """Say which metrics are better high and which low, with their units: "Dice: higher is better; ..."."""
+    """List the metrics by direction, with their units: "Dice: higher is better; ..."."""
     found: dict[str, list[str]] = {}
     for metric in metrics:
         unit = f"in {metric.plain_unit}, " if metric.plain_unit else ""

@@ -49,7 +49,7 @@ def _row(method: Method) -> tuple[str, ...]:
 
 
 def leaves(method: Method) -> str:
-    """Say what a round's update holds, in MB of the method's network at four classes."""
+    """List the content of a round's update, in MB of the method's network at four classes."""
     with torch.device("meta"):
         network = build_network(load_bundle(bundle_for(method.name)).network, out_channels=4)
     state, partition = network.state_dict(), partition_network(network, method.partition)

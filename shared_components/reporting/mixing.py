@@ -1,4 +1,4 @@
-"""Is the server's mixing doing anything, or is it plain averaging?
+"""The server's mixing of weights over the rounds, and how far it is from plain averaging.
 
 Weights and entropies come from the aggregation records. Entropies are normalised by that of equal weights:
 1 is plain averaging over the sites, 0 is one site alone.
@@ -20,19 +20,19 @@ _SUBJECTS = {
 
 
 def last_mixing(run: Run) -> tuple[int, dict[str, dict[str, dict[str, float]]]]:
-    """Give the newest round that has mixing weights and these, as site -> layer -> source site -> weight."""
+    """Return the newest round that has mixing weights and these, as site -> layer -> source site -> weight."""
     return next(((r, run.aggregations[r]["mixing"]) for r in _mixed_rounds(run)[::-1]), (-1, {}))
 
 
 def matrices(run: Run) -> dict[str, list[list[float]]]:
-    """Give the newest mixing weights by layer; row i is site i's recipe, NaN where it took no part."""
+    """Return the newest mixing weights by layer; row i is site i's recipe, NaN where it took no part."""
     _, mixing = last_mixing(run)
     layers = dict.fromkeys(layer for by_layer in mixing.values() for layer in by_layer)
     return {layer: [[_weight(mixing, s, layer, t) for t in run.sites] for s in run.sites] for layer in layers}
 
 
 def spread(weights: dict[str, list[list[float]]], sites: int) -> float:
-    """Give the largest distance of a weight from 1 / K, but so much at least that noise stays pale."""
+    """Return the largest distance of a weight from 1 / K, but so much at least that noise stays pale."""
     values = [v for rows in weights.values() for row in rows for v in row if math.isfinite(v)]
     return max([0.25 / sites, *(abs(v - 1 / sites) for v in values)])
 
@@ -50,7 +50,7 @@ def own_weights(run: Run) -> dict[str, Curve]:
 
 
 def entropies(run: Run) -> dict[str, Curve]:
-    """Give the recorded entropies by name; one that is recorded by site is averaged over the sites."""
+    """Return the recorded entropies by name; one that is recorded by site is averaged over the sites."""
     found: dict[str, Curve] = {}
     for r, line in sorted(run.aggregations.items()):
         for name, value in (line.get("entropy") or {}).items():
@@ -61,7 +61,7 @@ def entropies(run: Run) -> dict[str, Curve]:
 
 
 def verdicts(run: Run) -> list[str]:
-    """Say in one sentence each what the mixings did in their last round."""
+    """Compare every mixing of the last round with plain averaging, in a sentence each."""
     if len(run.sites) == 1:
         return ["There is one site only, so there was nothing to mix."] if entropies(run) else []
     last = {name: curve[max(curve)] for name, curve in entropies(run).items()}

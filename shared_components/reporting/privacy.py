@@ -1,4 +1,4 @@
-"""What the noise of a run promises, and what it has cost each site; nothing where a run has none."""
+"""The privacy of a noisy run: the promise of its noise, and what each site has spent of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTE = (
 
 
 def privacy_table(run: Run) -> Table | None:
-    """Tabulate by site what a run's noise promises; None where it has none."""
+    """Tabulate the privacy of a run by site; None where it has no noise."""
     said = run.info.get("privacy")
     if not said:
         return None

@@ -58,7 +58,7 @@ class Run:
 
     @property
     def cards(self) -> dict[str, Card]:
-        """What every site learns."""
+        """Every site's task."""
         return read_cards(self.info, self.sites, self._file)
 
     @property

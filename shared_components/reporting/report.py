@@ -43,11 +43,7 @@ def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str,
 
 
 def refuse_to_replace(run: Run, out: Path) -> None:
-    """Let a page be written over an earlier report of the same run, and over nothing else.
-
-    Raises:
-        RecordError: The file is another run's report, or none.
-    """
+    """Raise RecordError where a file exists that is not an earlier report of the same run."""
     if not out.exists():
         return
     last = out.read_text(errors="replace").rstrip().rpartition("\n")[2] if out.is_file() else ""

@@ -1,4 +1,4 @@
-"""What is gained against what it costs: named points as inline SVG, their names in a column with leaders."""
+"""Scatter plots of score against cost as inline SVG, with the points' names in a column beside them."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Say in plain words what a run did: first for whoever looks at the pictures, then for whoever runs it."""
+"""A run's summary in plain sentences and a few numbers: its scores first, then its costs and missing updates."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _NAMED = 6  # with more sites than this a sentence gives the range instead of ev
 
 
 def state(run: Run) -> tuple[str, str]:
-    """Tell whether the run is "complete", "unfinished" or "failed", and in a sentence how far it came."""
+    """Return "complete", "unfinished" or "failed", and a sentence on the rounds that were aggregated."""
     done = len(run.aggregations)
     reached = f"{done} of {run.rounds} rounds were aggregated"
     if run.info.get("error"):
@@ -26,7 +26,7 @@ def state(run: Run) -> tuple[str, str]:
 
 
 def sentences(run: Run) -> list[str]:
-    """Give the summary, the most important sentence first; of several tasks each has a line that names it."""
+    """Return the summary, the most important sentence first; of several tasks each has a line that names it."""
     said = []
     for group in run.groups:
         found = [text for text in (_gain(run, group), _worst(run, group), _test(run, group)) if text]
@@ -42,7 +42,7 @@ def sentences(run: Run) -> list[str]:
 
 
 def score_tiles(run: Run, group: Group) -> list[tuple[str, str]]:
-    """Give a task's few numbers that stand at the top, as label and value."""
+    """Return a task's few numbers that stand at the top, as label and value."""
     metric = group.first
     last = [score(run.last_metrics(site), metric.name) for site in group.sites]
     if len(last) == 1:
@@ -54,7 +54,7 @@ def score_tiles(run: Run, group: Group) -> list[tuple[str, str]]:
 
 
 def tiles(run: Run) -> list[tuple[str, str]]:
-    """Give the run's few numbers that stand at the top beside the scores, as label and value."""
+    """Return the run's few numbers that stand at the top beside the scores, as label and value."""
     moved = sum(sum(c.values()) for d in ("up", "down") for c in bytes_by_round(run, d).values())
     return [
         ("rounds", f"{len(run.aggregations)} of {run.rounds}"),
@@ -92,7 +92,7 @@ def _gain(run: Run, group: Group) -> str:
 
 
 def _opening(metric: Metric, improved: int, known: int, sites: int) -> str:
-    """Say where the metric improved, in the verb of its direction."""
+    """Open the sentence on improvement, in the verb of the metric's direction."""
     verb, base, hint = ("rose", "rise", "") if metric.higher_is_better else ("fell", "fall", " (lower is better)")
     if known == sites == 1:
         return f"The site's {metric.label} " + (f"{verb}{hint}" if improved else f"did not {base}")

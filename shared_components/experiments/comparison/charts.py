@@ -76,7 +76,7 @@ def cost_panel(comparison: Comparison, group: Group) -> Panel:
 
 
 def _over_rounds(results: Sequence[Result], group: Group, metric: Metric) -> tuple[Curve, Curve]:
-    """Give the mean over the sites and the worst site, both averaged over the seeds."""
+    """Return the mean over the sites and the worst site, both averaged over the seeds."""
     means, worsts = [], []
     for records in [result.records for result in results if result.records]:
         by_site = curves(records, group.sites, metric.name)

@@ -100,7 +100,7 @@ def gallery(comparison: Comparison, group: Group) -> Gallery | None:
 
 
 def _by_sample(results: Mapping[str, Result], site: str) -> dict[str, dict[str, _Shown]]:
-    """Give every row's picture of every sample of a site."""
+    """Return every row's picture of every sample of a site."""
     found: dict[str, dict[str, _Shown]] = {}
     for label, result in results.items():
         for shown in _pictures(result, site):
@@ -109,7 +109,7 @@ def _by_sample(results: Mapping[str, Result], site: str) -> dict[str, dict[str, 
 
 
 def _pictures(result: Result, site: str) -> list[_Shown]:
-    """Give a run's records of a site; none where the run has no result, or is of an older version."""
+    """Return a run's records of a site; none where the run has no result, or is of an older version."""
     if result.folder is None or result.scores is None:
         return []
     scores = result.scores["held_out"] if site == OUTSIDE else result.scores["sites"].get(site)

@@ -169,7 +169,7 @@ def _pairs(comparison: Comparison, group: Group, metric: Metric, best: str, seco
 
 
 def _untested(first: Sequence[float], second: Sequence[float]) -> str:
-    """Say why the seeds cannot be tested; nothing where they can."""
+    """Return the reason why the seeds cannot be tested; empty where they can."""
     if len(first) < FEWEST_SEEDS:
         return f"fewer than {FEWEST_SEEDS} seeds"
     differences = [a - b for a, b in zip(first, second, strict=True)]

@@ -1,4 +1,4 @@
-"""What a row's own numbers make of a comparison's rounds and iterations."""
+"""Resolve a row's own rounds, iterations and arguments from those of its comparison."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLIP_WIDTH = 512  # of CLIP ViT-B/32's texts; all others have the bundle's widt
 
 
 def resolved(run: Run) -> Run:
-    """Return the run with all that its row leaves to the comparison's size: label, rounds, iterations, arguments.
+    """Return the run with the values that its row leaves to the comparison: label, rounds, iterations, arguments.
 
     Raises:
         ValueError: A row's method or training cannot be.

@@ -29,7 +29,7 @@ COARSEST = CLASS_MAPS["foreground"]
 
 @dataclass(frozen=True)
 class Films:
-    """How much is rendered of every look."""
+    """Number and size of the videos that are rendered of every look."""
 
     videos: int = 2
     frames: int = 6
@@ -39,7 +39,7 @@ class Films:
 
 @dataclass(frozen=True)
 class Tested:
-    """A site that a model is scored at; `where` is "named look", "unseen look" or "real"."""
+    """A site on which a model is scored; `where` is "named look", "unseen look" or "real"."""
 
     name: str
     where: str

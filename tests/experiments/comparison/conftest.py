@@ -9,24 +9,19 @@ import numpy as np
 import pytest
 
 from shared_components.commands import compare
-from shared_components.core.card import Card, Metric
+from shared_components.core.card import Card
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.pictures import TESTED
 from shared_components.experiments.comparison.plan import Run, Variant
 from shared_components.experiments.comparison.results import Comparison, Result
 from shared_components.reporting.records import Run as Records
+from tests.reporting.conftest import METRICS
 
 SITES = ("a", "b")
 CARD = Card("segmentation", ("background", "shaft"))
 DEPTH = Card("depth", ("mm",))
-DICE = Metric("dice", "Dice", True, unit="%", factor=100.0, digits=2)
-IOU = Metric("iou", "IoU", True, unit="%", factor=100.0, digits=2)
-ASSD = Metric("assd", "ASSD", False, unit="px", digits=2)
-HD95 = Metric("hd95", "HD95", False, unit="px", digits=2)
-MONAI = Metric("hd95_monai", "HD95 (MONAI)", False, unit="px", digits=2)
-RMSE = Metric("rmse", "RMSE", False, unit="mm", digits=2)
-ABS_REL = Metric("abs_rel", "absolute relative error", False)
-METRICS = {"segmentation": (DICE, IOU, ASSD, HD95, MONAI), "depth": (RMSE, ABS_REL)}
+DICE, IOU, ASSD, HD95, MONAI = METRICS["segmentation"]
+RMSE, _, ABS_REL, _ = METRICS["depth"]
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
 
 

@@ -38,7 +38,7 @@ MADE_PARTS = {"weights": "## Weights", "use": "## Use"}  # of a card, and the he
 
 @dataclass(frozen=True)
 class Description:
-    """What `bundles/<name>.yaml` says: what this bundle has of its own."""
+    """The content of `bundles/<name>.yaml`: what this bundle has of its own."""
 
     name: str
     title: str  # heads train.yaml
@@ -159,7 +159,7 @@ def check_weights(name: str, folder: Path | None = None) -> None:
 
 
 def _export(name: str, root: Path) -> dict[str, Tensor]:
-    """Return what the bundle's `model.pt` holds; what its weights lack is drawn from the seed of its training."""
+    """Return the content of `model.pt`: the shipped weights, and what they lack as the training's seed initialises it."""
     description = read_description(name, root.parent)
     training = training_from({**asdict(Training()), **description.training})
     with torch.random.fork_rng(devices=[]):
@@ -169,7 +169,7 @@ def _export(name: str, root: Path) -> dict[str, Tensor]:
 
 
 def _is_whole_export(name: str, root: Path) -> bool:
-    """Tell whether `model.pt` holds the shipped weights and every other tensor of the bundle's network, no more."""
+    """Return whether `model.pt` holds the shipped weights and the other tensors of the bundle's network, no more."""
     if not (root / MODEL).is_file():
         return True  # `check_weights` says what is wrong
     return is_export(root / EXPORTED, root / MODEL) and (
