@@ -159,7 +159,7 @@ def check_weights(name: str, folder: Path | None = None) -> None:
 
 
 def _export(name: str, root: Path) -> dict[str, Tensor]:
-    """Return the content of `model.pt`: the shipped weights, and what they lack as the training's seed initialises it."""
+    """Return the content of `model.pt`: the shipped weights, and initial ones of the training's seed for the rest."""
     description = read_description(name, root.parent)
     training = training_from({**asdict(Training()), **description.training})
     with torch.random.fork_rng(devices=[]):
