@@ -120,22 +120,16 @@ def heat_map(
     return svg(width, top + size + 4, title, body, heading=head, kind="whole")
 
 
-@dataclass(frozen=True)
-class Dots:
-    """One row of a dot plot: the values of every site."""
-
-    name: str
-    values: Mapping[str, Sequence[float]]
-
-
-def dot_plot(rows: Sequence[Dots], *, title: str, sites: Sequence[str], width: int = 860) -> str:
-    """Draw one row per name: a dot per site and value, in the site's colour, and a line at the row's mean.
+def dot_plot(
+    rows: Mapping[str, Mapping[str, Sequence[float]]], *, title: str, sites: Sequence[str], width: int = 860
+) -> str:
+    """Draw one row per name, with a dot for every value of a site, in the site's colour, and a line at the row's mean.
 
     Sites come in the order of their colours. A narrow drawing has names above the dots, a wide one beside them.
     """
     narrow = width <= SMALL_WIDTH
     step, left, top = (38, 14, 34) if narrow else (24, 190, 34)
-    known = [v for row in rows for values in row.values.values() for v in values if math.isfinite(v)]
+    known = [v for values in rows.values() for found in values.values() for v in found if math.isfinite(v)]
     base = top + step * len(rows)
     axes = Axes((left, width - 20), (base, top - 8), fitting([0.0, *known]))
     body = [
@@ -143,27 +137,27 @@ def dot_plot(rows: Sequence[Dots], *, title: str, sites: Sequence[str], width: i
         + text_at(axes.x(t), base + 16, text, anchor="middle")
         for t, text in numbered(ticks(*axes.x_range))
     ]
-    for number, row in enumerate(rows):
+    for number, (row, values) in enumerate(rows.items()):
         y = top + step * (number + (0.7 if narrow else 0.5))
-        name = (2, y - 13, "start") if narrow else (180, y + 4, "end")
+        place = (2, y - 13, "start") if narrow else (180, y + 4, "end")
         if narrow and number:
             body.append(f'<line x1="0" x2="{width}" y1="{y - 27:.1f}" y2="{y - 27:.1f}" stroke="var(--grid)"/>')
-        body.append(text_at(*name[:2], row.name, anchor=name[2]) + _dots(row, sites, axes, y))
+        body.append(text_at(*place[:2], row, anchor=place[2]) + _dots(row, values, sites, axes, y))
     return svg(width, base + 26, title, body, kind="whole")
 
 
-def _dots(row: Dots, sites: Sequence[str], axes: Axes, y: float) -> str:
-    values = [v for found in row.values.values() for v in found if math.isfinite(v)]
+def _dots(row: str, values: Mapping[str, Sequence[float]], sites: Sequence[str], axes: Axes, y: float) -> str:
+    known = [v for found in values.values() for v in found if math.isfinite(v)]
     drawn = []
-    if values:
-        mean = axes.x(sum(values) / len(values))
+    if known:
+        mean = axes.x(sum(known) / len(known))
         line = f'x1="{mean:.1f}" x2="{mean:.1f}" y1="{y - 9:.1f}" y2="{y + 9:.1f}"'
         drawn.append(f'<line {line} stroke="var(--ink)" stroke-width="2"/>')
     drawn += [
         f'<circle cx="{axes.x(v):.1f}" cy="{y:.1f}" r="4" fill="{colour(index)}" fill-opacity="0.75">'
-        f"<title>{escape(row.name)}, {escape(site)}: {short(v)}</title></circle>"
+        f"<title>{escape(row)}, {escape(site)}: {short(v)}</title></circle>"
         for index, site in enumerate(sites)
-        for v in row.values.get(site, ())
+        for v in values.get(site, ())
         if math.isfinite(v)
     ]
     return "".join(drawn)

@@ -1,7 +1,6 @@
 """The run's report: one HTML file that needs nothing else, neither a network nor scripts."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from shared_components.common.atomic import write_text
 from shared_components.core.initial_weights import said
 from shared_components.reporting import figures
 from shared_components.reporting.costs import cost_table, rejections, server_table, traffic_table
-from shared_components.reporting.galleries import Gallery, chosen_frames, gallery
+from shared_components.reporting.galleries import chosen_frames, gallery
 from shared_components.reporting.glossary import directions
 from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
@@ -62,22 +61,6 @@ def _mark(run: Run) -> str:
     return f"{_MARK}the report of {name} -->"
 
 
-@dataclass(frozen=True)
-class Part:
-    """The page's content on the sites of one task; the heading of a run's only task is empty."""
-
-    title: str
-    tiles: list[tuple[str, str]]
-    galleries: list[Gallery]
-    directions: str
-    progress: Table
-    panels: list[figures.Panel]
-    unfinished: str
-    validation: Table
-    test: Table | None
-    beside: Table | None
-
-
 def contents(run: Run) -> dict[str, Any]:
     """Gather everything the template shows."""
     parts = [_part(run, group) for group in run.groups]
@@ -94,7 +77,7 @@ def contents(run: Run) -> dict[str, Any]:
         "tiles": tiles(run),
         "sentences": sentences(run),
         "test_title": evaluation_title(run),
-        "tested": any(part.test for part in parts),
+        "tested": any(part["test"] for part in parts),
         "verdicts": verdicts(run),
         "mixing_panels": figures.mixing_panels(run),
         "mixing_maps": figures.mixing_maps(run),
@@ -114,7 +97,7 @@ def _links(shown: dict[str, Any]) -> list[tuple[str, str]]:
     """List the sections that the page has, by anchor: an empty one is left out."""
     mixed = shown["verdicts"] or shown["mixing_panels"] or shown["mixing_maps"]
     sections = {
-        "result": ("Result", any(part.beside for part in shown["parts"])),
+        "result": ("Result", any(part["beside"] for part in shown["parts"])),
         "summary": ("Summary", True),
         "pictures": ("Pictures", True),
         "test": ("Test scores", shown["tested"]),
@@ -129,25 +112,23 @@ def _links(shown: dict[str, Any]) -> list[tuple[str, str]]:
     return [(anchor, name) for anchor, (name, there) in sections.items() if there]
 
 
-def _part(run: Run, group: Group) -> Part:
+def _part(run: Run, group: Group) -> dict[str, Any]:
+    """Gather the page's content on the sites of one task; the heading of a run's only task is empty."""
     last = {site: run.last_metrics(site) for site in group.sites}
     tested = run.evaluations_of(group)
-    return Part(
-        title=group.title if len(run.groups) > 1 else "",
-        tiles=score_tiles(run, group),
-        galleries=[gallery(run, group, site) for site in group.sites],
-        directions=directions(group.metrics),
-        progress=progress_table(run, group),
-        panels=figures.score_panels(run, group),
-        unfinished=_unfinished(run, group),
-        validation=scores_table(last, group, title=f"{_by(group)}, on validation"),
-        test=scores_table(tested, group, title=f"{_by(group)}, on held-out frames") if tested else None,
-        beside=beside_table(run, group) if len(run.beside) > 1 else None,
-    )
-
-
-def _by(group: Group) -> str:
-    return "By site and class" if group.outputs else "By site"
+    by = "By site and class" if group.outputs else "By site"
+    return {
+        "title": group.title if len(run.groups) > 1 else "",
+        "tiles": score_tiles(run, group),
+        "galleries": [gallery(run, group, site) for site in group.sites],
+        "directions": directions(group.metrics),
+        "progress": progress_table(run, group),
+        "panels": figures.score_panels(run, group),
+        "unfinished": _unfinished(run, group),
+        "validation": scores_table(last, group, title=f"{by}, on validation"),
+        "test": scores_table(tested, group, title=f"{by}, on held-out frames") if tested else None,
+        "beside": beside_table(run, group) if len(run.beside) > 1 else None,
+    }
 
 
 def _unfinished(run: Run, group: Group) -> str:

@@ -8,7 +8,7 @@ from operator import methodcaller
 from shared_components.core.card import Metric
 from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.reporting.axes import COLOURS, fitting
-from shared_components.reporting.charts import Dots, Series, dot_plot, line_chart, swatch
+from shared_components.reporting.charts import Series, dot_plot, line_chart, swatch
 from shared_components.reporting.figures import Panel
 from shared_components.reporting.groups import Group
 from shared_components.reporting.records import Curve, curves, mean, worst
@@ -24,10 +24,10 @@ _COSTS = (
 def score_panel(comparison: Comparison, group: Group) -> Panel:
     """Draw every seed of every site of a task by its selecting metric."""
     metric = group.first
-    rows = [
-        Dots(label, {site: [r.value(metric, site) for r in comparison.of(label)] for site in group.sites})
+    rows = {
+        label: {site: [r.value(metric, site) for r in comparison.of(label)] for site in group.sites}
         for label in comparison.labels
-    ]
+    }
     what = f"{group.title}: " if len(comparison.groups) > 1 else ""
     title = f"{what}{metric.plain_heading} on the test videos, by site"
     wide, narrow = (dot_plot(rows, title=title, sites=group.sites, width=width) for width in (860, 338))

@@ -8,34 +8,28 @@ from pathlib import Path
 
 
 def write_together(contents: Mapping[Path, bytes]) -> None:
-    """Write files beside their places, and rename them once all are written; an error puts the old ones back.
+    """Write files by path beside their places, and rename them once all are written; an error puts the old ones back.
 
-    Args:
-        contents: by path; folders are made.
+    Folders are made.
     """
     beside = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in contents}
     before = {path: path.read_bytes() if path.is_file() else None for path in contents}
+    renamed: list[Path] = []
     try:
         for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             beside[path].write_bytes(content)
-        _rename(beside, before)
-    finally:
-        for path in beside.values():
-            path.unlink(missing_ok=True)
-
-
-def _rename(beside: Mapping[Path, Path], before: Mapping[Path, bytes | None]) -> None:
-    done: list[Path] = []
-    try:
         for path, new in beside.items():
             os.replace(new, path)
-            done.append(path)
+            renamed.append(path)
     except BaseException:
-        for path in done:
+        for path in renamed:
             old = before[path]
             if old is None:
                 path.unlink()
             else:
                 path.write_bytes(old)
         raise
+    finally:
+        for path in beside.values():
+            path.unlink(missing_ok=True)
