@@ -12,7 +12,7 @@ import pytest
 from shared_components.commands import report as command
 from shared_components.reporting.records import RecordError, load_run
 from shared_components.reporting.report import build_report
-from tests.reporting.conftest import add_line, change_info
+from tests.reporting.conftest import add_line, change_info, write_run
 
 MakeRun = Callable[..., Path]
 VOID = {"meta", "img", "br", "hr", "link", "input", "line", "rect", "circle", "path"}
@@ -76,10 +76,16 @@ def test_the_page_is_whole_and_loads_nothing(make_run: MakeRun, options: dict[st
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
 
 
-def test_numbers_on_the_page_are_those_of_the_records(make_run: MakeRun) -> None:
-    folder = make_run()
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Page]:
+    """Return the folder and the page of a run that no test changes."""
+    folder = write_run(tmp_path_factory.mktemp("plain") / "run")
+    return folder, page_of(folder)[1]
+
+
+def test_numbers_on_the_page_are_those_of_the_records(plain: tuple[Path, Page]) -> None:
+    folder, page = plain
     run = load_run(folder)
-    _, page = page_of(folder)
     for site in run.sites:
         for metric, digits in (("dice", 3), ("iou", 3), ("assd", 2), ("hd95", 2), ("hd95_monai", 2)):
             assert f"{run.finals[site][metric]['shaft']:.{digits}f}" in page.text
@@ -88,17 +94,17 @@ def test_numbers_on_the_page_are_those_of_the_records(make_run: MakeRun) -> None
     assert f"site-1, after 4 rounds: {run.rows['site-1'][4]['metrics']['dice']['mean']:.4f}" in page.text
 
 
-def test_what_identifies_the_run_is_on_top(make_run: MakeRun) -> None:
-    _, page = page_of(make_run())
+def test_what_identifies_the_run_is_on_top_and_plain_averaging_is_called_so(plain: tuple[Path, Page]) -> None:
+    _, page = plain
     assert page.text[page.text.index("commit") + 1] == "10cd611"
     assert page.text[page.text.index("seed") + 1] == "7"
     assert "2 x Intel Xeon 2.1 GHz, 8 GiB, no GPU" in page.text
     assert page.text[page.text.index("start") + 1] == "rendered (1f0c22ab)"
+    assert any("sensitivity weighting" in part and "practically plain averaging" in part for part in page.text)
 
 
-def test_every_site_shows_its_best_typical_and_worst_frame_with_their_own_scores(make_run: MakeRun) -> None:
-    folder = make_run()
-    _, page = page_of(folder)
+def test_every_site_shows_its_best_typical_and_worst_frame_with_their_own_scores(plain: tuple[Path, Page]) -> None:
+    folder, page = plain
     pictures = [attributes.get("alt") or "" for tag, attributes in page.tags if tag == "img"]
     assert len(pictures) == 3 * 3 * 4
     assert pictures[:3] == [f"site-1, video_1, frame 0: {name}" for name in ("frame", "truth", "prediction")]
@@ -223,11 +229,6 @@ def test_a_failed_or_unfinished_run_says_so_on_top(make_run: MakeRun) -> None:
     text = page_of(folder)[1].text
     assert "Failed." in text
     assert any("site-2 has no training data" in part for part in text)
-
-
-def test_plain_averaging_is_called_by_its_name(make_run: MakeRun) -> None:
-    _, page = page_of(make_run())
-    assert any("sensitivity weighting" in part and "practically plain averaging" in part for part in page.text)
 
 
 def test_a_line_cut_short_by_a_kill_is_left_out_but_a_bad_one_is_named(make_run: MakeRun) -> None:

@@ -14,6 +14,11 @@ def contest(comparison, metric):
     return results.contest(comparison, comparison.groups[0], metric)
 
 
+def paired(a, b):
+    """Two rows A and B, by seeds from 1 on with the same value at both sites."""
+    return compared(*(result(label, s, (v, v)) for label, row in (("A", a), ("B", b)) for s, v in enumerate(row, 1)))
+
+
 def test_average_and_worst_site_of_a_run():
     one = result("FedAvg", 1, (0.5, 0.25))
     group = compared(one).groups[0]
@@ -45,9 +50,7 @@ def test_the_best_two_are_paired_by_seed():
 
 def test_by_hand_a_p_value_of_four_seeds():
     """Differences 1, 2, 3, 4 tenths: t = 2.5 / (1.29099 / 2) = 3.873 on 3 degrees; all ranks one way: 2 / 2^4."""
-    rows = [result("A", s, (0.5 + 0.1 * s, 0.5 + 0.1 * s)) for s in (1, 2, 3, 4)]
-    rows += [result("B", s, (0.5, 0.5)) for s in (1, 2, 3, 4)]
-    found = contest(compared(*rows), DICE)
+    found = contest(paired([0.5 + 0.1 * s for s in (1, 2, 3, 4)], [0.5] * 4), DICE)
     t = 3.8729833462
     p = 1 - 2 / math.pi * (math.atan(t / 3**0.5) + (t / 3**0.5) / (1 + t * t / 3))  # Student's t with 3 degrees
     assert found.t_test == pytest.approx(p, rel=1e-6) and found.wilcoxon == 2 / 2**4
@@ -61,11 +64,8 @@ def test_more_sites_are_no_more_repetitions():
 
 
 def test_equal_rows_and_constant_differences_are_not_tested():
-    same = compared(*(result(label, seed, (0.5, 0.4)) for label in "AB" for seed in (1, 2, 3)))
-    assert contest(same, DICE).untested == "no difference"
-    values = {"A": (0.75, 0.5), "B": (0.5, 0.25)}
-    apart = compared(*(result(label, seed, values[label]) for label in "AB" for seed in (1, 2, 3)))
-    assert contest(apart, DICE).untested == "all differences equal"
+    assert contest(paired([0.5] * 3, [0.5] * 3), DICE).untested == "no difference"
+    assert contest(paired([0.75] * 3, [0.5] * 3), DICE).untested == "all differences equal"
 
 
 def test_a_seed_that_one_of_the_two_lacks_is_not_paired():
