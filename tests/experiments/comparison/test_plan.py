@@ -12,7 +12,7 @@ import yaml
 
 from shared_components.commands import compare
 from shared_components.core.method import load_method, method_names
-from shared_components.data.samples import samples
+from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import schedule
@@ -94,21 +94,15 @@ def test_the_job_says_how_to_begin_and_carries_no_path(site, tmp_path):
 @pytest.fixture
 def depth_site(tmp_path):
     """Return the site.yaml of a site that learns depth, of two frames."""
-    for keyframe in (1, 2):
-        data = tmp_path / "depth" / "dataset_1" / f"keyframe_{keyframe}" / "data"
-        for folder, dtype in (("left_undistorted", np.uint8), ("depthmap_undistorted", np.uint16)):
-            (data / folder).mkdir(parents=True)
-            shape = (64, 96, 3) if dtype is np.uint8 else (64, 96)
-            cv2.imwrite(str(data / folder / "000000.png"), np.full(shape, 200, dtype))
-    split = {"train": ["dataset_1/keyframe_1"], "test": ["dataset_1/keyframe_2"]}
-    file = tmp_path / "site.yaml"
-    file.write_text(yaml.safe_dump({"dataset": "scared", "root": "depth", "task": "depth", "split": split}))
-    return file
+    return write_site(
+        tmp_path / "depth", look="rose", seed=1, layout="scared", task="depth", frames_per_video=1,
+        videos={"train": 1, "test": 1}, height=64, width=96,
+    )  # fmt: skip
 
 
 def test_a_runs_folder_depends_on_the_targets_of_each_sites_task(depth_site):
     before = run_of(depth_site).name
-    depth = next(depth_site.parent.glob("depth/dataset_1/keyframe_1/data/depthmap_undistorted/*"))
+    [depth] = samples(load_site(depth_site), "train", SampleSpec(targets=("depth",)))[0].targets["depth"]
     noise = np.random.default_rng(0).integers(0, 60000, (64, 96)).astype(np.uint16)
     cv2.imwrite(str(depth), noise)
     os.utime(depth_site, (1, 1))  # a digest is kept as long as the description is not touched
@@ -243,13 +237,9 @@ def test_own_sites_may_hold_one_out(tmp_path):
         own_sites(tmp_path, "")
 
 
-def test_a_sites_own_text_vectors_and_encoder_are_part_of_what_it_is(tmp_path):
-    folder = tmp_path / "a"
-    path = write_site(
-        folder, look="rose", seed=0, layout="endovis2017", frames_per_video=1,
-        videos={"train": 1, "validation": 1, "test": 1}, height=64, width=64,
-    )  # fmt: skip
-    plain, seen = path.read_text(), []
+def test_a_sites_own_text_vectors_and_encoder_are_part_of_what_it_is(site, tmp_path):
+    path = copied(site, tmp_path / "a")
+    folder, plain, seen = path.parent, path.read_text(), []
     for number, (size, added) in enumerate([(0, ""), (0, "v"), (9, "v"), (9, "ve"), (10, "ve")]):
         (folder / "own.safetensors").write_bytes(bytes(size))
         (folder / "clip" / "inside").mkdir(parents=True, exist_ok=True)
