@@ -105,7 +105,7 @@ def segment(folder: Path, network: nn.Module, task: Task, size: tuple[int, int])
         results = PredictionFolder(Path(out) / "segmented", stream, task, alone=True)
         predictor = Predictor(shown_frames(network, task, stream), task)
         started = time.perf_counter()
-        done = predict_all(predictor, stream, results, lambda line: None)
+        done = predict_all(predictor, stream, results)
         return (time.perf_counter() - started) / done.count
 
 

@@ -12,8 +12,7 @@ from torch import nn
 from shared_components import __version__
 from shared_components.core.task import Task
 from shared_components.inference.frames import FrameStream
-from shared_components.inference.predict import Predictor
-from shared_components.inference.progress import Progress
+from shared_components.inference.predict import FrameCount, Predictor
 from shared_components.inference.results import PredictionFolder
 
 logger = logging.getLogger(__name__)
@@ -23,7 +22,7 @@ class PredictionStep:
     """The `iteration_update` of SupervisedEvaluator: one frame's prediction at the frame's own size.
 
     Args:
-        task: what the network has learnt.
+        task: What the network has learnt.
         precision: `bf16` runs the network under bfloat16 autocast.
     """
 
@@ -43,15 +42,9 @@ class PredictionStep:
 
 
 class PredictionWriter:
-    """A handler that writes what is predicted of every frame of a `FrameStream`, see `PredictionFolder`.
+    """A handler that writes the prediction of every frame of a `FrameStream`, the evaluator's data.
 
-    Args:
-        stream: the evaluator's data.
-        task: what the network has learnt.
-        output_dir: folder of the files.
-        masks: `png` or `none`.
-        pictures: whether overlays are written as PNG; null: of images, not of a video.
-        checkpoint: the model's, for the record.
+    Args and files as in `PredictionFolder`; `checkpoint` is the model's path, for the record.
     """
 
     def __init__(
@@ -67,7 +60,6 @@ class PredictionWriter:
         facts = {"surgfl": __version__, "model": checkpoint, "height": stream.height, "width": stream.width}
         self._folder = PredictionFolder(output_dir, stream, task, masks=masks, pictures=pictures, facts=facts)
         self._total, self._output_dir = stream.total, output_dir
-        self._progress: Progress | None = None
 
     def attach(self, engine: Workflow) -> None:
         """Follow an evaluator."""
@@ -77,19 +69,16 @@ class PredictionWriter:
         engine.add_event_handler(Events.EXCEPTION_RAISED, self._abandon)
 
     def _start(self) -> None:
-        self._progress = Progress(self._total, logger.info)
+        self._frames = FrameCount(self._total)
 
     def _write(self, engine: Workflow) -> None:
         self._folder.add(engine.state.batch["shot"], engine.state.output["answer"])
-        if self._progress is not None:
-            self._progress.step()
+        self._frames.step()
 
     def _finish(self) -> None:
-        if self._progress is not None:
-            self._progress.close()
         self._folder.close()
         logger.info("%s: wrote the predictions of %d frames", self._output_dir, self._folder.count)
 
     def _abandon(self, engine: Engine, error: Exception) -> None:
         self._folder.abandon()
-        raise error  # ignite takes an error for handled where somebody listens
+        raise error  # ignite considers an error handled where there is a handler

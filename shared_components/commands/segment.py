@@ -12,13 +12,14 @@ from shared_components import __version__
 from shared_components.commands import add_model
 from shared_components.common.arguments import height_and_width
 from shared_components.common.machine import device
+from shared_components.common.progress import duration
+from shared_components.common.progress_display import shown
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.trained_model import Trained, load_trained
 from shared_components.data.site_file import load_site
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
-from shared_components.inference.predict import Predictor, predict_all
-from shared_components.inference.progress import Progress, clock
+from shared_components.inference.predict import FrameCount, Predictor, predict_all
 from shared_components.inference.results import KEEP, PredictionFolder
 from shared_components.inference.stream import shown_frames
 from shared_components.inference.visible import summary
@@ -75,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     predictor = Predictor(network, model.task, precision=args.precision)
     print(f"{args.input} by {path}, at {height}x{width} on {where.type}", flush=True)
     try:
-        done = predict_all(predictor, stream, folder, lambda text: print(text, flush=True))
+        with shown():
+            done = predict_all(predictor, stream, folder)
     except KeyboardInterrupt:
         print(f"interrupted; nothing was written to {out}")
         return 130
@@ -99,8 +101,8 @@ def _segmenting(model: Trained, path: Path) -> Trained:
     return model
 
 
-def _report(folder: PredictionFolder, out: Path, done: Progress) -> Iterator[str]:
-    yield f"{done.count:,} frames in {clock(done.seconds)}, {done.count / done.seconds:.1f} a second"
+def _report(folder: PredictionFolder, out: Path, done: FrameCount) -> Iterator[str]:
+    yield f"{done.count:,} frames in {duration(done.seconds)}, {done.count / done.seconds:.1f} a second"
     tables = folder.tables
     yield from summary(tables.parts, tables.stretches.all(), tables.frames)
     for name in sorted(path.name for path in out.iterdir() if not path.name.startswith(".")):

@@ -1,4 +1,4 @@
-"""How far something is: loops tell it, and whoever listens in this thread shows it."""
+"""Progress of long work: loops report steps, and the listener of their thread displays them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Step:
-    """What is being done, how much of it is done, and a few words beside.
+    """How far a piece of work is.
 
     Attributes:
         what: One word, such as ``training``.
         done: Parts that are done.
-        total: All parts; None where nobody knows, 0 where it has no parts.
+        total: All parts; None where the number is unknown, 0 where the work has no parts.
         note: Such as ``loss 0.412``.
     """
 
@@ -39,19 +39,13 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 def report_progress(what: str, done: int = 0, total: int | None = 0, note: str = "") -> None:
-    """Tell whoever listens, see :class:`Step`."""
+    """Pass a :class:`Step` to this thread's listener, if there is one."""
     if (listener := _listener.get()) is not None:
         listener(Step(what, done, total, note))
 
 
 def follow(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
-    """Yield the items and tell of each when it is done with.
-
-    Args:
-        items: Anything.
-        what: One word.
-        total: How many there are; None: as many as ``len`` says, if it does.
-    """
+    """Yield the items and report each when the loop asks for the next; without a total, ``len(items)`` if it has one."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     report_progress(what, 0, total)
@@ -61,13 +55,23 @@ def follow(items: Iterable[T], what: str, total: int | None = None) -> Iterator[
 
 
 def listen(listener: Listener) -> None:
-    """Let this listener hear what is told in this thread from now on."""
+    """Set this thread's listener from now on."""
     _listener.set(listener)
 
 
 @contextmanager
+def heard(listener: Listener) -> Iterator[None]:
+    """Set this thread's listener while the block runs."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
 def under(title: str) -> Iterator[None]:
-    """Let what is told while the block runs begin with these words."""
+    """Begin every step that is reported while the block runs with a title."""
     outer = _listener.get()
     if outer is None:
         yield
@@ -76,11 +80,14 @@ def under(title: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def heard(listener: Listener) -> Iterator[None]:
-    """Let this listener hear what is told while the block runs, in this thread."""
-    token = _listener.set(listener)
-    try:
-        yield
-    finally:
-        _listener.reset(token)
+def duration(seconds: float) -> str:
+    """Write a duration in seconds, minutes or hours: ``40 s``, ``9 min``, ``5.6 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def speed(per_second: float, unit: str, seconds_left: float | None) -> str:
+    """Write how fast work goes and how long the rest takes: ``1.6 pictures/s  about 40 s left``."""
+    left = "" if seconds_left is None else f"  about {duration(seconds_left)} left"
+    return f"{per_second:.1f} {unit}/s{left}"

@@ -1,7 +1,7 @@
-"""What a person sees of work under way: a live bar per worker on a terminal, elsewhere a plain line now and then.
+"""Display of progress: on a terminal a live bar per worker, elsewhere a plain line from time to time.
 
-One process draws, and everything that it prints meanwhile goes through its board, so that nothing is garbled and it
-is known for how long nothing was said.
+One process writes, and all that it prints meanwhile goes through its board: lines and bars do not mix, and the time
+since the last line is known.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from shared_components.common.progress import Step, heard
 from shared_components.common.sanitise import printable
 
 PAUSE = 8.0
-"""Seconds of silence after which a plain line says how far the work is; they grow with work that takes hours."""
-_LONGEST_PAUSE, _SHARE = 60.0, 75  # seconds at most, and what part of the time since the beginning
+"""Seconds of silence before a plain line of progress; longer in work that takes hours."""
+_LONGEST_PAUSE, _SHARE = 60.0, 75  # seconds at most; this fraction (1/75) of the time since the beginning
 _FIRST = 2.0  # seconds of silence before the first line: a process has been silent while it began
-_LOOK = 0.25  # seconds between two looks at the work
+_INTERVAL = 0.25  # seconds between two updates
 
 Read = Callable[[], Mapping[str, Step]]
 
@@ -30,16 +30,16 @@ logger = logging.getLogger(__name__)
 
 
 class Board:
-    """Lines that stay, and below them how far each worker is.
+    """Lines that stay, and below them the progress of each worker.
 
     Args:
-        out: Where it is written; bars where this is a terminal.
-        read: Returns the workers' steps by name whenever it is asked; None: what `hear` has heard.
+        out: Where it is written, standard output by default; bars where this is a terminal.
+        read: Returns the workers' steps by name; by default the last step that `hear` was given.
         title: Begins plain lines and the first bar, such as ``round 2/4``.
         pause: Seconds of silence before a plain line.
         now: Clock, in seconds.
 
-    As a context: a thread looks at the work while it is open. `say` works before and after, too.
+    As a context it updates itself by a thread. `say` works before and after, too.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Board:
     ) -> None:
         self._out = sys.stdout if out is None else out
         self._heard: dict[str, Step] = {}
-        self._read: Read = read or (lambda: dict(self._heard))
+        self._read: Read = read or (lambda: self._heard)
         self._title, self._pause, self._now = title, pause, now
         self._began = self._said = now()
         self._lock = threading.RLock()
@@ -62,7 +62,7 @@ class Board:
         self._bars = _Bars(self._out) if can_move(self._out) else None
 
     def say(self, text: str) -> None:
-        """Write lines that stay; of others' words in them nothing that a terminal obeys."""
+        """Write lines that stay, without escape sequences."""
         text = printable(text)
         with self._lock:
             self._said = self._now()
@@ -71,28 +71,25 @@ class Board:
             else:
                 print(text, file=self._out, flush=True)
 
-    def hear(self, step: Step, name: str = "") -> None:
-        """Take note of a step; a listener, see `progress.heard`."""
-        self._heard[name] = step
+    def hear(self, step: Step) -> None:
+        """Display a step; a listener, see `progress.heard`."""
+        self._heard = {"": step}
 
     def look(self) -> None:
-        """Draw the bars anew, or write a plain line if nothing was said for long."""
+        """Redraw the bars, or write a plain line after a long silence."""
         with self._lock:
             if self._bars is not None:
                 self._draw(self._bars)
-            elif self._now() - self._said >= self._patience():
-                if line := plain_line(self._title(), self._read()):
-                    self.say(line)
-
-    def _patience(self) -> float:
-        """Return the pause of now: a file of a night's work need not have a line every eight seconds."""
-        share = (self._now() - self._began) / _SHARE
-        return max(self._pause, min(share, _LONGEST_PAUSE))
+                return
+            now = self._now()  # the log of a night's work need not have a line every eight seconds
+            pause = max(self._pause, min((now - self._began) / _SHARE, _LONGEST_PAUSE))
+            if now - self._said >= pause and (line := plain_line(self._title(), self._read())):
+                self.say(line)
 
     def _draw(self, bars: _Bars) -> None:
         try:
             bars.draw(self._title(), self._read())
-        except Exception:  # the work that is shown goes on
+        except Exception:  # the work itself goes on
             self._bars = None
             logger.exception("the bars cannot be drawn; lines come instead")
 
@@ -108,7 +105,7 @@ class Board:
         self.close()
 
     def close(self) -> None:
-        """Remove the bars; what was said stays."""
+        """Remove the bars; lines stay."""
         self._over.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -117,36 +114,30 @@ class Board:
                 self._bars.close()
 
     def _watch(self) -> None:
-        while not self._over.wait(_LOOK):
+        while not self._over.wait(_INTERVAL):
             self.look()
 
 
 @contextmanager
 def shown(out: TextIO | None = None, *, title: str = "") -> Iterator[Board]:
-    """Show what this thread tells of its work while the block runs."""
+    """Display what this thread reports while the block runs."""
     with Board(out, title=lambda: title) as board, heard(board.hear):
         yield board
 
 
 def can_move(out: TextIO) -> bool:
-    """Say whether lines that are written there can be written over: a terminal, and not the dumbest."""
+    """Return whether lines can be overwritten there: a terminal that moves its cursor."""
     return out.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
 def plain_line(title: str, steps: Mapping[str, Step]) -> str:
-    """Write ``round 2/4  site-1 training 12/26 loss 0.412  site-2 validating``; nothing where there is nothing."""
+    """Write ``round 2/4  site-1 training 12/26 loss 0.412  site-2 validating``; empty without title and steps."""
     parts = [f"{name} {step}" if name else str(step) for name, step in steps.items()]
     return "  ".join([*([title] if title else []), *parts])
 
 
 class StepLog:
-    """A listener that writes a line of a log now and then.
-
-    Args:
-        title: Begins each line, such as ``round 2/4``.
-        logger: Gets them.
-        now: Clock, in seconds.
-    """
+    """A listener that logs a step every `PAUSE` seconds, behind a title such as ``round 2/4``."""
 
     def __init__(self, title: str, logger: logging.Logger, now: Callable[[], float] = time.monotonic) -> None:
         self._title, self._logger, self._now, self._said = title, logger, now, now()
@@ -158,7 +149,7 @@ class StepLog:
 
 
 class _Bars:
-    """A bar per worker at the foot of a terminal, drawn with rich, which is imported when there is one."""
+    """A bar per worker at the foot of a terminal, drawn with rich, which is imported with the first."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -181,7 +172,7 @@ class _Bars:
             shown = {
                 "description": "  ".join(part for part in (title, name, step.what) if part),
                 "completed": step.done if step.total else 0,
-                "total": step.total or 1,  # an empty bar where nobody knows how much there is
+                "total": step.total or 1,  # an empty bar where the total is unknown
                 "count": f"{step.done}/{step.total}" if step.total else (str(step.done) if step.done else ""),
                 "note": step.note,
             }
@@ -202,7 +193,7 @@ class _Bars:
         from rich.progress import BarColumn, Progress, TextColumn
 
         console = Console(file=self._out, force_terminal=True)
-        console.show_cursor = lambda show=True: False  # type: ignore[method-assign]  # a killed process leaves it so
+        console.show_cursor = lambda show=True: False  # type: ignore[method-assign]  # or a killed process leaves it hidden
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24, complete_style="cyan", finished_style="cyan"),
@@ -212,6 +203,6 @@ class _Bars:
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
-            auto_refresh=False,  # whoever draws refreshes
+            auto_refresh=False,  # `draw` does
         )
         self._progress.start()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common.atomic import not_written
+from shared_components.common.progress import duration
 from shared_components.core.card import Metric
 from shared_components.reporting.costs import site_seconds
 from shared_components.reporting.records import round_number, score
@@ -42,13 +43,6 @@ def _score(metric: Metric, record: Mapping[str, Any], names: Mapping[str, Any]) 
     each = " ".join(f"{n} {metric.plain_text(score(record, metric.name, n))}" for n in names if n != "mean")
     text = f"{metric.label} {metric.said(score(record, metric.name))}"
     return f"{text} ({each})" if each else text
-
-
-def duration(seconds: float) -> str:
-    """Write how long something takes in seconds, minutes or hours."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def write_scalars(folder: Path, record: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Which parts are visible when: a row per frame, and the stretches of time in which each part is seen."""
+"""Tables of visible instrument parts: a row per frame, and the intervals in which each part is visible."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ from typing import Any
 
 from shared_components.common.sanitise import one_line, table_cells
 from shared_components.inference.frames import Shot
-from shared_components.inference.progress import clock
 
 FRAMES, INTERVALS = "visible.csv", "intervals.csv"
 LEAST = 0.05
 """Percent of the picture from which on a part counts as visible; fewer pixels are noise."""
 GAP = Fraction(1, 2)
-"""Seconds: a part that is away for less is taken to be visible all the time."""
+"""Seconds: a shorter absence of a part is bridged."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part's stay in the picture.
+    """An interval in which a part is visible.
 
     Attributes:
-        part: Its name.
-        first: The first frame that shows it, likewise `last`.
-        begin: Seconds at which the first frame is shown; None where nobody knows.
-        end: Seconds at which the last frame makes way for the next.
-        frames: How many show it: gaps that were closed are not counted.
-        largest: Percent of the picture, in the frame that shows most of it.
-        number: Of the first frame, counted over all sequences.
+        first: Path of the first frame that shows the part; likewise `last`.
+        begin: Seconds at which the first frame begins; None where frames have no times.
+        end: Seconds at which the last frame ends.
+        frames: How many show the part: frames of bridged gaps are not counted.
+        largest: Percent of the picture, in the frame that shows most of the part.
+        number: The first frame's, counted over all sequences.
     """
 
     part: str
@@ -46,11 +44,10 @@ class Stretch:
 
 
 class Stretches:
-    """Joins frames to stretches, one part at a time and within one sequence.
+    """Joins frames of one sequence to stretches, part by part.
 
     Args:
-        period: Seconds from one frame to the next; None where nobody knows: then only frames that follow each other
-            are joined.
+        period: Seconds from one frame to the next; None where frames have no times: then only adjacent ones are joined.
     """
 
     def __init__(self, period: Fraction | None) -> None:
@@ -100,7 +97,7 @@ class VisibleTables:
 
     Args:
         folder: Of the files.
-        rate: Frames per second; None where nobody knows.
+        rate: Frames per second; None where frames have no times.
     """
 
     def __init__(self, folder: Path, rate: Fraction | None) -> None:
@@ -124,7 +121,7 @@ class VisibleTables:
         self.stretches.add(shot, shares)
 
     def close(self) -> None:
-        """Finish the rows and write the stretches, as they begin."""
+        """Finish the rows, and write the stretches in the order in which they begin."""
         if self._file is None:
             return
         self._file.close()
@@ -143,28 +140,28 @@ class VisibleTables:
 
 
 def summary(parts: Sequence[str], stretches: Iterable[Stretch], frames: int) -> Iterator[str]:
-    """Yield a line per part: how long it is visible, in how many stretches, and when first.
-
-    Args:
-        parts: Their names, in the order of the lines.
-        stretches: All of them.
-        frames: How many there were in all.
-    """
+    """Yield a line per part: the share of all `frames` that show it, in how many stretches, and since when."""
     by_part: dict[str, list[Stretch]] = {part: [] for part in parts}
     for stretch in stretches:
         by_part[stretch.part].append(stretch)
     width = max(map(len, parts), default=0)
-    for part, own in by_part.items():
-        yield f"{part:<{width}}  {_said(own, frames)}"
+    for part, found in by_part.items():
+        yield f"{part:<{width}}  {_described(found, frames)}"
 
 
-def _said(own: Sequence[Stretch], frames: int) -> str:
-    if not own:
+def _described(found: Sequence[Stretch], frames: int) -> str:
+    if not found:
         return "never visible"
-    share = 100 * sum(stretch.frames for stretch in own) / frames
-    times = "once" if len(own) == 1 else f"{len(own)} times"
-    since = one_line(own[0].first) if own[0].begin is None else clock(own[0].begin)
+    share = 100 * sum(stretch.frames for stretch in found) / frames
+    times = "once" if len(found) == 1 else f"{len(found)} times"
+    since = one_line(found[0].first) if found[0].begin is None else clock(found[0].begin)
     return f"visible in {share:.0f} % of the frames, {times}, first at {since}"
+
+
+def clock(seconds: Fraction) -> str:
+    """Write a position in a video as players do: 1:02:03, or 2:03."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
 def _row(stretch: Stretch) -> list[str]:

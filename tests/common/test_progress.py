@@ -2,7 +2,9 @@
 
 import threading
 
-from shared_components.common.progress import Step, follow, heard, report_progress, under
+import pytest
+
+from shared_components.common.progress import Step, duration, follow, heard, report_progress, speed, under
 
 
 def test_a_loop_tells_its_beginning_and_every_item_that_is_done_with():
@@ -45,3 +47,15 @@ def test_a_step_is_said_in_a_few_words():
     assert str(Step("training", 12, 26, "loss 0.412")) == "training 12/26 loss 0.412"
     assert str(Step("reading", 3, None)) == "reading 3"
     assert str(Step("saving")) == "saving"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (89, "89 s"), (91, "2 min"), (540, "9 min"), (5400, "1.5 h"), (32400, "9.0 h")]
+)
+def test_a_duration_has_one_unit(seconds, text):
+    assert duration(seconds) == text
+    assert speed(1.62, "frames", seconds) == f"1.6 frames/s  about {text} left"
+
+
+def test_no_time_left_is_written_where_it_is_unknown():
+    assert speed(0.5, "frames", None) == "0.5 frames/s"

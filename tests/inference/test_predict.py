@@ -4,10 +4,11 @@ import psutil
 import pytest
 import torch
 
+from shared_components.common.progress import Step, heard
 from shared_components.core.task import make_task
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
-from shared_components.inference.predict import Predictor, predict_all
+from shared_components.inference.predict import FrameCount, Predictor, predict_all
 from shared_components.inference.results import PredictionFolder
 from tests.inference.conftest import SEGMENTATION, Bright, grey, write_video
 
@@ -50,6 +51,26 @@ def test_bf16_is_used_where_it_is_asked_for():
         Predictor(network, SEGMENTATION, precision="half")
 
 
+@pytest.mark.parametrize(
+    ("total", "step"),
+    [
+        (10_000, Step("frame", 3, 10_000, "0.5 frames/s  about 5.6 h left")),
+        (3, Step("frame", 3, 3, "0.5 frames/s  about 0 s left")),
+        (2, Step("frame", 3, None, "0.5 frames/s")),  # a container may announce too few
+        (None, Step("frame", 3, None, "0.5 frames/s")),
+    ],
+)
+def test_frames_are_reported_with_speed_and_time_left(monkeypatch, total, step):
+    clock, steps = [100.0], []
+    monkeypatch.setattr("shared_components.inference.predict.time.monotonic", lambda: clock[0])
+    frames = FrameCount(total)
+    with heard(steps.append):
+        for _ in range(3):
+            clock[0] += 2.0
+            frames.step()
+    assert steps[-1] == step and (frames.count, frames.seconds) == (3, 6.0)
+
+
 @pytest.mark.slow
 def test_memory_stays_what_it_is_over_many_frames(tmp_path):
     """The 500 frames after the first hundred are 74 MB of pixels."""
@@ -58,6 +79,6 @@ def test_memory_stays_what_it_is_over_many_frames(tmp_path):
     network.register_forward_hook(lambda *_: resident.append(process.memory_info().rss))
     stream = FrameStream(video, height=32, width=64)
     folder = PredictionFolder(tmp_path / "out", stream, SEGMENTATION)
-    done = predict_all(Predictor(network, SEGMENTATION), stream, folder, lambda line: None)
+    done = predict_all(Predictor(network, SEGMENTATION), stream, folder)
     assert done.count == folder.count == len(resident) == 600
     assert max(resident[100:]) - resident[100] < 12e6

@@ -64,7 +64,7 @@ def test_a_video_becomes_an_overlay_masks_and_tables(surgery, model, tmp_path, c
     assert json.loads((out / "prediction.json").read_text())["height"] == 32
 
     said = capsys.readouterr().out
-    assert said.startswith(f"surgery.mp4 by {checkpoint}, at 32x64 on ") and "\n5 frames in 0:0" in said
+    assert said.startswith(f"surgery.mp4 by {checkpoint}, at 32x64 on ") and "\n5 frames in " in said and " s, " in said
     assert all(f"\n{part} " in said for part in PARTS[1:])
     assert "surgery-segmented/overlay.mp4" in said
 

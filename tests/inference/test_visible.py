@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from shared_components.inference.visible import Stretches, VisibleTables, summary
+from shared_components.inference.visible import Stretches, VisibleTables, clock, summary
 from tests.inference.conftest import shot
 
 
@@ -111,3 +111,8 @@ def test_a_task_that_names_nothing_has_no_tables(tmp_path):
     tables.add(shot(), {})
     tables.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.9, "0:59"), (61, "1:01"), (3723, "1:02:03")])
+def test_positions_in_a_video_are_written_as_players_do(seconds, text):
+    assert clock(Fraction(seconds)) == text

@@ -1,67 +1,41 @@
-"""What a person reads while a network is pre-trained: steps, how fast they go, and what is said between."""
+"""Speed of a pre-training: steps, pictures per second and time left."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from contextlib import ExitStack
-from typing import TextIO
 
-from shared_components.common.progress import heard, report_progress
-from shared_components.common.progress_display import Board
+from shared_components.common.progress import report_progress, speed
 from shared_components.experiments.pretraining.plan import Settings
-from shared_components.federation.progress import duration
 
-WINDOW = 50  # steps that the speed is taken over
+WINDOW = 50  # steps that the speed is averaged over
 
 
-class Progress:
-    """Counts steps and says how fast they go; as a context while there are any.
+class Pace:
+    """Reports steps with the speed of the last ones and the time left."""
 
-    Args:
-        settings: of the pre-training.
-        out: where it is written.
-    """
-
-    def __init__(self, settings: Settings, out: TextIO) -> None:
-        self._settings, self._board = settings, Board(out)
-        self._open = ExitStack()
-        self._times: deque[tuple[float, int]] = deque(maxlen=WINDOW)  # when a step ended, its pixels
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._times: deque[tuple[float, int]] = deque(maxlen=WINDOW)  # seconds of a step, its pixels
         self._last = time.monotonic()
 
-    def __enter__(self) -> Progress:
-        self._open.enter_context(self._board)
-        self._open.enter_context(heard(self._board.hear))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open.close()
-
     def step(self, done: int, loss: float) -> None:
-        """Take note of a step, and tell of it."""
+        """Report a step that has just ended, `done` being its number from 1."""
         now = time.monotonic()
         phase = self._settings.phase_of(done - 1)
         self._times.append((now - self._last, phase.height * phase.width))
         self._last = now
-        report_progress("step", done, self._settings.steps, self.note(done, loss))
+        note = f"loss {loss:.3f}  {speed(self.pictures_per_second, 'pictures', self._seconds_left(done))}"
+        report_progress("step", done, self._settings.steps, note)
 
     def pause(self) -> None:
-        """Leave out of the speed what happened since the last step."""
+        """Exclude the time since the last step from the speed."""
         self._last = time.monotonic()
-
-    def say(self, text: str) -> None:
-        """Write a line that stays."""
-        self._board.say(text)
 
     @property
     def pictures_per_second(self) -> float:
         """Of the last steps."""
         return self._settings.batch * len(self._times) / max(sum(seconds for seconds, _ in self._times), 1e-9)
-
-    def note(self, done: int, loss: float) -> str:
-        """Return loss, speed and time left."""
-        speed = f"{self.pictures_per_second:.1f} pictures/s"
-        return f"loss {loss:.3f}  {speed}  about {duration(self._seconds_left(done))} left"
 
     def _seconds_left(self, done: int) -> float:
         """Estimate by pixels: a later phase's steps take longer."""

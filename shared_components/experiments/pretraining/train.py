@@ -1,4 +1,4 @@
-"""Pre-train a bundle's network on rendered scenes, from where an earlier attempt ended."""
+"""Pre-train a bundle's network on rendered scenes; a second run resumes the first."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from typing import Any, TextIO
 import torch
 
 from shared_components.common import machine
+from shared_components.common.progress import heard
+from shared_components.common.progress_display import Board
 from shared_components.core.initial_weights import RANDOM
 from shared_components.core.task import checkpoint_notes
 from shared_components.experiments.pretraining.checks import Checks, summary
 from shared_components.experiments.pretraining.folder import RunFolder
 from shared_components.experiments.pretraining.learner import Learner
 from shared_components.experiments.pretraining.plan import Settings, task_for
-from shared_components.experiments.pretraining.progress import Progress
+from shared_components.experiments.pretraining.progress import Pace
 from shared_components.experiments.pretraining.stream import batches
 from shared_components.federation.provenance import commit
 from shared_components.networks.bundle_config import load_bundle
@@ -31,16 +33,16 @@ class Pretraining:
     """One pre-training.
 
     Args:
-        settings: what is trained.
-        out: its folder.
+        settings: What is trained.
+        out: The folder of its files.
         start: ``random``, ``rendered`` or a path.
-        command: what was typed, for the record.
-        save_every, check_every: steps between two states, and between two scores.
-        workers: processes that render ahead.
-        say: where progress is written.
+        command: The command line, for the record.
+        save_every: Steps between two states; `check_every`: between two scores.
+        workers: Processes that render ahead.
+        say: Where lines and progress are written.
 
     Raises:
-        ValueError: The settings cannot be.
+        ValueError: A setting cannot be used.
     """
 
     def __init__(
@@ -62,32 +64,32 @@ class Pretraining:
         self.numbers = {**bundle.tasks[settings.task], **dict(settings.numbers)}
         self.folder = RunFolder(out, settings)
         self.learner = Learner(bundle, self.task, settings, start)
-        self.progress = Progress(settings, say)
+        self._board, self._pace = Board(say), Pace(settings)
         self.scores: dict[str, Any] = {}
         self.done, self.seconds, self._saved = 0, 0.0, 0
         self._losses: list[float] = []  # since the last line of the log
 
     def run(self) -> bool:
-        """Train until the last step, from where the folder's state is; False if a person stopped it before.
+        """Train until the last step, beginning from the folder's state; return False if interrupted before.
 
         Raises:
-            ValueError: The folder is another's, or the loss is no number any more; the last state stands.
+            ValueError: The folder holds another training, or the loss is not finite; the last saved state remains.
         """
-        with self.folder.alone(), _interruptions() as asked, self.progress:
-            return self._run(asked)
+        with self.folder.alone(), _interruptions() as signals, self._board, heard(self._board.hear):
+            return self._run(signals)
 
-    def _run(self, asked: list[int]) -> bool:
+    def _run(self, signals: list[int]) -> bool:
         self._restore()
         if self.done == self.settings.steps:
-            self.progress.say(f"{self.folder.path}: all {self.done} steps are done")
+            self._board.say(f"{self.folder.path}: all {self.done} steps are done")
             return True
         if self.done:
-            self.progress.say(f"{self.folder.path}: goes on after step {self.done}")
+            self._board.say(f"{self.folder.path}: goes on after step {self.done}")
         self._began = time.monotonic() - self.seconds
         self._checks = Checks(self.task, self.settings)
         if not self.done:
             self._save()
-        self._train(asked)
+        self._train(signals)
         return self.done == self.settings.steps
 
     def _restore(self) -> None:
@@ -97,21 +99,21 @@ class Pretraining:
             self.done, self.seconds, self._losses = values["step"], values["seconds"], values["losses"]
             self.scores, self._saved = self.folder.last_scores(), self.done
 
-    def _train(self, asked: list[int]) -> None:
+    def _train(self, signals: list[int]) -> None:
         stream = batches(self.settings, self.task.spec, begin=self.done, workers=self.workers)
-        self.progress.pause()
+        self._pace.pause()
         for batch in stream:
             self._losses.append(self._step(batch))
             self.done += 1
-            self.progress.step(self.done, self._losses[-1])
+            self._pace.step(self.done, self._losses[-1])
             last = self.done == self.settings.steps
             if self.done % LOGGED == 0 or last:
                 self._log()
             if self.done % self.check_every == 0 or last:
                 self._check()
-            if self.done % self.save_every == 0 or last or asked:
+            if self.done % self.save_every == 0 or last or signals:
                 self._save()
-            if asked:
+            if signals:
                 return
 
     def _step(self, batch: dict[str, torch.Tensor]) -> float:
@@ -129,7 +131,7 @@ class Pretraining:
                 "step": self.done,
                 "loss": sum(self._losses) / len(self._losses),
                 "learning_rate": self.settings.rate(self.done - 1),
-                "pictures_per_second": round(self.progress.pictures_per_second, 2),
+                "pictures_per_second": round(self._pace.pictures_per_second, 2),
                 "seconds": round(time.monotonic() - self._began, 1),
             }
         )
@@ -138,11 +140,11 @@ class Pretraining:
     def _check(self) -> None:
         self.scores = self._checks.scores(self.learner.average.module)
         self.folder.log({"step": self.done, "scores": self.scores})
-        self.progress.say(f"step {self.done}  {summary(self.task, self.scores)}")
-        self.progress.pause()
+        self._board.say(f"step {self.done}  {summary(self.task, self.scores)}")
+        self._pace.pause()
 
     def _save(self) -> None:
-        """Write the model and then the state: a kill between them only repeats what made the model."""
+        """Write the model, then the state: a kill between the two only repeats the steps since the last state."""
         self.seconds = time.monotonic() - self._began
         if self.done:
             weights = self.learner.average.module.state_dict()
@@ -150,7 +152,7 @@ class Pretraining:
         values = {"step": self.done, "seconds": self.seconds, "losses": self._losses}
         self.folder.save(self.learner.tensors(), values)
         self._saved = self.done
-        self.progress.pause()
+        self._pace.pause()
 
     def _notes(self) -> dict[str, str]:
         settings = self.settings
@@ -184,16 +186,16 @@ class Pretraining:
 @contextmanager
 def _interruptions() -> Iterator[list[int]]:
     """Collect Ctrl-C and SIGTERM, so that a step is finished and its state saved; a second one ends at once."""
-    asked: list[int] = []
+    signals: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        if asked:
+        if signals:
             raise KeyboardInterrupt
-        asked.append(number)
+        signals.append(number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
