@@ -1,7 +1,7 @@
-"""What the bundles' YAML files call: local training, evaluation and inference on MONAI's engines.
+"""Local training, evaluation and inference on MONAI's engines, for the bundles' YAML files.
 
-A `$` expression of a bundle does one call into this package and holds no logic of its own. MONAI is imported
-here and nowhere on the path of a federation's executor, which imports what these modules delegate to.
+A `$` expression of a bundle does one call into this package and holds no logic of its own. Only this package imports
+MONAI; a federation's executor imports the modules that it delegates to.
 """
 
 from shared_components.bundle_engines.frames import FrameReader, FrameToNetworkd, LoadImageOrArrayd, MaskToFramed
@@ -40,46 +40,11 @@ from shared_components.inference.frames import FrameStream
 from shared_components.inference.stream import shown_frames
 
 __all__ = [
-    "EvaluationStep",
-    "FirstMetric",
-    "FrameReader",
-    "FrameStream",
-    "FrameToNetworkd",
-    "LoadImageOrArrayd",
-    "LossMeans",
-    "MaskToFramed",
-    "NativeSamples",
-    "PredictionStep",
-    "PredictionWriter",
-    "Rounds",
-    "ScoreWriter",
-    "TrainingStep",
-    "ValidationBatches",
-    "WeightSaver",
-    "average_gradients",
-    "better",
-    "bundle_root",
-    "device",
-    "explain_errors",
-    "input_size",
-    "join",
-    "key_metric",
-    "leave",
-    "make_optimizer",
-    "method_of",
-    "network_for",
-    "network_from_checkpoint",
-    "notes_of",
-    "on_first_rank",
-    "open_site",
-    "own_checkpoint",
-    "readable_dataset",
-    "refuse_unknown_keys",
-    "settings_at",
-    "settings_of",
-    "show_progress",
-    "shown_frames",
-    "task_from_checkpoint",
-    "task_of",
-    "trained_network_for",
-]
+    "EvaluationStep", "FirstMetric", "FrameReader", "FrameStream", "FrameToNetworkd", "LoadImageOrArrayd", "LossMeans",
+    "MaskToFramed", "NativeSamples", "PredictionStep", "PredictionWriter", "Rounds", "ScoreWriter", "TrainingStep",
+    "ValidationBatches", "WeightSaver", "average_gradients", "better", "bundle_root", "device", "explain_errors",
+    "input_size", "join", "key_metric", "leave", "make_optimizer", "method_of", "network_for",
+    "network_from_checkpoint", "notes_of", "on_first_rank", "open_site", "own_checkpoint", "readable_dataset",
+    "refuse_unknown_keys", "settings_at", "settings_of", "show_progress", "shown_frames", "task_from_checkpoint",
+    "task_of", "trained_network_for",
+]  # fmt: skip

@@ -1,8 +1,8 @@
-"""What MONAI Label, MONAI Deploy and other users of `preprocessing` and `postprocessing` do before and after a network.
+"""Transforms of `preprocessing` and `postprocessing`, for MONAI Label, MONAI Deploy and other tools.
 
-The same functions as in our own inference read a frame, bring it to the network's size and the mask back to the
-frame's, so that the mask is the same. A picture that MONAI has loaded from a file has its columns first, (W, H), which
-is MONAI's way; arrays have their rows first, (H, W), as from a camera. A mask has its axes as its frame came.
+They read and resize frames and masks by the functions of our own inference, so that the masks are the same. A picture
+that MONAI has loaded from a file has its columns first, (W, H); an array has its rows first, (H, W), as from a camera.
+A mask has the axes of its frame.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class FrameReader(ImageReader):
     """
 
     def verify_suffix(self, filename: Sequence[Any] | Any) -> bool:
-        """Tell whether this is a picture's file."""
+        """Return whether the suffix is a picture's."""
         return is_supported_format(filename, [ending[1:] for ending in IMAGES])
 
     def read(self, data: Sequence[Any] | Any, **kwargs: Any) -> np.ndarray:
         """Read one file as uint8 (H, W, 3).
 
         Raises:
-            InferenceError: it is several files.
-            DataError: it is missing, damaged or no picture.
+            InferenceError: There are several files.
+            DataError: The file is missing, damaged or no picture.
         """
         paths = [data] if isinstance(data, (str, Path)) else list(data)
         if len(paths) != 1:
@@ -53,17 +53,17 @@ class FrameReader(ImageReader):
         return read_rgb(Path(paths[0]))
 
     def get_data(self, img: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        """Return the picture with its columns first, and what MONAI wants to know of it."""
-        columns_first = np.ascontiguousarray(img.swapaxes(0, 1))
+        """Return the picture with its columns first, and MONAI's metadata of it."""
+        columns_first = np.ascontiguousarray(img.swapaxes(0, 1))  # (H, W, 3) -> (W, H, 3)
         shape = np.asarray(columns_first.shape[:2])
         return columns_first, {MetaKeys.SPATIAL_SHAPE: shape, MetaKeys.ORIGINAL_CHANNEL_DIM: -1}
 
 
 class LoadImageOrArrayd(LoadImaged):
-    """MONAI's `LoadImaged`, which leaves arrays and tensors as they are.
+    """MONAI's `LoadImaged`, which passes arrays and tensors through.
 
-    MONAI Label replaces an instance of `LoadImaged`, and MONAI Deploy leaves out a transform with `LoadImage` in its
-    name; whoever calls `preprocessing` itself has neither done for them.
+    MONAI Label replaces an instance of `LoadImaged`, and MONAI Deploy omits a transform with `LoadImage` in its name;
+    other callers of `preprocessing` do neither.
     """
 
     def __call__(self, data: Mapping[Hashable, Any], reader: ImageReader | None = None) -> dict[Hashable, Any]:
@@ -77,14 +77,10 @@ class FrameToNetworkd(MapTransform):
     """Bring frames to a network's size and to [0, 1], as `evaluation.network_input` does.
 
     Takes (3, W, H) of a file that `LoadImaged` has read, else (3, H, W); whole numbers from 0 to 255 of any type. Gives
-    float32 (3, height, width), whose metadata remember the frame's size for `MaskToFramed`.
-
-    Args:
-        keys: of the frames.
-        height: of the network's input; likewise `width`.
+    float32 (3, height, width) of the network's input, whose metadata hold the frame's size for `MaskToFramed`.
 
     Raises:
-        InferenceError: when called, of what is no such frame.
+        InferenceError: When called with another shape or other values.
     """
 
     def __init__(self, keys: KeysCollection, height: int, width: int) -> None:
@@ -111,11 +107,11 @@ class MaskToFramed(MapTransform):
     read.
 
     Args:
-        keys: of the masks.
-        frame: key of the frame that `FrameToNetworkd` has made the network's input of.
+        keys: Of the masks.
+        frame: Key of the frame, as `FrameToNetworkd` has left it.
 
     Raises:
-        InferenceError: when called, if it has not, or a mask has more than one channel.
+        InferenceError: When called without that frame, or with a mask of more than one channel.
     """
 
     def __init__(self, keys: KeysCollection, frame: str) -> None:
@@ -146,7 +142,7 @@ def _as_frame(key: str, image: Tensor | np.ndarray, *, columns_first: bool) -> n
     values = np.asarray(image.detach().cpu() if isinstance(image, Tensor) else image)
     if values.ndim != 3 or len(values) != 3 or not values.size:
         raise InferenceError(f"{key}: is {list(values.shape)} when its channels are first; a frame has three, RGB")
-    frame = values.transpose((2, 1, 0) if columns_first else (1, 2, 0))
+    frame = values.transpose((2, 1, 0) if columns_first else (1, 2, 0))  # (3, W, H) or (3, H, W) -> (H, W, 3)
     whole = np.ascontiguousarray(frame).astype(np.uint8)
     if not np.array_equal(whole, frame):
         raise InferenceError(

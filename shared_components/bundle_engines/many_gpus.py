@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 
 VALIDATION_LIMIT = timedelta(hours=2)
-"""How long the others wait while the first process validates."""
+"""Timeout of the other processes while the first one validates."""
 
 
 def join() -> torch.device:
@@ -36,10 +36,10 @@ def on_first_rank(handlers: Sequence[Any]) -> list[Any]:
 
 
 def average_gradients(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Let every step of the optimizer use the mean of all processes' gradients.
+    """Average the gradients of all processes before every step of the optimizer.
 
-    The training step asks for gradients by `torch.autograd.grad`, once per role, which the hooks of
-    DistributedDataParallel do not see; so they are averaged once, before the optimizer uses them.
+    DistributedDataParallel cannot: its hooks miss `torch.autograd.grad`, by which the training step computes gradients
+    once per role.
     """
     optimizer.register_step_pre_hook(_average)
     return optimizer

@@ -1,15 +1,14 @@
-"""Refuse what a command line asks for in vain: MONAI accepts a misspelt override, or one without effect, in silence."""
+"""Refuse overrides that are misspelt or change nothing: MONAI accepts both in silence."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
 import pydoc
+import traceback
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import yaml
@@ -21,7 +20,7 @@ from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
 from shared_components.bundle_engines.plain_options import wrong_option
 
 FREE_SECTIONS = ("training", "tasks")
-"""Plain sections that need not state every key; what reads them refuses an unknown one by name."""
+"""Plain sections that need not state every key; their readers refuse an unknown one by name."""
 FOR_OTHERS = ("preprocessing", "postprocessing")
 """Sections that MONAI Label, MONAI Deploy and others read, and our own runs do not."""
 
@@ -30,43 +29,35 @@ class ConfigError(ValueError):
     """A command line or config that cannot be used; the message names the key and what to do."""
 
 
-@dataclass(frozen=True)
-class _Call:
-    """The running workflow, and the options with which MONAI's runner made it (none: made by hand)."""
-
-    workflow: ConfigWorkflow
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
 def bundle_root() -> str:
-    """Return the folder of the bundle whose config is run, wherever it is run from; else the working directory.
+    """Return the folder of the bundle whose config is run, from whichever directory; else the working directory.
 
     Tools that parse a config without running it, such as MONAI Label, replace the key by the folder that they know.
     """
-    call = _running_call()
-    if call is None or call.workflow.config_root_path is None:
+    workflow, _ = _running_workflow()
+    if workflow is None or workflow.config_root_path is None:
         return "."
-    return str(Path(call.workflow.config_root_path).resolve().parent)
+    return str(Path(workflow.config_root_path).resolve().parent)
 
 
 def refuse_unknown_keys() -> None:
     """Refuse an override, nested or not, that no config file in use has and no component takes, or of a wrong kind.
 
-    Options of MONAI's runner and what its `--tracking` adds are known, `--train#trainer#amp` is not: our
+    Options of MONAI's runner and the keys of its `--tracking` are known; `--train#trainer#amp` is refused, since our
     training step replaces the trainer's.
 
     Raises:
-        ConfigError: one sentence with the closest known key.
+        ConfigError: One sentence with the closest known key.
     """
-    call = _running_call()
-    if call is None:
+    workflow, options = _running_workflow()
+    if workflow is None:
         return
-    parser = call.workflow.parser
+    parser = workflow.parser
     _refuse_amp(parser)
     _refuse_missing_mlflow(parser.get())
-    known = ConfigParser.load_config_files(_files_in_use(call))
+    known = ConfigParser.load_config_files(_files_in_use(workflow, options))
     _refuse_for_others(parser.get(), known)
-    added = _tracking_keys(call.options)
+    added = _tracking_keys(options)
     present = {k: v for k, v in parser.get().items() if k != parser.meta_key and k not in added}
     for path, section in _unknown(present, known, parser):
         raise ConfigError(_sentence(path, section))
@@ -75,12 +66,12 @@ def refuse_unknown_keys() -> None:
 
 
 def is_overridden(*path: str) -> bool:
-    """Say whether the running command line gives a key, ``("training", "height")``, another value than its files."""
-    call = _running_call()
-    if call is None:
+    """Return whether the running workflow has a key, ``("training", "height")``, of another value than its files."""
+    workflow, options = _running_workflow()
+    if workflow is None:
         return False
-    known: Any = ConfigParser.load_config_files(_files_in_use(call))
-    present: Any = call.workflow.parser.get()
+    known: Any = ConfigParser.load_config_files(_files_in_use(workflow, options))
+    present: Any = workflow.parser.get()
     for key in path:
         known, present = (part.get(key) if isinstance(part, Mapping) else None for part in (known, present))
     return present != known
@@ -89,7 +80,7 @@ def is_overridden(*path: str) -> bool:
 def _unknown(
     present: Any, known: Any, parser: ConfigParser, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Collection[str]]]:
-    """Yield (path, known keys beside it) of what a config has and its files do not; a whole new value is fine."""
+    """Yield (path, known keys beside it) of keys that a config has and its files do not; a whole new value is fine."""
     if isinstance(present, dict) and isinstance(known, dict) and path[:1] not in {(s,) for s in FREE_SECTIONS}:
         for key in sorted(present):
             if key in known:
@@ -102,7 +93,7 @@ def _unknown(
 
 
 def _is_argument(key: str, section: Mapping[str, Any], parser: ConfigParser) -> bool:
-    """Tell whether a component takes an argument that its config leaves at the default."""
+    """Return whether a component takes an argument that its config leaves at the default."""
     if "_target_" not in section:
         return False
     name = ConfigComponent(config=section, locator=parser.locator).resolve_module_name()
@@ -151,7 +142,7 @@ def _refuse_missing_mlflow(config: Any) -> None:
 
 
 def _runner_options() -> set[str]:
-    """Return what `python -m monai.bundle run` takes besides overrides, by its signatures."""
+    """Return the options of `python -m monai.bundle run` besides overrides, by its signatures."""
     takers = (run_bundle, create_workflow, ConfigWorkflow)
     parameters = [p for taker in takers for p in inspect.signature(taker).parameters.values()]
     return {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
@@ -159,7 +150,7 @@ def _runner_options() -> set[str]:
 
 def _tracking_keys(options: Mapping[str, Any]) -> set[str]:
     """Return the top-level keys that experiment tracking adds to a config, and takes as overrides."""
-    tracking: Any = options.get("tracking") if options else "mlflow"  # by hand: cannot be known
+    tracking: Any = options.get("tracking") if options else "mlflow"  # unknown of a workflow made by hand
     if tracking is None:
         return set()
     if isinstance(tracking, str) and tracking in DEFAULT_EXP_MGMT_SETTINGS:
@@ -168,17 +159,17 @@ def _tracking_keys(options: Mapping[str, Any]) -> set[str]:
     return {"save_execute_config", *settings["configs"]} - set(settings["handlers_id"])
 
 
-def _files_in_use(call: _Call) -> list[str]:
+def _files_in_use(workflow: ConfigWorkflow, options: Mapping[str, Any]) -> list[str]:
     """Return the config files, the base first.
 
-    A workflow made by hand does not remember them: then a file of its folder is in use when all of its
-    top-level keys are there.
+    A workflow made by hand does not remember them: then a file of its folder is in use when all of its top-level keys
+    are there.
     """
-    given = call.options.get("config_file")
+    given = options.get("config_file")
     if given is not None:
         return [given] if isinstance(given, str) else list(given)
-    present = set(call.workflow.parser.get())
-    files = sorted(call.workflow.config_root_path.glob("*.yaml"), key=lambda path: path.stem != "train")
+    present = set(workflow.parser.get())
+    files = sorted(workflow.config_root_path.glob("*.yaml"), key=lambda path: path.stem != "train")
     return [str(path) for path in files if _top_level_keys(path) <= present]
 
 
@@ -186,15 +177,14 @@ def _top_level_keys(path: Path) -> set[str]:
     return {key.split("#")[0].split("::")[0] for key in yaml.safe_load(path.read_text())}
 
 
-def _running_call() -> _Call | None:
-    """Find the workflow that evaluates the calling expression: MONAI passes no reference to it."""
-    workflow: ConfigWorkflow | None = None
-    frame: FrameType | None = inspect.currentframe()
-    while frame is not None:
-        if workflow is None and isinstance(found := frame.f_locals.get("self"), ConfigWorkflow):
-            workflow = found
-        if workflow is not None and frame.f_code is create_workflow.__code__:
-            given = {**frame.f_locals["_args"], "config_file": frame.f_locals["config_file"]}
-            return _Call(workflow, given)
-        frame = frame.f_back
-    return None if workflow is None else _Call(workflow)
+def _running_workflow() -> tuple[ConfigWorkflow | None, Mapping[str, Any]]:
+    """Return the workflow that evaluates the calling expression, and the options of MONAI's runner while it makes it.
+
+    From the callers' frames: MONAI evaluates an expression with the resolved values of other keys alone, and passes it
+    neither the workflow nor its parser, in which alone the overrides are.
+    """
+    callers = [frame for frame, _ in traceback.walk_stack(None)]
+    holders = (frame.f_locals.get("self") for frame in callers)
+    workflow = next((holder for holder in holders if isinstance(holder, ConfigWorkflow)), None)
+    runner = next((frame.f_locals for frame in callers if frame.f_code is create_workflow.__code__), None)
+    return workflow, {} if runner is None else {**runner["_args"], "config_file": runner["config_file"]}

@@ -1,11 +1,12 @@
-"""What every bundle does first: explain errors, read site.yaml and settings, build the network."""
+"""First steps of every bundle: explain errors, read site.yaml and settings, build the network."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -40,17 +41,16 @@ from shared_components.networks.parts import freeze
 
 logger = logging.getLogger(__name__)
 
-SENTENCES = (SiteError, DataError, CheckpointError, InferenceError, NotWritten)
-"""Errors whose message is one sentence for the person at the keyboard."""
+SENTENCES = (ConfigError, SiteError, DataError, CheckpointError, InferenceError, NotWritten)
+"""Errors whose message is one sentence for the user."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def explain_errors() -> None:
-    """Let an uncaught error of ours end the program with its sentence alone.
+    """End the program at an uncaught error of ours, or at a path that cannot be read or written, with one sentence.
 
-    MONAI wraps an error in several others ("Failed to evaluate ..."), which leaves the reason in the middle
-    of a long traceback, and logs each with its own. A path that cannot be read or written is named likewise. Other
-    errors keep theirs.
+    MONAI wraps an error in several others ("Failed to evaluate ...") and logs each with a traceback, in the middle of
+    which the reason stands. Other errors keep their traceback.
     """
     sys.excepthook = _print_sentence
     logging.setLogRecordFactory(_record)
@@ -58,51 +58,44 @@ def explain_errors() -> None:
 
 def _record(*arguments: Any, **options: Any) -> logging.LogRecord:
     record = logging.LogRecord(*arguments, **options)
-    if record.exc_info and isinstance(record.exc_info[1], (*SENTENCES, ConfigError)):
+    if record.exc_info and isinstance(record.exc_info[1], SENTENCES):
         record.exc_info = None
     return record
 
 
 def open_site(site_config: str | None) -> Site:
-    """Read the site's description.
-
-    Raises:
-        SiteError: the path is missing, or the file cannot be used.
-    """
+    """Read the site's description; SiteError without a path, or where the file cannot be used."""
     if site_config is None:
         raise SiteError("site_config: not given; add --site_config /path/to/site.yaml, the description of the site")
     return load_site(Path(site_config))
 
 
-def method_of(name: str, **arguments: Any) -> Method:
-    """Build the method that is trained, see `method.load_method`.
-
-    Raises:
-        ConfigError: there is no such method, or it takes no such argument or value.
-    """
+@contextmanager
+def _as_config_error() -> Iterator[None]:
+    """Turn a refused value into a `ConfigError`."""
     try:
-        return load_method(name, **arguments)
+        yield
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
-def settings_of(training: Mapping[str, Any]) -> Training:
-    """Read the section `training`.
+def method_of(name: str, **arguments: Any) -> Method:
+    """Build the method that is trained; ConfigError as `method.load_method` refuses a name, an argument or a value."""
+    with _as_config_error():
+        return load_method(name, **arguments)
 
-    Raises:
-        ConfigError: a key is unknown.
-    """
-    try:
+
+def settings_of(training: Mapping[str, Any]) -> Training:
+    """Read the section `training`; ConfigError where a key is unknown or a value wrong."""
+    with _as_config_error():
         return training_from(dict(training))
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def settings_at(training: Mapping[str, Any], checkpoint: str | Path | None) -> Training:
-    """Read the section `training`, with the input size that the checkpoint says it was trained at.
+    """Read the section `training`, with the input size that the checkpoint was trained at.
 
     Raises:
-        ConfigError: a key is unknown, or the command line asks for another input size.
+        ConfigError: A key is unknown, or the command line asks for another input size.
     """
     settings = settings_of(training)
     height, width = _learnt_size(checkpoint, settings.height, settings.width, "training")
@@ -110,10 +103,10 @@ def settings_at(training: Mapping[str, Any], checkpoint: str | Path | None) -> T
 
 
 def input_size(checkpoint: str | Path | None, height: int, width: int) -> tuple[int, int]:
-    """Return the (height, width) a checkpoint was trained at; the given ones where it does not say.
+    """Return the (height, width) a checkpoint was trained at; the given ones where its header has none.
 
     Raises:
-        ConfigError: the command line asks for another.
+        ConfigError: The command line asks for another.
     """
     return _learnt_size(checkpoint, height, width)
 
@@ -131,10 +124,10 @@ def _learnt_size(checkpoint: str | Path | None, height: int, width: int, *sectio
 
 
 def own_checkpoint(bundle_root: str) -> str:
-    """Return the checkpoint of a bundle's folder: what it ships, or the `model.pt` that a person put in its place.
+    """Return the checkpoint of a bundle's folder: the shipped one, or a `model.pt` that a person put in its place.
 
     Raises:
-        CheckpointError: it has none, or one that is not its card's.
+        CheckpointError: There is none, or one that is not its card's.
     """
     root = Path(bundle_root).resolve()
     if (root / EXPORTED).is_file() and not is_export(root / EXPORTED, root / MODEL):
@@ -145,110 +138,95 @@ def own_checkpoint(bundle_root: str) -> str:
 def task_of(
     tasks: Mapping[str, Any], site: Site, *, checkpoint: str | None = None, empty_policy: str | None = None
 ) -> Task:
-    """Build what the site learns of what the bundle can.
+    """Build the task that the site names, or else the bundle's first.
 
     Args:
-        tasks: the section `tasks`.
-        site: names its task, or has the first.
-        checkpoint: knows the numbers that it has learnt with, such as its clips; the section's stand where it does
-            not say.
-        empty_policy: of segmentation, instead of the bundle's own.
+        tasks: The section `tasks`.
+        site: The site.
+        checkpoint: Its header's numbers, such as the length of clips, replace the section's.
+        empty_policy: Of segmentation, instead of the bundle's.
 
     Raises:
-        ConfigError: the bundle does not learn the site's task, or a number is wrong.
+        ConfigError: The bundle does not learn the site's task, or a number is wrong.
     """
     notes = header_of(_path(checkpoint))
     numbers = {kind: with_learnt_numbers(values, notes, kind) for kind, values in tasks.items()}
     if empty_policy is not None and "segmentation" in numbers:
         numbers["segmentation"]["empty_policy"] = empty_policy
-    try:
+    with _as_config_error():
         return choose_task(numbers, site.task, classes=site.classes, who=str(site.path))
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 def task_from_checkpoint(tasks: Mapping[str, Any], checkpoint: str | None, network: nn.Module) -> Task:
-    """Build what a checkpoint's header says it has learnt, see `trained_model.task_learnt`.
-
-    Raises:
-        CheckpointError: not given, or of no kind of task.
-    """
+    """Build the task of a checkpoint's header; CheckpointError without one, or as `trained_model.task_learnt`."""
     return task_learnt(tasks, _given(checkpoint), network)
 
 
 def readable_dataset(site: Site, split: str, task: Task, settings: Training) -> SampleDataset:
-    """Return a split's samples at the network's size, without those that the site's quarantine sets aside.
+    """Return a split's samples at the network's size, without those that the site's quarantine excludes.
 
     Raises:
-        SiteError: the split is empty, or has more unreadable files than the site allows.
+        SiteError: The split is empty, or has more unreadable files than the site allows.
     """
-    kept, _ = readable_samples(site, split, spec=task.spec)
-    return SampleDataset(kept, height=settings.height, width=settings.width, site=site)
+    readable, _ = readable_samples(site, split, spec=task.spec)
+    return SampleDataset(readable, height=settings.height, width=settings.width, site=site)
 
 
 def network_for(
     definition: Remade, task: Task, settings: Training, *, bundle: str, start: str | None = None
 ) -> nn.Module:
-    """Return the defined network with the task's last layer, initialised from the seed and what it starts from.
+    """Return the defined network with the task's last layer and its initial weights.
 
     Args:
-        definition: the network of `network_def`; its own weights are not used.
-        task: what the site learns.
-        settings: its seed is that of the initial weights, as in a federation; what it fixes does not train.
-        bundle: whose config this is, and whose shipped weights `rendered` means.
-        start: `random`, `rendered` or the path of a file, see `initial_weights.begin`; default: as the settings say.
+        definition: The network of `network_def`; its own weights are not used.
+        task: The site's task.
+        settings: Its seed is that of the initial weights, as in a federation; the parts that it fixes do not train.
+        bundle: Name of the bundle, whose shipped weights `rendered` means.
+        start: `random`, `rendered` or the path of a file, see `initial_weights.begin`; default: the settings'.
 
     Raises:
-        ConfigError: a part that is to be fixed does not exist, or the network takes no frames of this size.
-        CheckpointError: there are no such weights, or they are of another network.
+        ConfigError: A part that is to be fixed does not exist, or the network takes no frames of this size.
+        CheckpointError: There are no such weights, or they are of another network.
     """
     kind, file = chosen_start(start or settings.start)
     if warning := unused(kind, start_weights()):
         logger.warning("%s", warning)
     torch.manual_seed(settings.seed)
     network = definition.with_classes(task.channels)
-    try:
+    with _as_config_error():
         check_size(network, settings.height, settings.width)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
     begun = begin(network, kind, card=task.card, bundle=bundle, file=file)
     logger.info("the network begins from %s", said(begun))
-    try:
+    with _as_config_error():
         freeze(network, settings.fixed)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
     return network
 
 
 def make_optimizer(network: nn.Module, settings: Training) -> torch.optim.Optimizer:
-    """Return the optimizer, see `training.make_optimizer`.
+    """Return the optimizer of `training.make_optimizer`.
 
     Raises:
-        ConfigError: a part that is to have a learning rate of its own does not exist, or nothing is left to train.
+        ConfigError: A part with a learning rate of its own does not exist, or no parameters are left to train.
     """
-    try:
+    with _as_config_error():
         return local.make_optimizer(network, settings)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 def trained_network_for(
     definition: Remade, task: Task, checkpoint: str | None, *, bundle: str, site: Site | None = None
 ) -> nn.Module:
-    """Return the network that a checkpoint is of, with its weights, to answer in the task's outputs.
-
-    A model of a finer class map answers in the site's classes, see `merged_classes.MergedClasses`.
+    """Return a checkpoint's network with its weights; outputs of a finer class map are merged to the site's classes.
 
     Args:
-        definition: the network of `network_def`, taken unless the checkpoint's header names another bundle.
-        task: what the site learns.
-        checkpoint: its path.
-        bundle: whose config this is.
-        site: where it is used: a model that knows no site is told of it, see `unseen_site.describe_site`.
+        definition: The network of `network_def`, used unless the checkpoint's header names another bundle.
+        task: The site's task.
+        checkpoint: Its path.
+        bundle: Name of the bundle.
+        site: A model for unseen sites is conditioned on its text, see `unseen_site.describe_site`.
 
     Raises:
-        CheckpointError: not given, missing, damaged, of another network, task or class map.
-        SiteError: the site's text cannot be used.
+        CheckpointError: Not given, missing, damaged, of another network, task or class map.
+        SiteError: The site's text cannot be used.
     """
     path = _given(checkpoint)
     learnt = _learnt_outputs(path, header_of(path), task.card)
@@ -263,9 +241,9 @@ def trained_network_for(
 def network_from_checkpoint(
     definition: Remade, checkpoint: str | None, *, bundle: str, site_config: str | None = None
 ) -> nn.Module:
-    """Return the network that a checkpoint is of, with its weights and so the channels of its last layer.
+    """Return a checkpoint's network with its weights and the channels that they have.
 
-    Args and errors as in `trained_network_for`; the site.yaml may be given to a model that knows no site.
+    Args and errors as in `trained_network_for`; only a model for unseen sites takes a site.yaml.
     """
     path, site = _given(checkpoint), None if site_config is None else open_site(site_config)
     return told_as_asked(network_of(definition, path, bundle=bundle), path, site)
@@ -274,17 +252,17 @@ def network_from_checkpoint(
 def _learnt_outputs(path: Path, notes: Mapping[str, str], card: Card) -> tuple[str, ...]:
     """Return the outputs that a checkpoint has learnt, which are the site's or can be merged to them.
 
-    Without names in its header they are the site's; another number is told by the last layer's shape.
+    A header without names has the site's; the shape of the last layer then shows whether their number is right.
     """
-    has, due = notes.get("task", card.kind), card.kind
+    has, expected = notes.get("task", card.kind), card.kind
     names = notes.get("outputs") or notes.get("classes") or ",".join(card.outputs)
     learnt = tuple(name for name in names.split(",") if name)
-    if has == due and coarser_ids(learnt, card.outputs) is None:
-        has, due = str(replace(card, outputs=learnt)), str(card)
-    if has != due:
+    if has == expected and coarser_ids(learnt, card.outputs) is None:
+        has, expected = str(replace(card, outputs=learnt)), str(card)
+    if has != expected:
         raise CheckpointError(
-            f"checkpoint {path} has learnt {has}, and the site's task is {due}; use the checkpoint of a federation "
-            "with the site's task, or correct site.yaml"
+            f"checkpoint {path} has learnt {has}, and the site's task is {expected}; use the checkpoint of a "
+            "federation with the site's task, or correct site.yaml"
         )
     return learnt
 
@@ -302,7 +280,7 @@ def _given(checkpoint: str | None) -> Path:
 def _print_sentence(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, (*SENTENCES, ConfigError)):
+        if isinstance(cause, SENTENCES):
             sys.stderr.write(printable(f"error: {cause}\n"))
             return
         if isinstance(cause, OSError) and cause.strerror and (cause.filename or cause.errno in _NO_ROOM):

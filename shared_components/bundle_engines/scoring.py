@@ -1,6 +1,6 @@
-"""Scoring inside MONAI's SupervisedEvaluator: quickly between rounds, at the original resolution at the end.
+"""Scoring inside MONAI's SupervisedEvaluator, by the `Scorer` of federations and comparisons.
 
-The numbers are those of `shared_components.core.evaluation.Scorer`, which federations and comparisons use too.
+Between rounds at the network's size and without slow metrics, at the end at the labels' resolution.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ class NativeSamples:
 
 
 class EvaluationStep:
-    """The `iteration_update` of SupervisedEvaluator: predict, score, and keep the scores of the run under way.
+    """The `iteration_update` of SupervisedEvaluator: predict and score; `scorer` has the scores of the current run.
 
     Args:
-        task: what is scored.
-        quick: leave out what takes long.
+        task: The task.
+        quick: Omit slow metrics.
     """
 
     def __init__(self, task: Task, *, quick: bool) -> None:
@@ -106,7 +106,7 @@ class EvaluationStep:
 
 
 class FirstMetric(Metric):
-    """The mean of the metric that decides which weights are best; NaN where nothing was to be scored."""
+    """Mean of the metric that selects the best weights; NaN without scores."""
 
     required_output_keys = ("pred",)  # of the engine's output; ignite asks for labels beside it otherwise
 
@@ -115,10 +115,10 @@ class FirstMetric(Metric):
         super().__init__()
 
     def reset(self) -> None:
-        """Nothing: the step begins anew itself."""
+        """Do nothing: the step resets its scorer itself."""
 
     def update(self, output: Any) -> None:
-        """Nothing: the step has scored the batch."""
+        """Do nothing: the step has scored the batch."""
 
     def compute(self) -> float:
         """Return the mean over outputs and samples."""
@@ -139,10 +139,9 @@ class ScoreWriter:
     """A handler that writes metrics.json and metrics.csv when every sample of a split has been scored.
 
     Args:
-        step: the evaluator's.
-        data: the evaluator's.
-        output_dir: folder of both files, made where it does not exist.
-        checkpoint: the weights evaluated; their name and SHA-256 are written down.
+        step, data: The evaluator's.
+        output_dir: Folder of both files; created if needed.
+        checkpoint: The evaluated weights, recorded by name and SHA-256.
     """
 
     def __init__(self, step: EvaluationStep, data: NativeSamples, output_dir: str, *, checkpoint: str) -> None:
@@ -175,7 +174,7 @@ class ScoreWriter:
         engine.state.metrics.update({name: mean for name, mean in means.items() if mean is not None})
 
     def _table(self) -> str:
-        """One row per sample, and per class where there are classes; a value that is not counted is left empty."""
+        """Return a row per sample, and per class where there are classes; excluded values are empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         scorer = self._step.scorer
@@ -188,7 +187,7 @@ class ScoreWriter:
 
 
 def _merges(network: nn.Module) -> dict[str, Any]:
-    """Say which of the classes that a model has learnt were merged to those that were scored."""
+    """Return which learnt classes were merged to the scored ones."""
     return {"merged_classes": network.merges} if isinstance(network, MergedClasses) else {}
 
 

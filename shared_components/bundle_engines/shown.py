@@ -1,4 +1,4 @@
-"""What a person sees of a bundle at work: a bar on a terminal, elsewhere a line of the log now and then."""
+"""Progress of a bundle's run: a bar on a terminal, elsewhere a line of the log from time to time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def show_progress() -> None:
-    """Show from now on how far this process's work is; of several that train together the first one's alone."""
+    """Display this process's progress from now on; of several that train together only the first one's."""
     if int(os.environ.get("RANK", "0")):
         return
     if not can_move(sys.stdout):

@@ -30,17 +30,17 @@ from shared_components.networks.network_arguments import differing
 
 
 class Rounds:
-    """The batches of one round after the other; each pass over this object is the next round.
+    """Batches by round: each pass over this object is the next round.
 
-    Batches, dropout and styles follow from (seed, site's number, round) as they do in a federation whose
-    only site this is (`shared_components.core.training.make_context`).
+    Batches, dropout and styles follow from (seed, site's number, round) as in a federation of this site alone
+    (`shared_components.core.training.make_context`).
 
     Args:
-        dataset: the site's training frames.
-        settings: the section `training`.
-        task: what is learnt.
-        method: how it is trained; of profile items, the site knows its own alone.
-        rank: number of this process where several train together; each draws its own batches.
+        dataset: The site's training frames.
+        settings: The section `training`.
+        task: The site's task.
+        method: The method; of its profile items, the site's own are the only ones.
+        rank: Number of this process where several train together; each has its own batches.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Rounds:
 
     @property
     def context(self) -> Context:
-        """Of the round whose batches are being drawn."""
+        """Of the current round."""
         if self._context is None:
             raise RuntimeError("no batch of any round was drawn yet; iterate over the rounds first")
         return self._context
@@ -83,16 +83,16 @@ class Rounds:
 
 
 class TrainingStep:
-    """The `iteration_update` of SupervisedTrainer: the step that federations take too.
+    """The `iteration_update` of SupervisedTrainer: `training.train_step`, as in a federation.
 
     Args:
-        method: whose objective is minimised, each term reaching its own part of the network.
-        network: the network of the trainer.
-        rounds: the data of the trainer.
+        method: Its objective is minimised, each term on its own part of the network.
+        network: The trainer's network.
+        rounds: The trainer's data.
 
     Raises:
-        ConfigError: the network is not for this task or method.
-        SiteError: the method cannot tell the network of the site, see `site_conditioning.condition_on_site`.
+        ConfigError: The network does not fit the task or method.
+        SiteError: The network cannot be conditioned on the site, see `site_conditioning.condition_on_site`.
     """
 
     def __init__(self, method: Method, network: nn.Module, rounds: Rounds) -> None:
@@ -123,7 +123,7 @@ class TrainingStep:
 
 
 class LossMeans:
-    """A handler that leaves every loss term's mean over the round in `engine.state.metrics`."""
+    """A handler that writes every loss term's mean over the round to `engine.state.metrics`."""
 
     def __init__(self) -> None:
         self._totals: dict[str, float] = defaultdict(float)
@@ -147,10 +147,10 @@ class WeightSaver:
     """A handler that saves a network as safetensors: at a trainer every round, at an evaluator every best.
 
     Args:
-        network: what is saved.
-        path: the file, replaced atomically.
-        notes: strings for the file's header; round and validation score are added.
-        best_only: save only when the evaluator's key metric is the best so far, exactly the weights scored.
+        network: The network.
+        path: The file, replaced atomically.
+        notes: Strings for the file's header; round and validation score are added.
+        best_only: Save only when the evaluator's key metric is the best so far: exactly the weights scored.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ def notes_of(
     tasks: Mapping[str, Any],
     network: nn.Module,
 ) -> dict[str, str]:
-    """What a checkpoint's header says of its origin, task, input and network; `tasks` is the section."""
+    """Return the notes of a checkpoint's header: origin, task, input and network; `tasks` is the section."""
     size, numbers = (settings.height, settings.width), tasks.get(task.card.kind) or {}
     chosen = differing(network, weightless(load_bundle(bundle).network))
     notes = checkpoint_notes(bundle, method.name, task, numbers, size=size, network=chosen)

@@ -1,1 +1,1 @@
-"""What knows nothing else of ours: whole files, YAML, text from strangers, argument checks, progress, drawing."""
+"""Modules that import nothing else of ours: atomic files, YAML, foreign text, argument checks, progress, drawing."""

@@ -1,4 +1,4 @@
-"""Files that a crash leaves old or new, never half-written, and that two processes do not take at once."""
+"""Files that are written atomically, and locked against a second process."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import IO, Any
 
 
 class NotWritten(OSError):
-    """A file could not be written, such as on a full disk; the message is a sentence that names it and says why."""
+    """A file could not be written, such as on a full disk; the message is a sentence with its name and the reason."""
 
 
 @contextmanager
 def atomically(path: Path) -> Iterator[Path]:
-    """Give a path beside ``path`` to write to; when the block ends well, flush it to the disk and rename it.
+    """Yield a temporary path beside ``path``; when the block ends well, flush it to the disk and rename it.
 
-    The folder is made. Whatever happens, nothing stays beside.
+    The folder is created if needed. After an error the old file remains, and no temporary one.
 
     Raises:
-        NotWritten: It could not be.
+        NotWritten: The file could not be written.
     """
     path = Path(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -41,13 +41,13 @@ def atomically(path: Path) -> Iterator[Path]:
 
 
 def not_written(path: Path, error: OSError) -> NotWritten:
-    """Return the sentence of a file, or of what is written into a folder, that the system has refused."""
+    """Return the error of a file, or of files in a folder, that the system has refused."""
     why = f"could not be written ({error.strerror or error}); check the disk's space and the folder's rights"
     return NotWritten(f"{path}: {why}")
 
 
 def try_lock(file: IO[str]) -> bool:
-    """Try to lock a file until it is closed; return whether nobody else has."""
+    """Try to lock a file until it is closed; return whether no other process has locked it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -56,7 +56,7 @@ def try_lock(file: IO[str]) -> bool:
 
 
 def flush(path: Path) -> None:
-    """Let the disk have a file, or the names in a folder, before anything else is done."""
+    """Flush a file, or the names in a folder, to the disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -76,7 +76,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def differing(texts: Mapping[Path, str]) -> list[Path]:
-    """Return the files that are missing, or hold another text than is given for them."""
+    """Return the files that are missing or differ from the given text."""
     return [path for path, text in texts.items() if not (path.is_file() and path.read_text(encoding="utf-8") == text)]
 
 

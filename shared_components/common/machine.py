@@ -1,9 +1,10 @@
-"""The one place that looks at the machine: processor, accelerator, memory, this process's age."""
+"""Properties of the machine: processor, accelerator, memory, this process's age."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import time
 from pathlib import Path
 
@@ -16,12 +17,10 @@ def device() -> torch.device:
 
 
 def fast_bf16() -> bool:
-    """Say whether this machine computes bfloat16 in hardware: its accelerator, or a processor without one."""
+    """Return whether this machine computes bfloat16 in hardware: its accelerator, or without one its processor."""
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    info = Path("/proc/cpuinfo")
-    words = info.read_text().split() if info.exists() else []
-    return "avx512_bf16" in words or "amx_bf16" in words
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(_text_of("/proc/cpuinfo").split())
 
 
 def cores() -> int:
@@ -31,30 +30,27 @@ def cores() -> int:
 
 def hardware() -> str:
     """Return processor, cores usable by this process and accelerators in one line."""
-    name = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.exists() else []:
-        if line.startswith("model name"):
-            name = line.partition(":")[2].strip()
-            break
+    models = re.findall(r"^model name\s*:\s*(.*\S)", _text_of("/proc/cpuinfo"), re.MULTILINE)
+    name = models[0] if models else platform.processor() or platform.machine()
     cards = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return ", ".join([name, f"{cores()} cores", *cards])
 
 
 def peak_memory_mb() -> float | None:
-    """Return this process's peak resident memory in MB (VmHWM), where the system says it."""
-    status = Path("/proc/self/status")
-    for line in status.read_text().splitlines() if status.exists() else []:
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    return None
+    """Return this process's peak resident memory in MB (VmHWM); None where the system does not record it."""
+    found = re.search(r"^VmHWM:\s*(\d+)", _text_of("/proc/self/status"), re.MULTILINE)
+    return int(found[1]) / 1024 if found else None
 
 
 def process_start() -> float:
-    """Return when this process was created, on the clock of ``perf_counter``; now, where that is not known."""
+    """Return when this process was created, on the clock of ``perf_counter``; now where that is unknown."""
     try:
         import psutil  # nvflare depends on it
 
         return time.perf_counter() - (time.time() - psutil.Process().create_time())
     except (ImportError, OSError):
         return time.perf_counter()
+
+
+def _text_of(path: str) -> str:
+    return Path(path).read_text() if Path(path).exists() else ""

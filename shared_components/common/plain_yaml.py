@@ -1,4 +1,4 @@
-"""Read YAML that a person wrote, or that somebody made to stall a program: all that is wrong is one sentence."""
+"""Read YAML of any origin, limited in size and depth; every error is one sentence."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 import yaml
 
 MOST_NODES = 50_000
-"""Values, lists and mappings of a document, each as often as it is referred to: YAML can say a billion in ten lines."""
+"""Values, lists and mappings of a document, counted at every reference: ten lines of YAML can expand to a billion."""
 MOST_LEVELS = 32
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
-"""What PyYAML lets out where a value is not what its form or its tag says: the date 2026-13-45, `!!bool perhaps`."""
+"""Raised by PyYAML for values that contradict their form or tag: the date 2026-13-45, `!!bool perhaps`."""
 
 
 class YamlError(ValueError):
-    """A text that is no YAML, or more than a person writes; the message goes on after the file's or key's name."""
+    """Invalid or oversized YAML; the message continues after the file's or key's name."""
 
 
 def read_yaml(text: str) -> Any:
     """Read one document; a key that is a list becomes a tuple.
 
     Raises:
-        YamlError: It is no YAML, a key is given twice or is a mapping, a value cannot be read, or it refers to itself,
-            goes deeper than `MOST_LEVELS` or holds more than `MOST_NODES`.
+        YamlError: It is not valid, a key is given twice or is a mapping, a value cannot be read or refers to itself, or
+            there are more than `MOST_LEVELS` levels or `MOST_NODES` nodes.
     """
     try:
         _refuse_bombs(text)
@@ -40,7 +40,7 @@ def read_yaml(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Takes lists as keys, too, for the colours of `ids`."""
+    """Accepts lists as keys, too, for the colours of `ids`."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return a mapping whose keys that are lists are tuples."""
@@ -60,7 +60,7 @@ class _Loader(yaml.SafeLoader):
 
 @dataclass
 class _Part:
-    """A list or mapping that is being read: what it holds so far, and how deep that is."""
+    """A list or mapping that is being read: its nodes and levels so far."""
 
     anchor: str | None = None
     nodes: int = 1
@@ -72,7 +72,7 @@ class _Part:
 
 
 def _refuse_bombs(text: str) -> None:
-    """Refuse what is endless, too deep or too large, from the events alone, before anything is built of them."""
+    """Refuse endless, too deep or too large documents by their events, before objects are built."""
     within, known = [_Part()], dict[str | None, _Part]()
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):

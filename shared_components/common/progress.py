@@ -45,7 +45,7 @@ def report_progress(what: str, done: int = 0, total: int | None = 0, note: str =
 
 
 def follow(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
-    """Yield the items and report each when the loop asks for the next; without a total, ``len(items)`` if it has one."""
+    """Yield the items, and report each as done when the loop asks for the next; the default total is ``len(items)``."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     report_progress(what, 0, total)

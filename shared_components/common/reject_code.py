@@ -1,8 +1,8 @@
-"""Refuse what somebody would run: the texts and keys by which MONAI and FLARE find code in a config.
+"""Reject code in configs: the texts and keys that MONAI and FLARE execute.
 
-What arrives at a hospital (a job, a message, a checkpoint's header) holds names and numbers. MONAI runs what begins
-with ``$``, follows ``@`` and ``%`` to other places, imports what ``_target_`` names and evaluates a ``logging_file``;
-FLARE builds what ``path`` names and puts variables of the machine's environment in place of ``{$NAME}``.
+A job, a message or a checkpoint's header holds names and numbers. MONAI evaluates texts that begin with ``$``, resolves
+``@`` and ``%``, imports what ``_target_`` names and evaluates a ``logging_file``; FLARE builds what ``path`` names and
+substitutes environment variables for ``{$NAME}``.
 """
 
 from __future__ import annotations
@@ -11,32 +11,27 @@ from collections.abc import Mapping
 from typing import Any
 
 EXPRESSIONS = ("$", "@", "%")
-"""What MONAI's configs begin an expression, a reference or a macro with."""
+"""Prefixes of an expression, a reference and a macro in MONAI's configs."""
 KEYS = frozenset({"class_attributes", "class_path", "config_type", "imports", "logging_file", "path"})
-"""Keys that name code, beside all that MONAI writes between underscores: ``_target_``, ``_requires_``."""
+"""Keys that name code, beside MONAI's keys between underscores: ``_target_``, ``_requires_``."""
 DEEPEST = 32
 
 
 def is_expression(text: str) -> bool:
-    """Say whether MONAI or FLARE would put something else in the place of a text."""
+    """Return whether MONAI or FLARE would evaluate or substitute a text."""
     return text.lstrip().startswith(EXPRESSIONS) or "{$" in text or "${" in text
 
 
 def names_code(key: str) -> bool:
-    """Say whether a key of a config names something to be run."""
+    """Return whether a key of a config names code."""
     return key in KEYS or (key.startswith("_") and key.endswith("_"))
 
 
 def refuse_code(value: Any, where: str, *, level: int = 1) -> None:
-    """Refuse plain values that hold an expression or name code, however deep.
-
-    Args:
-        value: Mappings, lists, texts, numbers.
-        where: Begins the sentence.
-        level: How deep it lies.
+    """Refuse mappings, lists and texts that contain an expression or a key that names code, at any depth.
 
     Raises:
-        ValueError: The sentence names the place; nothing of it is repeated beyond 80 characters.
+        ValueError: The sentence begins with `where` and repeats at most 80 characters of the value.
     """
     if level > DEEPEST:
         raise ValueError(f"{where} is nested deeper than {DEEPEST} levels; write it flatter")
@@ -53,6 +48,6 @@ def refuse_code(value: Any, where: str, *, level: int = 1) -> None:
 
 
 def refuse_expression(text: str, where: str) -> None:
-    """Refuse a text that stands for something else; ValueError as in :func:`refuse_code`."""
+    """Refuse a text that is an expression; ValueError as in :func:`refuse_code`."""
     if is_expression(text):
         raise ValueError(f"{where} is the expression {text!r:.80}; only plain values are read")

@@ -1,7 +1,4 @@
-"""Text from others: what may be taken for a name, and how any of it is shown.
-
-A terminal obeys what it prints. Names and sentences of another party therefore never reach one as they came.
-"""
+"""Sanitise text of other parties before it is used as a name or reaches a terminal, which obeys escape sequences."""
 
 from __future__ import annotations
 
@@ -12,17 +9,20 @@ from collections.abc import Iterable
 LONGEST_NAME = 100  # characters of a class's, a metric's or a loss term's name
 LONGEST_SENTENCE = 1000  # characters of what another party gives for a reason
 
-_KEPT = {"\n", "\t"}
+_ALLOWED = {"\n", "\t"}
+_CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # categories of Unicode
+_SPLIT = frozenset(" \t\n\r'\"\\#")
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)")
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.")
 
 
 def is_plain(text: object, longest: int = LONGEST_NAME) -> bool:
-    """Say whether a value is a short text that prints as it reads: no line break, escape or turn of direction."""
+    """Return whether a value is a short text without line breaks, escapes and changes of the writing direction."""
     return isinstance(text, str) and 0 < len(text) <= longest and text.isprintable()
 
 
 def one_line(text: object, longest: int = LONGEST_SENTENCE) -> str:
-    """Return another party's text on one line of at most so many characters, without what a terminal obeys."""
+    """Return another party's text on one printable line of at most `longest` characters."""
     if is_plain(text, longest):
         return str(text)
     words = " ".join(printable(str(text)[: 10 * longest]).split())
@@ -30,32 +30,24 @@ def one_line(text: object, longest: int = LONGEST_SENTENCE) -> str:
 
 
 def is_one_word(text: str) -> bool:
-    """Say whether a line of a shell's language, as FLARE starts its processes by, keeps a text such as a path whole."""
+    """Return whether a shell's command line, as FLARE starts its processes by, keeps a path in one word."""
     return not set(text) & _SPLIT
 
 
 def printable(text: str) -> str:
-    """Return text without what a terminal obeys: escapes, control characters and turns of the writing direction.
-
-    Line breaks and tabs stay: our own tables are made of them.
-    """
+    """Remove escapes, control characters and changes of the writing direction; keep line breaks and tabs."""
     if text.isprintable():
         return text
-    return "".join(c for c in _ESCAPES.sub("", text) if c in _KEPT or unicodedata.category(c) not in _OBEYED)
+    return "".join(c for c in _ESCAPES.sub("", text) if c in _ALLOWED or unicodedata.category(c) not in _CONTROL)
 
 
 def table_cells(row: Iterable[object]) -> list[object]:
-    """Return a row for a CSV file, in which a spreadsheet finds no formula.
+    """Return a row for a CSV file in which text that begins a formula has an apostrophe before it.
 
-    Text that would begin one gets an apostrophe before it (OWASP, CSV injection); numbers stay what they are.
+    See OWASP, CSV injection; numbers are unchanged.
     """
     return [f"'{cell}" if isinstance(cell, str) and _is_formula(cell) else cell for cell in row]
 
 
 def _is_formula(text: str) -> bool:
     return text.startswith(("=", "+", "-", "@", "\t", "\r")) and not _NUMBER.fullmatch(text)
-
-
-_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)")
-_SPLIT = frozenset(" \t\n\r'\"\\#")
-_OBEYED = {"Cc", "Cf", "Cs", "Zl", "Zp"}

@@ -1,5 +1,5 @@
-"""Frames in; masks, an overlay video and tables out. One frame is in memory at a time, and no labels are needed."""
+"""Inference with a trained model: frames in; masks, an overlay video and tables out, with one frame in memory."""
 
 
 class InferenceError(ValueError):
-    """An input, or a folder for the results, that cannot be used; the message names it and what to do."""
+    """An input or a folder for results that cannot be used; the message names it and what to do."""

@@ -1,4 +1,4 @@
-"""A folder of results that appear together, when all of them are complete, and that never replace what is not ours."""
+"""A folder of results that appear together once all are complete, and never replace foreign files."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from shared_components.common.atomic import flush, not_written, write_json
 from shared_components.inference import InferenceError
 
 RECORD = "prediction.json"
-"""Says what made the results, and which files they are."""
+"""Records what made the results, and their files."""
 _ASIDE = ".earlier"
 _PART = ".surgfl-"  # begins the name of the folder in which the files are made; the process's id ends it
 
 
 class ResultFolder:
-    """Files that are made in a hidden folder inside, so that a result which is killed half-way leaves none.
+    """Files that are made in a hidden subfolder, so that a killed process leaves no half result.
 
-    Inside, since the folder itself may be a mounted disk. An earlier result is replaced when the new one is complete.
+    A subfolder, since the folder may be a mounted disk. An earlier result is replaced when the new one is complete.
 
     Args:
-        folder: Made where it does not exist.
+        folder: Created if needed.
 
     Attributes:
-        earlier: The facts of the earlier result, and its `files`.
+        earlier: The record of the earlier result, with its `files`.
 
     Raises:
-        InferenceError: It is a file, or holds a record that is not ours.
+        InferenceError: It is a file, or has a foreign record.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -43,13 +43,9 @@ class ResultFolder:
         self._earlier: list[str] = self.earlier["files"]
 
     def refuse_foreign(self, names: Iterable[str] | None = None) -> None:
-        """Refuse to write beside what is not hidden and not of an earlier result.
+        """Refuse to replace files and folders of these names that are not of an earlier result; InferenceError.
 
-        Args:
-            names: Of files and folders that would be replaced; None: whatever is there.
-
-        Raises:
-            InferenceError: There is such a file or folder.
+        None: refuse whatever is there and not hidden.
         """
         if not self.path.exists():
             return
@@ -62,11 +58,7 @@ class ResultFolder:
             )
 
     def refuse_another(self, **facts: Any) -> None:
-        """Refuse to replace a result of something else.
-
-        Raises:
-            InferenceError: The earlier result's record says otherwise.
-        """
+        """Refuse to replace an earlier result whose record has other facts; InferenceError."""
         for key, value in facts.items():
             if self.earlier.get(key, value) != value:
                 raise InferenceError(
@@ -75,7 +67,7 @@ class ResultFolder:
                 )
 
     def begin(self) -> None:
-        """Make the hidden folder, and remove those of processes that were killed."""
+        """Create the hidden folder, and remove those of killed processes."""
         self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         for left in self.path.glob(f"{_PART}*"):
             if left == self.part or not _is_alive(left.name.removeprefix(_PART)):
@@ -83,9 +75,9 @@ class ResultFolder:
         self.part.mkdir(parents=True)
 
     def appear(self, facts: Mapping[str, Any]) -> None:
-        """Move what was made to its names, and record it; after an error all is as it was before.
+        """Move the files to their names, and record them; an error undoes it.
 
-        The record is written first, too: should this be killed half-way, it says which files are ours.
+        The record is written first as well, so that after a kill half-way our files are known.
 
         Raises:
             NotWritten: The disk refuses a file; the sentence names it.
@@ -114,7 +106,7 @@ class ResultFolder:
         shutil.rmtree(self.part)
 
     def _put_back(self, made: Iterable[str]) -> None:
-        """Undo `appear`, without a byte more on the disk."""
+        """Undo `appear`, without writing to a disk that may be full."""
         for name in made:
             if not (self.part / name).exists():
                 (self.path / name).rename(self.part / name)
@@ -123,7 +115,7 @@ class ResultFolder:
             path.rename(self.path / path.name)
 
     def abandon(self) -> None:
-        """Remove what was made; an earlier result stays."""
+        """Remove the new files; an earlier result stays."""
         shutil.rmtree(self.part, ignore_errors=True)
         for folder in self._made:
             if folder.is_dir() and not any(folder.iterdir()):

@@ -1,4 +1,4 @@
-"""The frames of a folder with its sub-folders, of an image or of a video, in order, read when asked for."""
+"""Frames of a folder with its sub-folders, of an image or of a video, read one at a time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ class Shot:
     """One frame to predict.
 
     Attributes:
-        name: Of its files, such as `frame_000012`.
+        name: Of its result files, such as `frame_000012`.
         image: uint8 RGB (H, W, 3).
-        sequence: The sub-folder that it lies in, such as `day-1/left`; nothing for a video, an image and the input
-            folder itself.
-        seconds: Since the first frame of its sequence; None where nobody knows.
+        sequence: Its sub-folder, such as `day-1/left`; empty for a video, an image and the input folder itself.
+        seconds: Since the first frame of its sequence; None where the rate is unknown.
     """
 
     name: str
@@ -46,21 +45,20 @@ class Shot:
 
 
 class FrameStream:
-    """The frames of a folder of images, an image file or a video file, in order, read when asked for.
+    """Frames of a folder of images, an image file or a video file, in order.
 
-    Every sub-folder is a sequence of its own. What is hidden (`.name`) is left out.
+    Every sub-folder is a sequence of its own. Hidden files (`.name`) are skipped.
 
     Args:
         source: A folder, one image, or a video that FFmpeg can decode.
         height: Of the network's input; likewise `width`.
-        every: Take every so manieth frame of a sequence.
-        video_rate: Frames per second of a folder's images, which have none of their own.
+        every: Keep every n-th frame of a sequence.
+        video_rate: Frames per second of a folder's images.
 
     Attributes:
-        rate: Frames per second of what is taken; None where nobody knows.
-        total: How many frames there will be; of a video what it announces, None where it does not.
+        rate: Frames per second of the kept frames; None where unknown.
+        total: Number of frames; of a video as its container announces it, None where it does not.
         aspect: Width of a pixel over its height.
-        is_video: Whether the source is a video.
 
     Raises:
         InferenceError: The source is not given or missing, there are no images, the video cannot be read, or a number
@@ -84,11 +82,15 @@ class FrameStream:
                 f"the network's input is to be {height}x{width}; give a size of at most {MOST_PIXELS:,} pixels"
             )
         self.height, self.width = height, width
-        self.every = _whole(every)
-        rate = _rate(video_rate)
+        try:
+            between("input", "every", every, 1, whole=True)
+        except ValueError as error:
+            raise InferenceError(str(error)) from None
+        self.every, rate = every, _rate(video_rate)
         self._sequences = _sequences(self.source)
         self._video: Video | None = None
-        self.aspect, self.total = Fraction(1), _count(self._sequences, self.every)
+        self.aspect = Fraction(1)
+        self.total: int | None = sum(-(-len(paths) // every) for paths in self._sequences.values())
         if not self._sequences:
             self._video = look_at(self.source)
             if rate is not None:
@@ -110,7 +112,7 @@ class FrameStream:
             yield {"image": network_input(shot.image[None], self.height, self.width), "shot": shot}
 
     def shots(self) -> Iterator[Shot]:
-        """Yield the frames as they are."""
+        """Yield the frames at their own size."""
         if self._video is not None:
             for number, image, seconds in frames_of(self._video, every=self.every):
                 yield Shot(f"frame_{number:06d}", image, seconds=seconds)
@@ -120,12 +122,12 @@ class FrameStream:
 
 
 def _sequences(source: Path) -> dict[str, list[Path]]:
-    """Return the images by sub-folder, both in natural order; nothing for a file that is no image."""
+    """Return the images by sub-folder, both in natural order; none for a file that is no image."""
     if not source.exists():
         raise InferenceError(f"input {source} does not exist; name a folder of frames or a video file")
     if source.is_file():
         return {"": [source]} if source.suffix.lower() in IMAGES else {}
-    folders = {folder: files for folder, files in _folders(source)}
+    folders = dict(_folders(source))
     found = {folder: _images(folder, files) for folder, files in folders.items()}
     images = {folder: paths for folder, paths in found.items() if paths}
     if not images:
@@ -135,7 +137,7 @@ def _sequences(source: Path) -> dict[str, list[Path]]:
 
 
 def _folders(source: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield every folder that is not hidden and its files, links to folders included, none twice."""
+    """Yield every folder that is not hidden with its files, following links to folders, none twice."""
     seen: set[str] = set()
     for folder, below, files in os.walk(source, followlinks=True):
         below[:] = [name for name in below if not name.startswith(".")]
@@ -168,18 +170,6 @@ def _no_images(source: Path, folders: Mapping[Path, Sequence[str]]) -> str:
 
 def _natural(folder: str) -> list[tuple[tuple[str, int], ...]]:
     return [natural_order(part) for part in folder.split("/")] if folder else []
-
-
-def _count(sequences: Mapping[str, Sequence[Path]], every: int) -> int | None:
-    return sum(-(-len(paths) // every) for paths in sequences.values())
-
-
-def _whole(every: int) -> int:
-    try:
-        between("input", "every", every, 1, whole=True)
-    except ValueError as error:
-        raise InferenceError(str(error)) from None
-    return every
 
 
 def _rate(given: float | str | None) -> Fraction | None:

@@ -17,9 +17,9 @@ from shared_components.inference import InferenceError
 
 CODEC = "libx264"
 QUALITY = {"crf": "20", "preset": "veryfast"}
-"""x264's: smaller `crf` is better and larger; 18 is hardly to be told from the source."""
-_TICKS = 10_000  # at least so many in a second, so that frames at uneven times keep them
-_JITTER = Fraction(1, 10)  # of a frame: what a container's rounding (MKV: a millisecond) moves a frame by
+"""x264's: smaller `crf` is better and larger; 18 can hardly be distinguished from the source."""
+_TICKS = 10_000  # least ticks per second of the clock, so that frames keep uneven times
+_JITTER = Fraction(1, 10)  # of a frame: rounding of times by a container (MKV: to a millisecond)
 _BT709 = 1
 
 
@@ -27,7 +27,7 @@ class H264Video:
     """A video of frames of one size; an odd side is made even by repeating its last row or column.
 
     Args:
-        path: The file; it is no video before `close`.
+        path: The file; complete after `close`.
         rate: Frames per second.
         aspect: Width of a pixel over its height.
 
@@ -64,11 +64,7 @@ class H264Video:
         self._write(frame)
 
     def close(self) -> None:
-        """Write what is left, and the index in front of it.
-
-        Raises:
-            InferenceError: It cannot be written.
-        """
+        """Write the rest, and the index in front of it; InferenceError where that fails."""
         if self._container is not None:
             self._write(None)
             with self._sentence():
@@ -110,7 +106,7 @@ class H264Video:
         context.colorspace = context.color_primaries = context.color_trc = _BT709
 
     def _tick(self, seconds: Fraction) -> int:
-        """Return a time in ticks; within the jitter of the constant rate, that of the rate."""
+        """Return a time in ticks, snapped to the constant rate within the jitter."""
         frames = seconds * self._rate
         if abs(frames - round(frames)) < _JITTER:
             frames = Fraction(round(frames))

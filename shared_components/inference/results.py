@@ -1,4 +1,4 @@
-"""What a model says of frames, written: pictures, overlay videos, and tables of what is visible when."""
+"""Write predictions: pictures, overlay videos, and tables of visible parts."""
 
 from __future__ import annotations
 
@@ -23,32 +23,30 @@ from shared_components.inference.volumes import FOLDER as VOLUMES
 from shared_components.inference.volumes import Volumes, label_hashes, refuse_corrected
 
 OVERLAYS, MASKS = "overlays", "masks"
-"""The kinds of picture that a task draws to be looked at, and of class ids."""
+"""Kinds of a task's pictures: for people, and of class ids."""
 VIDEO = "overlay.mp4"
 KEEP = ("png", "none")
 LABEL_HASHES = "labels"
-"""Says in the record what the volumes of labels were, so that corrected ones are not replaced."""
+"""Key of the record with the hashes of label volumes, so that corrected ones are not replaced."""
 
 
 class PredictionFolder:
-    """Writes what a model says of every frame of a stream.
+    """Writes the predictions of a stream's frames; as a context, closed at the end and abandoned after an error.
 
-    Files: `<kind>/<path>.png` of what a task's `files` gives, such as `masks` (one channel, class ids) and `overlays`;
-    where the frames have a rate, `overlay.mp4`, for a sub-folder `overlays/<sub-folder>.mp4`; for a task that names
-    parts `visible.csv` and `intervals.csv`; for label editors `nifti/`, see `Volumes`; and `prediction.json`, which
-    says what made them. See `ResultFolder`.
-
-    As a context: closed at the end, abandoned after an error.
+    Files: `<kind>/<path>.png` by a task's `files`, such as `masks` (one channel, class ids) and `overlays`; where the
+    frames have a rate `overlay.mp4`, of a sub-folder `overlays/<sub-folder>.mp4`; of a task that names parts
+    `visible.csv` and `intervals.csv`; for label editors `nifti/`, see `Volumes`; and the record `prediction.json`, see
+    `ResultFolder`.
 
     Args:
-        folder: Made where it does not exist.
-        stream: Where the frames come from.
-        task: What the model has learnt.
-        masks: `png`, or `none`: leave out every kind but the overlays.
+        folder: Created if needed.
+        stream: The source of the frames.
+        task: The model's task.
+        masks: `png`, or `none`: omit every kind but the overlays.
         pictures: Write overlays as PNG; None: of images, not of a video.
-        volumes: Write labels and frames as volumes, too.
-        alone: Refuse a folder that holds anything else than an earlier result, whatever its name.
-        facts: For the record.
+        volumes: Also write labels and frames as volumes.
+        alone: Refuse a folder with any files that are not of an earlier result.
+        facts: More of the record.
 
     Raises:
         InferenceError: The folder holds something that is not of an earlier result, or lies in the input; the task has
@@ -114,7 +112,7 @@ class PredictionFolder:
         self.count += 1
 
     def close(self) -> None:
-        """Finish all files and let them appear.
+        """Finish all files and move them to their names.
 
         Raises:
             InferenceError: There was no frame, or the video cannot be finished.
@@ -142,14 +140,14 @@ class PredictionFolder:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Name the folder where the system refuses a file that grows frame by frame, and does not say which."""
+        """Name the folder where the system refuses to grow a file and does not say which."""
         try:
             yield
         except OSError as error:
             raise error if isinstance(error, NotWritten) else not_written(self._folder.path, error) from error
 
     def abandon(self) -> None:
-        """Remove what was made; an earlier result stays."""
+        """Remove the new files; an earlier result stays."""
         if self._video is not None:
             self._video.abandon()
         if self._volumes is not None:

@@ -1,4 +1,4 @@
-"""Show a stream of frames to a network of clips: every frame is encoded once, what came before is remembered."""
+"""Run a network of clips on a stream of frames: every frame is encoded once, and earlier ones are remembered."""
 
 from __future__ import annotations
 
@@ -13,35 +13,30 @@ from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 
 SLACK = 0.1
-"""Share of a clip's interval by which the frames of a stream may lie nearer or farther (ours): 30000/1001 and 24 frames
-a second, among others, give no frame exactly 0.2 s ago."""
+"""Relative tolerance of a clip's interval in a stream (ours): 30000/1001 and 24 frames a second, among others, have no
+frame exactly 0.2 s ago."""
 
 
 @runtime_checkable
 class Remembers(Protocol):
-    """A network of clips that can be shown a stream."""
+    """A network of clips that can run on a stream."""
 
     def begin_stream(self, stride: int, padding: str) -> Any:
-        """Return what is remembered before a stream's first frame.
-
-        Args:
-            stride: Frames of the stream from one frame of a clip to the next.
-            padding: What stands for a frame before the beginning, see `clips.PADDINGS`.
-        """
+        """Return the memory before a stream's first frame, see `Streaming`."""
         ...
 
     def remember(self, image: Tensor, memory: Any) -> tuple[Tensor, Any]:
-        """Predict the next frame, (B, 3, H, W), and return what is remembered from now on."""
+        """Predict the next frame, (B, 3, H, W), and return the outputs and the new memory."""
         ...
 
 
 class Streaming(nn.Module):
-    """A network of clips as one of single frames, which remembers those it was shown before.
+    """A network of clips as a network of single frames that remembers the earlier ones.
 
     Args:
-        network: Of clips.
+        network: Of clips; InferenceError where it is not `Remembers`.
         stride: Frames of the stream from one frame of a clip to the next.
-        padding: What stands for a frame before the beginning, see `clips.PADDINGS`.
+        padding: Replaces frames before the beginning, see `clips.PADDINGS`.
     """
 
     def __init__(self, network: nn.Module, stride: int, padding: str = "first") -> None:
@@ -66,11 +61,11 @@ class Streaming(nn.Module):
 
 
 def shown_frames(network: nn.Module, task: Task, stream: FrameStream) -> nn.Module:
-    """Return the network that a stream's frames are shown to: of clips one that remembers, else the network itself.
+    """Return the network for a stream's frames: of clips a `Streaming` one, else the network itself.
 
     Raises:
-        InferenceError: The stream has no frames as far apart as the clips' that it has learnt from, or nobody knows; or
-            the network takes clips and remembers nothing.
+        InferenceError: The stream's rate is unknown or has no frames at the interval of the learnt clips; or a network
+            of clips cannot remember.
     """
     if task.spec.frames == 1:
         return network

@@ -1,4 +1,4 @@
-"""Read a video by PyAV: its frames as they are decoded, upright, each with its time; what is broken is named."""
+"""Read a video by PyAV: upright frames as they are decoded, each with its time; errors name the damage."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from shared_components.inference import InferenceError
 logger = logging.getLogger(__name__)
 
 USUAL_RATE = Fraction(25)
-"""Frames per second of a video that does not say its own."""
-_RATES = (Fraction(1, 1000), Fraction(1000))  # a rate beyond these is no rate but a container's clock
-_SLACK = Fraction(1, 50)  # share of a duration by which it may be wrong
+"""Frames per second of a video without a rate."""
+_RATES = (Fraction(1, 1000), Fraction(1000))  # beyond these a rate is a container's clock
+_SLACK = Fraction(1, 50)  # relative tolerance of a duration
 
 
 @dataclass(frozen=True)
 class Video:
-    """What a container says of its video.
+    """A video by its container.
 
     Attributes:
         path: The file.
         rate: Frames per second, on average.
-        frames: How many there are, as counted by whoever wrote the file; None where it does not say.
-        seconds: How long it lasts; None where it does not say.
+        frames: Announced number of frames, if any.
+        seconds: Announced duration, if any.
         aspect: Width of a pixel over its height.
     """
 
@@ -45,7 +45,7 @@ class Video:
 
     @property
     def total(self) -> int | None:
-        """How many frames there will be, about."""
+        """Approximate number of frames."""
         if self.frames is not None or self.seconds is None:
             return self.frames
         return round(self.seconds * self.rate)
@@ -69,10 +69,10 @@ def look_at(path: Path) -> Video:
 
 
 def frames_of(video: Video, *, every: int = 1) -> Iterator[tuple[int, np.ndarray, Fraction]]:
-    """Yield every so manieth frame: its number from 0, uint8 RGB (H, W, 3), and its seconds since the first.
+    """Yield every n-th frame: its number from 0, uint8 RGB (H, W, 3), and its seconds since the first.
 
-    The time never goes back: where a container's clock does (recordings joined end to end), it goes on from the frame
-    before. Frames that are missing at the end are said in a warning.
+    Time never goes back: where a container's clock does (recordings joined end to end), it continues from the frame
+    before. A warning counts frames that are missing at the end.
 
     Raises:
         InferenceError: The frames change their size.
@@ -102,7 +102,7 @@ def _changed_size(
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """Say that it is a video which cannot be read."""
+    """Turn an error of reading into one that names the video."""
     try:
         yield
     except DataError as error:
@@ -110,15 +110,15 @@ def _refused() -> Iterator[None]:
 
 
 def _timed(frames: Iterator[av.VideoFrame], rate: Fraction) -> Iterator[tuple[av.VideoFrame, Fraction]]:
-    """Add the seconds since the first frame, which always grow."""
+    """Pair frames with their seconds since the first, which always grow."""
     start = last = None
     for frame in frames:
-        due = Fraction(0) if last is None else last + 1 / rate
+        expected = Fraction(0) if last is None else last + 1 / rate
         clock = _clock(frame)
         if clock is None:
-            last = due
+            last = expected
         elif start is None or last is None or clock - start <= last:  # the first, or the clock was set back
-            start, last = clock - due, due
+            start, last = clock - expected, expected
         else:
             last = clock - start
         yield frame, last

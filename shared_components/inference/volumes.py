@@ -1,4 +1,4 @@
-"""What a model says, for a label editor: a volume of labels and one of frames a video, and what the labels are called.
+"""Predictions for a label editor: per video a volume of labels and one of frames, and the names of the labels.
 
 ITK-SNAP and 3D Slicer open them, and `dataset: nifti` reads what they save, so that a corrected mask can be trained on.
 """
@@ -29,8 +29,8 @@ class Volumes:
     colours of the classes as ITK-SNAP reads them. A sub-folder of images is a video of its own.
 
     Args:
-        folder: Made where it does not exist.
-        stream: Where the frames come from.
+        folder: Created if needed.
+        stream: The source of the frames.
         classes: Names, background first.
 
     Raises:
@@ -75,7 +75,7 @@ class Volumes:
         write_text(self._folder / NAMES, label_names(self._classes))
 
     def abandon(self) -> None:
-        """Remove what is not finished."""
+        """Remove unfinished volumes."""
         for writer in self._open or ():
             writer.abandon()
         self._open = None
@@ -87,21 +87,13 @@ class Volumes:
 
 
 def label_hashes(folder: Path) -> dict[str, str]:
-    """Return the hash of every volume of labels in a folder of volumes, by its path below."""
+    """Return the hash of every volume of labels in a folder of volumes, by its relative path."""
     found = sorted((folder / LABELS).rglob("*.nii.gz"))
     return {path.relative_to(folder).as_posix(): sha256_of(path) for path in found}
 
 
 def refuse_corrected(folder: Path, hashes: Any) -> None:
-    """Refuse to replace volumes of labels that somebody has changed since they were written.
-
-    Args:
-        folder: Of the volumes.
-        hashes: What `label_hashes` said when they were written.
-
-    Raises:
-        InferenceError: One is another now.
-    """
+    """Refuse to replace volumes of labels that have changed since `label_hashes` were recorded; InferenceError."""
     known = hashes if isinstance(hashes, dict) else {}
     for name, found in label_hashes(folder).items():
         if known.get(name) != found:

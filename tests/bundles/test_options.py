@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import monai.bundle
 import pytest
+from monai.bundle import ConfigWorkflow, create_workflow
 
 from shared_components.networks.checkpoints import load_weights, save_weights
 from shared_components.networks.pvt_fpn import PvtFpn
@@ -141,3 +142,10 @@ def test_an_override_made_by_hand_is_checked_like_the_runners(run, refusal, site
 def test_an_argument_that_the_config_leaves_at_its_default_can_be_given(train, tmp_path):
     train(**{"network_def#drop_path": 0.0, "train#trainer#amp": False, "validate#dataloader#batch_size": 1})
     assert "head_global.weight" in load_weights(tmp_path / "out" / "model.safetensors")
+
+
+def test_monais_runner_has_the_locals_that_the_options_are_read_from():
+    """`options._running_workflow` reads them in its frame, and finds the workflow as `self` of these methods."""
+    methods = (ConfigWorkflow.initialize, ConfigWorkflow.run, ConfigWorkflow.finalize)
+    assert {"_args", "config_file"} <= set(create_workflow.__code__.co_varnames)
+    assert [method.__code__.co_varnames[0] for method in methods] == ["self"] * 3

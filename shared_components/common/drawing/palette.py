@@ -1,9 +1,9 @@
-"""One palette: colours of classes in previews, overlays, videos and pages; of errors; of depth.
+"""The palette: colours of classes, of errors and of depth.
 
-The colours of classes were searched for on a grid of sRGB, each as far as can be (CIELAB) from those before it and
-from the reds, pinks and yellows of tissue, as people see with and without a deficiency of colour vision (Machado et
-al., IEEE TVCG 2009); the first two are Okabe and Ito's (2008). The earlier ones lie further apart. Colours of depth
-and of its error grow in lightness, so that grey keeps their order.
+The colours of classes were searched for on a grid of sRGB, each at the largest distance (CIELAB) from those before it
+and from the reds, pinks and yellows of tissue, with and without a deficiency of colour vision (Machado et al., IEEE
+TVCG 2009); the first two are Okabe and Ito's (2008). Colours of depth and of its error grow in lightness, so that they
+keep their order in grey.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ import numpy as np
 
 RGB = tuple[int, int, int]
 Entry = tuple[str, RGB]
-"""Of a legend: a name and its colour."""
+"""A name of a legend and its colour."""
 
-# Row = class id. Row 0 is never drawn: the background stays as it is.
+# Row = class id. Row 0, the background, is never drawn.
 CLASSES = np.array(
     [
         (0, 0, 0),
@@ -35,11 +35,11 @@ CLASSES = np.array(
     dtype=np.uint8,
 )
 MISSED, EXTRA, CONFUSED = (213, 94, 0), (255, 255, 255), (204, 121, 167)
-"""On a grey frame: pixels of a class that was not found, that is not there, and that is another one."""
+"""On a grey frame: pixels of a missed class, of a class that is not there, and of another class."""
 
 
 def _table(name: int, *, turned: bool = False) -> np.ndarray:
-    """Give one of OpenCV's colour maps as uint8 RGB (256, 3)."""
+    """Return one of OpenCV's colour maps as uint8 RGB (256, 3)."""
     table = cv2.applyColorMap(np.arange(256, dtype=np.uint8)[:, None], name)[:, 0, ::-1]
     return table[::-1] if turned else table
 
@@ -51,7 +51,7 @@ ERROR = _table(cv2.COLORMAP_INFERNO)
 
 
 def colour(class_id: int) -> RGB:
-    """Give the RGB colour of a class; more classes than colours start over, background excepted."""
+    """Return the RGB colour of a class; beyond the last colour they repeat, background excepted."""
     row = CLASSES[(class_id - 1) % (len(CLASSES) - 1) + 1] if class_id else CLASSES[0]
     return int(row[0]), int(row[1]), int(row[2])
 

@@ -1,4 +1,4 @@
-"""Tinted masks and coloured depth, and what says what their colours mean: strips with legends and scales."""
+"""Tinted masks and coloured depth, and strips with their legends and scales."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ import numpy as np
 from shared_components.common.drawing.palette import Entry, colour
 
 UNLABELLED = 255
-"""Stands in a mask where nobody knows the class."""
+"""Value of a mask where the class is unknown."""
 PAPER, INK = (255, 255, 255), (30, 30, 30)
 GAP = 6
 """Pixels between pictures side by side."""
 _FONT, _FONT_SCALE, _BAR, _SCALE = cv2.FONT_HERSHEY_SIMPLEX, 0.5, 26, 44
-_USUAL = 1280  # pixels of width from which on letters grow with the picture
+_USUAL = 1280  # pixels of width beyond which letters grow with the picture
 
 
 def overlay(image: np.ndarray, mask: np.ndarray, *, alpha: float = 0.45, contour: int = 2) -> np.ndarray:
@@ -21,7 +21,7 @@ def overlay(image: np.ndarray, mask: np.ndarray, *, alpha: float = 0.45, contour
 
     Args:
         image: uint8 RGB (H, W, 3).
-        mask: uint8 class ids (H, W); what is not labelled (`UNLABELLED`) stays as it is.
+        mask: uint8 class ids (H, W); `UNLABELLED` pixels are unchanged.
         alpha: opacity of the tint, 0 (none) to 1 (the image is hidden).
         contour: thickness of the outline in pixels, 0 for none.
 
@@ -49,20 +49,16 @@ def coloured(values: np.ndarray, known: np.ndarray, ends: tuple[float, float], t
 
 
 def hatched(height: int, width: int) -> np.ndarray:
-    """Draw what stands where nothing is known."""
+    """Draw the hatching of unknown pixels."""
     rows, columns = np.indices((height, width))
     return np.where(((rows + columns) % 12 < 3)[..., None], np.uint8(140), np.uint8(70)).repeat(3, axis=-1)
 
 
 def legend(entries: Sequence[Entry], *, width: int) -> np.ndarray:
-    """Draw swatches with names, starting a new line where the next entry would not fit.
-
-    Args:
-        entries: Names with their colours.
-        width: In pixels; letters grow with it beyond 1280.
+    """Draw swatches with names, on a new line where the next entry would not fit.
 
     Returns:
-        uint8 RGB (26 per line, width, 3), higher lines where the letters are larger.
+        uint8 RGB (26 per line, width, 3); beyond a width of 1280 letters and lines grow.
     """
     large = max(1.0, width / _USUAL)
     lines = [_paper(_BAR * large, width)]
@@ -81,13 +77,7 @@ def legend(entries: Sequence[Entry], *, width: int) -> np.ndarray:
 
 
 def scale_bar(ends: tuple[float, float], table: np.ndarray, width: int) -> np.ndarray:
-    """Draw a colour scale with its numbers in mm below: uint8 RGB (44, width, 3).
-
-    Args:
-        ends: The first colour's number and the last one's.
-        table: (256, 3).
-        width: In pixels.
-    """
+    """Draw the scale of a table (256, 3) with numbers in mm between its ends below: uint8 RGB (44, width, 3)."""
     bar = _paper(_SCALE, width)
     bar[7:21] = table[np.linspace(0, 255, width).round().astype(np.uint8)]
     step = nice((ends[1] - ends[0]) / (width / 110))
@@ -138,11 +128,7 @@ def side_by_side(panels: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def check_size(image: np.ndarray, mask: np.ndarray, name: str) -> None:
-    """Refuse an image that is none or differs from what is drawn over it.
-
-    Raises:
-        ValueError: It does; the sentence holds both shapes.
-    """
+    """Refuse an image that is not (H, W, 3) of the mask's size; the ValueError has both shapes."""
     if image.shape[:2] != mask.shape or image.ndim != 3:
         raise ValueError(f"image of shape {image.shape} and {name} of shape {mask.shape} differ in size")
 
@@ -162,7 +148,7 @@ def _text_width(text: str, large: float = 1.0) -> int:
 
 
 def encoded(picture: np.ndarray, ending: str, options: Sequence[int] = ()) -> bytes:
-    """Return the file of a picture, for a writer that notices a full disk, which OpenCV's own does not.
+    """Return the bytes of a picture's file, since OpenCV's own writer does not notice a full disk.
 
     Args:
         picture: uint8 RGB (H, W, 3), or one channel (H, W).

@@ -1,4 +1,4 @@
-"""Pictures of one sample side by side: as one image for a folder, and as a record that lets a page show them singly."""
+"""Pictures of one sample side by side, as one image and as a record for a page that shows them singly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ import numpy as np
 from shared_components.common.drawing.palette import Entry, css
 from shared_components.common.drawing.pictures import GAP, captioned, legend, scale_bar, side_by_side, unknown_box
 
-_STOPS = 17  # colours of a scale that a page blends between
+_STOPS = 17  # colours of a page's scale, which blends between them
 
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """What the colours of a panel say: a table (256, 3) between two numbers of mm."""
+    """Colours of a panel as numbers: a table (256, 3) between two ends in mm."""
 
     ends: tuple[float, float]
     table: np.ndarray
 
     def to_json(self) -> dict[str, Any]:
-        """Return both ends and some of the colours between them."""
+        """Return both ends and some colours between them."""
         chosen = self.table[np.linspace(0, len(self.table) - 1, _STOPS).round().astype(int)]
         colours = [css((int(r), int(g), int(b))) for r, g, b in chosen]
         return {"low": self.ends[0], "high": self.ends[1], "unit": "mm", "colours": colours}
@@ -28,14 +28,14 @@ class Scale:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One of the pictures.
+    """One picture.
 
     Attributes:
-        name: What it is: frame, truth, prediction, errors.
+        name: Such as frame, truth, prediction, errors.
         image: uint8 RGB (H, W, 3).
-        note: What is to be said of it in a few words.
+        note: A few words of its caption.
         legend: Colours of this panel alone.
-        scale: Where its colours are numbers.
+        scale: Of a panel whose colours are numbers.
     """
 
     name: str
@@ -51,8 +51,8 @@ class Sheet:
 
     Attributes:
         panels: From left to right.
-        legend: Colours that several of them have.
-        hatched: Whether a panel may be hatched where nothing is known.
+        legend: Colours of several panels.
+        hatched: Whether a panel may be hatched where values are unknown.
     """
 
     panels: tuple[Panel, ...]
@@ -71,7 +71,7 @@ class Sheet:
         return np.concatenate(rows, axis=0)
 
     def to_json(self) -> dict[str, Any]:
-        """Say of every panel where it lies in `image`, and what its colours mean."""
+        """Return each panel's box in `image` and the meaning of its colours."""
         height, width = self.panels[0].image.shape[:2]
         above = captioned(self.panels[0].image, "").shape[0] - height
         return {
@@ -91,7 +91,7 @@ class Sheet:
 
 
 def _below(panel: Panel) -> np.ndarray:
-    """Draw a panel's scale, or what the hatching of others means."""
+    """Draw a panel's scale, or the legend of the hatching."""
     width = panel.image.shape[1]
     return unknown_box(width) if panel.scale is None else scale_bar(panel.scale.ends, panel.scale.table, width)
 

@@ -1,1 +1,1 @@
-"""Pre-training on rendered scenes that are made as it goes."""
+"""Pre-training on scenes that are rendered as they are needed."""

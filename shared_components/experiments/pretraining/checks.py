@@ -1,4 +1,4 @@
-"""Scores on a few rendered frames that no pre-training sees."""
+"""Scores on a few rendered frames that are held out of pre-training."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ RANDOM_LOOKS, SAMPLES = 12, 2
 
 
 class Checks:
-    """Frames by group: of random looks that are never drawn in training, and of the named ones.
+    """Held-out frames by group: of reserved random looks, or else of the settings' own looks, and of the named looks.
 
-    They are rendered once, at the last phase's size. With looks of one's own, those stand in for the random ones.
+    They are rendered once, at the last phase's size.
     """
 
     def __init__(self, task: Task, settings: Settings) -> None:
@@ -33,7 +33,7 @@ class Checks:
         self._items = {name: _render(looks, task, settings) for name, looks in groups.items()}
 
     def scores(self, network: nn.Module) -> dict[str, Scores]:
-        """Score a network on each group, in float32 and without what takes long."""
+        """Score a network on each group, in float32 and without slow metrics."""
         return {
             name: quick_scores(network, self._task, follow(_batches(items), "scoring", -(-len(items) // BATCH)))
             for name, items in self._items.items()
@@ -41,7 +41,7 @@ class Checks:
 
 
 def summary(task: Task, scores: dict[str, Any]) -> str:
-    """Say each group's mean of the metric that counts."""
+    """Write each group's mean of the first metric."""
     metric = task.metrics[0]
     means = {name: (found.get(metric.name) or {}).get("mean") for name, found in scores.items()}
     return f"{metric.label}: " + ", ".join(

@@ -1,9 +1,9 @@
-"""The folder of a pre-training: what it leaves, and what it goes on from.
+"""The folder of a pre-training: results, log and state.
 
-RUN/model.safetensors     the averaged weights, with notes as every checkpoint has them
+RUN/model.safetensors     the averaged weights, with the notes of every checkpoint
 RUN/pretraining.json      how they were made
-RUN/log.jsonl             losses and scores, step by step
-RUN/state.safetensors     what a resume needs
+RUN/log.jsonl             losses and scores by step
+RUN/state.safetensors     for a resume
 """
 
 from __future__ import annotations
@@ -26,22 +26,17 @@ LOCK = ".lock"
 
 
 class RunFolder:
-    """Where one pre-training keeps its files.
-
-    Args:
-        path: the folder; it is made when the training begins.
-        settings: what is to be trained.
-    """
+    """The files of one pre-training with these settings; the folder is created when the training begins."""
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self.path, self.settings = path, settings
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Let no other process work in the folder meanwhile.
+        """Lock the folder while the block runs.
 
         Raises:
-            ValueError: Another one does, or the folder holds something else than a pre-training.
+            ValueError: Another process has locked it, or the folder has foreign files.
         """
         self._refuse_other_files()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -53,10 +48,10 @@ class RunFolder:
             yield
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return the state to go on from: tensors, and what was saved with them; None where nothing has begun.
+        """Return the saved tensors and values; None in a new folder.
 
         Raises:
-            ValueError: It is of a pre-training with other settings, or damaged.
+            ValueError: The state is of a pre-training with other settings, or damaged.
         """
         if not (self.path / STATE).is_file():
             return None
@@ -69,7 +64,7 @@ class RunFolder:
         return tensors, {"losses": [], **values}
 
     def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Write the state; of the values ``step`` counts the steps that are done."""
+        """Write the state; the value ``step`` is the number of steps that are done."""
         save_tensors(self.path / STATE, tensors, {**values, "settings": self.settings.as_values()})
 
     def save_model(self, weights: Mapping[str, Tensor], notes: Mapping[str, str], facts: Mapping[str, Any]) -> None:
@@ -83,12 +78,12 @@ class RunFolder:
             file.write(json.dumps(record) + "\n")
 
     def last_scores(self) -> dict[str, Any]:
-        """Return the scores that the log has last; none where there are none yet."""
+        """Return the last scores of the log, if any."""
         records = [json.loads(line) for line in self._lines()]
         return next((record["scores"] for record in reversed(records) if "scores" in record), {})
 
     def _trim(self, step: int) -> None:
-        """Drop what the log says of steps after the state: they are taken again."""
+        """Remove log lines of steps after the state, which are taken again."""
         lines = [line for line in self._lines() if _step_of(line) <= step]
         write_text(self.path / LOG, "".join(f"{line}\n" for line in lines))
 
@@ -116,7 +111,7 @@ class RunFolder:
 
 
 def _step_of(line: str) -> float:
-    """Return the step of a line; a line that a crash cut off is after every step."""
+    """Return the step of a line; infinite for a line that a crash has cut off."""
     try:
         return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):

@@ -20,11 +20,11 @@ from shared_components.federation.store import groups_of, named_groups
 from shared_components.networks.bundle_config import Bundle
 
 CLIP = 1.0  # the largest norm of a step's gradient
-_STEPS = 2  # the stream of random numbers
+_STEPS = 2  # number of the random stream
 
 
 class Learner:
-    """Takes the steps of a pre-training; what a step draws follows from the seed and its number."""
+    """Takes the steps of a pre-training; randomness follows from the seed and the step's number."""
 
     def __init__(self, bundle: Bundle, task: Task, settings: Settings, start: str | Path = "random") -> None:
         self.task, self.settings, self.device = task, settings, machine.device()
@@ -61,7 +61,7 @@ class Learner:
         return value
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all that the next step needs."""
+        """Return the state of network, average and optimizer."""
         return named_groups(
             {
                 "network": self.network.state_dict(),
@@ -79,7 +79,7 @@ class Learner:
 
 
 def make_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """Return AdamW; norms and biases do not decay."""
+    """Return AdamW without weight decay of norms and biases."""
     decaying = [p for p in network.parameters() if p.ndim > 1]
     others = [p for p in network.parameters() if p.ndim <= 1]
     groups: list[dict[str, Any]] = [{"params": decaying}, {"params": others, "weight_decay": 0.0}]
@@ -87,7 +87,7 @@ def make_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimi
 
 
 def _averaging(decay: float) -> Callable[[Tensor, Tensor, Tensor | int], Tensor]:
-    """Return an exponential moving average that follows closely at first."""
+    """Return an exponential moving average with decay min(decay, (1 + n) / (10 + n)) at its n-th update."""
 
     def averaged(average: Tensor, current: Tensor, count: Tensor | int) -> Tensor:
         if not average.is_floating_point():

@@ -1,4 +1,4 @@
-"""What a pre-training is: its settings, its phases, and the learning rate of each step."""
+"""Settings of a pre-training, its phases, and the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from shared_components.data.synthetic.looks import look_named
 from shared_components.networks.bundle_config import PRECISIONS, Bundle, build_network, check_size
 
 CLASSES = CLASS_MAPS["parts"]
-SMALLEST = 64  # pixels: what the renderer makes
+SMALLEST = 64  # pixels of the renderer's smallest frame
 
 
 @dataclass(frozen=True)
 class Phase:
-    """So many steps at one size in pixels."""
+    """A number of steps at one size in pixels."""
 
     height: int
     width: int
@@ -35,23 +35,22 @@ class Phase:
 
 @dataclass(frozen=True)
 class Settings:
-    """All that the weights follow from.
+    """All settings that determine the weights.
 
     Attributes:
-        bundle, task: whose network learns which kind of task.
-        phases: sizes in turn; one schedule of the learning rate runs over all their steps.
-        batch: samples of a batch, each of another video.
-        frames: samples of a video; as many batches in turn show the same videos.
-        seed: of weights, scenes, augmentation and dropout.
-        learning_rate: the highest one; `warmup`: share of the steps that it rises over.
-        average: decay of the weights' moving average per step.
-        moved: share of the frames that are flipped, scaled and cropped; `colour`: strength of `data.colours`.
-        start: where the weights begin, and which they are.
-        numbers: of the task, instead of the bundle's.
-        looks: of the scenes, in turn; none: a new one for every video.
+        phases: Sizes in turn; one schedule of the learning rate covers all their steps.
+        seed: Of weights, scenes, augmentation and dropout.
+        batch: Samples of a batch, each of another video.
+        frames: Samples of a video; as many batches in turn show the same videos.
+        learning_rate: The highest one; `warmup`: share of the steps in which it rises.
+        average: Decay of the weights' moving average per step.
+        moved: Share of the frames that are flipped, scaled and cropped; `colour`: strength of `data.colours`.
+        start: Kind and hash of the initial weights.
+        numbers: Of the task, instead of the bundle's.
+        looks: Of the scenes, in turn; none: a new one for every video.
 
     Raises:
-        ValueError: one sentence.
+        ValueError: A setting is out of range; one sentence.
     """
 
     bundle: str
@@ -96,7 +95,7 @@ class Settings:
 
     @property
     def size(self) -> tuple[int, int]:
-        """(height, width) of the last phase, which the network is used at."""
+        """(height, width) of the last phase, at which the network is used."""
         return self.phases[-1].height, self.phases[-1].width
 
     def phase_of(self, step: int) -> Phase:
@@ -108,7 +107,7 @@ class Settings:
         raise IndexError(step)
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of a step counted from 0: a line up, then half a cosine down to a hundredth."""
+        """Return the learning rate of a step from 0: linear warm-up, then half a cosine down to a hundredth."""
         rising = max(1, round(self.warmup * self.steps))
         if step < rising:
             return self.learning_rate * (step + 1) / rising
@@ -125,11 +124,7 @@ class Settings:
 
 
 def read_sizes(texts: Sequence[str]) -> tuple[Phase, ...]:
-    """Read ``96x128:6000`` as 6000 steps at 96x128 pixels (height x width).
-
-    Raises:
-        ValueError: It has another form.
-    """
+    """Read ``96x128:6000`` as 6000 steps at 96x128 pixels (height x width); ValueError for another form."""
     return tuple(_read_size(text) for text in texts)
 
 
@@ -142,11 +137,7 @@ def _read_size(text: str) -> Phase:
 
 
 def task_for(bundle: Bundle, kind: str, numbers: Mapping[str, float] | None = None) -> Task:
-    """Build the task that is learnt: segmentation of instrument parts, or what else the renderer has a target for.
-
-    Raises:
-        ValueError: The bundle does not learn it, or rendered frames have no such target.
-    """
+    """Build the task; ValueError where the bundle does not learn it or rendered frames have no such target."""
     one_of(f"bundle {bundle.name}", "task", kind, bundle.tasks)
     if kind not in TARGETS:
         raise ValueError(f"rendered scenes have no labels for {kind!r}; use one of {', '.join(TARGETS)}")
@@ -154,10 +145,10 @@ def task_for(bundle: Bundle, kind: str, numbers: Mapping[str, float] | None = No
 
 
 def build(bundle: Bundle, task: Task, settings: Settings) -> nn.Module:
-    """Build the network, its sizes checked.
+    """Build the network without dropout.
 
     Raises:
-        ValueError: A size is none that the network or the renderer takes, or clips are asked of a network of frames.
+        ValueError: The network or the renderer does not take a size, or the network does not take the task's clips.
     """
     network = build_network(bundle.network, out_channels=task.channels)
     check_frames(network, task)
@@ -165,5 +156,5 @@ def build(bundle: Bundle, task: Task, settings: Settings) -> nn.Module:
         check_size(network, phase.height, phase.width, least=SMALLEST)
     for module in network.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.p = 0.0  # no scene comes twice: there is nothing to guard against learning by heart
+            module.p = 0.0  # no scene comes twice, so nothing can be memorised
     return network

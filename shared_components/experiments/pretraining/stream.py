@@ -1,9 +1,9 @@
-"""Batches of rendered frames, made as they are needed; nothing is written to disk.
+"""Batches of rendered frames, made as they are needed and never written to disk.
 
-The j-th group is B videos of F frames each, which give F batches: every frame of a batch is of another video, and a
-video's frames are seconds apart. Of a task of clips a video gives F clips, each a frame later than the one before, and
-its frames are as far apart as those of a clip. A group follows from the seed and its number alone, so that any process
-can make any group, and a training can go on at any step.
+The j-th group is B videos of F frames each, which give F batches: the frames of a batch are of different videos, and a
+video's frames are seconds apart. For a task of clips a video gives F clips, each one frame later than the one before,
+at the clips' interval. A group depends on the seed and its number alone, so that any process can make it, and training
+can resume at any step.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from shared_components.data.transforms import (
 )
 from shared_components.experiments.pretraining.plan import Phase, Settings
 
-RATE = 0.2  # rendered frames per second: two of them show other poses
+RATE = 0.2  # rendered frames per second: consecutive ones show different poses
 SCALES = (0.75, 2.25)  # small parts are learnt from frames that are enlarged more often than shrunk
-LARGER = 1.5  # times the network's size is what is rendered; shrinking it smooths the edges
+LARGER = 1.5  # rendered size over the network's; shrinking smooths the edges
 RESERVED = 1_000_000  # looks from this number on, and videos from `HELD_OUT` on, are never trained on
 HELD_OUT = 2**31
-_GROUPS = 1  # the stream of random numbers
+_GROUPS = 1  # number of the random stream
 
 
 @dataclass(frozen=True)
 class Span:
-    """A group: its phase, its first step, and how many of its batches are used."""
+    """A group: its phase, its first step, and the number of its batches that are used."""
 
     phase: Phase
     first: int
@@ -69,9 +69,6 @@ class Groups(Dataset[dict[str, Tensor]]):
     """All groups of a pre-training.
 
     Item `j` is {"image": uint8 (F, B, 3, H, W), of clips (F, B, T, 3, H, W), and each target: (F, B, H, W)}.
-
-    Args:
-        asks: what the task asks of each sample.
     """
 
     def __init__(self, settings: Settings, spec: SampleSpec) -> None:
@@ -107,7 +104,7 @@ class Groups(Dataset[dict[str, Tensor]]):
 
 
 def targets_of(frame: SceneFrame, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Return what a rendered frame knows of itself, by the names of targets."""
+    """Return a rendered frame's targets by name."""
     known = {"label": frame.parts, "depth": frame.depth}
     return {name: known[name] for name in names}
 
@@ -115,8 +112,7 @@ def targets_of(frame: SceneFrame, names: tuple[str, ...]) -> dict[str, np.ndarra
 def batches(settings: Settings, spec: SampleSpec, *, begin: int = 0, workers: int = 0) -> Iterator[dict[str, Tensor]]:
     """Yield the batches from step `begin` on, in the form of `data.dataset.batches`.
 
-    Args:
-        workers: processes that render ahead; 0: this one does. The batches are the same.
+    With `workers` other processes render ahead; the batches are the same.
     """
     groups = Groups(settings, spec)
     left = [number for number, span in enumerate(groups.spans) if span.first + span.count > begin]
@@ -129,7 +125,7 @@ def batches(settings: Settings, spec: SampleSpec, *, begin: int = 0, workers: in
 
 
 def held_out(look: str, number: int, *, size: tuple[int, int], spec: SampleSpec, count: int) -> list[Item]:
-    """Render samples of a video that is never trained on, as the network sees them."""
+    """Render samples of a held-out video, at the network's size."""
     items = []
     for index, clip in enumerate(_film(look, HELD_OUT + number, size, count, spec)):
         images, found = _shrunk(stacked([frame.image for frame in clip]), targets_of(clip[-1], spec.targets), *size)
@@ -159,7 +155,7 @@ def _shrunk(
 
 
 def _in_processes() -> dict[str, Any]:
-    """Return how workers begin: from a clean process, because OpenCV's threads do not survive a fork of this one."""
+    """Return the loader's options: a clean process for workers, since OpenCV's threads do not survive a fork."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return {"prefetch_factor": 2, "multiprocessing_context": context, "worker_init_fn": _begin_worker}
@@ -167,4 +163,4 @@ def _in_processes() -> dict[str, Any]:
 
 def _begin_worker(number: int) -> None:
     cv2.setNumThreads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the training process
