@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: <INPUT's name>-segmented, here")
     parser.add_argument("--size", metavar="HxW", help="of the network's input; default: the checkpoint's")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="take every Nth frame")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="keep every n-th frame")
     parser.add_argument("--video-rate", metavar="R", help="images a second: write an overlay video of a folder, too")
     parser.add_argument("--masks", choices=KEEP, default="png", help="default: %(default)s")
     parser.add_argument(

@@ -10,6 +10,9 @@ import pytest
 import torch
 from monai.bundle import ConfigWorkflow
 
+from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.checkpoints import save_weights
+
 HEIGHT, WIDTH = 64, 96
 SITE = """\
 name: hospital-a
@@ -117,6 +120,15 @@ def refusal() -> Callable[..., str]:
         return str(error)
 
     return refusal
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Random weights of the bundle pfedsis, without notes."""
+    torch.manual_seed(1)
+    path = tmp_path / "model.safetensors"
+    save_weights(path, build_network(load_bundle("pfedsis").network).state_dict())
+    return path
 
 
 @pytest.fixture

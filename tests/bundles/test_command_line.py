@@ -6,10 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from shared_components.networks.bundle_config import build_network, load_bundle
-from shared_components.networks.checkpoints import load_weights, save_weights
+from shared_components.networks.checkpoints import load_weights
 
 REPOSITORY = Path(__file__).parents[2]
 SIZES = ["--training#height", "64", "--training#width", "96", "--training#batch_size", "2"]
@@ -41,53 +39,6 @@ def test_train_then_evaluate_from_the_command_line(site_config, tmp_path):
     done = type_in(*MONAI, "run", "--config_file", overlay, *site, *SIZES, *checkpoint, "--split", "test")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "metrics.json").read_text())["frames"] == 2
-
-
-@pytest.mark.slow
-def test_inference_from_the_command_line(video, tmp_path):
-    save_weights(tmp_path / "model.safetensors", build_network(load_bundle("pvt_fpn").network).state_dict())
-    done = type_in(
-        *MONAI, "run", "--config_file", "bundles/pvt_fpn/configs/inference.yaml", "--input", str(video),
-        "--checkpoint", str(tmp_path / "model.safetensors"), "--output_dir", str(tmp_path / "out"),
-        "--height", "64", "--width", "96",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
-    assert (tmp_path / "out" / "overlay.mp4").exists()
-
-
-@pytest.mark.slow
-def test_readmes_evaluate_command_takes_a_model_of_another_bundle(site_config, tmp_path):
-    model = tmp_path / "model.safetensors"
-    save_weights(model, build_network(load_bundle("pvt_fpn").network).state_dict(), {"bundle": "pvt_fpn"})
-    configs = [f"bundles/pfedsis/configs/{name}.yaml" for name in ("train", "evaluate")]
-    done = type_in(
-        *MONAI, "run", "--site_config", str(site_config), "--checkpoint", str(model), "--split", "test",
-        "--config_file", str(configs), "--output_dir", str(tmp_path / "results"), *SIZES,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "results" / "metrics.json").read_text())["frames"] == 2
-
-
-@pytest.mark.slow
-def test_the_inference_command_takes_a_model_pt_of_another_bundle(video, tmp_path):
-    torch.save(build_network(load_bundle("pfedsis").network).state_dict(), tmp_path / "model.pt")
-    done = type_in(
-        *MONAI, "run", "--config_file", "bundles/pvt_fpn/configs/inference.yaml", "--input", str(video),
-        "--checkpoint", str(tmp_path / "model.pt"), "--output_dir", str(tmp_path / "out"),
-        "--height", "64", "--width", "96",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
-
-
-@pytest.mark.slow
-def test_verification_from_the_command_line():
-    done = type_in(
-        *MONAI, "verify_net_in_out", "network_def", "--meta_file", "bundles/pfedsis/configs/metadata.json",
-        "--config_file", "bundles/pfedsis/configs/inference.yaml",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -18,24 +18,10 @@ from shared_components.tasks.segmentation import enlarge
 
 
 @pytest.fixture
-def checkpoint(tmp_path):
-    torch.manual_seed(1)
-    path = tmp_path / "model.safetensors"
-    save_weights(path, build_network(load_bundle("pfedsis").network).state_dict())
-    return path
-
-
-@pytest.fixture
 def evaluate(run, site_config, small, tmp_path):
     def evaluate(checkpoint, bundle="pfedsis", **overrides):
-        given = {
-            "site_config": str(site_config),
-            "checkpoint": checkpoint and str(checkpoint),
-            "output_dir": str(tmp_path / "results"),
-            **small,
-            **overrides,
-        }
-        run(bundle, "train", "evaluate", **given)
+        given = {"site_config": str(site_config), "checkpoint": checkpoint and str(checkpoint), **small}
+        run(bundle, "train", "evaluate", **given | {"output_dir": str(tmp_path / "results")} | overrides)
         return json.loads((tmp_path / "results" / "metrics.json").read_text())
 
     return evaluate
@@ -84,12 +70,8 @@ def test_the_table_has_a_row_per_frame_and_class(evaluate, checkpoint, tmp_path)
     summary = evaluate(checkpoint)
     with open(tmp_path / "results" / "metrics.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["video"], row["frame"], row["class"]) for row in rows[:4]] == [
-        ("test/video3", "0", "shaft"),
-        ("test/video3", "0", "wrist"),
-        ("test/video3", "0", "clasper"),
-        ("test/video3", "1", "shaft"),
-    ]
+    places = [("0", "shaft"), ("0", "wrist"), ("0", "clasper"), ("1", "shaft")]
+    assert [(row["video"], row["frame"], row["class"]) for row in rows[:4]] == [("test/video3", *p) for p in places]
     shaft = [float(row["dice"]) for row in rows if row["class"] == "shaft"]
     assert np.isclose(np.mean(shaft), summary["dice"]["shaft"], atol=1e-5)
 
@@ -142,10 +124,7 @@ def test_half_precision_is_scored_as_its_numbers_in_full(evaluate, of_parts, tmp
     save_weights(tmp_path / "full.safetensors", {n: v.float() for n, v in halves.items()})
     half, full = (evaluate(tmp_path / f"{name}.safetensors") for name in ("half", "full"))
     assert half["dice"] == full["dice"] and half["assd"] == full["assd"]
-
-
-def test_a_model_of_the_sites_own_classes_merges_none(evaluate, of_parts):
-    assert "merged_classes" not in evaluate(of_parts)
+    assert "merged_classes" not in half  # of the site's own classes
 
 
 def test_a_model_of_coarser_classes_is_refused_by_name(evaluate, refusal, tmp_path):

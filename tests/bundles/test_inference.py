@@ -16,22 +16,13 @@ from shared_components.networks.checkpoints import export_pt, save_weights
 SIZE = {"height": 64, "width": 96}
 
 
-@pytest.fixture
-def checkpoint(tmp_path):
-    torch.manual_seed(1)
-    path = tmp_path / "model.safetensors"
-    save_weights(path, build_network(load_bundle("pfedsis").network).state_dict())
-    return path
-
-
 def test_a_folder_becomes_masks_and_overlays(run, checkpoint, tmp_path):
     folder = tmp_path / "frames"
     folder.mkdir()
     for name in ("frame2.png", "frame10.jpg"):
         cv2.imwrite(str(folder / name), np.full((70, 100, 3), 90, np.uint8))
-    workflow = run(
-        "pfedsis", "inference", input=str(folder), checkpoint=str(checkpoint), output_dir=str(tmp_path / "out"), **SIZE
-    )
+    given = {"input": str(folder), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **SIZE}
+    workflow = run("pfedsis", "inference", **given)
     for kind in ("masks", "overlays"):
         assert sorted(path.name for path in (tmp_path / "out" / kind).iterdir()) == ["frame10.png", "frame2.png"]
     mask = cv2.imread(str(tmp_path / "out" / "masks" / "frame2.png"), cv2.IMREAD_UNCHANGED)
@@ -47,20 +38,9 @@ def test_the_options_of_the_command_are_those_of_the_config(run, checkpoint, tmp
     for name in ("day-1/1.png", "day-1/2.png", "day-1/3.png"):
         (tmp_path / "frames" / name).parent.mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(tmp_path / "frames" / name), np.full((70, 100, 3), 90, np.uint8))
-    run(
-        "pfedsis",
-        "inference",
-        input=str(tmp_path / "frames"),
-        checkpoint=str(checkpoint),
-        output_dir=str(tmp_path / "out"),
-        every=2,
-        video_rate=5,
-        masks="none",
-        pictures=False,
-        precision="bf16",
-        **SIZE,
-    )
     out = tmp_path / "out"
+    given = {"input": str(tmp_path / "frames"), "checkpoint": str(checkpoint), "output_dir": str(out), **SIZE}
+    run("pfedsis", "inference", **given, every=2, video_rate=5, masks="none", pictures=False, precision="bf16")
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
         "intervals.csv", "overlays/day-1.mp4", "prediction.json", "visible.csv",
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """`preprocessing` and `postprocessing` as MONAI Label, MONAI Deploy and MONAI's engine use them: the masks of a run."""
 
 import copy
+import functools
 import json
 
 import cv2
@@ -40,14 +41,17 @@ def picture(scene, tmp_path):
     return tmp_path / "frame.png"
 
 
-@pytest.fixture
-def due(picture, tmp_path):
+@pytest.fixture(scope="module")
+def due(scene, tmp_path_factory):
     """Return a function: the mask that `surgfl segment` writes of the frame with the bundle's own weights."""
+    folder = tmp_path_factory.mktemp("segmented")
+    Image.fromarray(scene).save(folder / "frame.png")
 
+    @functools.cache
     def due(bundle):
-        out = tmp_path / f"segmented-{bundle}"
-        assert main(["segment", str(picture), "--bundle", bundle, "--out", str(out), "--threads", "1"]) == 0
-        return cv2.imread(str(out / "masks" / "frame.png"), cv2.IMREAD_UNCHANGED)
+        words = ["--bundle", bundle, "--out", str(folder / bundle), "--threads", "1"]
+        assert main(["segment", str(folder / "frame.png"), *words]) == 0
+        return cv2.imread(str(folder / bundle / "masks" / "frame.png"), cv2.IMREAD_UNCHANGED)
 
     return due
 
@@ -244,10 +248,7 @@ def test_a_mask_is_enlarged_by_hand():
 @pytest.mark.parametrize(
     ("frame", "said"),
     [
-        (np.full((3, 2, 2), 0.5), "are not whole numbers from 0 to 255"),
-        (np.full((3, 2, 2), np.nan), "are not whole numbers from 0 to 255"),
-        (np.full((3, 2, 2), 256), "are not whole numbers from 0 to 255"),
-        (np.full((3, 2, 2), -1), "are not whole numbers from 0 to 255"),
+        *((np.full((3, 2, 2), value), "are not whole numbers from 0 to 255") for value in (0.5, np.nan, 256, -1)),
         (np.zeros((4, 2, 2)), r"is \[4, 2, 2\] when its channels are first"),
         (np.zeros((2, 2)), r"is \[2, 2\] when its channels are first"),
         (np.zeros((3, 0, 2)), r"is \[3, 0, 2\] when its channels are first"),

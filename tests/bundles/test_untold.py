@@ -1,3 +1,4 @@
+# ruff: noqa: F401, F811 (the fixture `scenes`)
 """FedST's models with the bundle's configs: a site's own keeps what it was told, the outsider's is told anew."""
 
 import dataclasses
@@ -28,14 +29,14 @@ from shared_components.inference.predict import Predictor
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-from tests.federation.conftest import make_job, scenes  # noqa: F401 (a fixture)
+from tests.federation.conftest import make_job, scenes
 from tests.federation.test_second_storey import rewritten
 
 SIZE = (32, 64)
 
 
 @pytest.fixture(scope="module")
-def federation(scenes, tmp_path_factory):  # noqa: F811
+def federation(scenes, tmp_path_factory):
     """Two sites have trained FedST and consent to a model for others; the third is a hospital outside."""
     folder = tmp_path_factory.mktemp("fedst")
     sites = {f"site-{n + 1}": rewritten(path, folder / f"s{n}", publish=["model"]) for n, path in enumerate(scenes[:2])}
@@ -100,15 +101,15 @@ def test_a_method_that_tells_nothing_says_nothing():
 # ---- evaluation
 
 
-def test_a_sites_own_model_is_scored_as_it_is(evaluate, own, scenes):  # noqa: F811
+def test_a_sites_own_model_is_scored_as_it_is(evaluate, own, scenes):
     assert evaluate(own, scenes[0]) == scored(own, scenes[0], vector_of(scenes[0]))
 
 
-def test_a_sites_own_model_keeps_what_it_was_told_elsewhere(evaluate, own, scenes):  # noqa: F811
+def test_a_sites_own_model_keeps_what_it_was_told_elsewhere(evaluate, own, scenes):
     assert evaluate(own, scenes[1]) == scored(own, scenes[1], vector_of(scenes[0]))
 
 
-def test_the_outsiders_model_is_told_of_the_site_where_it_is_scored(evaluate, outsiders, scenes):  # noqa: F811
+def test_the_outsiders_model_is_told_of_the_site_where_it_is_scored(evaluate, outsiders, scenes):
     mean = load_file(outsiders)["indicator"]
     torch.testing.assert_close(mean, (vector_of(scenes[0]) + vector_of(scenes[1])) / 2)
     due = vector_of(scenes[2])
@@ -119,14 +120,14 @@ def test_the_outsiders_model_is_told_of_the_site_where_it_is_scored(evaluate, ou
         assert torch.equal(network.indicator, indicator)
 
 
-def test_where_classes_are_coarser_the_network_inside_is_told(outsiders, scenes, tmp_path):  # noqa: F811
+def test_where_classes_are_coarser_the_network_inside_is_told(outsiders, scenes, tmp_path):
     site = load_site(rewritten(scenes[2], tmp_path / "c", classes="foreground"))
     task = make_task("segmentation", classes=site.classes)
     merged = trained_network_for(PvtFpnClips(), task, str(outsiders), bundle="fedst", site=site)
     assert torch.equal(merged.network.indicator, vector_of(scenes[2]))
 
 
-def test_numbered_kinds_count_the_site_as_one_more(outsiders, scenes, tmp_path):  # noqa: F811
+def test_numbered_kinds_count_the_site_as_one_more(outsiders, scenes, tmp_path):
     notes = load_metadata(outsiders) | {"arguments": json.dumps({"text_encoder": "one_hot"})}
     save_weights(tmp_path / "m.safetensors", load_file(outsiders), notes)
     network = PvtFpnClips()
@@ -138,16 +139,7 @@ def test_numbered_kinds_count_the_site_as_one_more(outsiders, scenes, tmp_path):
     "text, sentence",
     [("", "the site's text is ''; describe the site"), ("liver resection", "has no vector of the text")],
 )
-def test_a_site_without_a_text_of_use_is_refused(
-    evaluate,
-    outsiders,
-    own,
-    scenes,  # noqa: F811
-    tmp_path,
-    capsys,
-    text,
-    sentence,
-):
+def test_a_site_without_a_text_of_use_is_refused(evaluate, outsiders, own, scenes, tmp_path, capsys, text, sentence):
     bad = rewritten(scenes[2], tmp_path / "bad", text=text)
     with pytest.raises((ValueError, RuntimeError)) as caught:
         evaluate(outsiders, bad)
@@ -159,7 +151,7 @@ def test_a_site_without_a_text_of_use_is_refused(
 
 
 @pytest.mark.parametrize("changed", [{"method": "fedsgd"}, {"arguments": "[]"}, {"arguments": "{"}, {"sites": "many"}])
-def test_a_header_that_does_not_say_how_is_refused(outsiders, scenes, tmp_path, changed):  # noqa: F811
+def test_a_header_that_does_not_say_how_is_refused(outsiders, scenes, tmp_path, changed):
     save_weights(tmp_path / "m.safetensors", load_file(outsiders), load_metadata(outsiders) | changed)
     with pytest.raises(CheckpointError, match=r"m\.safetensors knows no site, and its header does not say how"):
         describe_site(PvtFpnClips(), tmp_path / "m.safetensors", load_site(scenes[2]))
@@ -184,14 +176,7 @@ def shown(checkpoint, indicator, video):
 
 
 def test_frames_are_predicted_by_a_model_that_is_told_of_the_site(
-    run,
-    refusal,
-    outsiders,
-    own,
-    scenes,  # noqa: F811
-    video,
-    tmp_path,
-    caplog,
+    run, refusal, outsiders, own, scenes, video, tmp_path, caplog
 ):
     given = {"input": str(video), "checkpoint": str(outsiders)}
     told, mean = tmp_path / "told", tmp_path / "mean"
@@ -211,7 +196,7 @@ def test_frames_are_predicted_by_a_model_that_is_told_of_the_site(
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(tmp_path / "own"), expected, strict=True))
 
 
-def test_the_command_takes_the_site_too(outsiders, scenes, video, tmp_path, monkeypatch):  # noqa: F811
+def test_the_command_takes_the_site_too(outsiders, scenes, video, tmp_path, monkeypatch):
     site = dataclasses.replace(load_site(scenes[2]))
     assert torch.equal(load_trained(outsiders, bundle="pvt_fpn", site=site).network.indicator, vector_of(scenes[2]))
     monkeypatch.chdir(tmp_path)

@@ -1,6 +1,7 @@
 """What is written is whole or not there, also on a disk that is full."""
 
 import os
+import re
 import resource
 from contextlib import contextmanager
 
@@ -36,7 +37,6 @@ WRITERS = {
     "scene.png": lambda path: write_png(path, NOISE),
     "a.txt": lambda path: write_text(path, "x" * 5000),
     "a.json": lambda path: write_json(path, list(range(2000))),
-    "a.bin": lambda path: write_text(path, "y" * 5000),
     "a.safetensors": lambda path: save_weights(path, {"w": torch.zeros(5000)}),
 }
 SENTENCE = r"could not be written \(File too large\); check the disk's space and the folder's rights$"
@@ -48,15 +48,9 @@ SENTENCE = r"could not be written \(File too large\); check the disk's space and
 def test_a_full_disk_is_an_error_and_leaves_the_old_file_alone(tmp_path, name, room):
     path = tmp_path / name
     path.write_bytes(b"old")
-    with full_disk(room), pytest.raises(NotWritten, match=SENTENCE):
+    with full_disk(room), pytest.raises(NotWritten, match=f"^{re.escape(str(path))}: {SENTENCE}"):
         WRITERS[name](path)
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
-
-
-def test_a_full_disk_is_said_with_the_file_and_what_to_do(tmp_path):
-    with full_disk(0), pytest.raises(OSError, match="could not be written") as caught:
-        write_picture(tmp_path / "masks" / "a.png", NOISE)
-    assert str(tmp_path / "masks" / "a.png") in str(caught.value) and "disk's space" in str(caught.value)
 
 
 def test_where_safetensors_tells_no_number_its_own_words_are_the_reason(tmp_path, monkeypatch):

@@ -30,15 +30,8 @@ def test_what_would_run_is_refused_wherever_it_lies(value):
 
 
 def test_names_and_numbers_pass():
-    plain = {
-        "mode": "corrected",
-        "rate": 1e-3,
-        "none": None,
-        "yes": True,
-        "parts": ["encoder", "head.0"],
-        "50%": "a@b $",
-    }
-    refuse_code(plain, "job")
+    plain = {"mode": "corrected", "rate": 1e-3, "none": None, "yes": True, "parts": ["encoder", "head.0"]}
+    refuse_code(plain | {"50%": "a@b $"}, "job")
 
 
 @pytest.mark.parametrize("text", ["$1 + 1", "@other", "%other"])

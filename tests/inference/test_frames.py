@@ -37,22 +37,12 @@ def test_colours_are_rgb(tmp_path):
     assert shot.image[0, 0].tolist() == [30, 20, 10]
 
 
-def test_items_hold_the_networks_input_and_the_frame(tmp_path):
-    write_image(tmp_path / "a.png", 51)
+@pytest.mark.parametrize("size", [(40, 50), (32, 64)])
+def test_items_hold_the_networks_input_and_the_frame(tmp_path, size):
+    write_image(tmp_path / "a.png", 51, size=size)
     (item,) = stream_of(tmp_path)
     assert item["image"].shape == (1, 3, 32, 64) and torch.allclose(item["image"], torch.tensor(0.2))
-    assert item["shot"].image.shape == (40, 50, 3)
-
-
-def test_frames_that_have_the_networks_size_already_are_taken_as_they_are(tmp_path):
-    write_image(tmp_path / "a.png", 51, size=(32, 64))
-    (item,) = stream_of(tmp_path)
-    assert torch.allclose(item["image"], torch.tensor(0.2))
-
-
-def test_the_networks_input_lies_between_0_and_1():
-    image = np.full((10, 20, 3), 255, np.uint8)
-    assert torch.equal(network_input(image[None], 32, 64), torch.ones(1, 3, 32, 64))
+    assert item["shot"].image.shape == (*size, 3)
 
 
 def test_a_clips_input_keeps_the_order_of_its_frames():
@@ -92,18 +82,13 @@ def test_every_nth_is_counted_in_each_sequence(tmp_path):
     assert stream.total == 4 and stream.rate == Fraction(10, 3)
 
 
-def test_images_have_no_time_of_their_own(tmp_path):
-    write_image(tmp_path / "a.png")
-    stream = stream_of(tmp_path)
-    assert stream.rate is None and [shot.seconds for shot in stream.shots()] == [None]
-
-
 @pytest.mark.parametrize(
-    ("given", "rate"), [(25, 25), ("29.97", Fraction(2997, 100)), ("30000/1001", Fraction(30000, 1001))]
+    ("given", "rate"), [(25, 25), ("29.97", Fraction(2997, 100)), ("30000/1001", Fraction(30000, 1001)), (None, None)]
 )
-def test_a_rate_may_be_given_to_images(tmp_path, given, rate):
+def test_images_have_the_rate_that_is_given_and_no_times_without_one(tmp_path, given, rate):
     write_image(tmp_path / "a.png")
-    assert stream_of(tmp_path, video_rate=given).rate == rate
+    stream = stream_of(tmp_path, video_rate=given)
+    assert stream.rate == rate and [shot.seconds for shot in stream.shots()] == [None if given is None else 0]
 
 
 # ---- videos
@@ -159,12 +144,9 @@ def test_what_cannot_be_read_is_named_before_anything_is_written(tmp_path, make,
     assert str(error.value).startswith(sentence.format(path=path)) and "\n" not in str(error.value)
 
 
-def test_a_video_has_a_rate_of_its_own(video):
+def test_a_rate_of_a_video_and_a_missing_input_are_errors_that_name_the_option(video):
     with pytest.raises(InferenceError, match="which has its own; leave --video-rate out"):
         stream_of(video, video_rate=25)
-
-
-def test_no_input_is_an_error_that_names_the_option():
     with pytest.raises(InferenceError, match="add --input"):
         stream_of(None)
 

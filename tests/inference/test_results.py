@@ -105,11 +105,9 @@ def test_what_is_not_wanted_is_left_out(video, tree, tmp_path, pictures, masks):
         assert any(name.startswith("masks/") for name in files) == (masks == "png")
 
 
-@pytest.mark.parametrize("kind", ["depth"])
-def test_a_task_that_names_nothing_has_no_tables(video, tmp_path, kind):
-    files = written(
-        video, tmp_path / "out", task=make_task(kind), answer=lambda shape: np.full(shape[:2], 80, np.float32)
-    )
+def test_a_task_that_names_nothing_has_no_tables(video, tmp_path):
+    task, answer = make_task("depth"), np.full((48, 64), 80, np.float32)
+    files = written(video, tmp_path / "out", task=task, answer=lambda shape: answer)
     assert {name.partition("/")[0] for name in files} == {"depth", "overlay.mp4", "prediction.json"}
 
 
@@ -193,11 +191,3 @@ def test_results_do_not_lie_among_what_they_are_of(tree):
 def test_masks_are_png_or_none(video, tmp_path):
     with pytest.raises(InferenceError, match="masks is 'jpg'; use one of png, none"):
         written(video, tmp_path / "out", masks="jpg")
-
-
-def test_a_video_that_changes_its_size_leaves_nothing(tmp_path):
-    parts = [write_video(tmp_path / f"{n}.ts", grey(9, *n)).read_bytes() for n in ((48, 64), (64, 96))]
-    (tmp_path / "both.ts").write_bytes(b"".join(parts))
-    with pytest.raises(InferenceError, match="changes its size from 64x48 to 96x64 at frame 9"):
-        written(tmp_path / "both.ts", tmp_path / "out")
-    assert not (tmp_path / "out").exists()

@@ -18,7 +18,7 @@ from shared_components.inference.h264 import H264Video
 from shared_components.inference.predict import Predictor
 from shared_components.inference.video import look_at
 from shared_components.networks import bundle_config
-from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
+from shared_components.networks.checkpoints import save_weights
 from tests.inference.conftest import PARTS, write_image
 
 
@@ -99,16 +99,6 @@ def test_weights_that_are_not_the_cards_are_refused(surgery, shipping, capsys):
     save_weights(shipping / "models" / "model.safetensors", {"a": torch.zeros(1)})
     assert main(["segment", str(surgery)]) == 2
     assert "weights whose hash is not the card's" in capsys.readouterr().err
-
-
-def test_weights_of_half_precision_see_much_the_same(surgery, model, tmp_path):
-    path = model()
-    halved = {name: t.half() if t.is_floating_point() else t for name, t in load_weights(path).items()}
-    save_weights(tmp_path / "half.safetensors", halved, load_metadata(path))
-    for name in ("model", "half"):
-        assert main(["segment", str(surgery), "--model", f"{name}.safetensors", "--out", name]) == 0
-    masks = [cv2.imread(str(tmp_path / name / "masks" / "frame_000000.png"), -1) for name in ("model", "half")]
-    assert (masks[0] == masks[1]).mean() > 0.98
 
 
 def test_a_folder_with_sub_folders_is_mirrored_and_size_and_steps_are_options(model, tmp_path):

@@ -135,13 +135,16 @@ def test_a_second_ctrl_c_ends_at_once_and_handlers_are_as_before(begin, monkeypa
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_what_is_done_is_not_done_again(begin, tmp_path, monkeypatch):
+def test_what_is_done_is_not_done_again_and_a_damaged_state_is_refused(begin, tmp_path, monkeypatch):
     begin().run()
     model = (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns
     monkeypatch.setattr(Learner, "step", at_step(0, killed))
     said = io.StringIO()
     assert begin(say=said).run() and "all 12 steps are done" in said.getvalue()
     assert (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns == model
+    (tmp_path / "run" / "state.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"state.safetensors cannot be read .*; give another --out"):
+        begin().run()
 
 
 def test_a_loss_that_is_no_number_ends_with_a_sentence_and_the_last_good_state(begin, tmp_path, monkeypatch):
@@ -154,20 +157,17 @@ def test_a_loss_that_is_no_number_ends_with_a_sentence_and_the_last_good_state(b
     assert load_metadata(tmp_path / "run" / "model.safetensors")["steps"] == "6 of 12"
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_other_settings_are_refused_and_nothing_is_overwritten(begin, tmp_path):
+    begin().run()
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    for changes, words in (
         ({"seed": 6}, "seed was 5, is now 6"),
         ({"learning_rate": 1e-3}, r"learning_rate was 0.01, is now 0.001"),
         ({"task": "depth"}, "task was segmentation, is now depth"),
         ({"looks": ("rose",)}, "looks was"),
-    ],
-)
-def test_other_settings_are_refused_and_nothing_is_overwritten(begin, tmp_path, changes, words):
-    begin().run()
-    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    with pytest.raises(ValueError, match=f"run: holds a pre-training with other settings .*{words}.*another --out"):
-        begin(**changes).run()
+    ):
+        with pytest.raises(ValueError, match=f"run: holds a pre-training with other settings .*{words}.*another --out"):
+            begin(**changes).run()
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
@@ -192,13 +192,6 @@ def test_two_processes_do_not_share_a_folder(begin, tmp_path):
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(ValueError, match="run: another process pre-trains there"):
             begin().run()
-
-
-def test_a_damaged_state_is_said(begin, tmp_path):
-    begin().run()
-    (tmp_path / "run" / "state.safetensors").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=r"state.safetensors cannot be read .*; give another --out"):
-        begin().run()
 
 
 @pytest.mark.parametrize("task", ["depth", "reconstruction"])
