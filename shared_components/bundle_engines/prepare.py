@@ -98,20 +98,16 @@ def settings_at(training: Mapping[str, Any], checkpoint: str | Path | None) -> T
         ConfigError: A key is unknown, or the command line asks for another input size.
     """
     settings = settings_of(training)
-    height, width = _learnt_size(checkpoint, settings.height, settings.width, "training")
+    height, width = input_size(checkpoint, settings.height, settings.width, "training")
     return replace(settings, height=height, width=width)
 
 
-def input_size(checkpoint: str | Path | None, height: int, width: int) -> tuple[int, int]:
+def input_size(checkpoint: str | Path | None, height: int, width: int, *section: str) -> tuple[int, int]:
     """Return the (height, width) a checkpoint was trained at; the given ones where its header has none.
 
     Raises:
-        ConfigError: The command line asks for another.
+        ConfigError: The command line asks for another, by the options of this name in a section.
     """
-    return _learnt_size(checkpoint, height, width)
-
-
-def _learnt_size(checkpoint: str | Path | None, height: int, width: int, *section: str) -> tuple[int, int]:
     learnt = trained_model.input_size(header_of(_path(checkpoint)), height, width)
     for name, given, used in zip(("height", "width"), (height, width), learnt, strict=True):
         if given != used and is_overridden(*section, name):

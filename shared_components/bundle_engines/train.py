@@ -48,26 +48,18 @@ class Rounds:
     ) -> None:
         self.dataset = dataset
         self.settings = settings
-        self._context: Context | None = None
         self._rank = rank
         self._next = 0
         self.task = task
         text = dataset.site.text
         self._items = {name: [ITEMS[name].measure(dataset, text)] for name in sorted(method.requires.items)}
 
-    @property
-    def context(self) -> Context:
-        """Of the current round."""
-        if self._context is None:
-            raise RuntimeError("no batch of any round was drawn yet; iterate over the rounds first")
-        return self._context
-
     def __len__(self) -> int:
         return self.settings.iterations
 
     def __iter__(self) -> Iterator[Batch]:
         context = make_context(self.settings, self.task, round=self._next, site=self._rank, items=self._items)
-        self._context = replace(context, site=0)
+        self.context: Context = replace(context, site=0)  # of the current round
         self._next += 1
         for batch in batches(
             self.dataset,

@@ -8,6 +8,7 @@ import re
 import time
 from pathlib import Path
 
+import psutil  # nvflare depends on it
 import torch
 
 
@@ -43,13 +44,8 @@ def peak_memory_mb() -> float | None:
 
 
 def process_start() -> float:
-    """Return when this process was created, on the clock of ``perf_counter``; now where that is unknown."""
-    try:
-        import psutil  # nvflare depends on it
-
-        return time.perf_counter() - (time.time() - psutil.Process().create_time())
-    except (ImportError, OSError):
-        return time.perf_counter()
+    """Return when this process was created, on the clock of ``perf_counter``."""
+    return time.perf_counter() - (time.time() - psutil.Process().create_time())
 
 
 def _text_of(path: str) -> str:

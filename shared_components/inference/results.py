@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -84,10 +83,8 @@ class PredictionFolder:
     def __enter__(self) -> PredictionFolder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close() if error is None else self.abandon()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close() if kind is None else self.abandon()
 
     def add(self, shot: Shot, answer: Answer) -> None:
         """Write one frame and its prediction.
@@ -128,11 +125,8 @@ class PredictionFolder:
     def _finish(self) -> None:
         if not self.count:
             raise InferenceError(f"input {self._stream.source} has no frames")
-        if self._video is not None:
-            self._video.close()
-        if self._volumes is not None:
-            self._volumes.close()
-        self.tables.close()
+        for writer in self._writers():
+            writer.close()
         if self._volumes is not None:
             self._facts[LABEL_HASHES] = label_hashes(self._folder.part / VOLUMES)
         made = {"input": str(self._stream.source), "task": self._task.card.to_json()}
@@ -148,12 +142,11 @@ class PredictionFolder:
 
     def abandon(self) -> None:
         """Remove the new files; an earlier result stays."""
-        if self._video is not None:
-            self._video.abandon()
-        if self._volumes is not None:
-            self._volumes.abandon()
-        self.tables.abandon()
-        self._folder.abandon()
+        for writer in (*self._writers(), self._folder):
+            writer.abandon()
+
+    def _writers(self) -> list[H264Video | Volumes | VisibleTables]:
+        return [writer for writer in (self._video, self._volumes, self.tables) if writer is not None]
 
     def _make_volumes(self) -> Volumes:
         card = self._task.card

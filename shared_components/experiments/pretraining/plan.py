@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -125,15 +126,13 @@ class Settings:
 
 def read_sizes(texts: Sequence[str]) -> tuple[Phase, ...]:
     """Read ``96x128:6000`` as 6000 steps at 96x128 pixels (height x width); ValueError for another form."""
-    return tuple(_read_size(text) for text in texts)
-
-
-def _read_size(text: str) -> Phase:
-    size, _, steps = text.partition(":")
-    words = (*size.partition("x")[::2], steps)
-    if not all(word.isascii() and word.isdigit() for word in words):
-        raise ValueError(f"--size is {text!r}; give height, width and steps such as 96x128:6000")
-    return Phase(*map(int, words))
+    phases = []
+    for text in texts:
+        parts = re.fullmatch(r"(\d+)x(\d+):(\d+)", text, re.ASCII)
+        if parts is None:
+            raise ValueError(f"--size is {text!r}; give height, width and steps such as 96x128:6000")
+        phases.append(Phase(*map(int, parts.groups())))
+    return tuple(phases)
 
 
 def task_for(bundle: Bundle, kind: str, numbers: Mapping[str, float] | None = None) -> Task:
