@@ -74,16 +74,14 @@ def shown_frames(network: nn.Module, task: Task, stream: FrameStream) -> nn.Modu
 
 def _stride(task: Task, stream: FrameStream) -> int:
     frames, interval = task.spec.frames, task.spec.interval
-    asked = f"the model looks at {frames} frames {interval:g} s apart"
+    clip = f"the model looks at {frames} frames {interval:g} s apart"
     if stream.rate is None:
-        raise InferenceError(
-            f"{asked}, and nobody knows how many images a second {stream.source} has; say so with --video-rate"
-        )
+        raise InferenceError(f"{clip}, and the images of {stream.source} have no rate; give it with --video-rate")
     stride = max(1, round(stream.rate * Fraction(interval)))
     if abs(stride / float(stream.rate) - interval) > SLACK * interval:
         lower = " or a lower --every" if stream.every > 1 else ""
         raise InferenceError(
-            f"{asked}, and {stream.source} is read at {float(stream.rate):g} frames a second, the nearest "
+            f"{clip}, and {stream.source} is read at {float(stream.rate):g} frames a second, the nearest "
             f"{stride / float(stream.rate):g} s apart; give a video of a higher rate{lower}, or another model"
         )
     return stride

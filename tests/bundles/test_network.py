@@ -25,13 +25,13 @@ CHOICES = [("fedavg", {}, SINGLE), ("fedst", {"synthetic": "none"}, {"temporal":
 
 @pytest.fixture
 def federated(site_config, tmp_path):
-    """Return a function that federates two sites of the same frames for two rounds; it returns the best model."""
+    """Return a function that federates two sites of the same frames for a round; it returns the best model."""
     told = yaml.safe_load(site_config.read_text()) | {"text": "porcine nephrectomy"}
     site_config.write_text(yaml.safe_dump(told))
 
     def federated(method, arguments, network):
         job = Job(
-            "chosen", "fedst", method, arguments=arguments, training=TRAINING, tasks=FRAMES, network=network, rounds=2
+            "chosen", "fedst", method, arguments=arguments, training=TRAINING, tasks=FRAMES, network=network, rounds=1
         )
         folder = run_together(job, {"a": site_config, "b": site_config}, tmp_path / "runs").folder
         return folder / "a" / "best.safetensors"

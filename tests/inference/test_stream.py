@@ -81,7 +81,7 @@ def test_the_stride_is_the_nearest_number_of_frames(rate, every, stride):
         (1, 1, r"looks at 4 frames 0.2 s apart, and surgery.mp4 is read at 1 frames a second, the nearest 1 s apart; "
                "give a video of a higher rate, or another model"),
         (25, 3, r"read at 8.33333 frames a second, the nearest 0.24 s apart; .* or a lower --every"),
-        (None, 1, "nobody knows how many images a second surgery.mp4 has; say so with --video-rate"),
+        (None, 1, "the images of surgery.mp4 have no rate; give it with --video-rate"),
     ],
 )  # fmt: skip
 def test_a_stream_without_such_frames_is_refused(rate, every, sentence):
