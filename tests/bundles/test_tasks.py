@@ -83,7 +83,7 @@ def test_the_best_weights_are_those_of_the_lowest_error(run, sites, small, tmp_p
         return [3.0, 1.0, 2.0][len(measured) - 1]
 
     monkeypatch.setattr(FirstMetric, "compute", scripted)
-    small |= {"training#rounds": 3, "training#iterations": 1}
+    small["training#rounds"] = 3
     run("pvt_fpn", "train", site_config=str(sites[kind]), output_dir=str(tmp_path / "out"), **small)
     best = load_metadata(tmp_path / "out" / "best.safetensors")
     assert best["task"] == kind and best["round"] == "2" and best[f"validation_{FIRST[kind]}"] == "1.0"
