@@ -172,6 +172,7 @@ def test_an_error_at_the_end_leaves_the_earlier_result(video, tmp_path, monkeypa
     [
         ("notes.txt", {"alone": True}, "holds 'notes.txt'"),
         ("overlay.mp4", {}, "holds 'overlay.mp4'"),
+        ("nifti", {"volumes": True}, "holds 'nifti', which is not of an earlier result"),
         ("masks", {}, "holds 'masks', which is not of an earlier result; give another folder, or move it away"),
     ],
 )

@@ -94,16 +94,6 @@ def test_a_model_of_depth_has_no_labels_to_correct(tmp_path):
         PredictionFolder(tmp_path / "out", stream, make_task("depth"), volumes=True)
 
 
-def test_a_folder_called_nifti_that_is_not_ours_is_not_replaced(tmp_path):
-    write_image(tmp_path / "frames" / "a.png")
-    theirs = tmp_path / "out" / "nifti" / "labels.nii.gz"
-    theirs.parent.mkdir(parents=True)
-    theirs.write_text("corrected by hand")
-    with pytest.raises(InferenceError, match="holds 'nifti', which is not of an earlier result"):
-        segment(tmp_path / "frames", tmp_path / "out")
-    assert theirs.read_text() == "corrected by hand"
-
-
 def test_labels_that_were_corrected_are_never_replaced(tmp_path):
     """Whether the next run writes volumes or not; those that nobody touched make way for new ones."""
     write_image(tmp_path / "frames" / "a.png")
