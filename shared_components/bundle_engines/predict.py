@@ -7,7 +7,6 @@ from typing import Any
 
 from ignite.engine import Engine, Events
 from monai.engines import SupervisedEvaluator, Workflow
-from torch import nn
 
 from shared_components import __version__
 from shared_components.core.task import Task
@@ -28,13 +27,11 @@ class PredictionStep:
 
     def __init__(self, task: Task, *, precision: str = "float32") -> None:
         self._task, self._precision = task, precision
-        self._network: nn.Module | None = None
         self._predictor: Predictor | None = None
 
     def __call__(self, engine: SupervisedEvaluator, batch: dict[str, Any]) -> dict[str, Any]:
         """Return {"pred": the network's outputs in the task's terms, "answer": the prediction}."""
-        if self._predictor is None or engine.network is not self._network:
-            self._network = engine.network
+        if self._predictor is None:
             self._predictor = Predictor(engine.network, self._task, precision=self._precision)
         shot = batch["shot"]
         outputs, answer = self._predictor(batch["image"], shot.image.shape[:2], sequence=shot.sequence)

@@ -10,8 +10,13 @@ import pytest
 import torch
 from monai.bundle import ConfigWorkflow
 
+from shared_components.core.evaluation import network_input
+from shared_components.core.metrics import frame_scores, summarise
+from shared_components.data.samples import read_sample, samples
+from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import save_weights
+from shared_components.tasks.segmentation import enlarge
 
 HEIGHT, WIDTH = 64, 96
 SITE = """\
@@ -140,6 +145,18 @@ def video(tmp_path: Path) -> Path:
         writer.write(np.full((70, 100, 3), 40 * index, np.uint8))
     writer.release()
     return path
+
+
+def scored_by_hand(site_config: Path, classify: Callable[..., torch.Tensor], names: tuple[str, ...]) -> dict[str, Any]:
+    """Score a site's test frames by the metrics alone; `classify` turns the network's input into class ids (H, W)."""
+    scores = []
+    for frame in samples(load_site(site_config), "test"):
+        item = read_sample(frame)
+        truth = item.targets["label"]
+        with torch.no_grad():
+            ids = classify(network_input(item.images, HEIGHT, WIDTH)).to(torch.uint8).numpy()
+        scores.append(frame_scores(enlarge(ids, truth.shape), truth, classes=range(1, len(names) + 1)))
+    return summarise(scores, names)
 
 
 def _draw(seed: int, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.core.evaluation import network_input
-from shared_components.core.metrics import frame_scores, summarise
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
-from shared_components.tasks.segmentation import enlarge
+from tests.bundles.conftest import scored_by_hand
 
 
 @pytest.fixture
@@ -30,16 +28,10 @@ def evaluate(run, site_config, small, tmp_path):
 def test_the_numbers_are_those_of_the_metrics_at_the_masks_resolution(evaluate, checkpoint, site_config):
     torch.manual_seed(1)
     network = build_network(load_bundle("pfedsis").network).eval()
-    scores = []
-    for frame in samples(load_site(site_config), "test"):
-        item = read_sample(frame)
-        truth = item.targets["label"]
-        with torch.no_grad():
-            logits = network(network_input(item.images, 64, 96))
-        prediction = enlarge(logits.argmax(1)[0].to(torch.uint8).numpy(), truth.shape)
-        assert truth.shape == (128, 192)
-        scores.append(frame_scores(prediction, truth, classes=(1, 2, 3)))
-    expected = summarise(scores, ("shaft", "wrist", "clasper"))
+    assert {read_sample(frame).targets["label"].shape for frame in samples(load_site(site_config), "test")} == {
+        (128, 192)
+    }
+    expected = scored_by_hand(site_config, lambda image: network(image).argmax(1)[0], ("shaft", "wrist", "clasper"))
     found = evaluate(checkpoint)
     assert {key: found[key] for key in expected} == expected
 
@@ -105,16 +97,13 @@ def test_a_model_of_parts_is_scored_where_classes_are_coarser(evaluate, of_parts
     assert found["merged_classes"] == merged
     torch.manual_seed(1)
     network = build_network(load_bundle("pfedsis").network).eval()
-    scores = []
-    for frame in samples(load_site(three_class_site), "test"):
-        item = read_sample(frame)
-        with torch.no_grad():
-            learnt = network(network_input(item.images, 64, 96)).double().softmax(1)[0]
-        names = ["background", "shaft", "wrist", "clasper"]
-        due = [sum(learnt[names.index(name)] for name in members) for members in merged.values()]
-        prediction = torch.stack(due).argmax(0).to(torch.uint8).numpy()
-        scores.append(frame_scores(prediction, item.targets["label"], classes=range(1, len(merged))))
-    expected = summarise(scores, tuple(merged)[1:])
+    names = ["background", "shaft", "wrist", "clasper"]
+
+    def classify(image):
+        learnt = network(image).double().softmax(1)[0]
+        return torch.stack([sum(learnt[names.index(n)] for n in members) for members in merged.values()]).argmax(0)
+
+    expected = scored_by_hand(three_class_site, classify, tuple(merged)[1:])
     assert {key: found[key] for key in expected} == expected
 
 

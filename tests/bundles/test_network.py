@@ -7,15 +7,11 @@ import torch
 import yaml
 
 from shared_components.cli import main
-from shared_components.core.evaluation import network_input
-from shared_components.core.metrics import frame_scores, summarise
-from shared_components.data.samples import read_sample, samples
-from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-from shared_components.tasks.segmentation import enlarge
+from tests.bundles.conftest import scored_by_hand
 
 TRAINING = {"height": 64, "width": 96, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
 FRAMES = {"segmentation": {"frames": 1, "interval": 0.0}}
@@ -39,15 +35,6 @@ def federated(site_config, tmp_path):
     return federated
 
 
-def shown(network, frame):
-    """Return the predicted mask of a frame and the true one, at the size of the labels."""
-    item = read_sample(frame)
-    truth = item.targets["label"]
-    with torch.no_grad():
-        logits = network(network_input(item.images, 64, 96))
-    return enlarge(logits.argmax(1)[0].to(torch.uint8).numpy(), truth.shape), truth
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "arguments", "network"), CHOICES)
 def test_the_best_model_is_scored_by_the_bundle_as_directly(
@@ -61,9 +48,7 @@ def test_the_best_model_is_scored_by_the_bundle_as_directly(
 
     direct = PvtFpnClips(out_channels=4, **network).eval()
     direct.load_state_dict(load_weights(best))
-    pairs = [shown(direct, frame) for frame in samples(load_site(site_config), "test")]
-    scores = [frame_scores(mask, truth, classes=(1, 2, 3)) for mask, truth in pairs]
-    expected = summarise(scores, ("shaft", "wrist", "clasper"))
+    expected = scored_by_hand(site_config, lambda image: direct(image).argmax(1)[0], ("shaft", "wrist", "clasper"))
     assert found["frames"] == 2 and {key: found[key] for key in expected} == expected
 
 
