@@ -13,16 +13,10 @@ from shared_components.federation.messages import Job, SiteRefusal
 
 SITE_VARIABLE = "SURGFL_SITE_CONFIG"
 SYNTHETIC = {
-    "frames_per_video": 12,
-    "videos": [4, 1, 1],
-    "height": 256,
-    "width": 320,
-    "seed": 0,
-    "tasks": ["segmentation"],
-    "clip": 1,
-    "interval": 0.0,
-}
-SERVER = "server"  # whose data a method that trains at the server uses
+    "frames_per_video": 12, "videos": [4, 1, 1], "height": 256, "width": 320,
+    "seed": 0, "tasks": ["segmentation"], "clip": 1, "interval": 0.0,
+}  # fmt: skip
+SERVER = "server"  # the name under which the server's own data are found
 _LONGEST_LABEL = 200  # of 255 bytes that a file system allows
 
 
@@ -35,7 +29,7 @@ def find_site(name: str, *, local: Path, scenes: Path | None, job: Job, index: i
     refused and never replaced by a synthetic site.
 
     Args:
-        name: The federation's name of the site.
+        name: The site's name in the federation.
         local: The ``local`` folder of the site's FLARE workspace.
         scenes: Where a simulator renders synthetic sites; None in a real deployment.
         job: Its ``synthetic`` section sizes the rendered site.
@@ -75,8 +69,7 @@ def _configured(name: str) -> Path | None:
 def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
     """Render the synthetic site of this number, unless an earlier task has done so.
 
-    Args:
-        simulated: As computer graphics show it, which is what a server's own frames are.
+    A server's own frames are ``simulated``: they look like computer graphics.
     """
     from shared_components.data.synthetic.looks import SIMULATED
     from shared_components.data.synthetic.site import write_site
@@ -102,7 +95,7 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
 
 
 def _label(sizes: Mapping[str, object]) -> str:
-    """Name the folder of what is rendered at these sizes."""
+    """Return a folder name for sites rendered at these sizes."""
     label = "-".join(f"{key}_{'_'.join(map(str, _values(sizes[key])))}" for key in sorted(sizes))
     return label if len(label) <= _LONGEST_LABEL else hashlib.sha256(label.encode()).hexdigest()
 

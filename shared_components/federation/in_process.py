@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from shared_components.common.progress import under
 from shared_components.data.site_file import load_site
@@ -21,36 +22,28 @@ def run_together(
     sites: Mapping[str, Path],
     root: Path,
     *,
-    server_data: Path | None = None,
-    start_weights: Path | None = None,
-    resume: bool = True,
     told: Callable[[ServerRunner], None] = lambda server: None,
-    stop: Callable[[], bool] = lambda: False,
-    random: Randomness = os.urandom,
+    **options: Any,
 ) -> ServerRunner:
     """Run a job to its end, or go on with its newest run; sites answer one after the other.
 
     The result is bit-equal to FLARE's, whose transport changes no number.
 
     Args:
-        job: What to run.
-        sites: Every site's site.yaml by name.
-        root: Where runs are kept; this one is ``<root>/<job>/<run>``.
-        server_data: The server's own site.yaml, for methods that train there.
-        start_weights: The file that everybody starts from, where the job's ``start`` is ``file``.
-        resume: Go on with an unfinished run of the same job.
         told: Called after every round.
-        stop: Asked before every batch.
-        random: See `SiteRunner`.
+        options: As the other arguments, those of :func:`open_together`.
 
     Raises:
         FederationError: The job cannot go on; one sentence for a person.
     """
-    server, runners = open_together(
-        job, sites, root, server_data=server_data, start_weights=start_weights, resume=resume, stop=stop, random=random
-    )
+    server, runners = open_together(job, sites, root, **options)
+
+    def exchange(ask: Ask) -> Answers:
+        with under(f"round {server.state.round + 1}/{server.job.rounds}" if ask.task == "round" else ask.task):
+            return answer(ask, runners)
+
     with working_on(server.folder):
-        drive(server, lambda ask: _answer_told(server, ask, runners), told=lambda record: told(server))
+        drive(server, exchange, told=lambda record: told(server))
     return server
 
 
@@ -65,7 +58,18 @@ def open_together(
     stop: Callable[[], bool] = lambda: False,
     random: Randomness = os.urandom,
 ) -> tuple[ServerRunner, dict[str, SiteRunner]]:
-    """Return a run's server and sites without starting them; arguments as in :func:`run_together`."""
+    """Return a run's server and sites without starting them.
+
+    Args:
+        job: What to run.
+        sites: Every site's site.yaml by name.
+        root: Where runs are kept; this one is ``<root>/<job>/<run>``.
+        server_data: The server's own site.yaml, for methods that train there.
+        start_weights: The file of the first weights, where the job's ``start`` is ``file``.
+        resume: Go on with an unfinished run of the same job.
+        stop: Called before every batch; True ends the training.
+        random: Source of the noise, see `SiteRunner`.
+    """
     data = None if server_data is None else lambda job, number: load_site(server_data, name="server")
     folder = open_run(job, root, resume=resume)
     server = ServerRunner(job, list(sites), folder, find_data=data, start_weights=start_weights)
@@ -86,23 +90,18 @@ def open_together(
     return server, runners
 
 
-def _answer_told(server: ServerRunner, ask: Ask, runners: Mapping[str, SiteRunner]) -> Answers:
-    with under(f"round {server.state.round + 1}/{server.job.rounds}" if ask.task == "round" else ask.task):
-        return answer(ask, runners)
-
-
 def answer(ask: Ask, runners: Mapping[str, SiteRunner]) -> Answers:
     """Let every site that is asked answer in turn.
 
     Raises:
         FederationError: A site refuses.
     """
+
+    def reply(name: str, message: Message) -> Message:
+        with under(name):
+            return runners[name].answer(ask.task, message)
+
     try:
-        return Answers({name: _answer_of(runners[name], ask.task, message) for name, message in ask.messages.items()})
+        return Answers({name: reply(name, message) for name, message in ask.messages.items()})
     except SiteRefusal as error:
         raise FederationError(str(error)) from error
-
-
-def _answer_of(runner: SiteRunner, task: str, message: Message) -> Message:
-    with under(runner.name):
-        return runner.answer(task, message)

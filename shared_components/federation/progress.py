@@ -1,4 +1,4 @@
-"""What a person reads while a federation runs: one line per site and round, and TensorBoard."""
+"""Progress of a running federation: one line per site and round, and TensorBoard scalars."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def progress_line(
     """Return one line: round, site, loss, score before this round's training, seconds, megabytes, time left.
 
     Args:
-        record: The site's.
-        rounds: How many there are.
-        seconds_left: Of the whole run, where that is known.
-        metric: The one that selects the best model of the site's task; None leaves the score out.
+        record: Of the site.
+        rounds: Of the job.
+        seconds_left: Until the end of the run; None if unknown.
+        metric: Selects the site's best model; None leaves the score out.
     """
     parts = [f"round {round_number(record['round'])}/{rounds}  {record['site']}"]
     if loss := record.get("loss"):
@@ -46,14 +46,12 @@ def _score(metric: Metric, record: Mapping[str, Any], names: Mapping[str, Any]) 
 
 
 def write_scalars(folder: Path, record: Mapping[str, Any]) -> None:
-    """Add a record's numbers to the TensorBoard log in ``folder``, one series per site.
-
-    TensorBoard is for people: its steps are the rounds counted from 1.
+    """Add a record's numbers to the TensorBoard log in ``folder``, one series per site; steps are rounds from 1.
 
     Raises:
         NotWritten: The disk is full, for instance.
     """
-    from torch.utils.tensorboard import SummaryWriter  # late: it is not needed to start training
+    from torch.utils.tensorboard import SummaryWriter  # slow to import, and not needed to start training
 
     try:
         with SummaryWriter(str(folder)) as writer:

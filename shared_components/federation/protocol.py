@@ -1,6 +1,6 @@
-"""The order of a federation, once: enrol, rounds, finish. FLARE, the in-process runner and tests drive it.
+"""The order of a federation, once: enrol, rounds (with secure sums each followed by `unmask`), finish.
 
-Where the job has secure sums, the masks are taken off after every round: the task `unmask`.
+FLARE, the in-process runner and tests drive it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared_components.federation.server.update_checks import RejectedUpdate
 
 @dataclass(frozen=True)
 class Ask:
-    """A task, every asked site's own message, and how many answers are enough."""
+    """A task, a message for each site that is asked, and how many answers are enough."""
 
     task: str  # enrol, round, unmask or finish
     messages: dict[str, Message]
@@ -27,18 +27,18 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answers:
-    """What came back: a reply or a reason per site that was asked."""
+    """A reply, or the reason why there is none, for each site that was asked."""
 
     replies: Mapping[str, Message]
     failures: Mapping[str, str] = field(default_factory=dict)
 
     def reasons(self) -> str:
-        """Return who has no answer and why, in one line."""
+        """Return in one line which sites have not answered, and why."""
         return "; ".join(f"{site}: {self.failures[site]}" for site in sorted(self.failures))
 
 
 def understood(task: str, answers: Answers) -> Answers:
-    """Read what came back to a task: a reply that is not what it should be becomes the reason why there is none."""
+    """Parse the replies to a task; a malformed reply becomes the reason why there is none."""
     replies: dict[str, Message] = {}
     failures = {site: one_line(reason) for site, reason in answers.failures.items()}
     for site, reply in answers.replies.items():
@@ -87,7 +87,6 @@ def drive(
     """Carry a conversation to its end.
 
     Args:
-        server: The run.
         exchange: Sends what is asked and returns the answers.
         told: Called after every round with the record of its aggregation.
     """

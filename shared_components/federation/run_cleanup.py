@@ -1,4 +1,4 @@
-"""Runs that are kept on this disk: which there are, what they take, and how they are removed."""
+"""List the runs on this disk with their size and status, and remove some."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shared_components.federation.runs import (
     working_on,
 )
 
-_PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # of a simulator's workspace, a comparison, a startup kit
+_PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # state of a simulator's workspace, a comparison, a startup kit
 _FOLDERS_OF_A_SITE = {"overlays", "sent", "tensorboard"}
 _OF_A_RUN = re.compile(
     r"(process|(step|quarantine|enrolled|secure_sums|final|privacy|what-leaves)\.json|rounds\.jsonl"
@@ -33,26 +33,16 @@ _OF_A_RUN = re.compile(
 
 @dataclass(frozen=True)
 class KeptRun:
-    """One run.
+    """One run on this disk."""
 
-    Attributes:
-        folder: ``<state>/<job>/<when>``.
-        method: Empty where this party does not know it: a site of a deployment, or a run that never began.
-        done, rounds: Rounds that have ended, and that were asked for; 0 where unknown.
-        sites: How many.
-        size: Bytes on the disk.
-        latest: Whether ``latest`` names it.
-        status: ``running``, ``finished``, ``failed``, ``unfinished`` or ``never began``.
-    """
-
-    folder: Path
-    method: str
-    done: int
-    rounds: int
+    folder: Path  # <state>/<job>/<when>
+    method: str  # empty at a site of a deployment, and where the run never began
+    done: int  # rounds that have ended; 0 if unknown
+    rounds: int  # of the job; 0 if unknown
     sites: int
-    size: int
-    latest: bool
-    status: str
+    size: int  # bytes
+    latest: bool  # whether the link `latest` names it
+    status: str  # running, finished, failed, unfinished or never began
 
     @property
     def name(self) -> str:
@@ -83,15 +73,13 @@ def find_runs(place: Path) -> list[KeptRun]:
 
 
 def _run_folders(root: Path) -> Iterator[Path]:
-    """Yield the runs of a state folder, and of a job's folder in one."""
+    """Yield the runs of a state folder, or of one job's folder."""
     if root.is_dir():
-        for path in sorted([*root.iterdir(), *root.glob("*/*")]):
-            if is_run(path):
-                yield path
+        yield from filter(is_run, sorted([*root.iterdir(), *root.glob("*/*")]))
 
 
 def is_run(folder: Path) -> bool:
-    """Say whether a folder is a run, and nothing that a person has put there."""
+    """Return whether a folder is a run; a folder with any foreign file is none."""
     if not STAMP.fullmatch(folder.name) or folder.is_symlink() or not folder.is_dir():
         return False
     description = folder / DESCRIPTION
@@ -102,7 +90,7 @@ def is_run(folder: Path) -> bool:
 
 
 def read_run(folder: Path) -> KeptRun:
-    """Read what a run's files say of it."""
+    """Read a run's method, rounds, size and status from its files."""
     description = _read_json(folder / DESCRIPTION)
     records = _records(folder / "server" / "rounds.jsonl")
     done = sum(record.get("kind") == "aggregation" for record in records)
@@ -149,7 +137,7 @@ def chosen_runs(runs: Iterable[KeptRun], names: Iterable[str]) -> list[KeptRun]:
 
 
 def older_runs(runs: Iterable[KeptRun], keep: int) -> list[KeptRun]:
-    """Return the runs of each job but its newest ``keep``; what is running stays whatever the number."""
+    """Return all but the newest ``keep`` runs of each job, and none that is running."""
     of_job: dict[Path, list[KeptRun]] = {}
     for run in runs:
         of_job.setdefault(run.folder.parent, []).append(run)
@@ -158,9 +146,9 @@ def older_runs(runs: Iterable[KeptRun], keep: int) -> list[KeptRun]:
 
 
 def remove(run: KeptRun, *, models_only: bool = False) -> int:
-    """Remove a run, or its models and states alone: its numbers and pictures stay then; return the bytes freed.
+    """Remove a run, or only its models and states; return the bytes freed.
 
-    Models that a workspace holds under a second name stay there, and do not count.
+    Models that are hard links of a workspace's stay there, and do not count.
 
     Raises:
         FederationError: It is running, or is no run.
@@ -189,11 +177,7 @@ def _point_latest_to_newest(job: Path) -> None:
 
 
 def _sizes(folder: Path, *, freed: bool = False) -> dict[int, int]:
-    """Return the bytes of every file by its number on the disk.
-
-    Args:
-        freed: Leave out files that have another name elsewhere, which a removal would not free.
-    """
+    """Return the bytes of every file by inode; with ``freed`` without those that have hard links elsewhere."""
     files = [path.lstat() for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     names = [file.st_ino for file in files]
     return {file.st_ino: file.st_size for file in files if not freed or file.st_nlink <= names.count(file.st_ino)}
@@ -204,7 +188,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return what a file holds; nothing where there is none, or where it is another's."""
+    """Return a file's JSON object; an empty one if there is no file, or it holds something else."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

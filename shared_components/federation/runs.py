@@ -1,4 +1,4 @@
-"""Folders of runs: a new one, the newest to resume, the one that people mean, and who works on one."""
+"""Folders of runs: create one, choose one to resume, lock it, describe it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,20 @@ DESCRIPTION, LATEST, LOCK = "run.json", "latest", "run.lock"
 ENDED = "rounds_ended"  # in run.json: how many; the server's folder may be lost
 SUBMISSIONS = "submissions.json"  # FLARE's ids of the jobs that worked on a run, oldest first
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
-OUTLIVES = 120.0  # seconds, at most, that a site's process of a job lives on after its server has died
+OUTLIVES = 120.0  # seconds, at most, that a site's process of a job outlives its server
 MAY_CHANGE = frozenset({"rounds", "min_sites", "grace_seconds", "longest_wait_seconds"})
-"""What a resumed job may say otherwise than when it began."""
+"""Settings that may change when a job is resumed."""
 
 
 def open_run(job: Job, root: Path, *, resume: bool | str) -> Path:
     """Return the folder of the newest run to resume; without one, or without ``resume``, of a new run.
 
-    Where ``resume`` is a text, there must be such a run: ``latest``, the name of a run, or FLARE's id of a job.
-
-    ``latest`` beside the runs names the one whose sites enrolled last; that is the newest.
+    The newest run is the one that the link ``latest`` beside the runs names: its sites enrolled last. Where ``resume``
+    is a text (``latest``, the name of a run, or FLARE's id of a job), that run must exist.
 
     Raises:
-        FederationError: The newest run was of another job, or its run.json is missing or damaged, or nothing says
-            which run is the newest, or there is none of that name.
+        FederationError: The run had other settings, its run.json is missing or damaged, it is not known which run is
+            the newest, or no run has that name.
     """
     jobs = root / job.name
     newest = chosen_run(jobs, resume)
@@ -57,10 +56,10 @@ def open_run(job: Job, root: Path, *, resume: bool | str) -> Path:
 
 
 def chosen_run(jobs: Path, resume: bool | str) -> Path | None:
-    """Return the run of a job that is meant, see `open_run`.
+    """Return the run of a job to resume, see `open_run`.
 
     Raises:
-        FederationError: It is named, and not there, or none of its rounds has ended.
+        FederationError: A named run is missing, or none of its rounds has ended.
     """
     if not isinstance(resume, str):
         return newest_run(jobs) if resume else None
@@ -77,20 +76,20 @@ def chosen_run(jobs: Path, resume: bool | str) -> Path | None:
 
 
 def submissions(run: Path) -> list[str]:
-    """Return the ids that FLARE has given to the jobs that worked on a run, oldest first."""
+    """Return FLARE's ids of the jobs that worked on a run, oldest first."""
     path = run / SUBMISSIONS
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
 
 
 def note_submission(run: Path, job_id: str) -> None:
-    """Keep FLARE's id of the job that works on a run now."""
+    """Record FLARE's id of the job that works on a run now."""
     write_json(run / SUBMISSIONS, [*submissions(run), job_id])
 
 
 def changed_settings(before: Mapping[str, Any], job: Job) -> list[str]:
-    """Return what a job says otherwise than before in its run, although it must stay: ``method``, ``training.seed``."""
-    unsaid = Job(job.name, job.bundle, job.method).to_json()  # by an older version, which knew fewer settings
-    old, new = (json.loads(json.dumps(values)) for values in (unsaid | dict(before), job.to_json()))
+    """Return the settings, such as ``training.seed``, that a run had otherwise, `MAY_CHANGE` apart."""
+    defaults = Job(job.name, job.bundle, job.method).to_json()  # older versions wrote fewer settings
+    old, new = (json.loads(json.dumps(values)) for values in (defaults | dict(before), job.to_json()))
     changed: list[str] = []
     for key in (key for key in new if key not in MAY_CHANGE and new[key] != old[key]):
         pair = new[key], old[key]
@@ -100,7 +99,7 @@ def changed_settings(before: Mapping[str, Any], job: Job) -> list[str]:
 
 
 def newest_run(jobs: Path) -> Path | None:
-    """Return the run that ``latest`` names, whatever the folders' names say; None where it has not ended a round.
+    """Return the run that ``latest`` names, whatever the names of the folders; None where it has not ended a round.
 
     Raises:
         FederationError: ``latest`` is no link to a run, or missing where there are several.
@@ -121,7 +120,7 @@ def newest_run(jobs: Path) -> Path | None:
 
 
 def order(name: str) -> tuple[str, int]:
-    """Return what the names of runs are sorted by: the time, and a number among those of one time."""
+    """Return the sort key of a run's name: its time, and its number among the runs of that second."""
     day, time, *number = name.split("-")
     return f"{day}-{time}", int(number[0]) if number else 0
 
@@ -135,15 +134,15 @@ def _new_name(jobs: Path) -> str:
 
 
 def server_files(run: Path) -> RoundFiles:
-    """Return the states of a run's server."""
+    """Return the state files of a run's server."""
     return RoundFiles(run / "server", of=f"{run.parent.name}/{run.name}/server")
 
 
 def has_ended_a_round(run: Path) -> bool:
-    """Say whether a run's server has a state or, should that be lost, whether its records or its run.json say so.
+    """Return whether a round of a run has ended, by the server's states, its records or run.json.
 
     Raises:
-        FederationError: run.json is damaged, and nothing else says so.
+        FederationError: Only run.json is left, and it is damaged.
     """
     if rounds_in(run / "server") or (run / "server" / RECORDS).is_file():
         return True
@@ -154,8 +153,7 @@ def state_to_resume(run: Path, rounds: int) -> tuple[int, dict[str, Tensor], dic
     """Return the server's newest intact state, see `RoundFiles.load`; None where no round has ended.
 
     Raises:
-        FederationError: Rounds have ended, and the states after them are gone or damaged; or more than the job's
-            ``rounds`` have ended.
+        FederationError: All states are gone or damaged, or more rounds have ended than the job has.
     """
     try:
         found = server_files(run).load()
@@ -175,7 +173,7 @@ def state_to_resume(run: Path, rounds: int) -> tuple[int, dict[str, Tensor], dic
 
 
 def _description(run: Path) -> dict[str, Any]:
-    """Return what a run's run.json says."""
+    """Return the content of a run's run.json."""
     path = run / DESCRIPTION
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -190,7 +188,7 @@ def _description(run: Path) -> dict[str, Any]:
 
 
 def point_latest_to(folder: Path) -> None:
-    """Let ``latest`` beside the run name it, for people and scripts."""
+    """Point the link ``latest`` beside a run to it."""
     beside = folder.with_name(f".latest.{os.getpid()}")
     beside.unlink(missing_ok=True)
     beside.symlink_to(folder.name)
@@ -199,16 +197,16 @@ def point_latest_to(folder: Path) -> None:
 
 @contextmanager
 def working_on(folder: Path, *, wait: float = 0.0, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Let no other process go on with a run or remove it meanwhile.
+    """Lock a run, so that no other process continues or removes it.
 
     Args:
-        folder: The run's.
-        wait: Seconds that another process may take to end. A job's process outlives a server that was killed, and may
-            still be about to end when the job is submitted again.
-        stop: Asked while it waits; true ends the waiting.
+        folder: Of the run.
+        wait: Seconds to wait for another process, such as one that outlives a killed server when the job is submitted
+            again.
+        stop: Called while waiting; True ends the wait.
 
     Raises:
-        FederationError: Another one works on it.
+        FederationError: Another process works on the run.
     """
     with (folder / LOCK).open("a") as file:
         end, waits = time.monotonic() + wait, False
@@ -223,7 +221,7 @@ def working_on(folder: Path, *, wait: float = 0.0, stop: Callable[[], bool] = la
 
 
 def is_worked_on(folder: Path) -> bool:
-    """Say whether a process works on a run now."""
+    """Return whether a process works on a run now."""
     if not (folder / LOCK).is_file():
         return False
     try:
@@ -234,10 +232,7 @@ def is_worked_on(folder: Path) -> bool:
 
 
 def leave_models(run: Path, sites: Sequence[str], to: Path) -> list[Path]:
-    """Put a finished run's models where people look: ``<to>/<site>/`` and, for outsiders, ``<to>/server/``.
-
-    They are the same files under a second name where the disk allows that, else copies.
-    """
+    """Link (or, where the disk has no hard links, copy) a run's models to ``<to>/<site>/`` and ``<to>/server/``."""
     models = [run / site / f"{name}.safetensors" for site in sites for name in ("model", "best")]
     models += sorted((run / "server").glob("model*.safetensors"))
     left = []
@@ -245,19 +240,15 @@ def leave_models(run: Path, sites: Sequence[str], to: Path) -> list[Path]:
         if path.is_file():
             left.append(to / path.relative_to(run))
             with atomically(left[-1]) as beside:
-                _link_or_copy(path, beside)
+                try:
+                    beside.hardlink_to(path)
+                except OSError:  # another disk, or one without links
+                    shutil.copyfile(path, beside)
     return left
 
 
-def _link_or_copy(path: Path, to: Path) -> None:
-    try:
-        to.hardlink_to(path)
-    except OSError:  # another disk, or one without links
-        shutil.copyfile(path, to)
-
-
 def change_description(folder: Path, **values: Any) -> bool:
-    """Change values of a run's run.json, None removes one; return whether there is such a file."""
+    """Change values of a run's run.json (None removes one); return whether the file exists."""
     path = folder / DESCRIPTION
     if not path.is_file():
         return False
@@ -267,7 +258,7 @@ def change_description(folder: Path, **values: Any) -> bool:
 
 
 def describe(job: Job, method: Method, sites: list[str], found: dict[str, Any]) -> dict[str, Any]:
-    """Return what run.json says: job, method, sites, what enrolment found, and where the numbers come from."""
+    """Return the content of run.json: job, method, sites, what enrolment found, and the run's provenance."""
     from shared_components.federation.provenance import provenance
 
     return {

@@ -1,4 +1,4 @@
-"""How far another process of this machine is: a file that it writes and somebody reads."""
+"""Progress of another process on this machine, by a file that it writes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ _EVERY = 0.5  # seconds between two files
 
 
 class StepFile:
-    """A listener that keeps the newest step in a folder.
-
-    Args:
-        folder: A site's in the run, or a comparison's run's.
-        now: Clock, in seconds.
-    """
+    """A progress listener that writes the newest step into a folder, at most twice a second; ``now`` is the clock."""
 
     def __init__(self, folder: Path, now: Callable[[], float] = time.monotonic) -> None:
         self._path, self._now = folder / FILE, now
@@ -35,7 +30,7 @@ class StepFile:
 
 
 def read_step(folder: Path) -> Step | None:
-    """Return the newest step of a folder; None where none was told yet."""
+    """Return the newest step of a folder; None before the first."""
     try:
         return Step(**json.loads((folder / FILE).read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -43,5 +38,5 @@ def read_step(folder: Path) -> Step | None:
 
 
 def forget(folder: Path) -> None:
-    """Remove what was told earlier."""
+    """Remove the steps of an earlier process."""
     (folder / FILE).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""State files of a run: safetensors with JSON in the header, written beside and renamed.
+"""State files of a run: safetensors with JSON values and a hash in the header, replaced atomically.
 
-They live outside the job's own folder, because FLARE wipes a simulator's workspace at start, starts a new
-client process for every task there, and does not resume a killed server anywhere.
+They lie outside the job's own folder: FLARE wipes a simulator's workspace at the start, starts a new client process for
+every task there, and never resumes a killed server.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from shared_components.networks.checkpoints import write_tensors
 
 STATE_VARIABLE = "SURGFL_STATE"
 RESUME_VARIABLE = "SURGFL_RESUME"
-RECORDS = "rounds.jsonl"  # of all rounds, in the server's folder of a run
-SINGLE = "sites"  # folder of the server's: the models that sites give to a job's result
+RECORDS = "rounds.jsonl"  # in the server's folder of a run: the records of all rounds
+SINGLE = "sites"  # likewise: the folder of models that sites give to the job's result
 _VALUES, _HASH, _OF = "surgfl", "sha256", "of"  # in the header
 _ROUND = re.compile(r"round-(\d{5,})\.safetensors")
 
@@ -37,20 +37,16 @@ class DamagedState(ValueError):
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, of: str = "") -> None:
-    """Write tensors and plain values as one safetensors file, beside and renamed, with a hash of all.
+    """Write tensors and JSON values as one safetensors file, atomically, with a hash of both.
 
-    Args:
-        path: The file.
-        tensors: By name.
-        values: What JSON can hold.
-        of: Whose state it is, which whoever loads it must name again.
+    ``of`` names whose state it is; :func:`load_tensors` must be given the same text.
     """
     apart, text = _apart(tensors), json.dumps(values)
     write_tensors(path, apart, {_VALUES: text, _OF: of, _HASH: hash_of(apart, of + text)})
 
 
 def hash_of(tensors: Mapping[str, Tensor], values: str = "") -> str:
-    """Return the SHA-256 of values, and of tensors' names, dtypes, shapes and bytes, by name."""
+    """Return the SHA-256 of a text, and of the tensors' names, dtypes, shapes and bytes in order of name."""
     digest = hashlib.sha256(f"{values}\n".encode())
     for name in sorted(tensors):
         update_with(digest, name, tensors[name])
@@ -58,7 +54,7 @@ def hash_of(tensors: Mapping[str, Tensor], values: str = "") -> str:
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return contiguous CPU tensors that share no memory: two sites may hold one and the same mean."""
+    """Return contiguous CPU tensors that share no memory, as safetensors demands: two sites may hold the same mean."""
     apart: dict[str, Tensor] = {}
     storages: set[int] = set()
     for name, value in tensors.items():
@@ -91,12 +87,12 @@ def load_tensors(path: Path, *, of: str = "") -> tuple[dict[str, Tensor], dict[s
 
 
 def named_groups(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Name the tensors of groups so that one file can hold them: ``group|name``."""
+    """Flatten groups of tensors into one dictionary with names ``group|name``."""
     return {f"{group}|{name}": value for group, pieces in groups.items() for name, value in pieces.items()}
 
 
 def groups_of(tensors: Mapping[str, Tensor]) -> dict[str, Pieces]:
-    """Undo :func:`named_groups`; a group without tensors is not there."""
+    """Undo :func:`named_groups`, but for groups without tensors."""
     groups: dict[str, Pieces] = {}
     for name, value in tensors.items():
         group, _, rest = name.partition("|")
@@ -105,21 +101,21 @@ def groups_of(tensors: Mapping[str, Tensor]) -> dict[str, Pieces]:
 
 
 def rounds_in(folder: Path) -> list[int]:
-    """Return the rounds that a folder has a state of, ascending; what else lies there is left alone."""
+    """Return the rounds whose state files a folder holds, ascending; other files are ignored."""
     found = [_ROUND.fullmatch(path.name) for path in folder.glob("round-*") if path.is_file()]
     return sorted(int(match[1]) for match in found if match)
 
 
 class RoundFiles:
-    """The state after each round in one folder; the newest few are kept, whatever their numbers.
+    """The states after the newest ``keep`` rounds of one party in one folder.
 
-    Several, because a killed round may have finished at some sites: those train it again from the one before, which
-    need not be the round before: a site may have been absent for any number of rounds. And because one may be damaged.
+    More than one, because a state may be damaged, and because a killed round may have finished at some sites: those
+    train it again from their state before, which may be any number of rounds old where a site was absent.
 
     Args:
-        folder: Made when the first is written.
-        of: Job, run and party, ``job/run/site-1``: a state of another one, or of another round, is a damaged one.
-        keep: How many.
+        folder: Created with the first state.
+        of: Job, run and party, ``job/run/site-1``; the state of another party or round counts as damaged.
+        keep: How many states remain.
     """
 
     def __init__(self, folder: Path, *, of: str, keep: int = 2) -> None:
@@ -130,33 +126,31 @@ class RoundFiles:
         return self.folder / f"round-{round:05d}.safetensors"
 
     def rounds(self) -> list[int]:
-        """Return the rounds that there is a state of, see `rounds_in`."""
+        """Return the rounds that have a state, see `rounds_in`."""
         return rounds_in(self.folder)
 
     def read(self, round: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the state after one round; DamagedState where it is not there, or not intact."""
+        """Return the state after one round; raise DamagedState where it is missing or damaged."""
         return load_tensors(self.path(round), of=self._of_round(round))
 
     def _of_round(self, round: int) -> str:
         return f"{self._of}, round {round + 1}"
 
     def save(self, round: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Write the state after a round and drop all but it and the newest ones before it."""
+        """Write the state after a round; of the others keep only the newest ones before it."""
         save_tensors(self.path(round), tensors, values, of=self._of_round(round))
-        before = [other for other in reversed(self.rounds()) if other < round]
-        for other in {*self.rounds()} - {round, *before[: self._keep - 1]}:
+        kept = [other for other in self.rounds() if other <= round][-self._keep :]
+        for other in {*self.rounds()} - {*kept}:
             self.path(other).unlink()
 
     def load(self, *, before: int | None = None) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
         """Return the newest intact state (of a round below ``before``), or None where there is none at all.
 
         Raises:
-            DamagedState: There are states, and all are damaged; the sentence is of the newest.
+            DamagedState: All states are damaged; the sentence names the newest.
         """
         damaged: list[DamagedState] = []
-        for round in reversed(self.rounds()):
-            if before is not None and round >= before:
-                continue
+        for round in [round for round in reversed(self.rounds()) if before is None or round < before]:
             try:
                 found = round, *self.read(round)
             except DamagedState as error:
@@ -171,11 +165,8 @@ class RoundFiles:
 
 
 def state_root(workspace_root: Path, *, simulator: bool) -> Path:
-    """Return where runs are kept.
-
-    ``SURGFL_STATE`` decides; otherwise ``<workspace>-state`` beside a simulator's workspace, and ``surgfl``
-    inside the startup kit's own folder in a provisioned deployment (only job folders are removed there).
-    """
+    """Return the folder of all runs: what ``SURGFL_STATE`` names; else ``<workspace>-state`` beside a simulator's
+    workspace, or ``surgfl`` in the startup kit of a deployment, where FLARE removes job folders alone."""
     if chosen := os.environ.get(STATE_VARIABLE):
         return Path(chosen).resolve()
     if simulator:  # workspace_root is <workspace>/<site>

@@ -12,7 +12,7 @@ from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.runs import server_files
 from shared_components.federation.server import runner as server_side
-from shared_components.federation.server.training import Own
+from shared_components.federation.server.training import ServerData
 from shared_components.federation.store import load_tensors, save_tensors
 from shared_components.reporting.costs import server_seconds
 from shared_components.reporting.records import load_run
@@ -104,7 +104,7 @@ def test_finer_classes_are_refused_until_they_are_read_as_the_sites(
     assert said.endswith("; write 'classes: shaft_manipulator' there") and str(scenes[2]) in said
     fitting = rewritten(scenes[2], tmp_path / "fitting", classes="shaft_manipulator")
     run = Federation(play(SERQ, rounds=1), tmp_path / "r", coarse, NAMES, server_data=fitting).enrol()
-    assert run.server.own.profile.card == run.server.state.profiles["site-1"].card
+    assert run.server.data.profile.card == run.server.state.profiles["site-1"].card
 
 
 def test_data_of_another_task_are_refused(play, refusal, rendered):  # noqa: F811
@@ -172,8 +172,8 @@ def test_still_images_at_the_server_repeat_themselves_as_clips(federate, rendere
     films = [rendered("sar_rarp50", clip=4, interval=0.2)] * 2
     job = make_job("fedst", rounds=1, tasks={}, training={**TINY, "batch_size": 1, "iterations": 1})
     run = Federation(job, tmp_path / "r", films, NAMES, server_data=stills).enrol()
-    assert all(len(sample.images) == 4 for sample in run.server.own.samples)
-    assert all(len(set(sample.images)) == 1 for sample in run.server.own.samples)
+    assert all(len(sample.images) == 4 for sample in run.server.data.samples)
+    assert all(len(set(sample.images)) == 1 for sample in run.server.data.samples)
     bad = rewritten(stills, tmp_path / "s", history=True)
     with pytest.raises(FederationError) as caught:
         Federation(job, tmp_path / "q", films, NAMES, server_data=bad)
@@ -197,8 +197,8 @@ def test_a_resumed_run_wants_the_servers_data_as_they_were(play, federate, optio
 
 def test_a_state_of_before_knows_nothing_of_the_servers_data(scenes, federate, play, options):  # noqa: F811
     run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
-    own = run.server.own
-    assert isinstance(own, Own) and own.profile.site == SERVER and own.profile.samples == 4
+    own = run.server.data
+    assert isinstance(own, ServerData) and own.profile.site == SERVER and own.profile.samples == 4
     own.check_beside(run.server.state.profiles)
     assert server_files(run.server.folder).load()[2]["own"]["samples"] == 4
 
@@ -206,7 +206,7 @@ def test_a_state_of_before_knows_nothing_of_the_servers_data(scenes, federate, p
 @pytest.mark.usefixtures("toy_bundle")
 def test_a_server_that_does_not_train_has_no_data_of_its_own(federate):
     run = federate(make_job("fedavg", bundle="toy", rounds=1), names=NAMES).run()
-    assert run.server.own is None and server_files(run.server.folder).load()[2]["own"] is None
+    assert run.server.data is None and server_files(run.server.folder).load()[2]["own"] is None
 
 
 def test_what_the_file_says_during_a_run_changes_nothing(play, federate, options, scenes, tmp_path):  # noqa: F811
@@ -248,13 +248,13 @@ def test_the_sites_wait_for_what_the_record_says_and_no_longer(
 
     monkeypatch.setattr(type(aggregator), "apply", slowly)
     for number in range(2):
-        sent = run.server._asking.since
+        sent = run.server._open_round.since
         replies = run.replies()
         now[0] += 30.0 - (now[0] - sent)
         answered = now[0]
         record = run.send(replies)
         assert record["round"] == number
         assert (record["seconds_wall"], record["seconds"], record["seconds_training"]) == (30.0, 2.0, 7.0)
-        assert run.server._asking.since - answered == record["seconds"] + record["seconds_training"]
+        assert run.server._open_round.since - answered == record["seconds"] + record["seconds_training"]
     waits = server_seconds(load_run(run.server.folder))
     assert waits == {0: (30.0, 2.0, 7.0), 1: (30.0, 2.0, 7.0)}

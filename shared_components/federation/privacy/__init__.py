@@ -1,1 +1,1 @@
-"""Noise on what leaves a site: the Gaussian mechanism, the noisy update in place of the plain one, and its account."""
+"""Noise on what leaves a site: the Gaussian mechanism, the noisy update, and the ledger of updates."""

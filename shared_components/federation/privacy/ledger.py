@@ -1,9 +1,8 @@
-"""What has ever been sent of a site's data with noise: an account that outlives runs, jobs and their folders.
+"""The ledger of all noisy updates of a site's data: a file that outlives runs, jobs and their folders.
 
-It is a file beside the site.yaml and named after it, ``site.privacy.jsonl``: a line for every noisy update that was
-made, whatever the job, the workspace or the process. An update is entered before it leaves; one that was made and
-never arrived counts as well. Nothing here is ever taken away: only the hospital may put the file aside, when the
-site.yaml names other data.
+It lies beside the site.yaml and is named after it, ``site.privacy.jsonl``: a line for every noisy update, whatever the
+job, the workspace or the process. An update is entered before it leaves, and counts even if it never arrives. Entries
+are never removed; only the hospital may put the file aside, when the site.yaml names other data.
 """
 
 from __future__ import annotations
@@ -25,24 +24,16 @@ ENDING = ".privacy.jsonl"
 
 @dataclass(frozen=True)
 class Entry:
-    """One noisy update.
-
-    Attributes:
-        job, run, round: Of which it is; rounds count from 0.
-        noise_multiplier, clip: Of the job.
-        clipped: Whether the change was larger than the clip.
-        sha256: Of what was sent, see `store.hash_of`.
-        when: UTC.
-    """
+    """One noisy update."""
 
     job: str
     run: str
-    round: int
+    round: int  # from 0
     noise_multiplier: float
     clip: float
-    clipped: bool
-    sha256: str
-    when: str
+    clipped: bool  # whether the change was larger than the clip
+    sha256: str  # of the noisy pieces, see `store.hash_of`
+    when: str  # UTC
 
     def __post_init__(self) -> None:
         low, high, _ = PRIVACY["noise_multiplier"]
@@ -51,16 +42,16 @@ class Entry:
 
 
 def ledgers(site: Site) -> list[Path]:
-    """Return the ledgers that an update of a site is entered in: its own, and that of a site whose frames it adds."""
+    """Return the files in which a site's updates are entered: its own, and that of the site whose frames it adds."""
     files = [site.path, *([site.added.path] if site.added else [])]
     return [path.with_suffix(ENDING) for path in files]
 
 
 def read_ledger(path: Path) -> list[Entry]:
-    """Return all entries, oldest first; none where there is no file.
+    """Return all entries, oldest first; none if there is no file.
 
     Raises:
-        SiteError: It cannot be read; an account of which a part is lost counts too little.
+        SiteError: It cannot be read; a part of a ledger would count too little.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -74,10 +65,10 @@ def read_ledger(path: Path) -> list[Entry]:
 
 
 def enter(site: Site, entry: Entry) -> None:
-    """Write an entry into the ledgers of a site, before what it is about leaves.
+    """Write an entry into the ledgers of a site, before the update leaves.
 
     Raises:
-        SiteError: One cannot be read or written; nothing may leave then.
+        SiteError: One cannot be read or written; then nothing may leave.
     """
     for path in ledgers(site):
         with alone(path):
@@ -86,13 +77,13 @@ def enter(site: Site, entry: Entry) -> None:
 
 
 def releases(entries: list[Entry]) -> Counter[float]:
-    """Return how many updates there are by noise multiplier, as `gaussian.epsilon` takes them."""
+    """Count updates by noise multiplier, for `gaussian.epsilon`."""
     return Counter(entry.noise_multiplier for entry in entries)
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Let no other job at the site write between this one's reading and writing.
+    """Lock a ledger, so that no other job of the site writes between this one's reading and writing.
 
     Raises:
         SiteError: The ledger cannot be written.

@@ -1,7 +1,7 @@
-"""What leaves a site whose job has noise: the noisy update once per question, entered in its ledger, and no word more.
+"""What leaves a site whose job has noise: one noisy update per request, entered in the ledger, and nothing else.
 
-What the noise does not cover does not leave: numbers of samples, losses, metrics, seconds, memory, profile items, a
-method's extras, models for outsiders. How long a site takes, and whether it answers, a server sees all the same.
+What the noise does not cover stays: numbers of samples, losses, metrics, seconds, memory, profile items, a method's
+extras, models for outsiders. The server still sees how long a site takes, and whether it answers.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SAYS = {
     "round": {"round", "samples"},
     "finish": {"round"},
 }
-"""What of an answer's header leaves."""
-SAMPLES = 1  # that every site reports: how many it has is of its data
+"""The keys of a reply's header that leave."""
+SAMPLES = 1  # reported by every site: its real number depends on its data
 RECORD = "privacy.json"
 
 
 def why_not_private(method: Method) -> str:
-    """Say why noise on the weights would not cover what a method sends; nothing where it does."""
+    """Return why noise on the weights would not cover all that a method sends; empty if it does."""
     if method.requires.pooled:
         why = "pools the sites' frames"
     elif method.local.extras:
@@ -52,18 +52,14 @@ def why_not_private(method: Method) -> str:
 
 
 def strip_to_noisy(task: str, reply: Message) -> Message:
-    """Return an answer without anything that depends on the data, the noisy pieces of a round apart."""
+    """Return a reply without anything that depends on the data, but for the noisy pieces of a round."""
     header = {key: value for key, value in reply.header.items() if key in SAYS[task]}
     header |= {key: value for key, value in (("samples", SAMPLES), ("items", {})) if key in header}
     return Message(header, reply.pieces)
 
 
 def check_stripped(task: str, reply: Message) -> None:
-    """Refuse an answer that says more than `strip_to_noisy` leaves.
-
-    Raises:
-        ValueError: One sentence.
-    """
+    """Refuse a reply that has more than `strip_to_noisy` leaves; ValueError names it."""
     if odd := sorted({*reply.header} - SAYS[task]) or sorted(reply.groups):
         raise ValueError(f"{odd[0]} is not covered by the job's privacy; nothing was sent")
     if reply.header.get("samples", SAMPLES) != SAMPLES or reply.header.get("items"):
@@ -71,11 +67,7 @@ def check_stripped(task: str, reply: Message) -> None:
 
 
 def check_entered(reply: Message, site: Site, *, job: str, run: str, round: int) -> None:
-    """Refuse pieces that are not the noisy ones which the site's ledger has last for this round.
-
-    Raises:
-        ValueError: One sentence.
-    """
+    """Refuse pieces, by a ValueError, whose hash is not that of the ledger's last entry for this round."""
     entries = read_ledger(ledgers(site)[0])
     sums = [e.sha256 for e in entries if (e.job, e.run, e.round) == (job, run, round)]
     if reply.pieces and (not sums or sums[-1] != hash_of(reply.pieces)):
@@ -86,13 +78,13 @@ class Release:
     """The noisy updates of one site in one run.
 
     Args:
-        privacy: The job's.
-        job: Whose they are.
-        site: Whose data.
-        name: The federation's name of the site.
-        folder: The site's own of the run.
+        privacy: Of the job.
+        job: What is run.
+        site: Whose data are trained on.
+        name: Of the site in the federation.
+        folder: Of the site in the run.
         run: Its name.
-        random: Where the noise comes from.
+        random: Source of the noise.
     """
 
     def __init__(
@@ -109,21 +101,18 @@ class Release:
         self.privacy, self.job, self.site, self.name = privacy, job, site, name
         self.folder, self.run = folder, run
         self._random = random
-        # as many as the site's own states: a server may ask again what was two rounds ago
+        # as many as the site's states: a server may repeat the request of two rounds ago
         self._sent = RoundFiles(folder / "sent", of=f"{job.name}/{run}/{name}, sent", keep=3)
 
     def refuse_beyond_budget(self, rounds: int) -> None:
-        """Refuse what would spend more than the site allows.
-
-        Args:
-            rounds: Updates that are to come.
+        """Refuse ``rounds`` more updates if they would spend more than the site allows.
 
         Raises:
-            SiteError: The sentence says how much there was; or the ledger is damaged or has lost what this run sent.
+            SiteError: They would, or a ledger is damaged or lacks an update of this run.
         """
         demand = limits_of(self.site).privacy
         for path in ledgers(self.site):
-            with alone(path):  # which fails now where nothing could be entered later
+            with alone(path):  # fails now where nothing could be entered later
                 entries = read_ledger(path)
             self._refuse_if_forgotten(path, entries)
             if demand is None or demand.epsilon is None:
@@ -147,7 +136,7 @@ class Release:
             )
 
     def sent_before(self, message: Message) -> Pieces | None:
-        """Return what was sent when the very same was asked, which costs nothing again; None where it is new.
+        """Return the update sent to this very request, which costs nothing again; None if the request is new.
 
         Raises:
             SiteError: It is new, and the site's budget is spent.
@@ -158,41 +147,28 @@ class Release:
                 self._refuse_if_forgotten(ledgers(self.site)[0], read_ledger(ledgers(self.site)[0]))
                 return pieces
         except DamagedState:
-            pass  # none, or damaged: then it is made anew, and counts again
+            pass  # missing or damaged: a new update counts again
         self.refuse_beyond_budget(1)
         return None
 
     def noisy(self, message: Message, began: Pieces, trained: Pieces, *, variances: Collection[str] = ()) -> Pieces:
-        """Return the noisy update, entered in the ledger and kept, so that it is the only one to this question.
+        """Return the noisy update, entered in the ledger and stored as the only reply to this request.
 
         Args:
-            message: The round's.
-            began: The pieces that the training began with.
-            trained: Those that it ended with.
+            message: Of the round.
+            began: The pieces before training.
+            trained: The pieces after it.
             variances: See `clip_and_noise`.
         """
         if not trained:
             return trained  # nothing leaves, and nothing is spent
+        clip, multiplier, round = self.privacy.clip, self.privacy.noise_multiplier, message.header["round"]
         sent, norm = clip_and_noise(
-            began,
-            trained,
-            clip=self.privacy.clip,
-            noise_multiplier=self.privacy.noise_multiplier,
-            random=self._random,
-            variances=variances,
+            began, trained, clip=clip, noise_multiplier=multiplier, random=self._random, variances=variances
         )
-        round = message.header["round"]
-        entry = Entry(
-            self.job.name,
-            self.run,
-            round,
-            self.privacy.noise_multiplier,
-            self.privacy.clip,
-            norm > self.privacy.clip,
-            hash_of(sent),
-            datetime.now(UTC).isoformat(timespec="seconds"),
-        )
-        enter(self.site, entry)  # first: what is kept without being entered would be sent for nothing
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        entry = Entry(self.job.name, self.run, round, multiplier, clip, norm > clip, hash_of(sent), when)
+        enter(self.site, entry)  # first: an update that is stored without an entry could be sent uncounted
         self._sent.save(round, sent, {"asked": _question(message)})
         self._write_record()
         return sent
@@ -201,7 +177,7 @@ class Release:
         return (entry.job, entry.run) == (self.job.name, self.run)
 
     def _write_record(self) -> None:
-        """Write what the run has spent into the site's own folder, for its report."""
+        """Write the privacy spent by the run into the site's folder, for its report."""
         entries = read_ledger(ledgers(self.site)[0])
         own = [entry for entry in entries if self._is_own(entry)]
         delta = self.privacy.delta
@@ -221,7 +197,7 @@ def variances(network: nn.Module, partition: Partition) -> set[str]:
 
 
 def _question(message: Message) -> str:
-    """Return a hash of everything that a round's answer depends on."""
+    """Return a hash of all parts of a message that a round's reply depends on."""
     header = {key: message.header.get(key) for key in ("round", "index", "sites", "number", "numbers", "items")}
     tensors = named_groups({"pieces": message.pieces, **message.groups})
     return hash_of(tensors, json.dumps(header, sort_keys=True))

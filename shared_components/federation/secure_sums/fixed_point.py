@@ -1,7 +1,7 @@
-"""Weights as whole numbers modulo 2^64: what may be added without any rounding, and how far it is from the weights.
+"""Weights as fixed-point integers modulo 2^64, which are added without rounding.
 
-64 bits, and not 32: the sum of samples x weights has to fit. With 32 bits, 16 of them behind the point and 3,000
-samples, weights beyond 10 would no longer; with 64 and 32 of them the largest is 357,913.
+64 bits, since the sum of samples x weights has to fit: with 32 bits, 16 of them fractional, and 3,000 samples weights
+beyond 10 would not; with 64 bits, 32 of them fractional, the largest is 357,913.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ BITS = 62  # of the sum's magnitude; one more is its sign, one is spare
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """How weights become whole numbers.
+    """The conversion of weights to integers and back.
 
     Attributes:
-        total: Samples of all sites that may be added.
-        fraction_bits: Behind the binary point.
+        total: Samples of all sites that may be in a sum.
+        fraction_bits: Bits behind the binary point.
     """
 
     total: int
@@ -33,20 +33,19 @@ class FixedPoint:
 
     @property
     def largest(self) -> float:
-        """The largest weight: with it at every site the sum still fits, so that no sum ever overflows."""
+        """The largest weight; a sum fits even if every site has it."""
         return 2.0 ** (BITS - self.fraction_bits) / self.total
 
     @property
     def error(self) -> float:
-        """How far a mean of weights can be from that of their whole numbers."""
+        """The largest difference between a mean of weights and that of their integers."""
         return 2.0 ** -(self.fraction_bits + 1)
 
     def encode(self, pieces: Pieces, samples: int) -> np.ndarray:
         """Return samples x weights as one vector of uint64, the pieces in the order of their names.
 
         Raises:
-            ValueError: A piece is of whole numbers, or has values that are not finite or above `largest`; the sentence
-                names it. Nothing is clipped.
+            ValueError: A piece has values that are not finite or beyond `largest`; nothing is clipped.
         """
         if not 0 < samples <= self.total:
             raise ValueError(f"{samples} samples are not from 1 to {self.total}, those of all sites")
@@ -70,12 +69,12 @@ class FixedPoint:
         return (numbers * 2.0**self.fraction_bits).round().long().numpy()
 
     def decode(self, summed: np.ndarray, samples: int, like: Pieces) -> Pieces:
-        """Return the mean weighted by samples; of whole numbers, such as counts of steps, to the nearest one.
+        """Return the mean weighted by samples; integer pieces, such as counts of steps, are rounded.
 
         Args:
             summed: The sum of the sites' vectors modulo 2^64.
-            samples: Of these sites together.
-            like: Tensors of the pieces' names, shapes and dtypes.
+            samples: The total of these sites.
+            like: Tensors with the pieces' names, shapes and dtypes.
         """
         flat = torch.from_numpy(summed.view(np.int64)).double() / (2.0**self.fraction_bits * samples)
         pieces, start = {}, 0

@@ -1,6 +1,6 @@
-"""Sites know each other by their startup kits: a site's certificate vouches for its key, the project's root for that.
+"""Authentication of keys by startup kits: a site's certificate signs its key, the project's root signs the certificate.
 
-Without it the server, which passes the keys on, could give each site keys of its own and read what it likes.
+Without it the server, which forwards the keys, could replace them with its own and read every site's weights.
 """
 
 from __future__ import annotations
@@ -20,17 +20,14 @@ from cryptography.x509.oid import ExtensionOID, NameOID
 
 ROOT = "rootCA.pem"
 FILES = ("client.key", "client.crt", ROOT)
-CONNECTION = "fed_client.json"  # of a site's kit: the server that it connects to, by the name in its certificate
+CONNECTION = "fed_client.json"  # of a site's kit: the server, by the name in its certificate
 Said = dict[str, str]  # key, and with a kit certificate and signature; all text
 
 _PADDING = padding.PSS(mgf=padding.MGF1(SHA256()), salt_length=padding.PSS.DIGEST_LENGTH)
 
 
 class Project:
-    """What any startup kit of a project, a site's or the server's, lets its party check.
-
-    Args:
-        startup: The kit's folder `startup`.
+    """The root certificate of a startup kit (of a site or the server) in folder ``startup``.
 
     Raises:
         ValueError: The root's certificate cannot be read.
@@ -44,16 +41,11 @@ class Project:
         self._servers: frozenset[str] = frozenset()
 
     def check(self, site: str, about: bytes, said: Said) -> None:
-        """Refuse a key that its site's certificate does not vouch for.
-
-        Args:
-            site: The name that the certificate must have.
-            about: What the key is for: the run.
-            said: As `Identity.say` gave it.
+        """Verify a site's signed key, as `Identity.say` returned it, for the run ``about``.
 
         Raises:
-            ValueError: There is no signature, it is not by that site, for this, or in time, or the certificate is the
-                server's, an administrator's or an authority's; one sentence.
+            ValueError: The signature is missing, or not of that site and run, or the certificate has expired or is the
+                server's, an administrator's or an authority's.
         """
         if "signature" not in said:
             raise ValueError(f"the key of {site} is not signed by its startup kit; nothing was sent")
@@ -77,13 +69,10 @@ class Project:
 
 
 class Identity(Project):
-    """What a site's startup kit lets it say, and check.
-
-    Args:
-        startup: The kit's folder `startup`.
+    """The private key and certificates of a site's startup kit, in its folder ``startup``.
 
     Raises:
-        ValueError: A file cannot be read, or the key is no RSA key, which FLARE's are.
+        ValueError: A file cannot be read, or the key is no RSA key, unlike FLARE's.
     """
 
     def __init__(self, startup: Path) -> None:
@@ -103,12 +92,7 @@ class Identity(Project):
         self._private = private
 
     def say(self, about: bytes, public: bytes) -> Said:
-        """Return a public key that the site's certificate vouches for.
-
-        Args:
-            about: What it is for: the run.
-            public: The key.
-        """
+        """Return a public key for the run ``about`` with the site's signature and certificate."""
         return {
             "key": public.hex(),
             "certificate": self._certificate.public_bytes(Encoding.PEM).decode(),
@@ -117,10 +101,10 @@ class Identity(Project):
 
 
 def _no_sites(certificate: x509.Certificate, servers: Collection[str]) -> str:
-    """Say whose certificate it is where it is no site's; nothing where it is one.
+    """Return the owner of a certificate that is no site's; empty for a site's.
 
     FLARE 2.9 writes an administrator's role into the subject. Certificates of servers and sites differ in their names
-    alone; the server's stands in each site's own kit.
+    alone; each site's kit has the server's name.
     """
     held = {extension.oid: extension.value for extension in certificate.extensions}
     authority: Any = held.get(ExtensionOID.BASIC_CONSTRAINTS)
@@ -135,7 +119,7 @@ def _no_sites(certificate: x509.Certificate, servers: Collection[str]) -> str:
 
 
 def kit_identity(startup: Path) -> Identity | None:
-    """Return the identity of a startup kit's folder; None where there is no kit, as in a simulator."""
+    """Return the identity in a startup kit's folder; None if there is no kit, as in a simulator."""
     return Identity(startup) if (startup / FILES[0]).is_file() else None
 
 

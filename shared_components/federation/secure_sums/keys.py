@@ -21,11 +21,7 @@ def public_of(private: bytes) -> bytes:
 
 
 def check_public(public: bytes) -> None:
-    """Refuse a public key with which nobody's secret would depend on his own key.
-
-    Raises:
-        ValueError: One sentence.
-    """
+    """Refuse, by a ValueError, a public key with which a shared secret would not depend on the other key."""
     try:
         X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:
@@ -33,15 +29,10 @@ def check_public(public: bytes) -> None:
 
 
 class Keys:
-    """A site's own private key beside the public keys of all sites.
-
-    Args:
-        site: The name of the key's owner.
-        private: 32 bytes that never leave the site.
-        public: Of every site, the owner included.
+    """A site's private key, 32 bytes that never leave it, and the public keys of all sites, its own included.
 
     Raises:
-        ValueError: The owner's public key among them is not of its private one, or two sites have the same key.
+        ValueError: The site's public key does not belong to its private one, or two sites have the same key.
     """
 
     def __init__(self, site: str, private: bytes, public: Mapping[str, bytes]) -> None:
@@ -54,10 +45,10 @@ class Keys:
         self._private = X25519PrivateKey.from_private_bytes(private)
 
     def secret(self, other: str, purpose: bytes) -> bytes:
-        """Return 32 bytes that this site and the other alone can make, of one purpose.
+        """Return 32 bytes for one purpose that only this site and the other can compute.
 
         Raises:
-            ValueError: The other's key is no key: the secret would not depend on this site's.
+            ValueError: The other's key is invalid: the secret would not depend on this site's.
         """
         try:
             shared = self._private.exchange(X25519PublicKey.from_public_bytes(self.public[other]))
@@ -68,7 +59,7 @@ class Keys:
 
 
 def seal(key: bytes, content: bytes, about: bytes) -> bytes:
-    """Return content that the key's holders alone can read, and change unseen; ``about`` travels beside it."""
+    """Encrypt content, and authenticate it together with ``about``."""
     nonce = os.urandom(NONCE)
     return nonce + AESGCM(key).encrypt(nonce, content, about)
 

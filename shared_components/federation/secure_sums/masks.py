@@ -1,4 +1,4 @@
-"""One attempt at one round: what a site sends, what it opens, and how the server takes the masks off the sum.
+"""One attempt at one round: mask a site's vector, open shares of the masks, remove the masks from the sum.
 
 A site's vector x_v leaves as x_v + m(b_v) + sum over the sites u after it of m(s_vu) - sum over those before it of
 m(s_vu), modulo 2^64 (Bonawitz et al., CCS 2017, Eq. in 4.0.2). b_v is drawn anew for every attempt, s_vu follows from
@@ -29,21 +29,13 @@ _TRIES = 200  # sets of shares that are tried where some do not fit
 
 @dataclass(frozen=True)
 class Attempt:
-    """What all sites of one sum know of it, and what every key, mask and share is bound to.
+    """The public facts of one sum, to which every key, mask and share is bound."""
 
-    Attributes:
-        run: The run's name and job.
-        round: From 0.
-        nonce: Never used before in this run.
-        sites: Whom the server asks, in order.
-        threshold: T, how many must answer for anything to be opened.
-    """
-
-    run: str
-    round: int
-    nonce: str
-    sites: tuple[str, ...]
-    threshold: int
+    run: str  # job and run
+    round: int  # from 0
+    nonce: str  # never used before in this run
+    sites: tuple[str, ...]  # that the round asks, in order
+    threshold: int  # T, the least number of sites in a sum, and of those that open it
 
     def __post_init__(self) -> None:
         if len(set(self.sites)) != len(self.sites):
@@ -52,7 +44,7 @@ class Attempt:
 
     @cached_property
     def context(self) -> bytes:
-        """A hash of all of it."""
+        """SHA-256 of all fields."""
         values = [self.run, self.round, self.nonce, list(self.sites), self.threshold]
         return hashlib.sha256(json.dumps(values).encode()).digest()
 
@@ -63,25 +55,15 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Masked:
-    """What a site sends.
+    """The masked reply of a site."""
 
-    Attributes:
-        vector: uint64, masked.
-        shares: For every site what it alone can open.
-        hashes: SHA-256 of its own mask's secret under its own name, and of those with the others.
-    """
-
-    vector: np.ndarray
-    shares: dict[str, bytes]
-    hashes: dict[str, bytes]
+    vector: np.ndarray  # uint64
+    shares: dict[str, bytes]  # sealed for each site
+    hashes: dict[str, bytes]  # SHA-256 of its own mask's secret under its own name, and of those with the others
 
 
 def check_threshold(threshold: int, sites: int) -> None:
-    """Refuse a threshold that two halves of the sites could reach, each for another sum, or all of them not.
-
-    Raises:
-        ValueError: One sentence.
-    """
+    """Refuse, by a ValueError, a threshold that two halves of the sites could both reach, or all sites could not."""
     if not sites < 2 * threshold <= 2 * sites:
         raise ValueError(
             f"a secure sum of {sites} sites needs a threshold above half of them and at most {sites}; "
@@ -90,18 +72,18 @@ def check_threshold(threshold: int, sites: int) -> None:
 
 
 def sealed_bytes(sites: int) -> int:
-    """Return the bytes of what one of so many sites sends to another: a share of each of its masks."""
+    """Return the size of what one of so many sites seals for another: a share of each of its masks."""
     return NONCE + SHARE * sites + TAG
 
 
 def mask(vector: np.ndarray, attempt: Attempt, keys: Keys, *, own: bytes | None = None) -> Masked:
-    """Mask a site's vector for one attempt; never call it twice for the same one.
+    """Mask a site's vector, uint64, in place; never call it twice for the same attempt.
 
     Args:
-        vector: uint64; it is changed.
-        attempt: Which.
-        keys: The site's, and the others' public ones.
-        own: b_v, 32 bytes, for tests alone; else drawn by the operating system.
+        vector: Changed in place.
+        attempt: Of the round.
+        keys: Of the site.
+        own: b_v, 32 bytes, in tests alone; else from the operating system.
     """
     site, count = keys.site, len(attempt.sites)
     found = {site: own or os.urandom(SECRET)}
@@ -117,15 +99,15 @@ def mask(vector: np.ndarray, attempt: Attempt, keys: Keys, *, own: bytes | None 
 
 
 def unmask(attempt: Attempt, keys: Keys, sealed: Mapping[str, bytes]) -> dict[str, list[bytes]]:
-    """Open a site's shares for a sum: whose vectors are in it, those send theirs sealed.
+    """Open the shares that the sites of a sum have sealed for this one.
 
     Returns:
-        For each of these sites: a share of its own mask, then of those with every site that is not in the sum, in
-        order. Never more: the masks between two sites that are in the sum stay closed.
+        For each of these sites a share of its own mask, then of its masks with the sites that are not in the sum, in
+        order. Never more: the masks between two sites of the sum stay closed.
 
     Raises:
-        ValueError: Fewer sites than the threshold are in the sum, one was not asked, this one is not in it, or
-            what one has sealed is not of this attempt.
+        ValueError: The sum has fewer sites than the threshold, a site that was not asked, or not this site, or sealed
+            shares are not of this attempt.
     """
     if odd := sorted(set(sealed) - set(attempt.sites)):
         raise ValueError(f"{odd[0]} was not asked in round {attempt.round + 1}")
@@ -175,7 +157,7 @@ def take_off(
 
 
 def stretch(secret: bytes, vector: np.ndarray, *, add: bool) -> None:
-    """Add a secret's mask to a vector of uint64 modulo 2^64, or take it off."""
+    """Add a secret's mask to a vector of uint64 modulo 2^64, or subtract it."""
     cipher = Cipher(algorithms.ChaCha20(secret, bytes(16)), mode=None).encryptor()
     zeros, buffer = bytes(_STRETCH), bytearray(_STRETCH)
     step = _STRETCH // 8
@@ -190,7 +172,7 @@ def stretch(secret: bytes, vector: np.ndarray, *, add: bool) -> None:
 
 
 def _fitting(shares: Mapping[int, bytes], threshold: int, due: bytes, site: str) -> bytes:
-    """Return the secret whose hash its owner has sent; wrong shares are passed over where enough right ones are."""
+    """Return the secret with the hash that its site has sent, from any shares that give it."""
     for chosen in islice(combinations(shares, threshold), _TRIES):
         try:
             secret = join({place: shares[place] for place in chosen})

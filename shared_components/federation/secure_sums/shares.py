@@ -1,4 +1,4 @@
-"""Shares of a secret of which any T give it back and fewer tell nothing: Shamir, How to Share a Secret, CACM 1979."""
+"""Shamir's secret sharing: any T shares give the secret, fewer reveal nothing (How to Share a Secret, CACM 1979)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ SECRET, SHARE = 32, 33  # bytes
 
 
 def split(secret: bytes, *, threshold: int, count: int) -> list[bytes]:
-    """Return the shares of places 1 to ``count``.
-
-    Args:
-        secret: 32 bytes.
-        threshold: T, how many shares give it back; at most ``count``.
-        count: How many shares there are.
+    """Return the shares of places 1 to ``count`` of a secret of 32 bytes; ``threshold`` of them give it back.
 
     Raises:
-        ValueError: The secret has another length, or T is no number from 1 to ``count``.
+        ValueError: The secret has another length, or the threshold is not from 1 to ``count``.
     """
     if len(secret) != SECRET:
         raise ValueError(f"a secret has {SECRET} bytes, and this one {len(secret)}")
@@ -29,10 +24,10 @@ def split(secret: bytes, *, threshold: int, count: int) -> list[bytes]:
 
 
 def join(shares: Mapping[int, bytes]) -> bytes:
-    """Return the secret of T shares by their places; of wrong or too few shares some other 32 bytes.
+    """Return the secret from T shares by their places; wrong or too few shares give other 32 bytes.
 
     Raises:
-        ValueError: No share is there, or one is no number below the prime.
+        ValueError: There is no share, or one is not below the prime.
     """
     if not shares:
         raise ValueError("no share is there")
@@ -41,7 +36,7 @@ def join(shares: Mapping[int, bytes]) -> bytes:
         raise ValueError("a share is no number below the prime")
     total = 0
     for place, value in values.items():
-        above = below = 1  # Lagrange's weight of this place at 0
+        above = below = 1  # of the Lagrange coefficient of this place at 0
         for other in values:
             if other != place:
                 above = above * other % PRIME

@@ -1,7 +1,7 @@
-"""The model of a hospital outside the federation: the mean of what consenting sites use themselves.
+"""The model for a hospital outside the federation: the mean of the models of consenting sites.
 
-FedST (Section on the out-of-federation setting) averages the personalised models of the sites. A site consents with
-`publish: [model]` in its site.yaml; its whole model, LOCAL pieces and all, then travels once, at the finish. Where all
+FedST (section on the out-of-federation setting) averages the personalised models of the sites. A site consents with
+`publish: [model]` in its site.yaml; its whole model, LOCAL pieces included, then travels once, at the finish. Where all
 pieces are GLOBAL every participant holds the model anyway, and no consent is needed.
 """
 
@@ -27,7 +27,7 @@ from shared_components.networks.checkpoints import save_weights
 logger = logging.getLogger(__name__)
 
 GROUP = "model"  # of a reply at the finish, and the item of `publish` that allows it
-RESULT = "result"  # likewise: the same tensors, for the job's result, each site's by itself
+RESULT = "result"  # likewise: the same tensors, for the job's result, without averaging
 AT_FINISH = (GROUP, RESULT)
 
 
@@ -35,25 +35,20 @@ def given_models(
     replies: Mapping[str, Message],
     sites: Sequence[str],
     group: str,
-    due: Callable[[str], State],
+    expected: Callable[[str], State],
     *,
     largest_change: float,
 ) -> dict[str, Pieces]:
-    """Return the whole models that sites give in this group of their last reply, by site and in the sites' order.
+    """Return the whole models in this group (`GROUP` or `RESULT`) of the replies to the finish, in order of ``sites``.
 
-    Args:
-        replies: Of the finish.
-        sites: All, in order.
-        group: `GROUP` or `RESULT`.
-        due: Called with a site, see :func:`expected_model`; a model of other tensors, or as far from it as no update
-            may be from what was sent, is left out with a warning.
-        largest_change: The job's.
+    A model whose tensors differ from the ``expected`` ones of its site in name, shape or type, or move further than
+    ``largest_change`` allows an update, is left out with a warning.
     """
     given: dict[str, Pieces] = {}
     for site in (site for site in sites if site in replies and group in replies[site].groups):
         model = replies[site].groups[group]
         try:
-            check_pieces(model, _with_counts_of(model, due(site)), largest_change=largest_change)
+            check_pieces(model, _with_counts_of(model, expected(site)), largest_change=largest_change)
             given[site] = model
         except RejectedUpdate as error:
             logger.warning("the model that %s gives ('%s') is not used: %s", site, group, error)
@@ -61,30 +56,30 @@ def given_models(
 
 
 def expected_model(job: Job, method: Method, task: Task, pieces: Pieces, *, file: Path | None) -> State:
-    """Return what a site's whole model is compared with: the job's first weights, and in them what was delivered.
+    """Return what a site's whole model is compared with: the job's first weights with the delivered pieces in them.
 
     Args:
-        job: The job.
-        method: Its method.
-        task: The site's.
-        pieces: The GLOBAL and MIXED ones that the site was sent last.
-        file: What a ``start: file`` begins from on this machine, if there is one.
+        job: What was run.
+        method: Of the job.
+        task: Of the site.
+        pieces: GLOBAL and MIXED, as the site was sent them last.
+        file: The first weights of a job with ``start: file``, if the server has them.
     """
     state = first_weights(job, task, file=file).state
     paste(pieces, expect(job, method, task).partition, state)
     return state
 
 
-def _with_counts_of(model: Pieces, due: State) -> State:
-    """Return what is due, with the model's own whole numbers, such as counts of batches: they have no bound."""
-    own = {
-        name: value
-        for name, value in model.items()
-        if name in due
-        and not value.is_floating_point()
-        and (value.dtype, value.shape) == (due[name].dtype, due[name].shape)
-    }
-    return due | own
+def _with_counts_of(model: Pieces, expected: State) -> State:
+    """Return the expected tensors with the model's own integers, such as counts of batches: they have no bound."""
+
+    def is_count(name: str, value: Tensor) -> bool:
+        due = expected.get(name)
+        return (
+            due is not None and not value.is_floating_point() and (value.dtype, value.shape) == (due.dtype, due.shape)
+        )
+
+    return expected | {name: value for name, value in model.items() if is_count(name, value)}
 
 
 def write_outsiders(
@@ -92,13 +87,7 @@ def write_outsiders(
 ) -> dict[str, str]:
     """Write ``model.safetensors``, or one ``model-<kind>.safetensors`` per task where there are several.
 
-    Args:
-        folder: Where to.
-        models: By task.
-        notes: What each task's header says.
-
-    Returns:
-        The files' names by the card as text.
+    ``notes`` returns a task's header. Returns the names of the files by the card as text.
     """
     written: dict[str, str] = {}
     for number, (card, state) in enumerate(models.items()):
@@ -116,9 +105,9 @@ def outsiders(
     """Return the model for outsiders of every task that has one.
 
     Args:
-        method: Its ``outsider`` decides where it has one.
-        partition: Of all sites.
-        models: The server's.
+        method: Combines models by its ``server.outsider``, or else by their mean.
+        partition: Of the network.
+        models: As delivered.
         profiles: Of all sites, in order.
         given: Whole models of the sites that consent.
     """
@@ -140,9 +129,8 @@ def mean_model(models: Sequence[State], samples: Sequence[int]) -> State:
 
 
 def whole(pieces: Pieces, partition: Partition) -> State:
-    """Put the pieces of a network together to whole tensors."""
-    rows: dict[str, list[Tensor]] = {}
+    """Join the pieces of a network to whole tensors."""
+    rows: dict[str, list[Tensor]] = {piece.tensor: [] for piece in partition}
     for piece in sorted(partition, key=lambda p: p.start or 0):
-        rows.setdefault(piece.tensor, []).append(pieces[piece.name])
-    names = dict.fromkeys(piece.tensor for piece in partition)
-    return {name: rows[name][0] if len(rows[name]) == 1 else torch.cat(rows[name]) for name in names}
+        rows[piece.tensor].append(pieces[piece.name])
+    return {name: found[0] if len(found) == 1 else torch.cat(found) for name, found in rows.items()}

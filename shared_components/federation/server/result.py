@@ -1,4 +1,4 @@
-"""What a run leaves at the server: the model for outsiders, and those that sites give to the job's result."""
+"""Write a run's models at the server: those for outsiders, and those that sites give to the job's result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shared_components.networks.checkpoints import save_weights
 
 
 def task_of(job: Job, card: Card) -> Task:
-    """Return the task of a card, with the numbers that the job's bundle has for its kind."""
+    """Return the task of a card, with the settings of the job's bundle for its kind."""
     return make_task(card.kind, job.open_bundle().tasks.get(card.kind), classes=card.outputs)
 
 
@@ -34,19 +34,19 @@ def write_models(
     *,
     file: Path | None,
 ) -> dict[str, Any]:
-    """Write the outsiders' models and those that sites give; return the record of it.
+    """Write the outsiders' models and those that sites give; return the run's record of them.
 
     Args:
         job: What was run.
-        method: The job's.
-        state: The server's, after the last round.
-        delivered: The models as the method delivers them.
-        replies: The sites' answers to the finish.
-        folder: The server's own of the run.
-        file: What a ``start: file`` began from.
+        method: Of the job.
+        state: Of the server, after the last round.
+        delivered: The models that the sites were sent at the finish.
+        replies: To the finish.
+        folder: Of the server in the run.
+        file: The first weights of a job with ``start: file``, if the server has them.
     """
 
-    def due(site: str) -> dict[str, Tensor]:
+    def expected(site: str) -> dict[str, Tensor]:
         task = task_of(job, state.profiles[site].card)
         return outsider.expected_model(job, method, task, delivered.of(site), file=file)
 
@@ -54,7 +54,7 @@ def write_models(
         return _notes(job, method, state, card)
 
     given, single = (
-        outsider.given_models(replies, state.sites, group, due, largest_change=job.largest_change)
+        outsider.given_models(replies, state.sites, group, expected, largest_change=job.largest_change)
         for group in outsider.AT_FINISH
     )
     profiles = [state.profiles[site] for site in state.sites]
@@ -66,7 +66,7 @@ def write_models(
 
 
 def _notes(job: Job, method: Method, state: ServerState, card: Card) -> dict[str, str]:
-    """Return what the header of an outsider's model says."""
+    """Return the header of an outsider's model."""
     bundle = job.open_bundle()
     size = bundle.training.height, bundle.training.width
     numbers = bundle.tasks.get(card.kind, {})

@@ -1,4 +1,4 @@
-"""What a run's server writes down: a record of every reply, of every aggregation and of the end."""
+"""The records of a run at its server: every reply, every aggregation and the end."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ Record = dict[str, Any]
 
 
 class RoundLog:
-    """The records of a run in their order, as ``rounds.jsonl`` holds them.
-
-    Args:
-        path: The file.
-        upload: How the sites upload, which says what may be written down.
-    """
+    """The records of a run in order, as ``rounds.jsonl`` holds them; ``upload`` decides what a reply's record has."""
 
     def __init__(self, path: Path, upload: Plain) -> None:
         self._path = path
@@ -36,15 +31,7 @@ class RoundLog:
         return next(record for record in reversed(self.records) if record["kind"] == "aggregation")
 
     def note(self, site: str, reply: Message, sent: Message, partition: Partition, *, round: int) -> Record:
-        """Record a reply of the round under way as soon as it is there, once; return the record.
-
-        Args:
-            site: Whose.
-            reply: It.
-            sent: What it answers.
-            partition: Divides the pieces of both by role.
-            round: From 0 on.
-        """
+        """Record a site's ``reply`` to ``sent`` once in the round under way; return the record."""
         if site not in self._noted:
             noted = self._upload.noted(reply)
             bytes_ = {"up": _bytes(reply, partition), "down": _bytes(sent, partition)}
@@ -52,16 +39,16 @@ class RoundLog:
         return self._noted[site]
 
     def close(self, *records: Mapping[str, Any]) -> None:
-        """Put what has been noted of replies behind the earlier records, site by site, and these behind it."""
+        """End a round: append the replies' records in order of site, then these."""
         self.records += [self._noted[site] for site in site_order(self._noted)] + [dict(r) for r in records]
         self._noted = {}
 
     def spent(self) -> Record:
-        """Return what the records say has been spent of the sites' privacy."""
+        """Return the fields on privacy spent so far, for the aggregation's record."""
         return self._upload.spent([*self.records, *self._noted.values()])
 
     def write(self) -> None:
-        """Write the file anew."""
+        """Rewrite the file."""
         write_text(self._path, "".join(json.dumps(record) + "\n" for record in self.records))
 
 

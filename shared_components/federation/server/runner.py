@@ -1,4 +1,4 @@
-"""What the server does: enrol, send, check updates, aggregate, keep its state. No transport, no FLARE."""
+"""The server's side of one run: enrol, send, check updates, aggregate, save its state. No transport, no FLARE."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from shared_components.federation.server.requests import deliveries, header_for
 from shared_components.federation.server.result import task_of, write_models
 from shared_components.federation.server.round_log import RoundLog
 from shared_components.federation.server.state import ServerState
-from shared_components.federation.server.training import FindSite, Own, open_own, train_at_server
+from shared_components.federation.server.training import FindSite, ServerData, open_server_data, train_at_server
 from shared_components.federation.server.update_checks import RejectedUpdate
 from shared_components.federation.server.upload import upload_of
 from shared_components.federation.store import RECORDS
@@ -39,12 +39,12 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Asking:
-    """The round under way: whom it asks and since when; where its sum is being opened, what came of the updates."""
+class OpenRound:
+    """The round under way: the sites that it asks, since when, and with secure sums the (valid, rejected) updates."""
 
     sites: list[str] = field(default_factory=list)
     since: float = field(default_factory=time.perf_counter)
-    taken: tuple[list[Update], dict[str, str]] | None = None  # the valid masked updates, and the rejected
+    updates: tuple[list[Update], dict[str, str]] | None = None
 
 
 class ServerRunner:
@@ -56,11 +56,10 @@ class ServerRunner:
         job: What to run.
         sites: Names of the sites, in any order.
         folder: The run's folder, see :func:`runs.open_run`.
-        find_data: Finds the server's own data, for methods that train at the server; called with the job and the
-            number after the last site's.
-        start_weights: The file of the first weights, as at the sites; needed where the server trains and the job's
-            ``start`` is ``file``.
-        project: The server's startup kit, by which it knows the sites' keys of secure sums; None: there is none.
+        find_data: Finds the data of a server that trains; called with the job and the number after the last site's.
+        start_weights: The file of the first weights, needed where the server trains and the job's ``start`` is
+            ``file``.
+        project: The server's startup kit, which vouches for the sites' keys of secure sums; None without a kit.
     """
 
     def __init__(
@@ -80,28 +79,28 @@ class ServerRunner:
         self.upload = upload_of(job, folder.name, project)
         self.round_log = RoundLog(folder / "server" / RECORDS, self.upload)
         self.start_weights = start_weights
-        self.left_out: dict[str, str] = {}  # sites that have not enrolled well, and why
-        self.own: Own | None = None  # data of a server that trains, once they have been checked
+        self.left_out: dict[str, str] = {}  # sites that the enrolment has excluded, and why
+        self.data: ServerData | None = None  # where the method trains at the server
         self._find_data = find_data
         self._admission: Admission | None = None  # until the run begins
-        self._asking = Asking()
+        self._open_round = OpenRound()
 
     def wanted(self, asked: Collection[str]) -> int:
-        """How many answers the job asks for: its ``min_sites``, or all."""
+        """Return how many answers the job needs: its ``min_sites``, or all."""
         return min(self.job.min_sites or len(asked), len(asked))
 
     def needed(self, asked: Collection[str]) -> int:
-        """How many updates a round needs: what the job asks for, and what the method cannot do without."""
+        """Return how many updates a round needs, by the job, the method and the upload."""
         return max(self.wanted(asked), self.method.requires.min_sites, self.upload.least)
 
     @property
     def needed_to_unmask(self) -> int:
-        """How many sites must open their shares of the masks of a sum."""
+        """How many sites must open their shares of a sum's masks."""
         return self.upload.to_unmask
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """What has been written down of all rounds so far."""
+        """The records of all rounds so far."""
         return self.round_log.records
 
     @property
@@ -112,18 +111,18 @@ class ServerRunner:
     # ---- enrolment
 
     def enrol_messages(self) -> dict[str, Message]:
-        """Ask every site for its profile, and the first one for the initial model (of several tasks: all).
+        """Ask every site for its profile, and the first one (of several tasks: all) for the initial weights.
 
         Raises:
-            FederationError: The method needs more sites or rounds, sends what the job's noise does not cover, trains at
-                a server that has no good data, or needs more than the job's secure sums.
+            FederationError: The job cannot succeed: too few sites or rounds, a method that its noise or its secure sums
+                do not cover, or a server that must train and has no good data.
         """
-        self.upload.check(self.method, len(self._drawn()) if self.job.secure_sums else len(self.state.sites))
+        self.upload.check(self.method, len(self._sampled()) if self.job.secure_sums else len(self.state.sites))
         check_possible(self.job, self.method, self.state.sites)
         if self.method.server.update is not None:
-            state = self.state
-            self.own = open_own(
-                self.job, self._find_data, start_weights=self.start_weights, sites=len(state.numbers), kept=state.kept
+            count, kept = len(self.state.numbers), self.state.kept
+            self.data = open_server_data(
+                self.job, self._find_data, start_weights=self.start_weights, sites=count, kept=kept
             )
         sites, resumed = self.state.sites, bool(self.state.profiles)  # a resume needs all of its sites
         least = len(sites) if resumed or self.method.requires.pooled else self.needed(sites)
@@ -139,17 +138,15 @@ class ServerRunner:
         return {site: Message({**self._header(site), "send_initial": site in initial}) for site in sites}
 
     def enrolled(self, replies: Mapping[str, Message], failures: Mapping[str, str] | None = None) -> dict[str, Message]:
-        """Check each profile by itself, then that they fit together, and start from the first site's weights.
+        """Check every profile, then that they fit together, and begin from the first site's weights.
 
-        A site that has not enrolled well, or not as the job or most sites, is left out of a new run where the job's
-        ``min_sites`` are there without it.
+        A new run leaves out a site whose enrolment is bad, or unlike most others', if ``min_sites`` remain.
 
         Returns:
-            What is still to be asked, where the site that was to give the weights is left out; nothing once the run
-            has begun.
+            The next messages, where the site that was asked for the weights is left out; none once the run has begun.
 
         Raises:
-            FederationError: Too few sites are left, or they differ and no majority says which are wrong.
+            FederationError: Too few sites are left, or they differ and no majority shows which are wrong.
         """
         assert self._admission is not None
         self.left_out = self._admission.left_out
@@ -161,28 +158,28 @@ class ServerRunner:
         self._admission = None
         return {}
 
-    def _begin(self, entered: Admission) -> None:
-        """Compare the profiles, with one another and with those of the run's beginning, and note what they say."""
-        profiles = entered.profiles
-        partitions = {site: entered.found[site].partition for site in self.state.sites}
-        if self.own is not None:
-            self.own.check_beside(profiles)
-            self.own.check_as_before(self.state.own)
-            self.state.own = profile_header(self.own.profile)
+    def _begin(self, admission: Admission) -> None:
+        """Compare the profiles with the server's data and with a resumed run's; set the state of a new run."""
+        profiles = admission.profiles
+        if self.data is not None:
+            self.data.check_beside(profiles)
+            self.data.check_as_before(self.state.own)
+            self.state.own = profile_header(self.data.profile)
         if self.state.profiles:
             check_as_before(self.state.profiles, profiles)
         else:
+            sites, first = self.state.sites, self.state.sites[0]
             self.state.profiles = profiles
-            self.state.partition = partitions[self.state.sites[0]]
-            given = {site: entered.found[site].pieces for site in self.state.sites}
-            self.state.models = initial_models(self.method, self.state.partition, self.state.sites, given)
+            self.state.partition = admission.found[first].partition
+            given = {site: admission.found[site].pieces for site in sites}
+            self.state.models = initial_models(self.method, self.state.partition, sites, given)
             self.state.aggregator = self.method.server.aggregator.init(
                 self.state.partition, self.state.models, list(profiles.values())
             )
-            facts = self._tasks() | {"start": profiles[self.state.sites[0]].start}
-            facts |= {"left_out": entered.left_out} if entered.left_out else {}
+            facts = self._tasks() | {"start": profiles[first].start}
+            facts |= {"left_out": admission.left_out} if admission.left_out else {}
             facts |= self.upload.facts()
-            write_json(self.folder / "run.json", describe(self.job, self.method, self.state.sites, facts))
+            write_json(self.folder / "run.json", describe(self.job, self.method, sites, facts))
         point_latest_to(self.folder)
 
     def first_metric(self, site: str) -> Metric:
@@ -190,7 +187,7 @@ class ServerRunner:
         return task_of(self.job, self.state.profiles[site].card).metrics[0]
 
     def _tasks(self) -> dict[str, Any]:
-        """Return the sites' cards and the metrics of each kind of task, for whoever reads the run."""
+        """Return the sites' cards and the metrics of each kind of task, for run.json."""
         cards = {site: self.state.profiles[site].card for site in self.state.sites}
         metrics = {card.kind: task_of(self.job, card).metrics for card in cards.values()}
         return {
@@ -201,31 +198,31 @@ class ServerRunner:
     # ---- rounds
 
     def round_messages(self) -> dict[str, Message]:
-        """Return, for the sites that the current round asks, each one's own message."""
-        self._asking = Asking(self._drawn())
-        messages = self._deliveries(self._asking.sites, self.state.models)
+        """Return a message for each site that the current round asks."""
+        self._open_round = OpenRound(self._sampled())
+        messages = self._deliveries(self._open_round.sites, self.state.models)
         samples = {site: profile.samples for site, profile in self.state.profiles.items()}
-        besides = self.upload.begin(self.state.round, self._asking.sites, samples)
+        more = self.upload.begin(self.state.round, self._open_round.sites, samples)
         for message in messages.values():
-            message.header.update(besides)
+            message.header.update(more)
         return messages
 
     def unmask_messages(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Message]:
-        """Return what to ask where sums are secure, of the sites whose masked updates are valid; else nothing.
+        """With secure sums return a message for each site whose masked update is valid; else nothing.
 
         Raises:
             FederationError: Fewer valid updates than the round needs.
         """
         if not self.upload.to_unmask:
             return {}
-        self._asking.taken = updates, _ = self._enough(replies, failures, time.perf_counter() - self._asking.since)
+        self._open_round.updates = updates, _ = self._enough(replies, failures)
         return self.upload.unmask_messages({update.site: self._header(update.site) for update in updates})
 
     def unmasked(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
-        """Take what sites have opened of the masks."""
+        """Take the sites' shares of the masks."""
         self.upload.unmasked(replies, failures)
 
-    def _drawn(self) -> list[str]:
+    def _sampled(self) -> list[str]:
         """Return the sites that the current round asks."""
         seed = self.job.open_bundle().training.seed
         return self.job.drawn(self.state.sites, self.state.round, seed, least=self.method.requires.min_sites)
@@ -240,11 +237,11 @@ class ServerRunner:
         return finish(self.state.aggregator, self.state.models) if finish else self.state.models
 
     def _deliveries(self, sites: Sequence[str], models: Models) -> dict[str, Message]:
-        self._asking.since = time.perf_counter()
+        self._open_round.since = time.perf_counter()
         return deliveries(self.job, self.method, self.folder.name, self.state, models, sites)
 
     def note_reply(self, site: str, reply: Message) -> dict[str, Any]:
-        """Record a reply as soon as it is there, once; return the record."""
+        """Record a reply as soon as it arrives, once; return the record."""
         sent = Message({}, self.state.models.of(site), dict(self.state.models.broadcast))
         return self.round_log.note(site, reply, sent, self.state.partition, round=self.state.round)
 
@@ -261,7 +258,7 @@ class ServerRunner:
         return self.upload.take(site, self.state.round, reply, sent, shared, samples=samples, method=self.method)
 
     def finish_round(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Any]:
-        """Check, aggregate, train where the method does so at the server, keep state and records.
+        """Check and aggregate the updates, train where the method does so at the server, save state and records.
 
         Returns:
             The aggregation's record.
@@ -269,8 +266,8 @@ class ServerRunner:
         Raises:
             FederationError: Fewer valid updates than the round needs, or the server cannot train.
         """
-        wall = time.perf_counter() - self._asking.since
-        updates, rejected = self._asking.taken or self._enough(replies, failures, wall)
+        asked, wall = self._open_round.sites, time.perf_counter() - self._open_round.since
+        updates, rejected = self._open_round.updates or self._enough(replies, failures)
         started = time.perf_counter()
         report_progress("aggregating")
         counted = self.upload.combine(updates, self.state.models.shared)
@@ -286,7 +283,7 @@ class ServerRunner:
             "seconds": seconds,
             "seconds_wall": wall,
             "rejected": [{"site": site, "reason": reason} for site, reason in rejected.items()],
-            **({"drawn": self._asking.sites} if len(self._asking.sites) < len(self.state.sites) else {}),
+            **({"drawn": asked} if len(asked) < len(self.state.sites) else {}),
             **self.upload.about(updates),
             **trained,
             **self.round_log.spent(),
@@ -299,32 +296,33 @@ class ServerRunner:
         return record
 
     def _enough(
-        self, replies: Mapping[str, Message], failures: Mapping[str, str], wall: float
+        self, replies: Mapping[str, Message], failures: Mapping[str, str]
     ) -> tuple[list[Update], dict[str, str]]:
         """Return the valid updates of a round, and why others are rejected.
 
         Raises:
-            FederationError: They are fewer than the round needs.
+            FederationError: Fewer are valid than the round needs.
         """
-        silent = {site: "no answer" for site in self._asking.sites if site not in {*replies, *failures}}
-        updates, rejected = self._valid(replies, {**failures, **silent}, wall)
-        if len(updates) < (needed := self.needed(self._asking.sites)):
+        asked = self._open_round.sites
+        silent = {site: "no answer" for site in asked if site not in {*replies, *failures}}
+        updates, rejected = self._valid(replies, {**failures, **silent})
+        for site, reason in rejected.items():
+            logger.warning("round %d: no update of %s: %s", self.state.round + 1, site, reason)
+        if len(updates) < (needed := self.needed(asked)):
             reasons = "; ".join(f"{site}: {reason}" for site, reason in rejected.items())
             raise FederationError(
                 f"round {self.state.round + 1} has {len(updates)} valid updates and needs {needed}: {reasons}"
             )
         return updates, rejected
 
-    def _valid(
-        self, replies: Mapping[str, Message], failures: Mapping[str, str], wall: float
-    ) -> tuple[list[Update], dict[str, str]]:
-        updates, rejected = [], dict(failures)
+    def _valid(self, replies: Mapping[str, Message], rejected: dict[str, str]) -> tuple[list[Update], dict[str, str]]:
+        updates, wall = [], time.perf_counter() - self._open_round.since
         for site in site_order(replies):
-            if site not in self._asking.sites:
+            if site not in self._open_round.sites:
                 rejected[site] = "the round did not ask it"
                 continue
             record = self.note_reply(site, replies[site])
-            if not record.get("noisy"):  # which says nothing of its seconds
+            if not record.get("noisy"):  # whose record has no seconds
                 seconds = record.setdefault("seconds", {})
                 seconds["waiting"] = max(0.0, wall - seconds.get("total", 0.0))
             try:
@@ -332,20 +330,17 @@ class ServerRunner:
             except RejectedUpdate as error:
                 rejected[site] = str(error)
         rejected |= (outliers := update_checks.outlying_extras(updates))
-        updates = [update for update in updates if update.site not in outliers]
-        for site, reason in rejected.items():
-            logger.warning("round %d: no update of %s: %s", self.state.round + 1, site, reason)
-        return updates, rejected
+        return [update for update in updates if update.site not in outliers], rejected
 
     def _train(self, result: Aggregation) -> tuple[Aggregation, dict[str, Any]]:
-        """Let the method train at the server, where it does; return what it made and the record's addition."""
-        if self.own is None:
+        """Run the method's training at the server, if it has one; return the result and fields for the record."""
+        if self.data is None:
             return result, {}
         logger.info("round %d: %s trains at the server; the sites wait", self.state.round + 1, self.method.name)
         started = time.perf_counter()
         result, self.state.kept, losses = train_at_server(
             self.job,
-            self.own,
+            self.data,
             result,
             kept=self.state.kept,
             start_weights=self.start_weights,
@@ -363,20 +358,13 @@ class ServerRunner:
                 finals.append({**final, "kind": "final", "site": site})
         for site, reason in (failures or {}).items():
             logger.warning("%s has not finished: %s", site, reason)
-        record = write_models(
-            self.job,
-            self.method,
-            self.state,
-            self._delivered(),
-            replies,
-            self.folder / "server",
-            file=self.start_weights,
-        )
+        folder, models = self.folder / "server", self._delivered()
+        record = write_models(self.job, self.method, self.state, models, replies, folder, file=self.start_weights)
         self.round_log.close(*finals, record)
         self.round_log.write()
 
     def note_failure(self, reason: str) -> bool:
-        """Write why the run ended early into its run.json; return whether there is one."""
+        """Write why the run ended early into its run.json; return whether the file exists."""
         return change_description(self.folder, error=reason)
 
     # ---- state

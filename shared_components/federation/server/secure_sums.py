@@ -1,4 +1,4 @@
-"""The server's part in secure sums: it passes keys and sealed shares on, adds masked vectors, takes the masks off."""
+"""The server's part in secure sums: forward keys and sealed shares, add masked vectors, remove the masks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ SUM = "sum"  # the name of the one update that the aggregator sees
 
 
 class ServerSums:
-    """One run's secure sums at the server; it keeps nothing over a restart, a round is then tried anew.
+    """One run's secure sums at the server; nothing outlives a restart, after which a round begins again.
 
-    Args:
-        job: What is run.
-        run: The run's name.
-        project: The server's startup kit, whose root vouches for the sites' keys; None: there is none.
+    ``project`` is the server's startup kit, whose root vouches for the sites' keys; None without a kit.
     """
 
     def __init__(self, job: Job, run: str, project: Project | None = None) -> None:
@@ -40,15 +37,15 @@ class ServerSums:
 
     @property
     def threshold(self) -> int:
-        """How many sites a sum has, and open their shares, at least."""
+        """The least number of sites that are in a sum, and that open their shares."""
         return job_section.threshold_of(self._job)
 
     def enrol(self, site: str, reply: Message) -> None:
-        """Keep a site's public key.
+        """Store a site's public key.
 
         Raises:
-            FederationError: It has sent none, one that is no key, another site's, or one that its certificate does not
-                vouch for, at which all sites would refuse.
+            FederationError: It is missing, invalid, another site's, or not vouched for by the site's certificate: all
+                sites would refuse it.
         """
         if job_section.KEY not in reply.header:
             raise FederationError(f"{site} enrols without a key for secure sums; use one version of surgfl everywhere")
@@ -66,12 +63,12 @@ class ServerSums:
         self._keys[site] = said
 
     def begin(self, round: int, asked: Collection[str], samples: Mapping[str, int]) -> dict[str, Any]:
-        """Return what a round's messages say of the attempt that begins.
+        """Begin an attempt at a round; return the section for the headers of its messages.
 
         Args:
             round: From 0.
             asked: The sites of the round, in order.
-            samples: Of every site of the run, as it enrolled; their keys are the list that each site keeps.
+            samples: Of every site of the run, as enrolled; each site stores the list of these sites' keys.
 
         Raises:
             FederationError: The threshold does not fit the number of sites.
@@ -86,10 +83,10 @@ class ServerSums:
         return {"nonce": self._attempt.nonce, "sites": list(asked), "total": self._total, "keys": keys}
 
     def take(self, site: str, reply: Message, shared: Pieces) -> None:
-        """Take a site's masked vector.
+        """Store a site's masked vector, shares and hashes.
 
         Raises:
-            RejectedUpdate: It is not whole.
+            RejectedUpdate: They are incomplete or misshapen.
         """
         attempt = self._current
         try:
@@ -103,7 +100,7 @@ class ServerSums:
         self._masked[site] = Masked(as_vector(reply.groups[job_section.MASKED]), shares, hashes)
 
     def messages(self, headers: Mapping[str, dict[str, Any]]) -> dict[str, Message]:
-        """Ask the sites whose vectors are in the sum to open their shares of the masks."""
+        """Return messages that ask the sites whose vectors are in the sum to open their shares of its masks."""
         found = {}
         for site, header in headers.items():
             sealed = job_section.as_tensors({sender: sent.shares[site] for sender, sent in self._masked.items()})
@@ -112,7 +109,7 @@ class ServerSums:
         return found
 
     def opened(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
-        """Take what the sites have opened; an answer that is not whole counts as none."""
+        """Store the opened shares; an incomplete or misshapen reply counts as none."""
         self._failures = dict(failures)
         absent = len(self._current.sites) - len(self._masked)
         for site, reply in replies.items():
@@ -127,10 +124,10 @@ class ServerSums:
             self._opened[site] = {name: [job_section.as_bytes(row) for row in rows] for name, rows in content.items()}
 
     def mean(self, updates: Collection[Update], shared: Pieces) -> Update:
-        """Return the mean of the round's updates, weighted by samples, as one that is checked as a single site's.
+        """Return the mean of the round's updates, weighted by samples, checked like a single site's update.
 
         Raises:
-            FederationError: Too few sites have opened their shares, some do not fit, or the mean must not be used.
+            FederationError: Too few sites have opened their shares, some do not fit, or the mean is not valid.
         """
         round, samples = self._current.round, sum(update.samples for update in updates)
         try:

@@ -1,4 +1,4 @@
-"""What a run's server keeps after every round, as tensors and values, and takes up again at a resume."""
+"""The server's state after a round, as tensors and values, for a resume."""
 
 from __future__ import annotations
 
@@ -18,40 +18,27 @@ from shared_components.federation.store import groups_of, named_groups
 
 @dataclass
 class ServerState:
-    """All that a resume needs of a run's server, but for the records of its rounds.
+    """All that a resume needs of a run's server, but for the records of its rounds."""
 
-    Attributes:
-        sites: Who takes part, in order.
-        numbers: Of every site that was there when the run began; they stay, whoever is left out.
-        round: The one under way, from 0 on; the number of rounds once all are done.
-        profiles: What the sites enrolled with.
-        partition: The roles of the network's slices.
-        models: What the sites hold of the network, and what they are sent besides.
-        aggregator: The aggregator's tensors.
-        kept: Of the server's own training: optimizers, memory.
-        answered: The last round of each site whose update counted.
-        own: Header of the profile of the server's own data, where it trains.
-    """
-
-    sites: list[str]
-    numbers: dict[str, int]
-    round: int = 0
+    sites: list[str]  # that take part, in order
+    numbers: dict[str, int]  # of all sites that were asked to enrol; they stay when a site is left out
+    round: int = 0  # the one under way; the number of rounds once all are done
     profiles: dict[str, Profile] = field(default_factory=dict)
     partition: Partition = field(default_factory=lambda: Partition(()))
     models: Models = field(default_factory=lambda: Models({}, {}))
     aggregator: dict[str, Tensor] = field(default_factory=dict)
-    kept: dict[str, Tensor] = field(default_factory=dict)
-    answered: dict[str, int] = field(default_factory=dict)
-    own: dict[str, Any] | None = None
+    kept: dict[str, Tensor] = field(default_factory=dict)  # optimizers and memory of the training at the server
+    answered: dict[str, int] = field(default_factory=dict)  # the last round in which each site's update counted
+    own: dict[str, Any] | None = None  # header of the profile of the server's own data, where it trains
 
     @classmethod
     def of_new_run(cls, sites: Sequence[str]) -> ServerState:
-        """Return the state before anybody has enrolled."""
+        """Return the state before enrolment."""
         ordered = site_order(sites)
         return cls(ordered, {site: n for n, site in enumerate(ordered)})
 
     def pack(self, records: list[dict[str, Any]]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the tensors and the values that a resume needs, with the records of the rounds so far."""
+        """Return the state's tensors and values, with the records of the rounds so far."""
         groups = {"shared": self.models.shared, "state": self.aggregator, "kept": self.kept}
         groups |= {f"mixed:{site}": pieces for site, pieces in self.models.mixed.items()}
         groups |= {f"broadcast:{group}": pieces for group, pieces in self.models.broadcast.items()}
@@ -69,16 +56,10 @@ class ServerState:
     def unpack(
         cls, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, round: int, folder: Path
     ) -> tuple[ServerState, list[dict[str, Any]]]:
-        """Undo `pack`: return the state and the records.
-
-        Args:
-            tensors: What `pack` returned.
-            values: Likewise.
-            round: The one to go on with.
-            folder: The run's, for the error.
+        """Undo `pack`: return the state, with ``round`` as the next one, and the records.
 
         Raises:
-            FederationError: An older version of surgfl wrote it, which kept less.
+            FederationError: An older version of surgfl wrote the state of this folder, and saved less.
         """
         if "answered" not in values:
             raise FederationError(

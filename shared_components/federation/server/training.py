@@ -1,4 +1,4 @@
-"""A method's training at the server: the same tools as a site's local round, on data of the server's own."""
+"""A method's training at the server: the same tools as a site's local round, on the server's own data."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ FindSite = Callable[[Job, int], Site]
 
 
 @dataclass(frozen=True)
-class Own:
-    """The server's own data: what its site.yaml says, its readable samples, and the profile of those to train on."""
+class ServerData:
+    """The server's own data: its site.yaml, its readable samples, and a profile like those of the sites."""
 
     site: Site
     samples: list[Sample]
@@ -37,26 +37,19 @@ class Own:
     profile: Profile
 
     def check_as_before(self, before: Mapping[str, Any] | None) -> None:
-        """Refuse other data than when a resumed run began.
-
-        Args:
-            before: The header of the profile that the server had then, if there was one.
+        """Refuse to resume on data other than ``before``, the header of the server's profile when the run began.
 
         Raises:
-            FederationError: They are others.
+            FederationError: The data have changed.
         """
         if before is not None:
             check_as_before({SERVER: profile_of(SERVER, before)}, {SERVER: self.profile})
 
     def check_beside(self, sites: Mapping[str, Profile]) -> None:
-        """Refuse data that are not for what the sites learn, and a network that does not begin as theirs.
-
-        Args:
-            sites: Their profiles, which fit together.
+        """Compare the server's profile with those of the sites, which fit together.
 
         Raises:
-            FederationError: The server has another task, other classes, another start or other FIXED weights than
-                the sites.
+            FederationError: The server has another task, other classes, another start or other FIXED weights.
         """
         cards, first = [profile.card for profile in sites.values()], next(iter(sites.values()))
         if self.profile.card not in cards:
@@ -69,15 +62,17 @@ class Own:
             )
 
 
-def open_own(job: Job, find_data: FindSite | None, *, start_weights: Path | None, sites: int, kept: State) -> Own:
-    """Read and check the server's own data, all of them, before the first round.
+def open_server_data(
+    job: Job, find_data: FindSite | None, *, start_weights: Path | None, sites: int, kept: State
+) -> ServerData:
+    """Read and check all of the server's data before the first round.
 
     Args:
         job: What to run.
-        find_data: Finds the server's own data; None: there are none.
+        find_data: Finds the data; None where the server has none.
         start_weights: The file of the first weights, where the job's ``start`` is ``file``.
-        sites: How many sites there are.
-        kept: What a resumed run's training goes on from.
+        sites: Number of sites.
+        kept: Tensors of a resumed run's training at the server.
 
     Raises:
         FederationError: The server has no data, they are wrong, or the method cannot train on them.
@@ -102,49 +97,47 @@ def open_own(job: Job, find_data: FindSite | None, *, start_weights: Path | None
     start = {key: bench.start[key] for key in ("start", "sha256")}
     fixed = fixed_hash(bench.network.state_dict(), bench.partition)
     profile = Profile(SERVER, len(readable), bench.task.card, fixed=fixed, start=start)
-    return Own(site, readable, validation, profile)
+    return ServerData(site, readable, validation, profile)
 
 
 def train_at_server(
-    job: Job, own: Own, result: Aggregation, *, kept: State, start_weights: Path | None, round: int, sites: int
+    job: Job, data: ServerData, result: Aggregation, *, kept: State, start_weights: Path | None, round: int, sites: int
 ) -> tuple[Aggregation, State, Losses]:
     """Run the method's ``server_update`` after the aggregation of a round.
 
-    All chance follows from (seed, the number after the last site's, round), and optimizers and memory are kept with
+    All chance follows from (seed, the number after the last site's, round), and optimizers and memory are saved with
     the server's state, so that a resumed run gives equal bits.
 
     Args:
         job: What is run.
-        own: The server's data.
-        result: What the aggregator made.
-        kept: The tensors that go on from the round before.
+        data: The server's.
+        result: Of the aggregator.
+        kept: Tensors of the training in earlier rounds: optimizers and memory.
         start_weights: The file of the first weights, where the job's ``start`` is ``file``.
-        round: From 0 on.
-        sites: How many sites take part.
+        round: From 0.
+        sites: Number of sites.
 
     Returns:
-        What the method made of it, the tensors to keep, and the losses for the record.
+        The method's result, the tensors to keep, and the losses for the record.
 
     Raises:
         FederationError: The training fails.
     """
     try:
-        bench = set_up_site(job, own.site, start_weights=start_weights)
-        method = bench.method
+        bench = set_up_site(job, data.site, start_weights=start_weights)
+        method, shared = bench.method, result.models.shared
         assert method.server.update is not None
-        _refuse_other_fixed(fixed_hash(bench.network.state_dict(), bench.partition), own.profile.fixed)
-        paste(result.models.shared, bench.partition, bench.network.state_dict())
+        _refuse_other_fixed(fixed_hash(bench.network.state_dict(), bench.partition), data.profile.fixed)
+        paste(shared, bench.partition, bench.network.state_dict())
         work = LocalRound(
             network=bench.network,
             partition=bench.partition,
-            context=_context(
-                bench, round=round, number=sites, memory=memory_of(kept), received=dict(result.models.shared)
-            ),
+            context=_context(bench, round=round, number=sites, memory=memory_of(kept), received=dict(shared)),
             method=method,
-            dataset=bench.dataset(own.samples),
+            dataset=bench.dataset(data.samples),
             settings=bench.bundle.training,
             kept=kept,
-            validation=bench.dataset(own.validation) if own.validation else None,
+            validation=bench.dataset(data.validation) if data.validation else None,
         )
         outcome, losses = method.server.update(work, result)
     except (SiteError, ValueError, FloatingPointError) as error:
@@ -159,16 +152,16 @@ def _context(bench: SiteSetup, *, round: int, number: int, **known: Any) -> Cont
     return local.make_context(settings, bench.task, round=round, site=number, sites=number, **known)
 
 
-def _refuse_other_fixed(own: str, due: str) -> None:
-    if own != due:
+def _refuse_other_fixed(found: str, expected: str) -> None:
+    if found != expected:
         raise FederationError(
             "the server cannot train: its fixed weights are not those of the sites; give the server the sites' weights "
             "to start from"
         )
 
 
-def _other_task(site: Site, own: Card, due: Card) -> str:
-    """Say that the server learns something else than the sites, and what to write where its data would do."""
-    wanted = name_of(due.outputs) if due.outputs in readable_as(site.source.classes) else ""
+def _other_task(site: Site, found: Card, expected: Card) -> str:
+    """Return a refusal that names both tasks, and the line for site.yaml with which the server's data would fit."""
+    wanted = name_of(expected.outputs) if expected.outputs in readable_as(site.source.classes) else ""
     remedy = f"write 'classes: {wanted}' there" if wanted else "name data there that have the sites' task"
-    return f"the server cannot train: {site.path}: its task is {own}, and the sites' is {due}; {remedy}"
+    return f"the server cannot train: {site.path}: its task is {found}, and the sites' is {expected}; {remedy}"

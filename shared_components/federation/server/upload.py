@@ -1,4 +1,4 @@
-"""What the server takes from sites: updates as they are (plain), with noise (noisy), or the sum of masked ones."""
+"""The server's side of an upload: updates as they are (plain), with noise (noisy), or a sum of masked ones."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Plain:
     """Updates as they are.
 
     Attributes:
-        least: Updates that a round needs for this alone.
-        to_unmask: Sites that must open their shares of a sum's masks.
+        least: Number of updates that the upload alone demands of a round.
+        to_unmask: Number of sites that must open their shares of a sum's masks.
     """
 
     least = 1
@@ -33,40 +33,32 @@ class Plain:
         self._job = job
 
     def check(self, method: Method, asked: int) -> None:
-        """Refuse a method that cannot be uploaded so.
-
-        Args:
-            method: The job's.
-            asked: How many sites a round asks.
-
-        Raises:
-            FederationError: One sentence.
-        """
+        """Refuse a method that cannot be uploaded so, with ``asked`` sites in a round; FederationError says why."""
 
     def enrol(self, site: str, reply: Message) -> None:
-        """Take what a site enrols with for this."""
+        """Store what the upload needs of a site's enrolment."""
 
     def facts(self) -> dict[str, Any]:
-        """Return what the run's description says of it."""
+        """Return fields for run.json."""
         return {}
 
     def begin(self, round: int, asked: Sequence[str], samples: Mapping[str, int]) -> dict[str, Any]:
-        """Return what the messages of a round say besides."""
+        """Begin a round; return fields for the headers of its messages."""
         return {}
 
     def take(
         self, site: str, round: int, reply: Message, sent: Pieces, shared: Pieces, *, samples: int, method: Method
     ) -> Update:
-        """Turn a reply whose header is good into an update.
+        """Turn a reply whose header is checked into an update.
 
         Args:
-            site: Whose.
-            round: From 0 on.
-            reply: It.
-            sent: The pieces that it answers.
+            site: Its name.
+            round: From 0.
+            reply: To the round's message.
+            sent: The pieces of that message.
             shared: The GLOBAL ones among them.
-            samples: How many it reports.
-            method: The job's.
+            samples: From the reply's header.
+            method: Of the job.
 
         Raises:
             RejectedUpdate: It is misshapen, not finite or too large.
@@ -76,34 +68,35 @@ class Plain:
         return Update(site, round, reply.pieces, reply.groups, samples)
 
     def _noise(self, sent: Pieces) -> float:
+        """Return how much further than ``largest_change`` noise may move an update."""
         return 0.0
 
     def unmask_messages(self, headers: Mapping[str, dict[str, Any]]) -> dict[str, Message]:
-        """Ask the sites with valid updates, each with its own header, to open the sum."""
+        """Return messages that ask the sites of these headers, whose updates are valid, to open their sum."""
         return {}
 
     def unmasked(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
-        """Take what the sites have opened."""
+        """Store the shares that the sites have opened."""
 
     def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
-        """Return the updates that the aggregator sees."""
+        """Return the updates for the aggregator."""
         return list(updates)
 
     def about(self, updates: Sequence[Update]) -> dict[str, Any]:
-        """Return what the record of an aggregation says of it."""
+        """Return fields for the aggregation's record."""
         return {}
 
     def noted(self, reply: Message) -> dict[str, Any]:
-        """Return what of a reply is written down."""
+        """Return fields for the record of a reply."""
         return noted(reply.header)
 
     def spent(self, records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what the records say has been spent of the sites' privacy."""
+        """Return fields for the aggregation's record on the privacy spent according to earlier records."""
         return {}
 
 
 class Noisy(Plain):
-    """Noisy updates; nothing that the sites measure is written down, and how often each has answered instead."""
+    """Noisy updates: records have nothing that a site measures, but whether it has sent an update."""
 
     def __init__(self, job: Job, privacy: Privacy) -> None:
         super().__init__(job)
@@ -123,7 +116,7 @@ class Noisy(Plain):
         return {"noisy": bool(reply.pieces)}
 
     def spent(self, records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what the site has spent that has answered most often; what never arrived only its ledger knows."""
+        """Return the epsilon of the site with the most updates; only its ledger has those that never arrived."""
         most = max(Counter(r["site"] for r in records if r.get("noisy")).values(), default=0)
         return {"epsilon": epsilon({self._privacy.noise_multiplier: most}, self._privacy.delta)}
 
@@ -169,13 +162,7 @@ class Masked(Plain):
 
 
 def upload_of(job: Job, run: str, project: Project | None = None) -> Plain:
-    """Return how a job's sites upload.
-
-    Args:
-        job: What is run.
-        run: The run's name.
-        project: The server's startup kit, by which it knows the sites' keys of secure sums; None: there is none.
-    """
+    """Return the upload of a job's run; ``project`` is the startup kit that vouches for keys of secure sums."""
     if job.noise:
         return Noisy(job, job.noise)
     return Masked(job, run, project) if job.secure_sums else Plain(job)

@@ -1,4 +1,4 @@
-"""One round's local work at a site: batches, optimizers that go on from round to round, the method's memory."""
+"""One round's local training at a site: batches, optimizers that continue over rounds, the method's memory."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ OPTIMIZER, MEMORY = "optimizer:", "memory/"
 
 @dataclass
 class LocalRound:
-    """What ``method.LocalWork`` promises.
+    """The implementation of ``method.LocalWork``.
 
     Attributes:
         kept: Optimizers' tensors of earlier rounds, as :meth:`tensors` returned them.
-        validation: Frames of the validation split, where there are any and the method trains by them.
-        stop: Asked before every batch; raises once the server has ended the task.
+        validation: Frames of the validation split, if the method trains by them.
+        stop: Called before every batch; raises once the server has ended the task.
     """
 
     network: nn.Module
@@ -41,7 +41,7 @@ class LocalRound:
     _optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
 
     def run(self) -> Losses:
-        """Do the round's local iterations: the method's own way, or the plain loop."""
+        """Run the round's local iterations by the method's own update, or by the plain loop."""
         return self.method.local.update(self) if self.method.local.update else self.train()
 
     def train(
@@ -62,7 +62,7 @@ class LocalRound:
             network,
             self._optimizer(key, network, rate),
             self.method,
-            self._drawn(count),
+            self._augmented(count),
             self.context,
             partition or self.partition,
             objective,
@@ -70,7 +70,7 @@ class LocalRound:
 
     def batches(self, iterations: int) -> Iterator[Batch]:
         """Yield augmented training batches on the network's device."""
-        return follow(map(self._moved, self._drawn(iterations)), "training", iterations)
+        return follow(map(self._moved, self._augmented(iterations)), "training", iterations)
 
     def frames(self, count: int | None = None) -> Iterator[Batch]:
         """Yield training frames in batches, unaugmented, each once."""
@@ -90,17 +90,16 @@ class LocalRound:
         return evaluation.first_value(task, evaluation.quick(network, task, self.validation))
 
     def measure(self) -> Extras:
-        """Return what the method measures after the local iterations."""
-        if self.method.local.measure is None:
+        """Return the extras that the method measures after the local iterations."""
+        method = self.method.local
+        if method.measure is None:
             return {}
-        stream = (
-            self.frames() if self.method.local.measure_images is None else self._few(self.method.local.measure_images)
-        )
-        return self.method.local.measure(self.network, stream, self.context, self.partition)
+        stream = self.frames() if method.measure_images is None else self._few(method.measure_images)
+        return method.measure(self.network, stream, self.context, self.partition)
 
     def tensors(self) -> State:
-        """Return what the site keeps for the next round: every optimizer's state and the method's memory."""
-        used = {None, *self._optimizers}  # None: of no optimizer, such as memory
+        """Return the state for the next round: every optimizer's tensors and the method's memory."""
+        used = {None, *self._optimizers}  # None: not of an optimizer
         kept = {name: value for name, value in self.kept.items() if _key(name) not in used}
         for key, optimizer in self._optimizers.items():
             kept |= prefixed(f"{OPTIMIZER}{key}/", local.optimizer_tensors(optimizer))
@@ -117,7 +116,7 @@ class LocalRound:
         return self._optimizers[key]
 
     def _few(self, images: int) -> Iterator[Batch]:
-        """Draw about this many frames, in whole batches."""
+        """Yield about this many random frames, in whole batches, unaugmented."""
         count = min(images, len(self.dataset))
         size = min(self.settings.batch_size, count)
         iterations = -(-count // size)
@@ -129,7 +128,7 @@ class LocalRound:
             for batch in follow(stream, "measuring", iterations)
         )
 
-    def _drawn(self, iterations: int) -> Iterator[Batch]:
+    def _augmented(self, iterations: int) -> Iterator[Batch]:
         for batch in batches(
             self.dataset,
             batch_size=self.settings.batch_size,
@@ -149,10 +148,10 @@ class LocalRound:
 
 
 def _key(name: str) -> str | None:
-    """Return which optimizer a kept tensor belongs to."""
+    """Return the key of the optimizer that a tensor belongs to, if it does."""
     return name.removeprefix(OPTIMIZER).partition("/")[0] if name.startswith(OPTIMIZER) else None
 
 
 def memory_of(kept: Mapping[str, Tensor]) -> State:
-    """Return the method's memory of what :meth:`LocalRound.tensors` gave."""
+    """Return the method's memory among the tensors of :meth:`LocalRound.tensors`."""
     return below(MEMORY, kept)

@@ -1,4 +1,4 @@
-"""What a site does: enrol, train a round, finish. No transport, no FLARE."""
+"""A site's side of a run: enrol, train rounds, finish. No transport, no FLARE."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ from shared_components.federation.store import RoundFiles
 
 logger = logging.getLogger(__name__)
 
-ASIDE = "quarantine.json"
+QUARANTINE = "quarantine.json"
 
 
 class SiteRunner:
     """Answer the server's messages for one site.
 
     Args:
-        name: The federation's name of the site.
-        find_site: Called with the job and the site's number; returns the checked site description. A
-            method that pools data (`Requires.pooled`) asks for the other numbers, too.
-        folder: Where runs are kept; the site's own folder is ``<folder>/<job>/<run>/<name>``.
-        start_weights: The file that the very first model comes from, where the job's ``start`` is ``file``.
-        stop: Asked before every batch; training ends with an error once it says True.
-        random: Where the noise of a job with ``privacy`` comes from; a secret, but in tests.
-        identity: The site's startup kit, which vouches for its key of secure sums; None: there is none.
+        name: Of the site in the federation.
+        find_site: Called with the job and the site's number; returns the checked site description. A method that pools
+            data (`Requires.pooled`) calls it with the other numbers, too.
+        folder: Of all runs; the site's own folder is ``<folder>/<job>/<run>/<name>``.
+        start_weights: The file of the first weights, where the job's ``start`` is ``file``.
+        stop: Called before every batch; True ends the training with an error.
+        random: Source of the noise of a job with ``privacy``; it must be secret, but in tests.
+        identity: The site's startup kit, which vouches for its key of secure sums; None without a kit.
     """
 
-    answered_before = False  # by any runner of this process: a task's start-up includes the process's own
+    answered_before = False  # by any runner of this process; the first task's seconds include the process's start
 
     def __init__(
         self,
@@ -86,19 +86,18 @@ class SiteRunner:
 
         Args:
             task: ``enrol``, ``round``, ``unmask`` (secure sums alone) or ``finish``.
-            message: The server's; its header has ``job``, ``run``, ``round``, ``index`` (the site's place among the
-                sites that take part), ``sites`` (how many those are), ``number`` and ``numbers`` (the same among all
-                that were asked to enrol), ``send_initial`` (enrol), ``items`` (profile items of all sites, in order)
-                and ``answered`` (the last round in which this site's update counted, or None).
+            message: Of the server; its header has ``job``, ``run``, ``round``, ``index`` (the site's place among the
+                sites that take part), ``sites`` (their number), ``number`` and ``numbers`` (the same among all that
+                were asked to enrol), ``send_initial`` (enrol), ``items`` (profile items of all sites, in order) and
+                ``answered`` (the last round in which this site's update counted, or None).
 
         Returns:
             The reply. Its header has ``round``, ``seconds`` and ``memory_mb``; enrol: ``samples``, ``card``,
             ``items``, ``partition``, ``fixed``, ``prepared``, ``start``, ``sums_key``; round: ``samples``,
-            ``loss``, ``metrics``; finish: ``metrics``, ``final``. With ``privacy`` it has what `noisy_updates.SAYS`
-            lists.
+            ``loss``, ``metrics``; finish: ``metrics``, ``final``. With ``privacy`` it has `noisy_updates.SAYS` alone.
 
         Raises:
-            SiteRefusal: The site cannot take part; the sentence names it and what to do.
+            SiteRefusal: The site cannot take part; the sentence names it and the remedy.
         """
         handlers = {"enrol": self._enrol, "round": self._round, "unmask": self._unmask, "finish": self._finish}
         started = time.perf_counter()
@@ -122,7 +121,7 @@ class SiteRunner:
         return replace(reply, header=header)
 
     def _enrol(self, job: Job, site: Site, message: Message, upload: Plain) -> Message:
-        """Check the whole site before the first round, and say what the server needs to know."""
+        """Check the whole site before the first round, and return its profile."""
         header = message.header
         bench = set_up_site(job, site, start_weights=self._start_weights, sites=header["sites"])
         if refusal := wrong_kind(bench.method, bench.task.card):
@@ -131,11 +130,10 @@ class SiteRunner:
         self._say_what_leaves(bench, job, header["run"])
         self._say_start(bench)
         prepared = self._condition(bench, header)
-        aside = _check_data(bench)
-        write_json(self._files(job, header["run"]).folder / ASIDE, aside)
+        write_json(self._files(job, header["run"]).folder / QUARANTINE, _check_data(bench))
         dataset = self._dataset(bench, job, header["run"], "train")
         bench.task.add_randomness(collated([dataset[0]]), torch.Generator().manual_seed(0))  # the size fits the task
-        header_out: dict[str, Any] = {
+        profile: dict[str, Any] = {
             "samples": len(dataset),
             "card": bench.task.card.to_json(),
             "items": self._items(bench, dataset),
@@ -144,14 +142,14 @@ class SiteRunner:
             "prepared": prepared,
             "start": {key: bench.start[key] for key in ("start", "sha256")},
         }
-        wanted = header["send_initial"]
-        pieces = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED) if wanted else {}
-        header_out |= upload.enrolment()
+        roles = (Role.GLOBAL, Role.MIXED) if header["send_initial"] else ()
+        pieces = cut(bench.network.state_dict(), bench.partition, *roles)
+        profile |= upload.enrolment()
         keep_agreed(header, self._folder, site=self.name)
-        return Message(header_out, pieces)
+        return Message(profile, pieces)
 
     def _say_what_leaves(self, bench: SiteSetup, job: Job, run: str) -> None:
-        """Write, before anything is sent, what this job lets leave the site."""
+        """Write a report of what this job lets leave the site, before anything is sent."""
         due = Expected(bench.method, bench.task, bench.network.state_dict(), bench.partition)
         report = what_leaves(job, due, publish=bench.site.publish, withhold=bench.site.withhold)
         path = self._files(job, run).folder / disclosure.FILE
@@ -180,11 +178,7 @@ class SiteRunner:
         header, round = message.header, message.header["round"]
         if (answer := upload.before_round(message)) is not None:
             return answer
-        bench = self._bench(job, site)
-        files = self._files(job, header["run"])
-        kept = restore(bench, files, round, header.get("answered"), name=self.name)
-        paste(message.pieces, bench.partition, bench.network.state_dict())
-        self._condition(bench, header, again=kept.something)
+        bench, files, kept = self._take_up(job, site, message)
         upload.before_training(bench)
         clock = _Clock(self._began)
         clock.mark("starting")
@@ -199,18 +193,25 @@ class SiteRunner:
         extras = work.measure()
         clock.mark("measuring")
         report_progress("saving")
-        state = bench.network.state_dict()
         save(bench, files, round, work.tensors(), best)
         clock.mark("saving")
         samples = len(self._samples(bench, job, header["run"], "train"))
         reply = {"samples": samples, "loss": loss, "metrics": metrics, "seconds": clock.seconds}
         write_scalars(files.folder / "tensorboard", {"round": round, "site": self.name, **reply})
-        pieces = cut(state, bench.partition, Role.GLOBAL, Role.MIXED)
+        pieces = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED)
         return upload.update(message, reply, pieces, extras)
 
     def _unmask(self, job: Job, site: Site, message: Message, upload: Plain) -> Message:
-        """Open the shares that take the masks off a round's sum."""
         return upload.unmask(message)
+
+    def _take_up(self, job: Job, site: Site, message: Message) -> tuple[SiteSetup, RoundFiles, Kept]:
+        """Set the network to the site's state after its last round and the pieces that it has received."""
+        header, bench = message.header, self._bench(job, site)
+        files = self._files(job, header["run"])
+        kept = restore(bench, files, header["round"], header.get("answered"), name=self.name)
+        paste(message.pieces, bench.partition, bench.network.state_dict())
+        self._condition(bench, header, again=kept.something)
+        return bench, files, kept
 
     def _upload(self, job: Job, site: Site, run: str) -> Plain:
         folder = self._files(job, run).folder
@@ -243,13 +244,9 @@ class SiteRunner:
         )
 
     def _finish(self, job: Job, site: Site, message: Message, upload: Plain) -> Message:
-        """Leave the site's model, its metrics at full resolution and pictures in the site's own folder."""
+        """Write the site's model, its metrics at full resolution and pictures into the site's own folder."""
         header = message.header
-        bench = self._bench(job, site)
-        files = self._files(job, header["run"])
-        kept = restore(bench, files, header["round"], header.get("answered"), name=self.name)
-        paste(message.pieces, bench.partition, bench.network.state_dict())
-        self._condition(bench, header, again=kept.something)
+        bench, files, kept = self._take_up(job, site, message)
         clock = _Clock(self._began)
         clock.mark("starting")
         chosen = self._samples(bench, job, header["run"], "validation")
@@ -257,18 +254,13 @@ class SiteRunner:
         with bench.deployed(kept.memory):
             metrics = evaluation.quick(bench.network, bench.task, bench.dataset(chosen))
             keep_best(bench, files, header["round"], metrics, kept.best, name=self.name)
-            path = files.folder / "model.safetensors"
+            path, pictures = files.folder / "model.safetensors", files.folder / "overlays"
             bench.save_model(path, name=self.name, round=header["round"], scores=metrics)
             if groups := [group for group in outsider.AT_FINISH if group in site.publish]:
                 whole = {n: v.detach().cpu().clone() for n, v in bench.network.state_dict().items()}
                 given = {group: whole for group in groups}
             scores = evaluation.thorough(
-                bench.network,
-                bench.task,
-                chosen,
-                size=bench.size,
-                split="validation",
-                pictures=files.folder / "overlays",
+                bench.network, bench.task, chosen, size=bench.size, split="validation", pictures=pictures
             )
         final = {"site": site.name, **scores}
         write_json(files.folder / "final.json", final)
@@ -285,7 +277,7 @@ class SiteRunner:
         return bench.dataset(self._samples(bench, job, run, split))
 
     def _training_samples(self, bench: SiteSetup, job: Job, header: Mapping[str, Any]) -> SampleDataset:
-        """Return the site's own training samples; where a method pools data, all sites' for the first one."""
+        """Return the site's training samples; where a method pools data, all sites' samples for the first site."""
         if not (bench.method.requires.pooled and header["index"] == 0):
             return self._dataset(bench, job, header["run"], "train")
         pool: list[Sample] = []
@@ -296,14 +288,14 @@ class SiteRunner:
         return bench.dataset([sample for sample in pool if not sample.added] + list(seen.values()))
 
     def _samples(self, bench: SiteSetup, job: Job, run: str, split: str, *, name: str = "") -> list[Sample]:
-        """List a split without the samples that were set aside at enrolment."""
-        path = self._files(job, run, name).folder / ASIDE
-        aside = {tuple(item) for item in json.loads(path.read_text())}
-        return [s for s in samples(bench.site, split, bench.task.spec) if tuple(_place(s)) not in aside]
+        """List a split without the samples that were quarantined at enrolment."""
+        path = self._files(job, run, name).folder / QUARANTINE
+        quarantined = {tuple(place) for place in json.loads(path.read_text())}
+        return [s for s in samples(bench.site, split, bench.task.spec) if _place(s) not in quarantined]
 
     def _files(self, job: Job, run: str, name: str = "") -> RoundFiles:
         site = folder_name("site", name) if name else self.name
-        # a server whose newest state is damaged asks a round again that was two rounds ago for a site
+        # three states: a server whose newest is damaged repeats a round that was two rounds ago for a site
         return RoundFiles(site_folder(self._folder, job.name, run, site), of=f"{job.name}/{run}/{site}", keep=3)
 
     def _refuse_if_stopped(self) -> None:
@@ -312,7 +304,7 @@ class SiteRunner:
 
 
 class _Clock:
-    """Seconds of each stage since the one before."""
+    """Seconds of each stage, from the end of the one before."""
 
     def __init__(self, start: float) -> None:
         self.seconds: dict[str, float] = {}
@@ -324,8 +316,8 @@ class _Clock:
         self._last = now
 
 
-def _check_data(bench: SiteSetup) -> list[list]:
-    """Read everything once; return the (video, index) of samples that the site's quarantine sets aside."""
+def _check_data(bench: SiteSetup) -> list[tuple]:
+    """Read every sample once; return the places of those that are quarantined."""
     from shared_components.data.check import check_site  # needed at enrolment only
 
     problems = check_site(bench.site, spec=bench.task.spec, required=("train", "validation"))
@@ -337,7 +329,6 @@ def _check_data(bench: SiteSetup) -> list[list]:
     return [_place(problem.sample) for problem in problems if problem.sample is not None]
 
 
-def _place(sample: Sample) -> list:
-    """Return what names a sample among those of a site."""
-    added = ["added"] if sample.added else []  # whose videos may be called as the site's own
-    return [sample.video, sample.index, *added]
+def _place(sample: Sample) -> tuple:
+    """Return (video, index) of a sample, with a mark if it is added: added videos may have names of the site's own."""
+    return (sample.video, sample.index, "added") if sample.added else (sample.video, sample.index)

@@ -1,7 +1,7 @@
-"""A site's part in secure sums: its key, what it has seen of the others, and what it has opened, in one file.
+"""A site's part in secure sums: its key, the other sites' keys, and the sums that it has opened, in one file.
 
-The file is written before anything leaves. It is what lets a site refuse a second vector under one mask, a key that
-changes, and a second, smaller sum of a round that was opened, whose difference would be one site's weights.
+The file is written before anything leaves. By it a site refuses a second vector under one mask, a changed key, and a
+second, smaller sum of a round that was opened: the difference of the two would be one site's weights.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ logger = logging.getLogger(__name__)
 
 
 class SiteSums:
-    """What one site keeps of a run's secure sums.
+    """One site's secure sums in a run.
 
     Args:
-        job: The one that the site enrolled with.
-        site: The federation's name of the site.
-        run: The run's.
-        folder: The site's own of the run.
-        identity: The site's startup kit, by which sites know each other; None: nothing but the server vouches for keys.
+        job: As the site enrolled with it.
+        site: Its name in the federation.
+        run: Its name.
+        folder: Of the site in the run.
+        identity: The site's startup kit, which vouches for keys; None: the server alone does.
 
     Raises:
         ValueError: The file is damaged, or gone although a round has been trained.
@@ -51,19 +51,19 @@ class SiteSums:
         self._kept = self._read(folder)
 
     def say(self) -> Said:
-        """Return the site's public key as it enrols, signed where there is a kit; make the key if there is none."""
+        """Return the site's public key for the enrolment, signed where there is a kit; create the key once."""
         if not self._kept:
             self._kept = {"private": os.urandom(KEY).hex(), "keys": {}, "rounds": {}}
             self._write()
         public = public_of(bytes.fromhex(self._kept["private"]))
-        return self._identity.say(self._about(), public) if self._identity else {"key": public.hex()}
+        return self._identity.say(self._run.encode(), public) if self._identity else {"key": public.hex()}
 
     def begin(self, message: Message) -> None:
-        """Take note of an attempt before anything is trained for it.
+        """Record an attempt before anything is trained for it.
 
         Raises:
-            ValueError: Its form is odd, it was begun before, the round had other sites, the run's list of sites and
-                keys has changed, or a key is not of its site.
+            ValueError: It is malformed, was begun before, the round had other sites, the run's list of sites and keys
+                has changed, or a key is not of its site.
         """
         header = message.header.get(job_section.HEADER)
         nonce, sites, keys = _form(header, self._site)
@@ -83,7 +83,7 @@ class SiteSums:
         self._write()
 
     def mask(self, message: Message, pieces: Pieces, samples: int) -> dict[str, dict[str, Tensor]]:
-        """Return what a site sends of its pieces in an attempt that it has begun; see `masks.mask`.
+        """Return the groups of a masked reply in an attempt that has begun; see `masks.mask`.
 
         Raises:
             ValueError: A weight is not finite, or too large for the sum.
@@ -99,11 +99,11 @@ class SiteSums:
         }
 
     def open(self, message: Message) -> dict[str, dict[str, Tensor]]:
-        """Return the shares that take the masks off one sum; see `masks.unmask`.
+        """Return the shares that remove the masks from one sum; see `masks.unmask`.
 
         Raises:
-            ValueError: The round was not begun with this attempt, is another sum than the one that was opened before,
-                or of fewer sites than the threshold.
+            ValueError: The round was not begun with this attempt, another sum of it was opened before, or the sum has
+                fewer sites than the threshold.
         """
         nonce, round = _nonce(message.header.get(job_section.HEADER)), message.header["round"]
         kept = self._kept.get("rounds", {}).get(str(round), {"nonces": []})
@@ -127,9 +127,6 @@ class SiteSums:
     def _attempt(self, round: int, nonce: str, sites: Sequence[str]) -> Attempt:
         return Attempt(self._run, round, nonce, tuple(sites), job_section.threshold_of(self._job))
 
-    def _about(self) -> bytes:
-        return self._run.encode()
-
     def _keys(self, attempt: Attempt) -> Keys:
         public = {site: bytes.fromhex(self._kept["keys"][site]["key"]) for site in attempt.sites}
         return Keys(self._site, bytes.fromhex(self._kept["private"]), public)
@@ -143,7 +140,7 @@ class SiteSums:
             logger.info("site %s: the run's secure sums are of %s", self._site, ", ".join(sorted(keys)))
         for site, said in keys.items():
             if self._identity:
-                self._identity.check(site, self._about(), said)
+                self._identity.check(site, self._run.encode(), said)
         private = bytes.fromhex(self._kept["private"])
         Keys(self._site, private, {site: bytes.fromhex(said["key"]) for site, said in keys.items()})
 
@@ -169,15 +166,15 @@ class SiteSums:
 
 
 def _certified(said: Said | None) -> tuple[str, str] | None:
-    """Return what of a key stays the same when it is signed anew, as at a resume."""
+    """Return the parts of a key that stay when it is signed again at a resume."""
     return None if said is None else (said["key"], said.get("certificate", ""))
 
 
 def _refuse_other_sites(before: Mapping[str, Said], now: Mapping[str, Said]) -> None:
-    """Hold the server to the sites, keys and certificates that it named first.
+    """Refuse sites, keys and certificates unlike those that the server named first.
 
     Raises:
-        ValueError: The sentence names the first site that is new, missing or another.
+        ValueError: The sentence names the first site that is new, missing or has another key.
     """
     for site in sorted({*before, *now}):
         if _certified(before.get(site)) != _certified(now.get(site)):
@@ -199,10 +196,10 @@ def _nonce(header: object) -> str:
 
 
 def _form(header: object, own: str) -> tuple[str, list[str], dict[str, Said]]:
-    """Return the nonce, the sites and their keys that a message names.
+    """Return the nonce, the sites and the keys in a message's section.
 
     Raises:
-        ValueError: They are of another form, or this site is not among them.
+        ValueError: They are malformed, or this site is not among them.
     """
     nonce = _nonce(header)
     assert isinstance(header, Mapping)

@@ -1,4 +1,4 @@
-"""What one task at a site works with: its data, the bundle's network, the method, what it learns."""
+"""What one task at a site works with: data, the bundle's network, the method, the learning task."""
 
 from __future__ import annotations
 
@@ -32,12 +32,7 @@ from shared_components.networks.parts import by_learning_rate, freeze
 
 @dataclass
 class SiteSetup:
-    """One task's tools, built anew for every task (a simulator's task is a new process).
-
-    Attributes:
-        start: What the network began from, see `initial_weights.begin`.
-        told: By what encoder the network was told of the site; empty before that, and where nothing is told.
-    """
+    """The tools of one task, built for every task anew (a simulator's task is a new process)."""
 
     site: Site
     bundle: Bundle
@@ -45,8 +40,8 @@ class SiteSetup:
     method: Method
     network: nn.Module
     partition: Partition
-    start: dict[str, Any]
-    told: str = ""
+    start: dict[str, Any]  # what the network began from, see `initial_weights.begin`
+    encoder: str = ""  # of the site's text, if the network is conditioned on it
 
     @property
     def size(self) -> tuple[int, int]:
@@ -54,20 +49,20 @@ class SiteSetup:
         return self.bundle.training.height, self.bundle.training.width
 
     def dataset(self, chosen: Sequence[Sample]) -> SampleDataset:
-        """Return samples at the network's size."""
+        """Return a data set of samples at the network's size."""
         height, width = self.size
         return SampleDataset(chosen, height=height, width=width, site=self.site)
 
     def condition_on_site(self, *, name: str, number: int, count: int, again: bool = False) -> str:
-        """Let the method tell the network of the site, see `site_conditioning.condition_on_site`."""
-        self.told = condition_on_site(
+        """Condition the network on the site, see `site_conditioning.condition_on_site`; return the encoder's name."""
+        self.encoder = condition_on_site(
             self.method, self.network, self.partition, self.site, name=name, number=number, count=count, again=again
         )
-        return self.told
+        return self.encoder
 
     @contextmanager
     def deployed(self, memory: State) -> Iterator[None]:
-        """Let the network be the model that the site would use, for as long as this lasts."""
+        """Within this context the network is the model that the site would deploy."""
         if self.method.local.deploy is None:
             yield
             return
@@ -79,40 +74,29 @@ class SiteSetup:
             self.network.load_state_dict(own)
 
     def save_model(self, path: Path, *, name: str, round: int, scores: Scores) -> None:
-        """Write the network's weights, with what they are in the header.
-
-        Args:
-            path: The file.
-            name: The federation's name of the site.
-            round: Rounds trained before.
-            scores: On validation.
-        """
+        """Write the network's weights after ``round`` rounds; the header has the site's name and validation score."""
         metric = self.task.metrics[0].name
         numbers = self.bundle.tasks[self.task.card.kind]
         notes = checkpoint_notes(
             self.bundle.name, self.method.name, self.task, numbers, size=self.size, network=self.bundle.chosen
         )
-        told = {
-            "site": name,
-            "round": str(round),
-            **notes_of_told(self.told),
-            f"validation_{metric}": str((scores.get(metric) or {}).get("mean")),
-        }
-        save_weights(path, self.network.state_dict(), notes | told)
+        notes |= {"site": name, "round": str(round), **notes_of_told(self.encoder)}
+        notes[f"validation_{metric}"] = str((scores.get(metric) or {}).get("mean"))
+        save_weights(path, self.network.state_dict(), notes)
 
 
 def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, sites: int = 1) -> SiteSetup:
-    """Build a task's tools; the network starts from the training's seed, or as its ``start`` says.
+    """Build a task's tools; the network starts from the training's seed or from what its ``start`` names.
 
     Args:
-        job: The server's.
-        site: Whose tools they are.
-        start_weights: The file to start from, where ``start`` is ``file``.
-        sites: How many there are.
+        job: Of the server.
+        site: Whose data are used.
+        start_weights: The file of the first weights, where ``start`` is ``file``.
+        sites: Number of sites.
 
     Raises:
-        ValueError: The job or the site names something that does not exist or does not fit, or the job asks more than
-            the site allows.
+        ValueError: The job or the site names something that does not exist or does not fit, or the job asks for more
+            than the site allows.
     """
     bundle = job.open_bundle()
     method = load_method(job.method, **job.arguments)

@@ -1,4 +1,4 @@
-"""What a site keeps after every round, and goes on with: LOCAL pieces, optimizers, memory, its best so far."""
+"""A site's state after a round: LOCAL pieces, optimizers, the method's memory, the best model so far."""
 
 from __future__ import annotations
 
@@ -15,34 +15,31 @@ from shared_components.federation.site.local_round import OPTIMIZER, memory_of
 from shared_components.federation.site.site_setup import SiteSetup
 from shared_components.federation.store import RoundFiles
 
-OWN = "local/"  # LOCAL pieces among the tensors
+OWN = "local/"  # prefix of LOCAL pieces among the tensors
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What the site kept after its last round: its best so far, optimizers' tensors, the method's memory.
+    """The state after the site's last round, but for its LOCAL pieces."""
 
-    ``something`` is False before its first round.
-    """
-
-    something: bool = False
-    best: dict[str, Any] = field(default_factory=dict)
+    something: bool = False  # False before the first round
+    best: dict[str, Any] = field(default_factory=dict)  # metric, value and round of the best model
     optimizers: State = field(default_factory=dict)
     memory: State = field(default_factory=dict)
 
 
 def save(bench: SiteSetup, files: RoundFiles, round: int, work: State, best: dict[str, Any]) -> None:
-    """Keep a round: the LOCAL pieces, the tensors of the local work, and what has been best so far."""
+    """Save the state after a round: LOCAL pieces, the tensors of the local work, and the best so far."""
     own = prefixed(OWN, cut(bench.network.state_dict(), bench.partition, Role.LOCAL))
     files.save(round, own | work, {"best": best})
 
 
 def restore(bench: SiteSetup, files: RoundFiles, round: int, answered: int | None, *, name: str) -> Kept:
-    """Paste the LOCAL pieces of the site's last round before this one; return what else it kept.
+    """Paste the LOCAL pieces of the site's last round before this one; return the rest of that state.
 
     Raises:
-        SiteRefusal: An update of this site has counted, and what the site kept then is gone or damaged: to go on
-            from its first weights would lose what is its own without a word.
+        SiteRefusal: An update of this site has counted, and its state of that round is gone or damaged: beginning from
+            the first weights would silently lose its LOCAL pieces.
     """
     found = files.load(before=round)
     if answered is not None and (found is None or found[0] < answered):
@@ -63,7 +60,7 @@ def restore(bench: SiteSetup, files: RoundFiles, round: int, answered: int | Non
 def keep_best(
     bench: SiteSetup, files: RoundFiles, round: int, scores: Scores, best: dict[str, Any], *, name: str
 ) -> dict[str, Any]:
-    """Save exactly the weights that were validated when they are the best so far."""
+    """Save the validated weights if they are the best so far; return what is known of the best."""
     value = evaluation.first_value(bench.task, scores)
     if not bench.task.metrics[0].better(value, best.get("value", math.nan)):
         return best

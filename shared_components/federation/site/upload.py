@@ -1,4 +1,4 @@
-"""What a site uploads after a round: its update as it is (plain), with noise (noisy), or under masks (masked)."""
+"""A site's side of an upload: its update as it is (plain), with noise (noisy), or under masks (masked)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared_components.core.method import Extras, Method
 from shared_components.core.partition import Pieces, Role, cut
 from shared_components.data.site import Site
 from shared_components.federation.messages import Job, Message, SiteRefusal
-from shared_components.federation.privacy.gaussian import Privacy, Randomness
+from shared_components.federation.privacy.gaussian import Randomness
 from shared_components.federation.privacy.noisy_updates import Release, strip_to_noisy, variances
 from shared_components.federation.secure_sums.identity import Identity
 from shared_components.federation.secure_sums.job_section import KEY, check_method
@@ -30,44 +30,42 @@ class Plain:
         """Refuse at enrolment a method that cannot be uploaded so, or more rounds than the site allows."""
 
     def enrolment(self) -> dict[str, Any]:
-        """Return what the enrolment says besides."""
+        """Return fields for the header of the enrolment."""
         return {}
 
     def before_round(self, message: Message) -> Message | None:
-        """Take note of what is asked; return the answer where this very question has one already."""
+        """Check and record a round's request; return the earlier reply if this very request has one."""
         return None
 
     def before_training(self, bench: SiteSetup) -> None:
-        """Take note of the network that the training begins with."""
+        """Record the network that the training begins with."""
 
     def update(self, message: Message, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
-        """Return the answer to a round.
+        """Return the reply to a round's message.
 
         Args:
-            message: The server's.
-            header: What the site says of the round, its ``samples`` among it.
+            message: Of the server.
+            header: Of the reply, with ``samples``.
             pieces: GLOBAL and MIXED, as trained.
-            extras: What the method measures.
+            extras: Measured by the method.
         """
         return Message(header, pieces, dict(extras))
 
     def unmask(self, message: Message) -> Message:
-        """Open the shares that take the masks off a round's sum."""
+        """Open the shares that remove the masks from a round's sum."""
         raise SiteRefusal(f"site {self._site}: the job has no secure sums to open")
 
     def strip(self, task: str, reply: Message) -> Message:
-        """Return an answer without what this upload keeps at the site."""
+        """Return a reply without what must stay at the site."""
         return reply
 
 
 class Noisy(Plain):
-    """One noisy update to a question, entered in the site's ledger, and no word more."""
+    """One noisy update per request, entered in the site's ledger, and nothing else that depends on the data."""
 
-    def __init__(
-        self, job: Job, name: str, site: Site, run: str, folder: Path, privacy: Privacy, random: Randomness
-    ) -> None:
-        super().__init__(job, name)
-        self._release = Release(privacy, job, site, name=name, folder=folder, run=run, random=random)
+    def __init__(self, job: Job, site: str, release: Release) -> None:
+        super().__init__(job, site)
+        self._release = release
         self._began: Pieces = {}
         self._variances: set[str] = set()
 
@@ -91,11 +89,11 @@ class Noisy(Plain):
 
 
 class Masked(Plain):
-    """The update under masks that only the sum of several sites takes off."""
+    """The update under masks that only the sum of several sites removes."""
 
-    def __init__(self, job: Job, name: str, run: str, folder: Path, identity: Identity | None) -> None:
-        super().__init__(job, name)
-        self._of = job, name, run, folder, identity
+    def __init__(self, job: Job, site: str, run: str, folder: Path, identity: Identity | None) -> None:
+        super().__init__(job, site)
+        self._of = job, site, run, folder, identity
 
     @cached_property
     def _sums(self) -> SiteSums:
@@ -112,7 +110,7 @@ class Masked(Plain):
         return None
 
     def update(self, message: Message, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
-        # what the server cannot see it cannot check: the site refuses what a server would have rejected
+        # the server cannot check what it cannot see: the site refuses what a server would have rejected
         check_pieces(pieces, message.pieces, largest_change=self._job.largest_change)
         return Message(header, {}, self._sums.mask(message, pieces, header["samples"]))
 
@@ -130,19 +128,19 @@ def upload_of(
     random: Randomness = os.urandom,
     identity: Identity | None = None,
 ) -> Plain:
-    """Return how a job has a site upload.
+    """Return the upload of a site in a run of a job.
 
     Args:
         job: What is run.
-        site: Whose data.
-        name: The federation's name of the site.
-        run: The run's.
-        folder: The site's own of the run.
-        random: Where noise comes from.
+        site: Whose data are trained on.
+        name: Of the site in the federation.
+        run: Its name.
+        folder: Of the site in the run.
+        random: Source of the noise.
         identity: The site's startup kit, which vouches for its key of secure sums.
     """
     if job.noise:
-        return Noisy(job, name, site, run, folder, job.noise, random)
+        return Noisy(job, name, Release(job.noise, job, site, name=name, folder=folder, run=run, random=random))
     if job.secure_sums:
         return Masked(job, name, run, folder, identity)
     return Plain(job, name)
