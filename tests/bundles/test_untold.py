@@ -29,8 +29,7 @@ from shared_components.inference.predict import Predictor
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-from tests.federation.conftest import make_job, scenes
-from tests.federation.test_second_storey import rewritten
+from tests.federation.conftest import make_job, rewritten, scenes  # noqa: F401 (a fixture)
 
 SIZE = (32, 64)
 

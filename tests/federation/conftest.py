@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+import yaml
 
 from shared_components.core.method import load_method, site_order
 from shared_components.data.synthetic.site import write_site
@@ -12,8 +14,11 @@ from shared_components.experiments.shipping.bundle_files.make import write_bundl
 from shared_components.federation.in_process import open_together
 from shared_components.federation.messages import FederationError, Job, SiteRefusal
 from shared_components.federation.protocol import Answers, conduct
+from shared_components.federation.server import runner as server_side
+from shared_components.federation.site import site_setup as site_side
 from shared_components.networks import bundle_config, fpn, pvt_fpn, pvt_fpn_clips, pvt_v2
 from shared_components.networks.bundle_config import bundle_for
+from tests.changed_method import changed
 
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
 SINGLE = {"segmentation": {"frames": 1, "interval": 0.0}}  # the scenes have no frames between those with labels
@@ -96,6 +101,33 @@ def scenes(tmp_path_factory):
 def make_job(method="pfedsis", **changes):
     values = {"bundle": bundle_for(method), "rounds": 2, "training": TINY, **SMALL.get(method, {})}
     return Job(name=f"test-{method}", method=method, **(values | changes))
+
+
+def same(a, b):
+    """Return whether two dictionaries hold the same tensors, bit by bit."""
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+def rewritten(path, folder, **changes):
+    """Copy a site.yaml with other values; its data stay where they are."""
+    config = yaml.safe_load(path.read_text())
+    config |= {"root": str(path.parent / config["root"])} | changes
+    folder.mkdir(parents=True)
+    (folder / "site.yaml").write_text(yaml.safe_dump(config))
+    return folder / "site.yaml"
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """Return a function that lets both sides use FedAvg with some fields replaced."""
+
+    def replace(**fields):
+        method = changed(load_method("fedavg"), **fields)
+        for side in (server_side, site_side):
+            monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
+        return method
+
+    return replace
 
 
 class Federation:

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-import yaml
 
 from shared_components.core import evaluation
 from shared_components.data.samples import samples
@@ -16,7 +15,7 @@ from shared_components.federation.site.site_setup import set_up_site
 from shared_components.networks.checkpoints import load_metadata
 from shared_components.networks.tiny import Tiny
 from shared_components.reporting.report import build_report
-from tests.federation.conftest import VIDEOS, Federation, make_job
+from tests.federation.conftest import VIDEOS, Federation, make_job, rewritten, same
 
 CLIP = {"frames": 4, "interval": 0.2}
 KINDS = ("segmentation", "depth", "reconstruction")
@@ -68,19 +67,6 @@ def seen(monkeypatch):
 
     monkeypatch.setattr(Tiny, "forward", watched)
     return shapes
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
-
-
-def rewritten(path, folder, **changes):
-    """Copy a site.yaml with other values; its data stay where they are."""
-    config = yaml.safe_load(path.read_text())
-    config |= {"root": str(path.parent / config["root"])} | changes
-    folder.mkdir(parents=True)
-    (folder / "site.yaml").write_text(yaml.safe_dump(config))
-    return folder / "site.yaml"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,11 +19,7 @@ from shared_components.data.synthetic.site import write_site
 from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, load_bundle
-from tests.federation.conftest import TINY, Federation, make_job
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+from tests.federation.conftest import TINY, Federation, make_job, same
 
 
 def by_rank(federation):

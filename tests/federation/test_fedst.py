@@ -14,8 +14,7 @@ from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import load_bundle
 from tests.core.text.conftest import clip_folder  # noqa: F401 (a fixture)
-from tests.federation.conftest import SMALL, TINY, VIDEOS, make_job
-from tests.federation.test_second_storey import rewritten
+from tests.federation.conftest import SMALL, TINY, VIDEOS, make_job, rewritten
 
 CLIPS = {"frames": 4, "interval": 0.2}
 

@@ -8,8 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components.federation.messages import FederationError, Message
-from tests.federation.conftest import Federation, make_job
-from tests.federation.test_clips import rewritten
+from tests.federation.conftest import Federation, make_job, rewritten
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
 
@@ -94,7 +93,7 @@ def test_first_weights_that_the_jobs_start_does_not_give_are_their_sites_fault(f
 
 
 def test_weights_of_a_file_that_the_server_has_not_are_bounded_by_a_new_networks(federate, tmp_path):
-    from .test_start import given, written
+    from .test_initial_weights import given, written
 
     federation = given(federate(toy(training={"start": "file"})), written(tmp_path / "a.safetensors", 7), SITES)
     replies = federation.replies()

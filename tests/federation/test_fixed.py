@@ -6,13 +6,11 @@ from safetensors.torch import load_file
 
 from shared_components.core.method import Term, load_method, method_names
 from shared_components.federation.messages import FederationError, total_bytes
-from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as bench_side
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny
-from tests.changed_method import changed
-from tests.federation.conftest import TINY, Federation, make_job
-from tests.federation.test_second_storey import fine_tune, outsider_of, rewritten, same
+from tests.federation.conftest import TINY, Federation, make_job, rewritten, same
+from tests.federation.test_participation import fine_tune, outsider_of
 
 SITES = ("site-1", "site-2", "site-3")
 FIXED = {"fixed": ["encoder"]}
@@ -143,10 +141,8 @@ def test_a_resumed_run_wants_the_fixed_weights_that_it_began_with(federate):
 
 
 @pytest.mark.usefixtures("toy_bundle")
-def test_a_server_that_trains_needs_the_sites_fixed_weights(federate, weights, scenes, monkeypatch, tmp_path):
-    method = changed(load_method("fedavg"), server_update=fine_tune)
-    for side in (server_side, bench_side):
-        monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
+def test_a_server_that_trains_needs_the_sites_fixed_weights(play, federate, weights, scenes, tmp_path):
+    play(server_update=fine_tune)
     names = ("site-1", "site-2")
     federate(toy_job(rounds=1), names=names, server_data=scenes[2]).run()
     job = toy_job(rounds=1, training={**FIXED, "start": "file"})
@@ -219,16 +215,14 @@ def test_parts_train_at_their_own_learning_rates(federate):
 
 
 @pytest.mark.usefixtures("toy_bundle")
-def test_terms_reach_their_parts_alone(federate, monkeypatch):
+def test_terms_reach_their_parts_alone(play, federate):
     """One term reaches the head, one (of nothing) the encoder, none the decoder."""
 
     def objective(network, batch, context):
         loss = context.task.loss(context.task.predict(network, batch), batch)
         return [Term("last", loss, parts=("head",)), Term("first", 0 * loss, parts=("encoder",))]
 
-    method = changed(load_method("fedavg"), local_objective=objective)
-    for side in (server_side, bench_side):
-        monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
+    play(local_objective=objective)
     federation = federate(one_step(), names=["site-1"]).run()
     assert changes(federation) == {"encoder": 0, "decoder": 0, "head": pytest.approx(1e-3, rel=1e-2)}
     assert set(federation.server.records[0]["loss"]) == {"last", "first"}

@@ -2,15 +2,11 @@
 
 import pytest
 import torch
-import yaml
 
-from shared_components.core.method import Aggregation, Models, Term, load_method
+from shared_components.core.method import Aggregation, Models, Term
 from shared_components.core.partition import Role, Slice
 from shared_components.federation.messages import FederationError
-from shared_components.federation.server import runner as server_side
-from shared_components.federation.site import site_setup as site_side
-from tests.changed_method import changed
-from tests.federation.conftest import TINY, make_job
+from tests.federation.conftest import TINY, Federation, make_job, rewritten
 
 HEADS = ("head_global", "head_personal")
 
@@ -24,19 +20,6 @@ class Counting:
     def apply(self, state, partition, models, updates):
         state = {"rounds": state["rounds"] + 1}
         return Aggregation(state, Models(models.shared, models.mixed, {"count": dict(state)}))
-
-
-@pytest.fixture
-def play(monkeypatch):
-    """Return a function that lets both sides use FedAvg with some fields replaced."""
-
-    def replace(**fields):
-        method = changed(load_method("fedavg"), **fields)
-        for side in (server_side, site_side):
-            monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
-        return method
-
-    return replace
 
 
 def test_memory_and_broadcast_reach_the_next_round_and_steps_are_counted(play, federate):
@@ -117,20 +100,11 @@ def test_too_few_sites_are_refused_before_anybody_is_asked(play, federate):
 @pytest.fixture
 def two_tasks(scenes, tmp_path):
     """Return two sites of one layout whose class maps differ."""
-    files = []
-    for number, classes in enumerate(("parts", "shaft_manipulator")):
-        config = yaml.safe_load(scenes[0].read_text())
-        config |= {"root": str(scenes[0].parent / config["root"]), "classes": classes}
-        path = tmp_path / f"task-{number}" / "site.yaml"
-        path.parent.mkdir()
-        path.write_text(yaml.safe_dump(config))
-        files.append(path)
-    return files
+    maps = ("parts", "shaft_manipulator")
+    return [rewritten(scenes[0], tmp_path / f"task-{n}", classes=classes) for n, classes in enumerate(maps)]
 
 
 def test_sites_with_different_tasks_keep_heads_of_their_own_shape(play, two_tasks, tmp_path):
-    from .conftest import Federation
-
     def rule(name, tensor, module):
         return (Slice(Role.MIXED if name.startswith(HEADS) else Role.GLOBAL),)
 
@@ -148,8 +122,6 @@ def test_sites_with_different_tasks_keep_heads_of_their_own_shape(play, two_task
 
 
 def test_shared_pieces_of_different_tasks_must_fit(play, two_tasks, tmp_path):
-    from .conftest import Federation
-
     play(requires_multi_task=True)
     federation = Federation(make_job("fedavg"), tmp_path / "runs", two_tasks, ("a", "b"))
     shown = r"\(head_global.bias \(4,\) and head_global.bias \(3,\)\)"

@@ -7,6 +7,7 @@ from shared_components.core.card import Card
 from shared_components.core.method import Profile, Update, load_method
 from shared_components.federation.server.enrolment import outlying_counts
 from shared_components.federation.server.update_checks import RejectedUpdate, check_extras, outlying_extras
+from tests.federation.conftest import make_job
 
 SHARED = {"a": torch.zeros(2), "b": torch.zeros(1)}
 
@@ -57,8 +58,6 @@ def test_who_claims_far_more_samples_than_the_others_is_named(counts, named):
 
 
 def test_an_inflated_sensitivity_is_left_out_and_the_round_goes_on(federate):
-    from .conftest import make_job
-
     federation = federate(make_job("pfedsis", rounds=1, min_sites=2)).enrol()
     replies = federation.replies()
     first = next(iter(replies["site-2"].groups["sensitivity"].values()))

@@ -13,7 +13,7 @@ from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
 from shared_components.federation.secure_sums.job_section import HASHES, MASKED, OPENED, SHARES
 from shared_components.federation.site.secure_sums import FILE
 from shared_components.federation.store import rounds_in
-from tests.federation.conftest import TINY, make_job
+from tests.federation.conftest import TINY, make_job, same
 
 SECURE = {"threshold": 2}
 SUMMED = sorted(name for name in method_names() if load_method(name).server.weighted_sum_only)
@@ -23,10 +23,6 @@ NEAR = {"rtol": 2**-23, "atol": 2.0 ** -(FRACTION_BITS + 1)}  # float32's own la
 
 def secure_job(method="fedavg", **changes):
     return make_job(method, **{**TOY, "secure_sums": SECURE, **changes})
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 
 
 def failing(federation, *names):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import yaml
 
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, Slice
@@ -13,7 +12,7 @@ from shared_components.federation.site import site_setup as bench_side
 from shared_components.networks import tiny
 from shared_components.networks.protocols import Encodes
 from tests.changed_method import changed
-from tests.federation.conftest import make_job
+from tests.federation.conftest import make_job, same
 
 SERQ = Quantification(batches=2, pretraining=2)
 
@@ -73,10 +72,6 @@ def play(monkeypatch, toy_bundle):
         return make_job("fedavg", bundle="toy", **changes)
 
     return job
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 
 
 @pytest.fixture
@@ -140,15 +135,6 @@ def test_the_servers_training_changes_what_is_sent_and_leaves_what_is_the_sites_
 def test_a_server_without_data_says_so_before_the_first_round(play, federate, update):
     with pytest.raises(FederationError, match="trains at the server, and this one has no data of its own"):
         federate(play(update), names=("site-1", "site-2"))
-
-
-def test_a_server_without_frames_says_so_before_the_first_round(play, federate, options, scenes, tmp_path):
-    config = yaml.safe_load(scenes[2].read_text())
-    config |= {"root": str(scenes[2].parent / config["root"])}
-    config["split"] = {**config["split"], "train": []}
-    (tmp_path / "site.yaml").write_text(yaml.safe_dump(config))
-    with pytest.raises(FederationError, match=r"the server cannot train: site server: .*'train' has no frames"):
-        federate(play(SERQ), **options("a") | {"server_data": tmp_path / "site.yaml"})
 
 
 def test_a_run_whose_frames_have_another_size_now_stops_with_one_sentence(play, federate, options, monkeypatch):

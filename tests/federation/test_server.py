@@ -9,14 +9,12 @@ from shared_components.federation.messages import FederationError, Job, Message,
 from shared_components.federation.progress import progress_line
 from shared_components.federation.runs import server_files
 from shared_components.federation.server.update_checks import RejectedUpdate
-from tests.federation.conftest import make_job
+from tests.federation.conftest import Federation, make_job
 
 
 @pytest.fixture(scope="module")
 def round_one(tmp_path_factory, request):
     """A federation of FedAvg after enrolment, and the sites' honest replies."""
-    from .conftest import Federation
-
     scenes = request.getfixturevalue("scenes")
     federation = Federation(
         make_job("fedavg", min_sites=2), tmp_path_factory.mktemp("runs"), scenes, ("site-1", "site-2", "site-3")

@@ -6,18 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from shared_components.federation.secure_sums.keys import public_of
 from shared_components.federation.secure_sums.masks import Attempt, mask, stretch, take_off, unmask
 from shared_components.federation.secure_sums.shares import join
-from tests.federation.secure_sums.parties import (
-    make_attempt,
-    make_keys,
-    masked_by_all,
-    open_sum,
-    opened_by,
-    private_of,
-    vectors_of,
-)
+from tests.federation.secure_sums.parties import make_attempt, make_keys, masked_by_all, open_sum, opened_by, vectors_of
 
 
 def plain_sum(vectors, sites):
@@ -167,7 +158,3 @@ def test_a_long_mask_does_not_begin_anew_where_it_is_made_in_stretches():
     whole = np.zeros(300_000, dtype=np.uint64)
     stretch(b"k" * 32, whole, add=True)
     assert len(np.unique(whole)) == len(whole)
-
-
-def test_public_keys_of_the_tests_differ():
-    assert len({public_of(private_of(number)) for number in range(9)}) == 9

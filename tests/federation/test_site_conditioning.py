@@ -26,8 +26,8 @@ from shared_components.federation.server.enrolment import check_as_before, profi
 from shared_components.federation.site import site_setup as site_side
 from shared_components.networks import bundle_config
 from tests.changed_method import changed
-from tests.federation.conftest import Federation, make_job
-from tests.federation.test_second_storey import fine_tune, rewritten, same
+from tests.federation.conftest import Federation, make_job, rewritten, same
+from tests.federation.test_participation import fine_tune
 
 SITES = ("site-1", "site-2", "site-3")
 CLIPS = """\

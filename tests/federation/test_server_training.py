@@ -16,8 +16,8 @@ from shared_components.federation.server.training import ServerData
 from shared_components.federation.store import load_tensors, save_tensors
 from shared_components.reporting.costs import server_seconds
 from shared_components.reporting.records import load_run
-from tests.federation.conftest import TINY, VIDEOS, Federation, make_job
-from tests.federation.test_second_storey import fine_tune, rewritten, same
+from tests.federation.conftest import TINY, VIDEOS, Federation, make_job, rewritten, same
+from tests.federation.test_participation import fine_tune
 from tests.federation.test_serq import SERQ, options, play  # noqa: F401 (fixtures)
 
 NAMES = ("site-1", "site-2")

@@ -1,7 +1,6 @@
 """Noise on what leaves a site: once per question, accounted for for ever, and nothing else beside it."""
 
 import dataclasses
-import json
 import math
 import shutil
 
@@ -11,19 +10,16 @@ import torch
 import yaml
 
 from shared_components.core.method import load_method, method_names
-from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
 from shared_components.federation.privacy.gaussian import clip_and_noise, epsilon
-from shared_components.federation.privacy.ledger import Entry, enter, ledgers, read_ledger
 from shared_components.federation.privacy.noisy_updates import SAYS, check_entered, check_stripped
-from shared_components.federation.site.limits import FILE, Demand, limits_of
 from shared_components.federation.store import RoundFiles
 from shared_components.flare.outgoing_check import Asked, check_reply
 from shared_components.networks import bundle_config
-from tests.federation.conftest import NOT_TINY, make_job
+from tests.federation.conftest import NOT_TINY, make_job, same
+from tests.federation.privacy.conftest import NOISE, entries, plain_job, private_job
 
-NOISE = {"clip": 0.5, "noise_multiplier": 1.0}
 COVERED = (
     "cd2_pfed ditto fedadam fedavg fedavg_cluster fedavgm fedbn feddp fedhca2 fedld fedmedian fedper fedprox fedrep "
     "fedsam fedst krum local mat_fl multi_krum norm_bound pfedla trimmed_mean"
@@ -31,6 +27,7 @@ COVERED = (
 NOT_TINY_JOBS = {"pfedsis": {"arguments": {"sge": False}}}
 BUNDLES = bundle_config.bundles_folder
 CLIP = 1e-2
+pytestmark = pytest.mark.usefixtures("toy_bundle")
 NOT_COVERED = {
     "centralised": "pools the sites' frames",
     "fedas": "sends 'fisher' beside the weights",
@@ -38,39 +35,6 @@ NOT_COVERED = {
     "pfedsis": "sends 'sensitivity' beside the weights",
     "qfedavg": "sends 'loss' beside the weights",
 }
-
-
-@pytest.fixture
-def scenes(scenes, tmp_path):
-    """Return the sites' files in folders of this test alone: a ledger outlives a run, and would outlive a test."""
-    for number, path in enumerate(scenes):
-        folder = tmp_path / "sites" / f"{number}"
-        folder.mkdir(parents=True)
-        values = yaml.safe_load(path.read_text())
-        root = str((path.parent / values["root"]).resolve())
-        (folder / "site.yaml").write_text(yaml.safe_dump({**values, "root": root}))
-    return [tmp_path / "sites" / f"{number}" / "site.yaml" for number in range(len(scenes))]
-
-
-@pytest.fixture(autouse=True)
-def _small(toy_bundle):
-    """Let networks be tiny."""
-
-
-def plain_job(method="fedavg", **changes):
-    return make_job(method, **{"bundle": "toy", "tasks": {}, **changes})
-
-
-def private_job(method="fedavg", **changes):
-    return plain_job(method, **{"privacy": NOISE, **changes})
-
-
-def entries(path):
-    return read_ledger(path.with_name("site.privacy.jsonl"))
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 
 
 # ---- which methods
@@ -286,123 +250,6 @@ def test_it_is_entered_before_it_is_kept(federate, scenes, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         federation.replies()
     assert len(entries(scenes[0])) == 1
-
-
-# ---- the account
-
-
-def test_the_account_outlives_runs_jobs_and_folders(federate, scenes, tmp_path):
-    federate(private_job(), folder=tmp_path / "a").run().finish()
-    shutil.rmtree(tmp_path / "a")
-    other = private_job("fedper", privacy={"clip": 1.0, "noise_multiplier": 2.0}, rounds=1)
-    federation = federate(other, folder=tmp_path / "b").run()
-    record = json.loads((federation.server.folder / "site-1" / "privacy.json").read_text())
-    assert record["updates"] == 1 and record["epsilon"] == pytest.approx(epsilon({2.0: 1}, 1e-5))
-    assert record["epsilon_of_all_jobs"] == pytest.approx(epsilon({1.0: 2, 2.0: 1}, 1e-5))
-    assert [entry.job for entry in entries(scenes[0])] == ["test-fedavg", "test-fedavg", "test-fedper"]
-
-
-def test_a_site_that_adds_anothers_frames_spends_of_both(scenes):
-    scenes[0].write_text(scenes[0].read_text() + f"\nalso_trains_on: {scenes[1]}\n")
-    site = load_site(scenes[0])
-    enter(site, Entry("job", "run", 0, 1.0, 0.5, True, "0" * 64, "now"))
-    assert ledgers(site) == [path.with_name("site.privacy.jsonl") for path in scenes[:2]]
-    assert entries(scenes[0]) == entries(scenes[1]) != []
-
-
-@pytest.mark.parametrize("text", ["{", "[]\n", '{"job": "a"}\n', "\x00\n", "{}\n"])
-def test_a_damaged_account_is_refused_and_no_smaller_one_taken(federate, scenes, text):
-    scenes[0].with_name("site.privacy.jsonl").write_text(text)
-    with pytest.raises(FederationError, match=r"site.privacy.jsonl: the account of what was sent .* is damaged"):
-        federate(private_job()).enrol()
-
-
-def test_an_account_that_forgets_this_run_is_refused(federate, scenes):
-    federation = federate(private_job(rounds=3), names=("site-1",)).run(until=1)
-    scenes[0].with_name("site.privacy.jsonl").unlink()
-    with pytest.raises(SiteRefusal, match=r"round 1 was sent, and .* does not account for it"):
-        federation.replies()
-
-
-def test_an_account_that_cannot_be_written_is_refused_before_the_first_round(federate, scenes):
-    scenes[0].with_name("site.privacy.lock").mkdir()
-    with pytest.raises(FederationError, match=r"site.privacy.jsonl: the account .* cannot be written"):
-        federate(private_job()).enrol()
-
-
-# ---- what a site demands
-
-
-def demand(path, text):
-    path.with_name(FILE).write_text(text)
-
-
-@pytest.mark.parametrize(
-    "text, job, words",
-    [
-        ("privacy: {noise_multiplier: 1}", plain_job(), "the job has no 'privacy', and the site demands noise"),
-        ("privacy: {clip: 1}", plain_job(), "the job has no 'privacy'"),
-        ("privacy: {noise_multiplier: 1.5}", private_job(), r"privacy.noise_multiplier is 1.0, .* at least 1.5"),
-        ("privacy: {clip: 0.4}", private_job(), r"privacy.clip is 0.5, .* at most 0.4"),
-        ("privacy: {epsilon: 12}", private_job(), r"2 more updates would spend .* and it allows 12 .*; 0 is spent"),
-    ],
-)  # fmt: skip
-def test_a_job_with_less_than_a_site_demands_is_refused_at_enrolment(federate, scenes, text, job, words):
-    demand(scenes[0], text)
-    with pytest.raises(FederationError, match=f"site site-1: .*{words}") as refused:
-        federate(job).enrol()
-    assert str(scenes[0].with_name(FILE)) in str(refused.value)
-
-
-def test_as_much_as_a_site_demands_is_taken_and_then_no_more(federate, scenes, tmp_path):
-    budget = epsilon({1.0: 2}, 1e-5)
-    demand(scenes[0], f"privacy: {{noise_multiplier: 1, clip: 0.5, epsilon: {budget * 1.001}}}")
-    federate(private_job(), folder=tmp_path / "a").run().finish()
-    with pytest.raises(FederationError, match="site site-1: 1 more updates would spend"):
-        federate(private_job(rounds=1), folder=tmp_path / "b").enrol()
-
-
-def test_a_resumed_run_needs_no_more_than_what_is_left(federate, scenes, tmp_path):
-    demand(scenes[0], f"privacy: {{epsilon: {epsilon({1.0: 2}, 1e-5) * 1.001}}}")
-    federate(private_job(), folder=tmp_path / "a").run(until=1)
-    again = federate(private_job(), folder=tmp_path / "a", resume=True)
-    assert again.run().server.state.round == 2
-
-
-def test_a_site_stops_in_the_middle_of_a_job_when_its_budget_is_spent(federate, scenes):
-    """Another job has spent it meanwhile."""
-    demand(scenes[0], f"privacy: {{epsilon: {epsilon({1.0: 2}, 1e-5) * 1.001}}}")
-    federation = federate(private_job()).run(until=1)
-    enter(load_site(scenes[0]), Entry("other", "run", 0, 1.0, 0.5, True, "0" * 64, "now"))
-    with pytest.raises(SiteRefusal, match="1 more updates would spend"):
-        federation.replies()
-    assert len(entries(scenes[0])) == 2
-
-
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        ("privacy: 3", "privacy is 3"),
-        ("privacy: {}", "privacy is {}"),
-        ("privacy:", "privacy is None"),
-        ("privacy: {noise: 1}", "unknown key 'privacy.noise'"),
-        ("privacy: {epsilon: .nan}", "privacy.epsilon is nan"),
-        ("privacy: {epsilon: 0}", "privacy.epsilon is 0"),
-        ("privacy: {noise_multiplier: '1'}", "privacy.noise_multiplier is '1'"),
-        ("privacy: {noise_multiplier: yes}", "privacy.noise_multiplier is True"),
-        ("privacy: {clip: .inf}", "privacy.clip is inf"),
-        ("privacy: {delta: 0.5}", "privacy.delta is 0.5"),
-    ],
-)
-def test_a_wrong_demand_is_refused(scenes, text, words):
-    demand(scenes[0], text)
-    with pytest.raises(SiteError, match=words):
-        limits_of(load_site(scenes[0]))
-
-
-def test_a_demand_is_read(scenes):
-    demand(scenes[0], "privacy: {epsilon: 4}")
-    assert limits_of(load_site(scenes[0])).privacy == Demand(epsilon=4)
 
 
 # ---- what a job says

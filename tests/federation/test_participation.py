@@ -6,46 +6,16 @@ import json
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
-from shared_components.core.method import Method, load_method
+from shared_components.core.method import load_method
 from shared_components.core.partition import Role, cut
 from shared_components.federation.messages import FederationError, SiteRefusal
-from shared_components.federation.server import runner as server_side
-from shared_components.federation.site import site_setup as bench_side
 from shared_components.flare.results import leave_result
 from shared_components.networks.checkpoints import load_metadata
-from tests.changed_method import changed
-from tests.federation.conftest import make_job
+from tests.federation.conftest import Federation, make_job, rewritten, same
 
 SITES = ("site-1", "site-2", "site-3")
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
-
-
-@pytest.fixture
-def play(monkeypatch):
-    """Return a function that lets both sides use FedAvg with some fields replaced."""
-
-    def replace(**fields) -> Method:
-        method = changed(load_method("fedavg"), **fields)
-        for side in (server_side, bench_side):
-            monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
-        return method
-
-    return replace
-
-
-def rewritten(path, folder, **changes):
-    """Copy a site.yaml with other values; its data stay where they are."""
-    config = yaml.safe_load(path.read_text())
-    config |= {"root": str(path.parent / config["root"])} | changes
-    folder.mkdir(parents=True)
-    (folder / "site.yaml").write_text(yaml.safe_dump(config))
-    return folder / "site.yaml"
 
 
 # ---- absences
@@ -142,8 +112,6 @@ def test_an_item_that_a_site_refuses_is_none_for_all_and_the_others_are_there(pl
     play(requires_optional_items=frozenset({"style", "text"}), local_objective=objective)
     open_site = rewritten(scenes[0], tmp_path / "open", publish=["style", "text"])
     closed = rewritten(scenes[1], tmp_path / "closed", publish=[])
-    from .conftest import Federation
-
     Federation(make_job("fedavg", rounds=1), tmp_path / "runs", [open_site, closed], ("a", "b")).run()
     style, text = seen[0]["style"], seen[0]["text"]
     assert style[1] is None and text[1] is None and text[0].startswith("synthetic")
@@ -201,20 +169,6 @@ def test_a_server_trains_with_the_tools_of_a_site_and_goes_on_bit_equal_after_a_
     assert record["loss"]["segmentation"] > 0 and record["seconds_training"] > 0
 
 
-def test_the_servers_training_changes_what_sites_receive(play, federate, scenes, tmp_path):
-    job = make_job("fedavg", rounds=1)
-    plain = federate(job, folder=tmp_path / "a", names=("site-1", "site-2")).run()
-    play(server_update=fine_tune)
-    trained = federate(job, folder=tmp_path / "b", names=("site-1", "site-2"), server_data=scenes[2]).run()
-    assert not same(plain.weights(), trained.weights())
-
-
-def test_a_server_without_data_says_so(play, federate):
-    play(server_update=fine_tune)
-    with pytest.raises(FederationError, match="trains at the server, and this one has no data"):
-        federate(make_job("fedavg", rounds=1)).run()
-
-
 # ---- the outsider's model
 
 
@@ -224,8 +178,6 @@ def outsider_of(federation):
 
 
 def test_where_all_is_global_the_outsider_gets_what_everybody_has(federate, scenes, tmp_path):
-    from .conftest import Federation
-
     closed = [rewritten(path, tmp_path / f"c{i}", publish=["style"]) for i, path in enumerate(scenes)]
     federation = Federation(make_job("fedavg", rounds=1), tmp_path / "runs", closed, SITES).run().finish()
     record, path = outsider_of(federation)
@@ -235,8 +187,6 @@ def test_where_all_is_global_the_outsider_gets_what_everybody_has(federate, scen
 
 def test_of_personal_models_the_outsider_gets_the_mean_of_those_that_consent(scenes, tmp_path):
     """FedPer: site-3 does not consent; the other two have 4 frames each, so that the mean is plain."""
-    from .conftest import Federation
-
     files = [rewritten(path, tmp_path / f"c{i}", publish=["model"] if i < 2 else []) for i, path in enumerate(scenes)]
     federation = Federation(make_job("fedper", rounds=1), tmp_path / "runs", files, SITES).run().finish()
     record, path = outsider_of(federation)
@@ -248,8 +198,6 @@ def test_of_personal_models_the_outsider_gets_the_mean_of_those_that_consent(sce
 
 
 def test_a_site_may_give_its_own_model_to_the_result_and_no_mean_is_made_of_it(scenes, tmp_path):
-    from .conftest import Federation
-
     given = (["result"], [], ["model"])
     files = [rewritten(path, tmp_path / f"c{i}", publish=given[i]) for i, path in enumerate(scenes)]
     federation = Federation(make_job("fedper", rounds=1), tmp_path / "runs", files, SITES).run().finish()
@@ -268,8 +216,6 @@ def test_a_site_may_give_its_own_model_to_the_result_and_no_mean_is_made_of_it(s
 
 
 def test_personal_models_stay_at_home_without_consent(scenes, tmp_path):
-    from .conftest import Federation
-
     closed = [rewritten(path, tmp_path / f"c{i}", publish=[]) for i, path in enumerate(scenes)]
     federation = Federation(make_job("fedper", rounds=1), tmp_path / "runs", closed, SITES).run()
     replies = federation.replies()
@@ -281,8 +227,6 @@ def test_personal_models_stay_at_home_without_consent(scenes, tmp_path):
 
 
 def test_a_method_may_say_itself_what_the_outsider_gets(play, scenes, tmp_path):
-    from .conftest import Federation
-
     play(server_outsider=lambda models, samples: {n: v * 0 for n, v in models[0].items()})
     files = [rewritten(path, tmp_path / f"c{i}", publish=["model"]) for i, path in enumerate(scenes)]
     federation = Federation(make_job("fedavg", rounds=1), tmp_path / "runs", files, SITES).run().finish()

@@ -13,8 +13,7 @@ from shared_components.federation.server.enrolment import is_start
 from shared_components.networks.bundle_config import training_from
 from shared_components.networks.checkpoints import load_weights, save_weights
 from shared_components.networks.tiny import Tiny
-from tests.federation.conftest import make_job
-from tests.federation.test_second_storey import same
+from tests.federation.conftest import make_job, same
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
 NOTES = {"task": "segmentation", "outputs": "background,shaft,wrist,clasper"}
@@ -103,12 +102,6 @@ def test_a_bundle_that_ships_no_weights_is_said_at_enrolment(federate):
 def test_a_job_carries_no_path(federate):
     with pytest.raises(FederationError, match=r"start is '/tmp/a\.safetensors'; use one of .*a job carries no path"):
         federate(job("/tmp/a.safetensors")).enrol()
-
-
-def test_a_resume_from_another_start_is_refused(federate, shipped, tmp_path):
-    federate(job("rendered")).run(until=1)
-    with pytest.raises(FederationError, match="ran with other settings of training"):
-        federate(job("random"), resume=True)
 
 
 def test_a_resume_from_another_file_is_refused(federate, tmp_path):
