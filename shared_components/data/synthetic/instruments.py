@@ -74,15 +74,8 @@ def _wrist(scale: float, rng: np.random.Generator, kind: str) -> Plate:
     carver.disc((9.0, 0.0), 2.9, thick=3.2, round_=1.0)
     if kind == "Monopolar_Curved_Scissors":
         cone = [
-            (-1.0, -3.7),
-            (5.0, -3.6),
-            (11.0, -2.5),
-            (12.0, -1.6),
-            (12.0, 1.6),
-            (11.0, 2.5),
-            (5.0, 3.6),
-            (-1.0, 3.7),
-        ]
+            (-1.0, -3.7), (5.0, -3.6), (11.0, -2.5), (12.0, -1.6), (12.0, 1.6), (11.0, 2.5), (5.0, 3.6), (-1.0, 3.7),
+        ]  # fmt: skip
         carver.body(cone, thick=3.8, round_=3.0, material=ACCENT)
         for x in (2.0, 3.2, 4.4):
             carver.groove((x, -3.6), (x, 3.6), 0.35, dark=0.7)
@@ -110,22 +103,11 @@ def _needle_driver_jaw(carver: Carver) -> None:
 
 
 def _prograsp_jaw(carver: Carver) -> None:
-    carver.body(
-        [
-            (-1.5, -0.6),
-            (-0.5, 2.0),
-            (3.5, 1.9),
-            (5.0, 2.9),
-            (15.5, 2.9),
-            (17.0, 2.2),
-            (17.4, 1.0),
-            (17.2, 0.0),
-            (4.0, 0.0),
-            (1.0, -0.3),
-        ],
-        thick=1.8,
-        round_=0.7,
-    )
+    outline = [
+        (-1.5, -0.6), (-0.5, 2.0), (3.5, 1.9), (5.0, 2.9), (15.5, 2.9), (17.0, 2.2), (17.4, 1.0), (17.2, 0.0),
+        (4.0, 0.0), (1.0, -0.3),
+    ]  # fmt: skip
+    carver.body(outline, thick=1.8, round_=0.7)
     carver.sink([(6.0, 0.9), (15.4, 0.9), (15.8, 1.5), (15.4, 2.1), (6.0, 2.1), (5.6, 1.5)], deep=1.6, dark=0.18)
     for x in np.arange(5.0, 17.0, 0.8):
         carver.groove((x, 0.0), (x, 0.5), 0.32)
@@ -173,9 +155,4 @@ def robotic_tool(kind: str, scale: float, model: int) -> Tool:
     carver = Carver(-2.0, jaw_length + 0.5, 4.5, scale)
     jaw(carver)
     plate = carver.plate(0.08, rng)
-    return Tool(
-        shaft=_shaft(scale, rng, sleeve),
-        wrist=_wrist(scale, rng, kind),
-        jaws=(plate, plate.mirrored()),
-        wrist_length=wrist_length,
-    )
+    return Tool(_shaft(scale, rng, sleeve), _wrist(scale, rng, kind), (plate, plate.mirrored()), wrist_length)

@@ -90,17 +90,8 @@ def _grasper(scale: float, rng: np.random.Generator) -> Tool:
     _blade(carver, length, bow, width, thick=rng.uniform(1.6, 2.6))
     if taper > 0.6 and rng.random() < 0.6:
         low, high = 0.3 * breadth, 0.72 * breadth
-        carver.sink(
-            [
-                (0.3 * length, low),
-                (0.85 * length, low),
-                (0.88 * length, high * 0.9),
-                (0.85 * length, high),
-                (0.3 * length, high),
-            ],
-            deep=1.4,
-            dark=0.2,
-        )
+        shares = ((0.3, low), (0.85, low), (0.88, high * 0.9), (0.85, high), (0.3, high))
+        carver.sink([(share * length, y) for share, y in shares], deep=1.4, dark=0.2)
     for x in np.arange(0.25 * length, 0.97 * length, rng.uniform(0.6, 1.2)):
         y = float(np.interp(x / length, time, bow))
         carver.groove((x, y), (x, y + 0.5), 0.3)
@@ -160,14 +151,8 @@ def _stapler(scale: float, rng: np.random.Generator) -> Tool:
     for made_of in (METAL, material):
         carver = Carver(-2.0, length + 0.5, 7.0, scale)
         half = radius * 0.9
-        outline = [
-            (-2.0, 0.0),
-            (length, 0.0),
-            (length, 0.5 * half),
-            (length * 0.93, half),
-            (2.0, half),
-            (-2.0, 0.7 * half),
-        ]
+        tip = [(length, 0.0), (length, 0.5 * half), (length * 0.93, half)]
+        outline = [(-2.0, 0.0), *tip, (2.0, half), (-2.0, 0.7 * half)]
         carver.body(outline, thick=3.0, round_=2.2, material=made_of)
         carver.groove((4.0, 0.5 * half), (length * 0.9, 0.5 * half), 0.7)
         for x in np.arange(5.0, length * 0.9, 2.0):
@@ -191,11 +176,6 @@ def _suction(scale: float, rng: np.random.Generator) -> Tool:
     return Tool(_tube(scale, rng, radius, 0.0), None, (carver.plate(0.05, rng),), 0.0)
 
 
-_BUILD: dict[str, Callable[[float, np.random.Generator], Tool]] = {
-    "Grasper": _grasper,
-    "Scissors": _scissors,
-    "Hook": _hook,
-    "Clip_Applier": _clip_applier,
-    "Stapler": _stapler,
-    "Suction": _suction,
-}
+_BUILD: dict[str, Callable[[float, np.random.Generator], Tool]] = dict(
+    zip(KINDS, (_grasper, _scissors, _hook, _clip_applier, _stapler, _suction), strict=True)
+)

@@ -24,19 +24,11 @@ _ENDOVIS2017_IDS = np.array([0, 10, 20, 30], np.uint8)
 _SAR_RARP50_IDS = np.array([0, 3, 2, 1], np.uint8)
 _ENDOVIS2017_PARTS = {"Shaft": 10, "Wrist": 20, "Claspers": 30, "Other": 40}
 _ENDOVIS2018_CLASSES = (
-    ("background-tissue", (0, 0, 0)),
-    ("instrument-shaft", (0, 255, 0)),
-    ("instrument-clasper", (0, 255, 255)),
-    ("instrument-wrist", (125, 255, 12)),
-    ("kidney-parenchyma", (255, 55, 0)),
-    ("covered-kidney", (24, 55, 125)),
-    ("thread", (187, 155, 25)),
-    ("clamps", (0, 255, 125)),
-    ("suturing-needle", (255, 255, 125)),
-    ("suction-instrument", (123, 15, 175)),
-    ("small-intestine", (124, 155, 5)),
-    ("ultrasound-probe", (12, 255, 141)),
-)
+    ("background-tissue", (0, 0, 0)), ("instrument-shaft", (0, 255, 0)), ("instrument-clasper", (0, 255, 255)),
+    ("instrument-wrist", (125, 255, 12)), ("kidney-parenchyma", (255, 55, 0)), ("covered-kidney", (24, 55, 125)),
+    ("thread", (187, 155, 25)), ("clamps", (0, 255, 125)), ("suturing-needle", (255, 255, 125)),
+    ("suction-instrument", (123, 15, 175)), ("small-intestine", (124, 155, 5)), ("ultrasound-probe", (12, 255, 141)),
+)  # fmt: skip
 _ENDOVIS2018_IDS = (0, 1, 3, 2)
 # the body, wrist and head of Cadiere forceps, whatever the instrument
 _SISVSE_IDS = np.array([0, 8, 7, 6], np.uint8)
@@ -45,6 +37,7 @@ _GRASP_INSTRUMENTS = (
     "Bipolar_Forceps", "Prograsp_Forceps", "Large_Needle_Driver", "Monopolar_Curved_Scissors", "Suction",
     "Clip_Applier", "Grasper",
 )  # fmt: skip
+_FAST_PNG = (cv2.IMWRITE_PNG_COMPRESSION, 1)
 _JPEG = (
     cv2.IMWRITE_JPEG_QUALITY, 95, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
 )  # fmt: skip
@@ -89,7 +82,7 @@ class Layout:
 
 def write_png(path: Path, image: Array) -> None:
     """Write a grey or RGB image quickly (compression level 1); OSError names the file."""
-    _write(path, image, (cv2.IMWRITE_PNG_COMPRESSION, 1))
+    _write(path, image, _FAST_PNG)
 
 
 def _write(path: Path, image: Array, options: Sequence[int]) -> None:
@@ -123,19 +116,28 @@ def _write_endovis2017(root: Path, video: str, shots: Iterable[Shot]) -> Written
                 write_png(truth / f"{tool}_labels" / f"{stem}.png", blank)
 
 
+def _write_pairs(
+    shots: Iterable[Shot], stem: str, images: Path, targets: Path, target: Callable[[SceneFrame], Array]
+) -> Written:
+    """Write every frame to the folder `images` and its target to `targets`; `stem` formats a number.
+
+    Images are of the kind that `stem` ends in: .png, or fine .jpg.
+    """
+    for shot in shots:
+        image = images / stem.format(shot.number)
+        _write(image, shot.frame.image, _JPEG if image.suffix == ".jpg" else _FAST_PNG)
+        if shot.labelled:
+            write_png(targets / f"{image.stem}.png", target(shot.frame))
+        yield shot.frame, image.stem
+
+
 def _write_endovis2018(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """seq_N/left_frames/frameNNN.png and seq_N/labels/frameNNN.png, colour-coded as labels.json says."""
-    classes = [{"name": n, "color": list(c), "classid": i} for i, (n, c) in enumerate(_ENDOVIS2018_CLASSES)]
     colours = np.array([_ENDOVIS2018_CLASSES[i][1] for i in _ENDOVIS2018_IDS], np.uint8)
-    labelled = False
-    for shot in shots:
-        stem = f"frame{shot.number:03d}"
-        write_png(root / video / "left_frames" / f"{stem}.png", shot.frame.image)
-        if shot.labelled:
-            write_png(root / video / "labels" / f"{stem}.png", colours[shot.frame.parts])
-            labelled = True
-        yield shot.frame, stem
-    if labelled:
+    images, labels = root / video / "left_frames", root / video / "labels"
+    yield from _write_pairs(shots, "frame{:03d}.png", images, labels, lambda frame: colours[frame.parts])
+    if labels.is_dir():
+        classes = [{"name": n, "color": list(c), "classid": i} for i, (n, c) in enumerate(_ENDOVIS2018_CLASSES)]
         (root / "labels.json").write_text(json.dumps(classes, indent=2) + "\n")
 
 
@@ -157,40 +159,30 @@ def _write_sar_rarp50(root: Path, video: str, shots: Iterable[Shot]) -> Written:
 def _write_scared(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """dataset_N/keyframe_M/data/{left_undistorted,depthmap_undistorted}/%06d.png, as scared_toolkit exports them."""
     data = root / video / "data"
-    for shot in shots:
-        stem = f"{shot.number:06d}"
-        write_png(data / "left_undistorted" / f"{stem}.png", shot.frame.image)
-        if shot.labelled:
-            write_png(data / "depthmap_undistorted" / f"{stem}.png", depth_values(shot.frame.depth))
-        yield shot.frame, stem
+    images, depths = data / "left_undistorted", data / "depthmap_undistorted"
+    return _write_pairs(shots, "{:06d}.png", images, depths, lambda frame: depth_values(frame.depth))
 
 
 def _write_sisvse(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """images/manual_syn_N/scene_%06d.jpg and semantic_masks/manual_syn_N/scene_%06d.png; tissue is background."""
-    for shot in shots:
-        stem = f"scene_{shot.number:06d}"
-        _write(root / "images" / video / f"{stem}.jpg", shot.frame.image, _JPEG)
-        if shot.labelled:
-            write_png(root / "semantic_masks" / video / f"{stem}.png", _SISVSE_IDS[shot.frame.parts])
-        yield shot.frame, stem
+    images, masks = root / "images" / video, root / "semantic_masks" / video
+    return _write_pairs(shots, "scene_{:06d}.jpg", images, masks, lambda frame: _SISVSE_IDS[frame.parts])
 
 
 def _write_grasp(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """frames/CASE1NN/%09d.jpg and annotations/segmentations/CASE1NN/%09d.png, once a second; no JSON files."""
-    for shot in shots:
-        stem = f"{shot.number:09d}"
-        _write(root / "frames" / video / f"{stem}.jpg", shot.frame.image, _JPEG)
-        if shot.labelled:
-            ids = np.array([0, *map(_grasp_id, shot.frame.tools)], np.uint8)
-            mask = ids[shot.frame.instances]
-            write_png(root / "annotations" / "segmentations" / video / f"{stem}.png", mask)
-        yield shot.frame, stem
+    images, masks = root / "frames" / video, root / "annotations" / "segmentations" / video
+    return _write_pairs(shots, "{:09d}.jpg", images, masks, _grasp_mask)
 
 
-def _grasp_id(tool: str) -> int:
-    """Return the id of the kind that an instrument is, or else is likest to: the laparoscopic grasper."""
-    kinds = (number for number, kind in enumerate(_GRASP_INSTRUMENTS, start=1) if kind in tool)
-    return next(kinds, len(_GRASP_INSTRUMENTS))
+def _grasp_mask(frame: SceneFrame) -> Array:
+    """Return (H, W) ids of the kinds of instruments; one that GraSP lacks is a laparoscopic grasper."""
+    last = len(_GRASP_INSTRUMENTS)
+    kinds = [
+        next((number for number, kind in enumerate(_GRASP_INSTRUMENTS, start=1) if kind in tool), last)
+        for tool in frame.tools
+    ]
+    return np.array([0, *kinds], np.uint8)[frame.instances]
 
 
 LAYOUTS: dict[str, Layout] = {

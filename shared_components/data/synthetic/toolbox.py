@@ -11,17 +11,9 @@ from shared_components.data.synthetic.instruments import Tool
 NEEDLE, PROGRASP, SHEARS, MARYLAND = instruments.KINDS
 GRASPER, SCISSORS, HOOK, CLIPS, STAPLER, SUCTION = laparoscopic.KINDS
 VERBS = {
-    NEEDLE: "drive",
-    PROGRASP: "grasp",
-    SHEARS: "cut",
-    MARYLAND: "coagulate",
-    GRASPER: "grasp",
-    SCISSORS: "cut",
-    HOOK: "dissect",
-    CLIPS: "clip",
-    STAPLER: "staple",
-    SUCTION: "aspirate",
-}
+    NEEDLE: "drive", PROGRASP: "grasp", SHEARS: "cut", MARYLAND: "coagulate", GRASPER: "grasp", SCISSORS: "cut",
+    HOOK: "dissect", CLIPS: "clip", STAPLER: "staple", SUCTION: "aspirate",
+}  # fmt: skip
 Hands = Mapping[int, tuple[tuple[str | None, ...], ...]]
 
 
