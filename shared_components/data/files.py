@@ -48,12 +48,12 @@ class DataError(ValueError):
 
 def read_rgb(path: Path) -> np.ndarray:
     """Read a colour frame as uint8 (H, W, 3) RGB."""
-    return cv2.cvtColor(_decode(path, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+    return cv2.cvtColor(decode(path, cv2.IMREAD_COLOR)[1], cv2.COLOR_BGR2RGB)
 
 
 def read_colours(path: Path) -> np.ndarray:
     """Read a colour-coded label as uint8 (H, W, 3) RGB; an alpha channel is left out."""
-    label = _decode(path, cv2.IMREAD_UNCHANGED)
+    label = decode(path)[1]
     if label.ndim != 3 or label.shape[2] < 3 or label.dtype != np.uint8:
         raise DataError(path, "is not an 8-bit RGB or RGBA label", "export the colour-coded label again")
     return np.ascontiguousarray(label[:, :, 2::-1])
@@ -61,7 +61,7 @@ def read_colours(path: Path) -> np.ndarray:
 
 def read_ids(path: Path) -> np.ndarray:
     """Read a label of grey ids, in one channel or in three equal ones, as uint8 (H, W)."""
-    label = _decode(path, cv2.IMREAD_UNCHANGED)
+    label = decode(path)[1]
     if label.dtype != np.uint8:
         raise DataError(path, f"holds {label.dtype} values", "export the mask with 8 bits per pixel")
     if label.ndim == 2:
@@ -82,7 +82,7 @@ def read_depth(path: Path) -> np.ndarray:
 
     A file of 8 bits is refused: depth that was clipped to them cannot be had back.
     """
-    depth = _decode(path, cv2.IMREAD_UNCHANGED)
+    depth = decode(path)[1]
     if depth.dtype != np.uint16 or depth.ndim != 2:
         what = f"holds {depth.dtype} values of shape {depth.shape}"
         raise DataError(
@@ -251,10 +251,29 @@ def by_number(folder: Path, *patterns: str) -> dict[int, Path]:
     return {}
 
 
-def decode(path: Path) -> tuple[bytes, np.ndarray]:
-    """Read an image file as it is: its bytes, and (H, W) or (H, W, C), blue first, of the file's own type."""
-    data = _bytes(path)
-    return data.tobytes(), _decoded(path, data, cv2.IMREAD_UNCHANGED)
+def decode(path: Path, flags: int = cv2.IMREAD_UNCHANGED) -> tuple[bytes, np.ndarray]:
+    """Read an image file as it is: its bytes, and (H, W) or (H, W, C), blue first, of the file's own type.
+
+    Args:
+        flags: OpenCV's, for another type or other channels than the file's.
+    """
+    try:
+        refuse_special(path)
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(path, *MISSING) from None
+    except OSError as error:
+        raise DataError(path, f"cannot be opened ({error.strerror})", "check its rights") from error
+    if not _is_complete(data):
+        raise DataError(path, *_DAMAGED)
+    _refuse_bomb(path, data)
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    except cv2.error:  # it has a bound of its own, of files that Pillow does not know
+        image = None
+    if image is None:
+        raise DataError(path, *_DAMAGED)
+    return data, image
 
 
 def is_there(path: Path) -> bool:
@@ -262,61 +281,33 @@ def is_there(path: Path) -> bool:
     return path.is_file() or path.parent.is_file()
 
 
-def _decode(path: Path, flags: int) -> np.ndarray:
-    return _decoded(path, _bytes(path), flags)
-
-
-def _bytes(path: Path) -> np.ndarray:
-    try:
-        refuse_special(path)
-        return np.fromfile(path, dtype=np.uint8)
-    except FileNotFoundError:
-        raise DataError(path, *MISSING) from None
-    except OSError as error:
-        raise DataError(path, f"cannot be opened ({error.strerror})", "check its rights") from error
-
-
-def _decoded(path: Path, data: np.ndarray, flags: int) -> np.ndarray:
-    if not _is_complete(data):
-        raise DataError(path, *_DAMAGED)
-    _refuse_bomb(path, data)
-    try:
-        image = cv2.imdecode(data, flags)
-    except cv2.error:  # it has a bound of its own, of files that Pillow does not know
-        image = None
-    if image is None:
-        raise DataError(path, *_DAMAGED)
-    return image
-
-
-def _refuse_bomb(path: Path, data: np.ndarray) -> None:
-    head = data[:24].tobytes()
-    if head.startswith(b"\x89PNG"):
-        W, H = (int.from_bytes(head[start : start + 4], "big") for start in (16, 20))
+def _refuse_bomb(path: Path, data: bytes) -> None:
+    if data.startswith(b"\x89PNG"):
+        W, H = (int.from_bytes(data[start : start + 4], "big") for start in (16, 20))
         refuse_large(path, (H, W))
-    elif head.startswith(b"\xff\xd8\xff"):
+    elif data.startswith(b"\xff\xd8\xff"):
         refuse_large(path, _jpeg_size(data))
     else:
         _refuse_other_bomb(path, data)
 
 
-def _jpeg_size(data: np.ndarray) -> Size:
+def _jpeg_size(data: bytes) -> Size:
     """Return (H, W) as the header of a JPEG file says; (0, 0) where it says none."""
     place = 2
     while place + 9 <= len(data) and data[place] == 0xFF:
-        marker, length = int(data[place + 1]), int.from_bytes(data[place + 2 : place + 4].tobytes(), "big")
+        marker, length = data[place + 1], int.from_bytes(data[place + 2 : place + 4], "big")
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame begins; those are tables
-            H, W = (int.from_bytes(data[place + at : place + at + 2].tobytes(), "big") for at in (5, 7))
+            H, W = (int.from_bytes(data[place + at : place + at + 2], "big") for at in (5, 7))
             return H, W
         place += 1 if marker == 0xFF else 2 + length
     return 0, 0
 
 
-def _refuse_other_bomb(path: Path, data: np.ndarray) -> None:
+def _refuse_other_bomb(path: Path, data: bytes) -> None:
     from PIL import Image  # late: nearly all frames are PNG or JPEG
 
     try:
-        with Image.open(io.BytesIO(data.tobytes()), formats=("BMP", "TIFF")) as image:
+        with Image.open(io.BytesIO(data), formats=("BMP", "TIFF")) as image:
             size = image.height, image.width
     except Image.DecompressionBombError as error:
         raise DataError(path, f"is too large to be read ({error})", "export it smaller") from error
@@ -325,6 +316,6 @@ def _refuse_other_bomb(path: Path, data: np.ndarray) -> None:
     refuse_large(path, size)
 
 
-def _is_complete(data: np.ndarray) -> bool:
-    head, tail = data[:4].tobytes(), data[-_TAIL_BYTES:].tobytes()
-    return data.size > 0 and all(ending in tail for start, ending in _ENDINGS.items() if head.startswith(start))
+def _is_complete(data: bytes) -> bool:
+    tail = data[-_TAIL_BYTES:]
+    return bool(data) and all(ending in tail for start, ending in _ENDINGS.items() if data.startswith(start))

@@ -58,8 +58,7 @@ def label_frames(
     """
     image = _open(path)
     turn = _turn(image, path) if axes == "header" else _AS_WRITTEN
-    shape = _turned_shape(image.shape, turn)
-    refuse_other_shape(path, _thw(shape), frames=frames, size=size)
+    refuse_other_shape(path, _turned_shape(image, turn), frames=frames, size=size)
     for volume in _chunks(image, turn, path):
         turned = orientations.apply_orientation(volume, turn)  # (W, H, t)
         yield from _labels(turned, path).transpose(2, 1, 0)
@@ -68,7 +67,7 @@ def label_frames(
 def label_shape(path: Path, *, axes: Axes = "header") -> tuple[int, int, int]:
     """Return (T, H, W) of a volume without reading its labels; errors as in `label_frames`."""
     image = _open(path)
-    return _thw(_turned_shape(image.shape, _turn(image, path)) if axes == "header" else image.shape)
+    return _turned_shape(image, _turn(image, path) if axes == "header" else _AS_WRITTEN)
 
 
 def refuse_other_shape(
@@ -336,14 +335,10 @@ def _turn(image: Nifti1Pair, path: Path) -> np.ndarray:
     return orientations.ornt_transform(found, _PICTURE)
 
 
-def _thw(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    W, H, T = shape
+def _turned_shape(image: Nifti1Pair, turn: np.ndarray) -> tuple[int, int, int]:
+    """Return (T, H, W) of a volume that is stored in another order of axes."""
+    W, H, T = orientations.apply_orientation(np.broadcast_to(np.uint8(0), image.shape), turn).shape
     return T, H, W
-
-
-def _turned_shape(shape: tuple[int, ...], turn: np.ndarray) -> tuple[int, ...]:
-    """Return (W, H, T) of what is stored in another order of axes."""
-    return tuple(shape[int(np.flatnonzero(turn[:, 0] == axis)[0])] for axis in range(3))
 
 
 def _chunks(image: Nifti1Pair, turn: np.ndarray, path: Path) -> Iterator[np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -42,9 +42,13 @@ class Reader(ABC):
     ALLOWED: str = ""
     """What a mask may hold, in words, for its refusal."""
 
-    @abstractmethod
+    def folders(self, root: Path) -> dict[str, Path]:
+        """Find the folder of every video under a root, in natural order of their names."""
+        raise NotImplementedError(f"{type(self).__name__} has no folder of a video; override `videos`")
+
     def videos(self, root: Path) -> list[str]:
-        """List the names of the videos under a root, in natural order."""
+        """List the names of the videos under a root, in natural order: by default, those of `folders`."""
+        return list(self.folders(root))
 
     @abstractmethod
     def frames(self, root: Path, video: str) -> Listing:
@@ -72,6 +76,25 @@ class Reader(ABC):
         """
         (path,) = files
         return map_ids(read_ids(path), self.IDS, path=path, allowed=self.ALLOWED)
+
+
+def paired(
+    target: str,
+    images: Mapping[int, Path],
+    files: Mapping[int, Path],
+    *,
+    image: Callable[[int], Path],
+    file: Callable[[int], Path],
+) -> Listing:
+    """List every number that has an image or a file of the target; one of the two may be missing.
+
+    Args:
+        image, file: name the one that should be there, by its number.
+    """
+    return [
+        (number, images.get(number) or image(number), {target: (files.get(number) or file(number),)})
+        for number in sorted(images.keys() | files.keys())
+    ]
 
 
 def reader_names() -> list[str]:

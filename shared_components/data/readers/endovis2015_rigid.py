@@ -11,40 +11,30 @@ apart the frames of a surgery lie in time is not known to us.
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 
 from shared_components.data.files import by_number, video_folders
-from shared_components.data.readers import Listing, Reader
-
-_PARTS = {0: 0, 160: 1, 70: 2}
+from shared_components.data.readers import Listing, Reader, paired
 
 
 class EndoVis2015Rigid(Reader):
-    TARGETS = ("label",)
     CLASS_MAP = "shaft_manipulator"
-    RATE = None
-    IDS = _PARTS
+    IDS = MappingProxyType({0: 0, 160: 1, 70: 2})
     ALLOWED = "EndoVis 2015 rigid classes are 0, 160 shaft, 70 manipulator"
 
-    def videos(self, root: Path) -> list[str]:
-        return list(_folders(root))
+    def folders(self, root: Path) -> dict[str, Path]:
+        return video_folders(root, lambda path: (path / "Raw").is_dir())
 
     def frames(self, root: Path, video: str) -> Listing:
-        folder = _folders(root)[video]
+        folder = self.folders(root)[video]
         mask_folder = folder / "Masks_class" if (folder / "Masks_class").is_dir() else folder / "Masks"
-        found = self.images(root, video)
-        masks = by_number(mask_folder, "*_class.png")
-        return [
-            (
-                number,
-                found.get(number, folder / "Raw" / f"img_{number:02d}_raw.png"),
-                {"label": (masks.get(number, mask_folder / f"img_{number:02d}_class.png"),)},
-            )
-            for number in sorted(found.keys() | masks.keys())
-        ]
+        return paired(
+            "label",
+            self.images(root, video),
+            by_number(mask_folder, "*_class.png"),
+            image=lambda number: folder / "Raw" / f"img_{number:02d}_raw.png",
+            file=lambda number: mask_folder / f"img_{number:02d}_class.png",
+        )
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return by_number(_folders(root)[video] / "Raw", "*_raw.png", "*_raw.jpg")
-
-
-def _folders(root: Path) -> dict[str, Path]:
-    return video_folders(root, lambda path: (path / "Raw").is_dir())
+        return by_number(self.folders(root)[video] / "Raw", "*_raw.png", "*_raw.jpg")

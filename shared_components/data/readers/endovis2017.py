@@ -32,15 +32,14 @@ _CROP = (slice(28, 28 + 1024), slice(320, 320 + 1280))
 
 
 class EndoVis2017(Reader):
-    TARGETS = ("label",)
     CLASS_MAP = "parts"
     RATE = 2.0
 
-    def videos(self, root: Path) -> list[str]:
-        return list(_folders(root))
+    def folders(self, root: Path) -> dict[str, Path]:
+        return video_folders(root, lambda path: _image_folder(path).is_dir())
 
     def frames(self, root: Path, video: str) -> Listing:
-        folder = _folders(root)[video]
+        folder = self.folders(root)[video]
         image_folder = _image_folder(folder)
         if image_folder.name == "images":
             mask_folders = [folder / "parts_masks"]
@@ -64,7 +63,7 @@ class EndoVis2017(Reader):
         ]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return by_number(_image_folder(_folders(root)[video]), "*.png", "*.jpg")
+        return by_number(_image_folder(self.folders(root)[video]), "*.png", "*.jpg")
 
     def read_image(self, path: Path) -> np.ndarray:
         return _crop(read_rgb(path))
@@ -86,10 +85,6 @@ def _read_parts(path: Path) -> np.ndarray:
 
 def _crop(array: np.ndarray) -> np.ndarray:
     return array[_CROP] if array.shape[:2] == _FULL_SIZE else array
-
-
-def _folders(root: Path) -> dict[str, Path]:
-    return video_folders(root, lambda path: _image_folder(path).is_dir())
 
 
 def _image_folder(folder: Path) -> Path:

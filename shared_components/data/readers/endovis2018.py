@@ -17,7 +17,7 @@ import numpy as np
 
 from shared_components.data.classes import SUCTION
 from shared_components.data.files import DataError, by_number, read_colours, video_folders
-from shared_components.data.readers import Listing, Reader
+from shared_components.data.readers import Listing, Reader, paired
 
 _COLOURS: dict[tuple[int, int, int], int] = {
     (0, 0, 0): 0,  # background tissue
@@ -36,28 +36,24 @@ _COLOURS: dict[tuple[int, int, int], int] = {
 
 
 class EndoVis2018(Reader):
-    TARGETS = ("label",)
     CLASS_MAP = "parts"
     RATE = 2.0
 
-    def videos(self, root: Path) -> list[str]:
-        return list(_folders(root))
+    def folders(self, root: Path) -> dict[str, Path]:
+        return video_folders(root, lambda path: path.name.startswith("seq") and (path / "left_frames").is_dir())
 
     def frames(self, root: Path, video: str) -> Listing:
-        folder = _folders(root)[video]
-        found = self.images(root, video)
-        labels = by_number(folder / "labels", "*.png")
-        return [
-            (
-                number,
-                found.get(number, folder / "left_frames" / f"frame{number:03d}.png"),
-                {"label": (labels.get(number, folder / "labels" / f"frame{number:03d}.png"),)},
-            )
-            for number in sorted(found.keys() | labels.keys())
-        ]
+        folder = self.folders(root)[video]
+        return paired(
+            "label",
+            self.images(root, video),
+            by_number(folder / "labels", "*.png"),
+            image=lambda number: folder / "left_frames" / f"frame{number:03d}.png",
+            file=lambda number: folder / "labels" / f"frame{number:03d}.png",
+        )
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return by_number(_folders(root)[video] / "left_frames", "*.png")
+        return by_number(self.folders(root)[video] / "left_frames", "*.png")
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (path,) = files
@@ -78,7 +74,3 @@ class EndoVis2018(Reader):
                 "its labels.json",
             )
         return canonical
-
-
-def _folders(root: Path) -> dict[str, Path]:
-    return video_folders(root, lambda path: path.name.startswith("seq") and (path / "left_frames").is_dir())

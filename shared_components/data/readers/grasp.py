@@ -33,7 +33,6 @@ _LISTS = ("grasp_short-term_train.json", "grasp_short-term_test.json")
 
 
 class Grasp(Reader):
-    TARGETS = ("label",)
     CLASS_MAP = "foreground"
     RATE = 30.0
     IDS = _INSTRUMENTS

@@ -20,15 +20,14 @@ from shared_components.data.files import DataError, map_ids, natural_order, read
 from shared_components.data.readers import Listing, Reader
 
 _PARTS = {0: 0, 1: 1, 2: 2, 3: 3}
-_ALLOWED = "PFedSIS masks hold 0, 1 shaft, 2 wrist, 3 clasper"
 _FOLDERS = ("train", "test")
 _NAME = re.compile(r"(video\d+)frame(\d+)")
 
 
 class PfedsisNpy(Reader):
-    TARGETS = ("label",)
     CLASS_MAP = "parts"
-    RATE = None
+    IDS = _PARTS
+    ALLOWED = "PFedSIS masks hold 0, 1 shaft, 2 wrist, 3 clasper"
 
     def videos(self, root: Path) -> list[str]:
         return [
@@ -64,7 +63,7 @@ class PfedsisNpy(Reader):
         mask = read_npy(path)
         if mask.ndim != 2:
             raise DataError(path, f"has shape {mask.shape}", "write the mask as (H, W)")
-        return map_ids(mask, _PARTS, path=path, allowed=_ALLOWED)
+        return map_ids(mask, self.IDS, path=path, allowed=self.ALLOWED)
 
 
 def _numbered(names: list[re.Match[str]], video: str) -> dict[int, str]:

@@ -24,17 +24,16 @@ _LABEL_STEP = 60  # 1 Hz at SarRarp50.RATE
 
 
 class SarRarp50(Reader):
-    TARGETS = ("label",)
     CLASS_MAP = "parts"
     RATE = 60.0
     IDS = _PARTS
     ALLOWED = "SAR-RARP50 ids are 0 to 9 (1 clasper, 2 wrist, 3 shaft)"
 
-    def videos(self, root: Path) -> list[str]:
-        return list(_folders(root))
+    def folders(self, root: Path) -> dict[str, Path]:
+        return video_folders(root, lambda path: path.name.startswith("video") and _holds_frames(path))
 
     def frames(self, root: Path, video: str) -> Listing:
-        folder = _folders(root)[video]
+        folder = self.folders(root)[video]
         found = self.images(root, video)
         masks = by_number(folder / "segmentation", "*.png")
         return [
@@ -43,7 +42,7 @@ class SarRarp50(Reader):
         ]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        folder = _folders(root)[video]
+        folder = self.folders(root)[video]
         found = by_number(folder / "rgb", "*.png")
         if not found:
             raise DataError(folder, "has no frames in rgb/", f"run 'surgfl unpack-sar-rarp50 {root}' once")
@@ -83,7 +82,7 @@ def unpack(folder: Path, *, frames: int = 1, interval: float = 0.0) -> int:
 
 def video_paths(root: Path) -> list[Path]:
     """List the video folders under a root, unpacked or not."""
-    return list(_folders(root).values())
+    return list(SarRarp50().folders(root).values())
 
 
 def _write_frame(capture: cv2.VideoCapture, path: Path) -> None:
@@ -116,10 +115,6 @@ def _unlabelled(images: dict[int, Path], masks: dict[int, Path]) -> set[int]:
     on_grid = {number for number in images if number % _LABEL_STEP == 0}
     end = max(images if len(on_grid) == len(images) else masks, default=0)
     return {number for number in on_grid if number <= end} - masks.keys()
-
-
-def _folders(root: Path) -> dict[str, Path]:
-    return video_folders(root, lambda path: path.name.startswith("video") and _holds_frames(path))
 
 
 def _holds_frames(path: Path) -> bool:

@@ -23,36 +23,40 @@ from shared_components.data.files import (
     video_folders,
     with_number,
 )
-from shared_components.data.readers import Listing, Reader
+from shared_components.data.readers import Listing, Reader, paired
 
 
 class Scared(Reader):
     TARGETS = ("depth",)
-    CLASS_MAP = ""
     RATE = 25.0
 
-    def videos(self, root: Path) -> list[str]:
-        return list(_folders(root))
+    def folders(self, root: Path) -> dict[str, Path]:
+        datasets = video_folders(root, lambda path: path.name.startswith("dataset"))
+        return {
+            f"{name}/{keyframe.name}": keyframe / "data"
+            for name, folder in datasets.items()
+            for keyframe in sorted(folder.glob("keyframe*"), key=lambda path: natural_order(path.name))
+            if (keyframe / "data" / "left_undistorted").is_dir()
+        }
 
     def frames(self, root: Path, video: str) -> Listing:
-        folder = _folders(root)[video]
+        folder = self.folders(root)[video]
         found = self.images(root, video)
         depths = by_number(folder / "depthmap_undistorted", "*.png")
         if not depths:
             raise DataError(folder / "depthmap_undistorted", "holds no depth maps", "export them or take the video out")
         known = next(iter(depths.values()))
-        numbers = sorted(depths.keys() | _without_depth(found, depths))
-        return [
-            (
-                number,
-                found.get(number, folder / "left_undistorted" / with_number(known, number).name),
-                {"depth": (depths.get(number, with_number(known, number)),)},
-            )
-            for number in numbers
-        ]
+        expected = depths.keys() | _without_depth(found, depths)
+        return paired(
+            "depth",
+            {number: path for number, path in found.items() if number in expected},
+            depths,
+            image=lambda number: folder / "left_undistorted" / with_number(known, number).name,
+            file=lambda number: with_number(known, number),
+        )
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return by_number(_folders(root)[video] / "left_undistorted", "*.png")
+        return by_number(self.folders(root)[video] / "left_undistorted", "*.png")
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (path,) = files
@@ -63,14 +67,3 @@ def _without_depth(found: dict[int, Path], depths: dict[int, Path]) -> set[int]:
     """Find the images whose depth is missing: those in step with the depth maps that are there."""
     step, first = spacing(depths), min(depths)
     return {number for number in found if step and (number - first) % step == 0} - depths.keys()
-
-
-def _folders(root: Path) -> dict[str, Path]:
-    """Find the data/ folder of every video that has images."""
-    datasets = video_folders(root, lambda path: path.name.startswith("dataset"))
-    return {
-        f"{name}/{keyframe.name}": keyframe / "data"
-        for name, folder in datasets.items()
-        for keyframe in sorted(folder.glob("keyframe*"), key=lambda path: natural_order(path.name))
-        if (keyframe / "data" / "left_undistorted").is_dir()
-    }

@@ -41,9 +41,7 @@ _REAL = "real"  # the one folder of all real images, which is no set itself
 
 
 class Sisvse(Reader):
-    TARGETS = ("label",)
     CLASS_MAP = "parts"
-    RATE = None
     IDS = _PARTS
     ALLOWED = "Sisvse classes are 0 to 31"
 
