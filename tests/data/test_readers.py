@@ -32,6 +32,7 @@ def test_every_reader_has_a_layout_here(layouts):
 def test_every_layout_gives_canonical_ids_pixel_by_pixel(segmented, tmp_path, layouts):
     dataset, reader = segmented, find_reader(segmented)
     names = layouts.WRITERS[dataset](tmp_path, 3, 4)
+    classes = set(range(len(CLASS_MAPS[reader.CLASS_MAP])))
 
     assert reader.videos(tmp_path) == names
     for video in names:
@@ -39,38 +40,23 @@ def test_every_layout_gives_canonical_ids_pixel_by_pixel(segmented, tmp_path, la
         assert len(listing) == 4
         for index, (_, image, files) in enumerate(listing):
             mask = reader.read_target("label", files["label"])
+            assert set(np.unique(mask)) == classes
             if reader.native_targets(video):
                 mask = mask[::2, ::2]
             np.testing.assert_array_equal(mask, as_read(dataset, layouts.canonical_mask(index)))
             layouts.assert_frame(reader.read_image(image), index, image)
 
 
-def test_every_reader_names_a_class_map_that_holds_its_ids(segmented, tmp_path, layouts):
-    reader = find_reader(segmented)
-    video = layouts.WRITERS[segmented](tmp_path, 1, 1)[0]
-
-    mask = reader.read_target("label", reader.frames(tmp_path, video)[0][2]["label"])
-
-    assert set(np.unique(mask)) == set(range(len(CLASS_MAPS[reader.CLASS_MAP])))
-
-
-def test_a_frame_without_its_target_is_listed_with_the_name_it_should_have(dataset, tmp_path, layouts):
+def test_a_frame_without_its_target_or_image_is_listed_with_the_name_it_should_have(dataset, tmp_path, layouts):
     reader = find_reader(dataset)
     video = layouts.WRITERS[dataset](tmp_path, 1, 4)[0]
-    missing = reader.frames(tmp_path, video)[1][2]
-    next(iter(missing.values()))[0].unlink()
+    whole = reader.frames(tmp_path, video)
+    next(iter(whole[1][2].values()))[0].unlink()
 
     listing = reader.frames(tmp_path, video)
+    whole[2][1].unlink()
 
-    assert len(listing) == 4
-    assert listing[1][2] == missing
-
-
-def test_a_target_without_frame_is_listed_too(dataset, tmp_path, layouts):
-    reader = find_reader(dataset)
-    video = layouts.WRITERS[dataset](tmp_path, 1, 4)[0]
-    reader.frames(tmp_path, video)[1][1].unlink()
-
+    assert len(listing) == 4 and listing[1][2] == whole[1][2]
     assert len(reader.frames(tmp_path, video)) == 4
 
 
@@ -213,6 +199,9 @@ def test_unpacking_a_video_that_ends_too_early_is_refused(packed_video, layouts)
         ("sar_rarp50", 10, "0 to 9"),
         ("endovis2015_rigid", 71, "0, 160 shaft, 70 manipulator"),
         ("pfedsis_npy", 4, "0, 1 shaft, 2 wrist, 3 clasper"),
+        ("sisvse", 32, "Sisvse classes are 0 to 31"),
+        ("grasp", 8, "GraSP masks hold 0 and the instruments 1 to 7"),
+        ("grasp", 255, "GraSP masks hold 0 and the instruments 1 to 7"),
     ],
 )
 def test_an_unknown_id_is_refused_by_file_id_and_what_is_allowed(dataset, bad_id, allowed, tmp_path, layouts):
@@ -225,6 +214,22 @@ def test_an_unknown_id_is_refused_by_file_id_and_what_is_allowed(dataset, bad_id
     message = str(error.value)
     assert message.startswith(f"{path}: mask holds unknown ids [{bad_id}]; ")
     assert allowed in message
+
+
+@pytest.mark.parametrize(("dataset", "value", "read"), [("sisvse", 4, 2), ("grasp", 3, 1), ("sar_rarp50", 2, 2)])
+@pytest.mark.parametrize("alpha", [4, 255])
+def test_equal_channels_and_alpha_are_read_and_colours_refused(dataset, value, read, alpha, tmp_path, layouts):
+    equal = np.full((2, 3, 4), value, dtype=np.uint8)
+    equal[..., 3] = alpha
+    coloured = equal.copy()
+    coloured[1, 1, 0] = value + 1
+    layouts.write(tmp_path / "equal.png", equal)
+    layouts.write(tmp_path / "coloured.png", coloured)
+    reader = find_reader(dataset)
+
+    assert (reader.read_target("label", (tmp_path / "equal.png",)) == read).all()
+    with pytest.raises(DataError, match="is a colour image, not a mask of ids"):
+        reader.read_target("label", (tmp_path / "coloured.png",))
 
 
 def test_real_endovis2015_has_40_frames_per_surgery_of_three_classes(real_data):

@@ -50,27 +50,6 @@ def test_all_seven_instruments_are_foreground(tmp_path, layouts):
     assert coarser_ids(CLASS_MAPS["parts"], CLASS_MAPS[READER.CLASS_MAP]) == (0, 1, 1, 1)
 
 
-@pytest.mark.parametrize("value", [8, 255])
-def test_a_value_that_is_no_instrument_is_refused(value, tmp_path, layouts):
-    layouts.write(tmp_path / "a.png", np.array([[0, value]], dtype=np.uint8))
-
-    with pytest.raises(DataError, match=rf"unknown ids \[{value}\]; .* GraSP masks hold 0 and the instruments 1 to 7"):
-        READER.read_target("label", (tmp_path / "a.png",))
-
-
-def test_equal_channels_and_alpha_are_read_and_colours_refused(tmp_path, layouts):
-    grey = np.full((2, 3, 4), 3, dtype=np.uint8)
-    grey[..., 3] = 255
-    colour = grey.copy()
-    colour[1, 1, 0] = 4
-    layouts.write(tmp_path / "grey.png", grey)
-    layouts.write(tmp_path / "colour.png", colour)
-
-    assert (READER.read_target("label", (tmp_path / "grey.png",)) == 1).all()
-    with pytest.raises(DataError, match="is a colour image, not a mask of ids"):
-        READER.read_target("label", (tmp_path / "colour.png",))
-
-
 def test_clips_of_cases_counted_by_30_are_0_2_s_apart(dense):
     listed = samples(dense("CASE041"), "train", FOUR)
 
@@ -90,14 +69,10 @@ def test_clips_of_cases_counted_by_45_show_every_sixth_image_of_30_a_second(dens
 
 
 def test_the_names_published_for_both_counts_are_35_seconds_apart(tmp_path, layouts):
-    for name in (
-        "CASE001/000000068",
-        "CASE001/000001642",
-        "CASE001/000003218",
-        "CASE053/000000015",
-        "CASE053/000001065",
-    ):
-        layouts.write(tmp_path / f"annotations/segmentations/{name}.png", np.zeros((2, 2), dtype=np.uint8))
+    published = {"CASE001": (68, 1642, 3218), "CASE053": (15, 1065)}
+    for video, counts in published.items():
+        for count in counts:
+            layouts.write(tmp_path / f"annotations/segmentations/{video}/{count:09d}.png", np.zeros((2, 2), np.uint8))
 
     numbers = {video: [frame[0] for frame in READER.frames(tmp_path, video)] for video in ("CASE001", "CASE053")}
 

@@ -33,25 +33,6 @@ def test_heads_are_claspers_bodies_shafts_and_the_rest_is_background(tmp_path, l
     assert parts.tolist() == [expected]
 
 
-def test_an_unknown_class_is_refused_by_file_and_id(tmp_path, layouts):
-    layouts.write(tmp_path / "a.png", np.array([[0, 32]], dtype=np.uint8))
-
-    with pytest.raises(DataError, match=r"a\.png: mask holds unknown ids \[32\]; .* Sisvse classes are 0 to 31"):
-        READER.read_target("label", (tmp_path / "a.png",))
-
-
-def test_a_mask_of_equal_channels_is_read_and_one_of_colours_refused(tmp_path, layouts):
-    equal = np.full((2, 3, 4), 4, dtype=np.uint8)
-    coloured = equal.copy()
-    coloured[0, 0, 1] = 5
-    layouts.write(tmp_path / "equal.png", equal)
-    layouts.write(tmp_path / "coloured.png", coloured)
-
-    assert (READER.read_target("label", (tmp_path / "equal.png",)) == 2).all()
-    with pytest.raises(DataError, match="is a colour image, not a mask of ids"):
-        READER.read_target("label", (tmp_path / "coloured.png",))
-
-
 def test_images_of_real_sets_lie_in_one_folder_and_each_set_has_its_own(tmp_path, layouts):
     layouts.write_sisvse(tmp_path, 8, 2)
 
