@@ -3,10 +3,9 @@
 import argparse
 from pathlib import Path
 
-from shared_components.core.text.encode import ENCODERS
-from shared_components.core.text.known import known_texts
-from shared_components.core.text.vector import TextError
-from shared_components.core.text.vectors_file import SHIPPED, Vectors, add_vectors, read_vectors
+from shared_components.core.text.encoders import KINDS, READERS
+from shared_components.core.text.site_text import known_texts
+from shared_components.core.text.vectors import SHIPPED, TextError, Vectors, add_vectors, read_vectors
 
 HELP = "compute the vectors of site texts, or list those of a file"
 
@@ -17,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("texts", nargs="*", metavar="TEXT", help="whose vector is computed; none: list the file")
     add("--known", action="store_true", help="compute those of the texts that the project ships")
     add("--file", type=Path, metavar="FILE", help="a .safetensors file to add to, or to list; default: the project's")
-    add("--encoder", choices=[*ENCODERS], default="sentence", help="default: sentence")
+    add("--encoder", choices=READERS, default="sentence", help="default: sentence")
     add("--folder", type=Path, metavar="DIR", help="of the encoder, as Hugging Face lays it out; clip needs one")
 
 
@@ -35,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         raise TextError("name the file that gets the vectors, such as --file my-vectors.safetensors")
     if args.encoder == "clip" and args.folder is None:
         raise TextError("--encoder clip needs --folder, the folder of a CLIP on this disk; nothing is downloaded")
-    encoder = ENCODERS[args.encoder](args.folder)
+    encoder = KINDS[args.encoder].open(args.folder)
     vectors = add_vectors(args.file, [encoder.encode(text) for text in texts])
     print(_headline(args.file, vectors))
     return 0

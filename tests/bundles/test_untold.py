@@ -16,9 +16,9 @@ from shared_components.cli import main
 from shared_components.core import evaluation
 from shared_components.core.method import load_method
 from shared_components.core.task import make_task
-from shared_components.core.text.known import site_text
-from shared_components.core.text.sentence import SHA256
-from shared_components.core.text.vectors_file import read_vectors
+from shared_components.core.text.pretrained import MINILM_SHA256
+from shared_components.core.text.site_text import site_text
+from shared_components.core.text.vectors import read_vectors
 from shared_components.core.trained_model import load_trained
 from shared_components.core.unseen_site import describe_site, knows_no_site, notes_of_told, notes_of_untold
 from shared_components.data.samples import LABELLED, samples
@@ -86,7 +86,7 @@ def evaluate(run, tmp_path):
 
 
 def test_headers_say_who_was_told(own, outsiders, federation):
-    assert load_metadata(own)["told"] == f"sentence {SHA256}"
+    assert load_metadata(own)["told"] == f"sentence {MINILM_SHA256}"
     notes = load_metadata(outsiders)
     assert notes["told"] == "" and notes["sites"] == "2"
     assert json.loads(notes["arguments"]) == dict(federation.job.arguments)

@@ -11,11 +11,9 @@ from shared_components.core import evaluation, unseen_site
 from shared_components.core.method import load_method
 from shared_components.core.partition import below
 from shared_components.core.rules import representation
-from shared_components.core.text.known import site_text
-from shared_components.core.text.sentence import SHA256
-from shared_components.core.text.site_text import SiteText
-from shared_components.core.text.vector import Vector
-from shared_components.core.text.vectors_file import add_vectors, read_vectors
+from shared_components.core.text.pretrained import MINILM_SHA256
+from shared_components.core.text.site_text import SiteText, site_text
+from shared_components.core.text.vectors import Vector, add_vectors, read_vectors
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison import run as comparing
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
@@ -203,7 +201,7 @@ def test_a_server_that_trains_is_not_told(play, federate, scenes, monkeypatch):
 def test_the_encoder_is_part_of_the_profile(play, federate):
     play()
     server = federate(job()).enrol().server
-    assert {p.prepared for p in server.state.profiles.values()} == {f"sentence {SHA256}"}
+    assert {p.prepared for p in server.state.profiles.values()} == {f"sentence {MINILM_SHA256}"}
     for site, profile in server.state.profiles.items():
         assert profile_of(site, json.loads(json.dumps(profile_header(profile)))) == profile
 
@@ -297,7 +295,7 @@ def test_a_site_that_says_nothing_compares_with_none(play, federate):
     replies["site-1"].header["prepared"] = ""
     del replies["site-2"].header["prepared"]
     federation.send(replies)
-    assert [p.prepared for p in federation.server.state.profiles.values()] == ["", "", f"sentence {SHA256}"]
+    assert [p.prepared for p in federation.server.state.profiles.values()] == ["", "", f"sentence {MINILM_SHA256}"]
 
 
 # ---- resume
@@ -317,7 +315,7 @@ def test_a_resumed_run_wants_the_encoder_that_it_began_with(play, federate):
     play()
     federate(job(rounds=2), names=["site-1"]).run(until=1)
     play(local_condition_on_site=SiteText(kind="one_hot"))
-    said = rf"site-1 has another encoder than when the run began \(one_hot now, sentence {SHA256} then\)"
+    said = rf"site-1 has another encoder than when the run began \(one_hot now, sentence {MINILM_SHA256} then\)"
     again = federate(job(rounds=2), names=["site-1"], resume=True)
     with pytest.raises(FederationError, match=said):
         again.enrol()
@@ -327,7 +325,7 @@ def test_no_encoder_is_called_none_in_that_sentence(play, federate):
     play()
     profiles = federate(job(), names=["site-1"]).enrol().server.state.profiles
     bare = {"site-1": dataclasses.replace(profiles["site-1"], prepared="")}
-    with pytest.raises(FederationError, match=rf"\(none now, sentence {SHA256} then\)"):
+    with pytest.raises(FederationError, match=rf"\(none now, sentence {MINILM_SHA256} then\)"):
         check_as_before(profiles, bare)
     check_as_before(profiles, profiles)
 

@@ -1,1 +1,1 @@
-"""From a site's text to a vector of numbers that a network reads; but for `tell`, knows nothing of methods."""
+"""From a text to a vector that a network reads; `encoders` lists the kinds of encoder."""

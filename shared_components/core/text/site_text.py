@@ -1,4 +1,4 @@
-"""Tell a site's network what is operated there: FedST's indicator (Fang et al., IEEE TMI 2026, Eq. 7)."""
+"""Condition a site's network on its description of the surgery: FedST's indicator (IEEE TMI 2026, Eq. 7)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,46 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between, one_of
 from shared_components.core.method import SiteFacts
-from shared_components.core.text.encode import DEFAULT, KINDS, encode
-from shared_components.core.text.known import BEGINNING, site_text
-from shared_components.core.text.vector import TextError, Vector, one_line
+from shared_components.core.text.encoders import DEFAULT, KINDS, encode
+from shared_components.core.text.vectors import TextError, Vector, one_line
+from shared_components.data.synthetic.looks import LOOKS, look_named
 
 WORDINGS = ("sentence", "letter", "plain")
+BEGINNING = "This is the Local site"
+SURGERIES = (
+    "porcine nephrectomy",  # EndoVis 2017 and 2018: FedST's sites A and B
+    "nephrectomy",
+    "robot-assisted radical prostatectomy",  # SAR-RARP50: site C
+    "prostatectomy",  # GraSP
+    "hysterectomy",  # site D
+    "lobectomy",  # site E, outside the federation
+    "gastrectomy",  # Sisvse: the server's
+    "cholecystectomy",
+    "laparoscopic colorectal surgery",  # EndoVis 2015
+)
+LETTERS = "ABCDE"  # how FedST calls its sites
+
+
+def site_text(surgery: str, site: str = "") -> str:
+    """Return FedST's sentence about a site (Section 3.2.2), with the site's name or without it."""
+    place = f"{BEGINNING} {site}" if site else BEGINNING
+    return f"{place} model and the surgery type is {surgery}"
+
+
+def known_texts() -> tuple[str, ...]:
+    """Return the texts whose vectors the project ships.
+
+    Surgeries and looks as `site.yaml` may have them, the paper's sentence of each, and the surgeries' of its five
+    sites.
+    """
+    looks = [f"synthetic: {look_named(name).text}" for name in (*LOOKS, "random-0")]  # as in rendered sites' files
+    plain = [*SURGERIES, *looks]
+    of_letters = [site_text(surgery, letter) for surgery in SURGERIES for letter in LETTERS]
+    return (*plain, *map(site_text, plain), *of_letters)
 
 
 @runtime_checkable
-class Told(Protocol):
+class TakesIndicator(Protocol):
     """A network that takes an indicator, such as `networks.pvt_fpn_clips.PvtFpnClips`."""
 
     indicator: Tensor
@@ -30,14 +61,14 @@ class Told(Protocol):
 
 @dataclass(frozen=True)
 class SiteText:
-    """A method's ``prepare``: encode the site's text, once per task and before any training, and tell the network.
+    """A method's ``condition_on_site``: encode the site's text, before any training, as the network's indicator.
 
     A job chooses kind and wording, one for all sites; files and folders are the site's own and stand in its site.yaml:
     ``text_vectors`` for ``precomputed`` (default: the project's own), ``text_encoder`` for ``clip``, which needs it,
     and ``sentence``. The vector has as many numbers as the network's indicator.
 
     Attributes:
-        kind: See `encode.encode`.
+        kind: See `encoders.encode`.
         wording: What is encoded. ``sentence``: the paper's, without the site's name. ``letter``: the paper's, with the
             letter of the site's number, A for the first. ``plain``: the site's text. A text that is the paper's
             sentence already is taken as it is.
@@ -57,36 +88,36 @@ class SiteText:
         between("site text", "seed", self.seed, 0, whole=True)
 
     def __call__(self, network: nn.Module, facts: SiteFacts) -> str:
-        """Tell the network; return what made the vector: its kind, and the SHA-256 of the encoder's weights.
+        """Set the network's indicator; return the encoder's name: its kind, and the SHA-256 of its weights.
 
         Raises:
-            ValueError: The network cannot be told, the text has no vector or cannot be read, an encoder or a file
+            ValueError: The network takes no indicator, the text has no vector or cannot be read, an encoder or a file
                 cannot be used, or the vector has another width than the indicator. One sentence.
         """
-        if not isinstance(network, Told):
+        if not isinstance(network, TakesIndicator):
             raise TextError(
                 f"{type(network).__name__} cannot be told a site's text; choose a network with an indicator, such as "
                 "PvtFpnClips with text 'selection' or 'prompt'"
             )
-        told = cast(Told, network)
-        vector = self.vector(facts, width=len(told.indicator))
-        told.set_indicator(vector.values)
+        conditioned = cast(TakesIndicator, network)
+        vector = self.vector(facts, width=len(conditioned.indicator))
+        conditioned.set_indicator(vector.values)
         # a learnt encoder's name is its folder's, which may differ where the weights do not
         return f"{vector.kind} {vector.sha256 or vector.model}".strip()
 
     def vector(self, facts: SiteFacts, *, width: int | None = None) -> Vector:
-        """Return the vector of a site; width and errors as of `encode.encode`."""
-        if "folder" in KINDS[self.kind].needs and facts.encoder is None:
+        """Return the vector of a site; width and errors as of `encoders.encode`."""
+        kind = KINDS[self.kind]
+        if "folder" in kind.needs and facts.encoder is None:
             raise TextError(
                 f"encoder {self.kind!r} reads texts with a model of the site's own; write its folder as 'text_encoder' "
                 "in site.yaml"
             )
-        takes = KINDS[self.kind].takes
         return encode(
             self.kind,
-            self._worded(facts) if KINDS[self.kind].reads else facts.text,
-            file=facts.vectors if "file" in takes else None,
-            folder=facts.encoder if "folder" in takes else None,
+            self._worded(facts) if kind.reads else facts.text,
+            file=facts.vectors if "file" in kind.takes else None,
+            folder=facts.encoder if "folder" in kind.takes else None,
             site=facts.site,
             sites=facts.sites,
             seed=self.seed,

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from shared_components.cli import main
-from shared_components.core.text.clip import open_clip
-from shared_components.core.text.known import known_texts
-from shared_components.core.text.vectors_file import read_vectors
+from shared_components.core.text.pretrained import open_clip
+from shared_components.core.text.site_text import known_texts
+from shared_components.core.text.vectors import read_vectors
 
 
 def test_without_texts_it_lists_the_projects_own(capsys):

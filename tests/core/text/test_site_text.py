@@ -1,5 +1,9 @@
-"""A site's text becomes the indicator of its network, or is refused by one sentence."""
+"""A site's text becomes the indicator of its network, or is refused by one sentence; and the texts that ship."""
 
+import configparser
+import fnmatch
+import shutil
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -7,20 +11,21 @@ import torch
 from torch import nn
 
 from shared_components.core.method import SiteFacts
-from shared_components.core.text import sentence
-from shared_components.core.text.known import LETTERS, SURGERIES, site_text
-from shared_components.core.text.site_text import SiteText
-from shared_components.core.text.vector import Vector
-from shared_components.core.text.vectors_file import add_vectors, read_vectors
+from shared_components.core.text.pretrained import MINILM, MINILM_SHA256
+from shared_components.core.text.site_text import LETTERS, SURGERIES, SiteText, known_texts, site_text
+from shared_components.core.text.vectors import SHIPPED, Vector, add_vectors, read_vectors
+from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.looks import LOOKS, look_named
+from shared_components.data.synthetic.site import write_site
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from tests.core.text.conftest import PROJECTED, WIDTH
 
+ROOT = Path(__file__).resolve().parents[3]
 RENDERED = f"synthetic: {look_named('rose').text}"
 
 
-class Listening(nn.Module):
-    """A network that keeps what it is told."""
+class Conditioned(nn.Module):
+    """A network of an indicator alone."""
 
     def __init__(self, width: int = 384) -> None:
         super().__init__()
@@ -30,21 +35,20 @@ class Listening(nn.Module):
         self.indicator.copy_(indicator)
 
 
-def told(facts, width=384, **settings):
-    """Return what the network was told, and by what."""
-    network = Listening(width)
+def indicator_of(facts, width=384, **settings):
+    """Return the network's indicator, and the name of the encoder that computed it."""
+    network = Conditioned(width)
     made_by = SiteText(**settings)(network, facts)
     return network.indicator, made_by
 
 
 def shipped(text):
-    vectors = read_vectors()
-    return vectors.values[vectors.texts.index(text)]
+    return read_vectors()[text].values
 
 
 def refused(words, facts, width=384, **settings):
     with pytest.raises(ValueError, match=words) as error:
-        told(facts, width, **settings)
+        indicator_of(facts, width, **settings)
     assert "\n" not in str(error.value)
 
 
@@ -52,31 +56,31 @@ def refused(words, facts, width=384, **settings):
 
 
 def test_by_default_the_papers_sentence_without_a_letter_is_looked_up():
-    indicator, made_by = told(SiteFacts(RENDERED, site=2, sites=3))
+    indicator, made_by = indicator_of(SiteFacts(RENDERED, site=2, sites=3))
     expected = f"This is the Local site model and the surgery type is {RENDERED}"
     assert torch.equal(indicator, shipped(expected)) and bool(indicator.any())
-    assert made_by == f"sentence {sentence.SHA256}"
+    assert made_by == f"sentence {MINILM_SHA256}"
 
 
 @pytest.mark.parametrize("look", [*LOOKS, "random-7"])
 def test_every_rendered_site_has_a_vector_in_the_sentence_and_plain(look):
     text = f"synthetic: {look_named(look).text}"
     for wording, due in (("sentence", site_text(text)), ("plain", text)):
-        assert torch.equal(told(SiteFacts(text), wording=wording)[0], shipped(due))
+        assert torch.equal(indicator_of(SiteFacts(text), wording=wording)[0], shipped(due))
 
 
 def test_a_letter_is_that_of_the_sites_number():
     for number, letter in enumerate(LETTERS):
         facts = SiteFacts("hysterectomy", site=number, sites=5)
         due = f"This is the Local site {letter} model and the surgery type is hysterectomy"
-        assert torch.equal(told(facts, wording="letter")[0], shipped(due))
+        assert torch.equal(indicator_of(facts, wording="letter")[0], shipped(due))
 
 
 @pytest.mark.parametrize("wording", ["sentence", "letter", "plain"])
 def test_a_text_that_is_the_papers_sentence_is_taken_as_it_is(wording):
     """Broken over lines, as YAML does it."""
     text = "This is the Local site D model\n  and the surgery type is hysterectomy"
-    assert torch.equal(told(SiteFacts(text), wording=wording)[0], shipped(site_text("hysterectomy", "D")))
+    assert torch.equal(indicator_of(SiteFacts(text), wording=wording)[0], shipped(site_text("hysterectomy", "D")))
 
 
 def test_a_letter_of_a_rendered_site_or_of_a_sixth_site_has_no_vector():
@@ -93,7 +97,7 @@ def test_a_text_without_a_vector_is_refused_with_the_command_that_computes_it():
 @pytest.mark.parametrize("text", ["", "  \n "])
 def test_a_site_without_a_text_is_refused_unless_its_number_is_what_counts(text):
     refused("the site's text is .*; describe the site in words", SiteFacts(text))
-    assert told(SiteFacts(text), kind="one_hot")[0].sum() == 1
+    assert indicator_of(SiteFacts(text), kind="one_hot")[0].sum() == 1
 
 
 # ---- which encoder
@@ -101,26 +105,22 @@ def test_a_site_without_a_text_is_refused_unless_its_number_is_what_counts(text)
 
 def test_the_sites_own_file_stands_in_for_the_projects(tmp_path):
     own = tmp_path / "own.safetensors"
-    vectors = [Vector(torch.tensor([0.6, 0.8]), "mine", "by hand", "", site_text("liver resection"))]
-    add_vectors(own, vectors)
-    indicator, made_by = told(SiteFacts("liver resection", vectors=own), width=2)
+    add_vectors(own, [Vector(torch.tensor([0.6, 0.8]), "mine", "by hand", "", site_text("liver resection"))])
+    indicator, made_by = indicator_of(SiteFacts("liver resection", vectors=own), width=2)
     assert indicator.tolist() == pytest.approx([0.6, 0.8]) and made_by == "mine by hand"
 
 
 def test_one_encoder_has_one_name_whatever_its_folder_is_called(clip_folder):
-    copy = clip_folder.with_name("copied")
-    copy.mkdir()
-    for path in clip_folder.iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
+    copy = shutil.copytree(clip_folder, clip_folder.with_name("copied"))
     facts = [SiteFacts("site a", encoder=folder) for folder in (clip_folder, copy)]
-    (first, by), (second, other_by) = (told(f, PROJECTED, kind="clip", wording="plain") for f in facts)
+    (first, by), (second, other_by) = (indicator_of(f, PROJECTED, kind="clip", wording="plain") for f in facts)
     assert torch.equal(first, second) and bool(first.any())
     assert by == other_by and by.startswith("clip ") and len(by) == len("clip ") + 64
 
 
 def test_the_sentence_encoder_is_read_from_the_sites_folder(sentence_folder):
     facts = SiteFacts("a robotic site", encoder=sentence_folder)
-    indicator, made_by = told(facts, WIDTH, kind="sentence", wording="plain")
+    indicator, made_by = indicator_of(facts, WIDTH, kind="sentence", wording="plain")
     assert float(indicator.norm()) == pytest.approx(1) and made_by.startswith("sentence ")
 
 
@@ -129,31 +129,29 @@ def test_clip_asks_for_the_sites_folder_by_its_key():
 
 
 def test_a_folder_without_weights_is_refused(tmp_path, clip_folder):
-    refused("empty", SiteFacts("site", encoder=_empty(tmp_path)), kind="clip")
+    (tmp_path / "empty").mkdir()
+    refused("empty", SiteFacts("site", encoder=tmp_path / "empty"), kind="clip")
     (clip_folder / "model.safetensors").unlink()
     refused("model.safetensors", SiteFacts("site", encoder=clip_folder), PROJECTED, kind="clip")
-
-
-def _empty(tmp_path: Path) -> Path:
-    (tmp_path / "empty").mkdir()
-    return tmp_path / "empty"
 
 
 def test_what_a_site_has_and_the_job_does_not_ask_for_is_passed_over(tmp_path):
     """A site.yaml serves more than one job."""
     facts = SiteFacts(RENDERED, vectors=tmp_path / "none.safetensors", encoder=tmp_path)
-    assert told(facts, kind="one_hot")[1] == "one_hot"
+    assert indicator_of(facts, kind="one_hot")[1] == "one_hot"
     plain = SiteFacts(RENDERED, encoder=tmp_path)
-    assert torch.equal(told(plain)[0], told(SiteFacts(RENDERED))[0])
+    assert torch.equal(indicator_of(plain)[0], indicator_of(SiteFacts(RENDERED))[0])
 
 
 def test_numbered_kinds_follow_the_sites_number_and_the_seed():
-    assert told(SiteFacts("", site=2, sites=4), 6, kind="one_hot")[0].tolist() == [0, 0, 1, 0, 0, 0]
-    near = told(SiteFacts("", site=2, sites=4), 6, kind="gaussian")[0] - torch.eye(6)[2]
+    assert indicator_of(SiteFacts("", site=2, sites=4), 6, kind="one_hot")[0].tolist() == [0, 0, 1, 0, 0, 0]
+    near = indicator_of(SiteFacts("", site=2, sites=4), 6, kind="gaussian")[0] - torch.eye(6)[2]
     assert 0 < float(near.abs().max()) < 0.5  # 5 deviations of 0.1
-    draws = [told(SiteFacts("", site=n, sites=4), 6, kind="random", seed=s)[0] for n, s in ((0, 0), (1, 0), (0, 1))]
+    draws = [
+        indicator_of(SiteFacts("", site=n, sites=4), 6, kind="random", seed=s)[0] for n, s in ((0, 0), (1, 0), (0, 1))
+    ]
     assert not any(torch.equal(draws[0], other) for other in draws[1:])
-    assert torch.equal(draws[0], told(SiteFacts("", sites=4), 6, kind="random")[0])
+    assert torch.equal(draws[0], indicator_of(SiteFacts("", sites=4), 6, kind="random")[0])
 
 
 def test_more_sites_than_numbers_are_refused():
@@ -198,3 +196,55 @@ def test_a_network_that_cannot_be_told_is_refused(network):
 def test_a_wrong_setting_is_refused_when_the_method_is_built(settings, words):
     with pytest.raises(ValueError, match=words):
         SiteText(**settings)
+
+
+# ---- the texts that the project ships
+
+
+def likeness(first, second):
+    return float(torch.cosine_similarity(shipped(first), shipped(second), dim=0))
+
+
+def test_the_papers_sentence():
+    sentence = "This is the Local site A model and the surgery type is nephrectomy"  # section 3.2.2
+    assert site_text("nephrectomy", "A") == sentence
+    assert site_text("nephrectomy") == sentence.replace("site A", "site")
+
+
+def test_the_file_holds_the_known_texts_and_no_other():
+    """If this fails, remove the shipped vectors, and `surgfl text-vectors --known --file` them again."""
+    assert read_vectors().texts == known_texts()
+
+
+def test_the_file_is_of_the_encoder_that_can_be_installed():
+    vectors = read_vectors()
+    assert (vectors.kind, vectors.model, vectors.sha256) == ("sentence", MINILM, MINILM_SHA256)
+    assert vectors.values.shape == (len(known_texts()), 384) and vectors.values.dtype == torch.float32
+    torch.testing.assert_close(vectors.values.norm(dim=1), torch.ones(len(known_texts())))
+
+
+@pytest.mark.parametrize("look", ["violet", "random-12"])
+def test_what_rendered_sites_say_has_a_vector(look, tmp_path):
+    videos = {"train": 1}
+    write_site(tmp_path / "a", look=look, seed=1, videos=videos, frames_per_video=1, height=64, width=64)
+    text = load_site(tmp_path / "a").text
+    assert shipped(text).shape == shipped(site_text(text)).shape == (384,)
+
+
+def test_vectors_differ_between_texts_and_are_near_where_surgeries_are():
+    """The two nephrectomies and the two prostatectomies are nearest; surgeries are far from looks."""
+    pairs = {pair: likeness(*pair) for pair in combinations(SURGERIES, 2)}
+    first, second, third, *_ = sorted(pairs, key=pairs.__getitem__, reverse=True)
+    assert {first, second} == {SURGERIES[0:2], SURGERIES[2:4]} and pairs[third] < 0.5 < pairs[second] < 0.8
+    looks = [text for text in known_texts() if text.startswith("synthetic: ")]
+    assert len(looks) == len(LOOKS) + 1
+    assert max(likeness(surgery, look) for surgery in SURGERIES for look in looks) < 0.35
+
+
+def test_the_file_is_small_and_installed_with_the_package():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    patterns = [item.strip() for item in setup["options.package_data"]["*"].split(",")]
+    assert any(fnmatch.fnmatch(SHIPPED.name, pattern) for pattern in patterns)
+    assert (SHIPPED.parent / "__init__.py").is_file() and SHIPPED.stat().st_size < 200_000
+    assert f"!/{SHIPPED.relative_to(ROOT)}" in (ROOT / ".gitignore").read_text().splitlines()

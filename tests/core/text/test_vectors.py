@@ -7,8 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from shared_components.core.text.vector import Vector
-from shared_components.core.text.vectors_file import HEADER, TENSOR, add_vectors, precomputed, read_vectors
+from shared_components.core.text.vectors import HEADER, TENSOR, Vector, add_vectors, read_vectors
 
 FACTS = {"kind": "clip", "model": "tiny", "sha256": "ab" * 32, "texts": ["one", "two"]}
 
@@ -26,16 +25,16 @@ def file(tmp_path):
 
 def refused(words, path, text="one"):
     with pytest.raises(ValueError, match=words) as error:
-        precomputed(text, file=path)
+        read_vectors(path).encode(text)
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
 def test_what_is_put_in_comes_out(file):
-    found = precomputed("two", file=file)
+    found = read_vectors(file).encode("two")
     assert torch.equal(found.values, torch.tensor([0.1, -3.0]))
     assert (found.kind, found.model, found.sha256, found.text) == ("clip", "tiny", "ab" * 32, "two")
-    assert precomputed(" two\n", file=str(file)).text == "two"
+    assert read_vectors(str(file)).encode(" two\n").text == "two"
 
 
 def test_vectors_are_added_and_replaced(file):

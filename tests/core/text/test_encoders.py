@@ -1,0 +1,168 @@
+"""One entry for all kinds, which says what a kind takes and needs; and the kinds that know a site's number alone."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from shared_components.core.text.encoders import DEFAULT, KINDS, READERS, Numbered, encode
+from shared_components.core.text.pretrained import open_clip, open_sentence
+from shared_components.core.text.vectors import add_vectors
+from tests.core.text.conftest import PROJECTED, WIDTH
+
+PLACE = {"site": 1, "sites": 3, "seed": 4}
+NUMBERED = ["random", "gaussian", "one_hot"]
+
+
+def refused(words, kind, text="nephrectomy", **settings):
+    with pytest.raises(ValueError, match=words) as error:
+        encode(kind, text, **settings)
+    assert "\n" not in str(error.value)
+
+
+def test_every_kind_makes_a_vector_from_the_same_call(clip_folder, sentence_folder):
+    """A federation's facts are given to all, a folder to those that read one."""
+    folders = {"clip": (clip_folder, PROJECTED), "sentence": (sentence_folder, WIDTH), "precomputed": (None, 384)}
+    for kind in KINDS:
+        folder, width = folders.get(kind, (None, 5))
+        text = "site a" if folder else "nephrectomy"
+        vector = encode(kind, text, folder=folder, width=width, **PLACE)
+        assert vector.values.shape == (width,) and vector.text == text
+        assert vector.kind == ("sentence" if kind == DEFAULT else kind)
+    assert encode("one_hot", "", width=3, **PLACE).values.tolist() == [0, 1, 0]
+
+
+def test_kinds_are_those_of_what_they_name(clip_folder, sentence_folder):
+    for kind, made in (("clip", open_clip(clip_folder)), ("sentence", open_sentence(sentence_folder))):
+        found = encode(kind, "site a", folder=made.folder)
+        assert torch.equal(found.values, made.encode("site a").values)
+    assert READERS == ["clip", "sentence"] and DEFAULT in KINDS
+
+
+def test_an_unknown_kind_lists_all():
+    refused("encoder 'bert' is unknown; use one of precomputed, clip, sentence, random, gaussian, one_hot", "bert")
+
+
+@pytest.mark.parametrize("kind", ["precomputed", "clip", "sentence"])
+@pytest.mark.parametrize("text", ["", "\n "])
+def test_an_empty_text_is_refused_before_anything_is_read(kind, text, tmp_path):
+    settings = {} if kind == "precomputed" else {"folder": tmp_path / "nowhere"}
+    refused("the site's text is", kind, text, **settings)
+
+
+def test_a_setting_that_is_not_the_kinds_is_refused(tmp_path):
+    refused("encoder 'precomputed' reads no folder, and .* is given; leave it out", "precomputed", folder=tmp_path)
+    refused("encoder 'clip' reads no file", "clip", file=tmp_path, folder=tmp_path)
+    refused("encoder 'one_hot' reads no file", "one_hot", file=tmp_path, width=3, **PLACE)
+
+
+def test_a_setting_that_is_missing_is_named():
+    refused("encoder 'clip' needs folder", "clip")
+    refused("encoder 'random' needs sites and width", "random", site=0)
+
+
+def test_another_width_than_asked_for_is_refused(clip_folder):
+    refused("by all-MiniLM-L6-v2 has 384 numbers, and 512 are asked for", "precomputed", width=512)
+    refused("by tiny-clip has 6 numbers, and 7 are asked for", "clip", "site a", folder=clip_folder, width=7)
+
+
+def test_vectors_of_a_sites_own_clip_are_used_by_their_file(clip_folder, tmp_path):
+    made = open_clip(clip_folder).encode("site a")
+    add_vectors(tmp_path / "own.safetensors", [made])
+    found = encode("precomputed", "site a", file=tmp_path / "own.safetensors", width=PROJECTED)
+    assert torch.equal(found.values, made.values) and found.sha256 == made.sha256
+
+
+def test_looking_a_vector_up_imports_no_library():
+    code = (
+        "import sys; from shared_components.core.text.encoders import encode; encode('precomputed', 'nephrectomy'); "
+        "sys.exit('transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ---- by the site's number: Table 7
+
+
+def values_of(kind, **numbers):
+    return Numbered(kind, **numbers).encode("any").values
+
+
+def test_one_hot_is_one_at_the_sites_place():
+    assert values_of("one_hot", site=2, sites=3, width=5).tolist() == [0, 0, 1, 0, 0]
+    rows = torch.stack([values_of("one_hot", site=site, sites=4, width=4) for site in range(4)])
+    assert torch.equal(rows, torch.eye(4)) and rows.dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", NUMBERED)
+def test_every_vector_is_as_long_as_a_texts(kind):
+    """The project's own texts have length 1, so that Table 7's rows differ in direction alone."""
+    text = encode("precomputed", "This is the Local site model and the surgery type is prostatectomy").values
+    vector = values_of(kind, site=1, sites=4, width=len(text))
+    assert float(vector.norm()) == pytest.approx(float(text.norm()), abs=1e-4) == pytest.approx(1, abs=1e-4)
+
+
+def test_gaussian_points_where_one_hot_with_a_deviation_of_a_tenth_does():
+    """Of 40 thousand draws mean and deviation are known to about 1 / 200 of themselves; five of these are never met."""
+    width = 40_000
+    vector = values_of("gaussian", site=17, sites=20, width=width)
+    vector = 0.1 * vector / vector[20:].std()
+    rest = vector - torch.eye(1, width)[0].roll(17)
+    assert abs(rest.mean()) < 0.0025 and abs(rest[17]) < 0.5 < vector[17]
+
+
+def test_random_numbers_are_normal_and_independent_of_the_site():
+    width = 40_000
+    vectors = [values_of("random", site=site, sites=3, width=width) for site in range(3)]
+    for vector in vectors:
+        assert abs(vector.mean()) * width**0.5 < 0.025 and abs(vector.std() * width**0.5 - 1) < 0.025
+    assert all(abs(torch.cosine_similarity(vectors[0], other, dim=0)) < 0.025 for other in vectors[1:])
+
+
+@pytest.mark.parametrize("kind", ["random", "gaussian"])
+def test_random_numbers_follow_from_seed_and_site_alone(kind):
+    def drawn(site, seed, sites=4):
+        return values_of(kind, site=site, sites=sites, width=8, seed=seed)
+
+    first = drawn(1, 5)
+    torch.manual_seed(99)
+    assert torch.equal(drawn(1, 5), first) and torch.equal(drawn(1, 5, sites=6), first)
+    assert not torch.equal(drawn(1, 6), first) and not torch.equal(drawn(2, 5), first)
+
+
+def test_random_and_gaussian_share_no_numbers():
+    noise, other = (values_of(kind, site=0, sites=1, width=64)[1:] for kind in ("gaussian", "random"))
+    assert abs(torch.cosine_similarity(noise, other, dim=0)) < 0.5
+
+
+@pytest.mark.parametrize("kind", NUMBERED)
+def test_a_vector_names_its_kind_and_no_model(kind):
+    vector = Numbered(kind, site=0, sites=2, width=3).encode("nephrectomy")
+    assert (vector.kind, vector.model, vector.sha256, vector.text) == (kind, "", "", "nephrectomy")
+
+
+@pytest.mark.parametrize("kind", NUMBERED)
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"site": 3}, "site is 3; it is a whole number, at least 0 and at most 2"),
+        ({"site": -1}, "site is -1"),
+        ({"site": 1.0}, "site is 1.0"),
+        ({"site": True}, "site is True"),
+        ({"sites": 0}, "sites is 0"),
+        ({"width": 0}, "width is 0"),
+        ({"width": None}, "width is None"),
+        ({"seed": -1}, "seed is -1"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(kind, change, words):
+    with pytest.raises(ValueError, match=f"^{kind}: {words}"):
+        Numbered(kind, **{"site": 0, "sites": 3, "width": 4, **change})
+
+
+def test_fewer_numbers_than_sites_are_refused_where_each_site_has_its_own():
+    for kind in ("gaussian", "one_hot"):
+        with pytest.raises(ValueError, match="width is 2; it is a whole number, at least 3"):
+            Numbered(kind, site=0, sites=3, width=2)
+    assert len(values_of("random", site=0, sites=3, width=2)) == 2

