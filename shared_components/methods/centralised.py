@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared_components.common.arguments import one_of
-from shared_components.core.aggregators.first_site import FirstSite
+from shared_components.core.aggregators.mean import FirstSite
 from shared_components.core.method import About, Local, LocalUpdate, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 

@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from shared_components.core import training as local_training
-from shared_components.core.aggregators.first_site import FirstSite
+from shared_components.core.aggregators.mean import FirstSite
 from shared_components.core.method import Models, load_method
 from shared_components.core.partition import Role, cut, partition_network
 from shared_components.methods.fedprox import Proximal

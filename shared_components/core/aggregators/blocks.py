@@ -1,7 +1,7 @@
 """Walk along tensors in blocks that fit a processor's cache.
 
-A rule that compares every site with every other passes over the same numbers many times. In blocks its copies
-stay in the cache, and extra memory is one small buffer whatever the number of weights.
+A rule that compares every site with every other passes over the same numbers many times. In blocks its copies stay in
+the cache, and extra memory is one small buffer whatever the number of weights.
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ BLOCK = 1 << 14  # elements of one tensor in a block: 128 KiB in float64
 
 
 def in_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the same stretch of all tensors as flat views, block after block.
-
-    Args:
-        *tensors: Of equal numbers of elements; views need contiguous ones, others are copied.
-    """
+    """Yield the same stretch of all tensors as flat views, block after block; what is not contiguous is copied."""
     return zip(*(tensor.reshape(-1).split(BLOCK) for tensor in tensors), strict=True)
 
 
@@ -31,7 +27,7 @@ def stacked_blocks(tensors: Sequence[Tensor], dtype: torch.dtype = torch.float64
     size = min(BLOCK, tensors[0].numel())
     buffer = torch.empty(len(tensors), size, dtype=dtype, device=tensors[0].device)
     for stretch in in_blocks(*tensors):
-        rows = buffer[:, : len(stretch[0])]
+        rows = buffer[:, : len(stretch[0])]  # (K, n); the last block may be shorter
         for row, values in zip(rows, stretch, strict=True):
             row.copy_(values)
         yield rows

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from shared_components.core.aggregators.blocks import stacked_blocks
-from shared_components.core.aggregators.mean import in_site_order, weighted_sum
+from shared_components.core.aggregators.mean import in_site_order, parameter_names, weighted_pieces
 from shared_components.core.method import Aggregation, Models, State, StatelessStart, Update
 from shared_components.core.partition import Partition, Pieces
 
@@ -24,11 +25,10 @@ def from_the_soup(all_pieces: Sequence[Pieces], names: Sequence[str]) -> tuple[T
     """
     products = torch.zeros(len(all_pieces), len(all_pieces), dtype=torch.float64)
     length = 0.0
-    for name in names:
-        if not all_pieces[0][name].is_floating_point():
-            continue
-        for rows in stacked_blocks([pieces[name] for pieces in all_pieces]):
-            soup = rows.mean(0, keepdim=True)
+    floats = parameter_names(all_pieces[0])
+    for name in [name for name in names if name in floats]:
+        for rows in stacked_blocks([pieces[name] for pieces in all_pieces]):  # (K, n)
+            soup = rows.mean(0, keepdim=True)  # (1, n)
             length += float(soup.square().sum())
             rows -= soup
             products += rows @ rows.T
@@ -61,15 +61,15 @@ def average_linkage(distances: Tensor, clusters: int) -> list[int]:
     """
     table = distances.tolist()
     members = [[i] for i in range(len(table))]
+
+    def mean_distance(pair: tuple[int, int]) -> float:
+        between = [table[i][j] for i in members[pair[0]] for j in members[pair[1]]]
+        return sum(between) / len(between)
+
     while len(members) > clusters:
-        pairs = [(a, b) for a in range(len(members)) for b in range(a + 1, len(members))]
-        first, second = min(pairs, key=lambda pair: _mean_distance(table, *(members[k] for k in pair)))
+        first, second = min(combinations(range(len(members)), 2), key=mean_distance)
         members[first] += members.pop(second)
     return [next(k for k, own in enumerate(members) if i in own) for i in range(len(table))]
-
-
-def _mean_distance(table: list[list[float]], first: list[int], second: list[int]) -> float:
-    return sum(table[i][j] for i in first for j in second) / (len(first) * len(second))
 
 
 def soft_weights(similarity: Tensor, threshold: float) -> Tensor:
@@ -80,8 +80,8 @@ def soft_weights(similarity: Tensor, threshold: float) -> Tensor:
 
 def hard_weights(clusters: Sequence[int]) -> Tensor:
     """Return (K, K) rows that are uniform over the sites of one's own cluster."""
-    own = torch.tensor(clusters)
-    together = (own[:, None] == own[None, :]).to(torch.float64)
+    own = torch.tensor(clusters)  # (K,)
+    together = (own[:, None] == own[None, :]).to(torch.float64)  # (K, K)
     return together / together.sum(1, keepdim=True)
 
 
@@ -103,7 +103,7 @@ class Clustering(StatelessStart):
         weights, report = self._weights(updates, names)
         mixed = dict(models.mixed)
         for update, row in zip(updates, weights.tolist(), strict=True):
-            mixed[update.site] = {n: weighted_sum([u.pieces[n] for u in updates], row) for n in names}
+            mixed[update.site] = weighted_pieces(updates, row, names)
         report["mixing"] = {
             site: {"shared": dict(zip(sites, row, strict=True))}  # site -> layer -> source
             for site, row in zip(sites, weights.tolist(), strict=True)

@@ -22,7 +22,7 @@ def inner_products(all_pieces: Sequence[Pieces], names: Sequence[str]) -> Tensor
     """Return (K, K) inner products of K sites' pieces, all names together, in float64."""
     products = torch.zeros(len(all_pieces), len(all_pieces), dtype=torch.float64)
     for name in names:
-        for rows in stacked_blocks([pieces[name] for pieces in all_pieces]):
+        for rows in stacked_blocks([pieces[name] for pieces in all_pieces]):  # (K, n)
             products += rows @ rows.T
     return products
 
@@ -94,14 +94,8 @@ def conflict_averse(products: Tensor, conflict: float) -> Tensor:
 
 
 def attention(changes: Sequence[Tensor]) -> Tensor:
-    """Return (K, K) float64 rows softmax over j of <change_i, change_j> / sqrt(D).
-
-    Args:
-        changes: K tensors of one shape with D elements.
-    """
-    products = torch.zeros(len(changes), len(changes), dtype=torch.float64)
-    for rows in stacked_blocks(changes):
-        products += rows @ rows.T
+    """Return (K, K) float64 rows, softmax over j of <change_i, change_j> / sqrt(D), of K tensors with D elements."""
+    products = inner_products([{"change": change} for change in changes], ["change"])
     return torch.softmax(products * changes[0].numel() ** -0.5, dim=1)
 
 

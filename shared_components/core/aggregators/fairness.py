@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared_components.core.aggregators.blocks import squared_distance
-from shared_components.core.aggregators.mean import in_site_order, weighted_sum
+from shared_components.core.aggregators.mean import in_site_order, parameter_names, weighted_sum
 from shared_components.core.method import Aggregation, Models, State, StatelessStart, Update
 from shared_components.core.partition import Partition
 
@@ -30,11 +30,11 @@ def fair_weights(losses: Sequence[float], squares: Sequence[float], *, q: float,
         q: 0 counts sites alike; the larger, the more a large loss counts.
         lipschitz: L, one over the step size.
     """
-    gains = [lipschitz * loss**q for loss in losses]
+    gains = [lipschitz * loss**q for loss in losses]  # L F_k^q
     bounds = [
         q * loss ** (q - 1) * lipschitz**2 * square + gain
         for loss, square, gain in zip(losses, squares, gains, strict=True)
-    ]  # h_k
+    ]  # h_k, where |g_k|^2 = L^2 |theta - theta_k|^2
     return [gain / sum(bounds) for gain in gains]
 
 
@@ -49,16 +49,13 @@ class FairMean(StatelessStart):
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Step from the shared model; integer buffers take their maximum."""
         updates = in_site_order(updates)
-        names = [name for name, value in models.shared.items() if value.is_floating_point()]
-        squares = [
-            sum(squared_distance(models.shared[name], update.pieces[name]) for name in names) for update in updates
-        ]
+        shared, names = models.shared, parameter_names(models.shared)
+        squares = [sum(squared_distance(shared[name], u.pieces[name]) for name in names) for u in updates]
         losses = [float(update.extras["loss"]["value"]) for update in updates]
         weights = fair_weights(self._used(losses, updates), squares, q=self.q, lipschitz=self.lipschitz)
-        own = 1 - sum(weights)  # of the weights that were sent
-        shared = {
-            name: weighted_sum([models.shared[name], *(u.pieces[name] for u in updates)], [own, *weights])
-            for name in models.shared
+        shares = [1 - sum(weights), *weights]  # the rest is of the weights that were sent
+        stepped = {
+            name: weighted_sum([old, *(u.pieces[name] for u in updates)], shares) for name, old in shared.items()
         }
         sites = [update.site for update in updates]
         report = {
@@ -66,7 +63,7 @@ class FairMean(StatelessStart):
             "loss": dict(zip(sites, losses, strict=True)),
             "weight": dict(zip(sites, weights, strict=True)),
         }
-        return Aggregation(state, Models(shared, models.mixed), {"fairness": report})
+        return Aggregation(state, Models(stepped, models.mixed), {"fairness": report})
 
     def _used(self, losses: Sequence[float], updates: Sequence[Update]) -> list[float]:
         if not self.released:

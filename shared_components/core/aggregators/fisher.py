@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from shared_components.core.aggregators.mean import in_site_order, weighted_sum
+from shared_components.core.aggregators.mean import in_site_order, weighted_pieces
 from shared_components.core.losses import pixel_cross_entropy
 from shared_components.core.method import Aggregation, Batch, Models, State, StatelessStart, Update
 from shared_components.core.partition import Partition
@@ -19,10 +19,10 @@ GROUP = "fisher"  # the extra in which a site sends its trace
 
 
 def fisher_trace(network: nn.Module, batches: Iterable[Batch]) -> float:
-    """Return the sum over batches of |gradient of the batch's mean pixel cross-entropy|^2, dropout off.
+    """Return the trace of the empirical Fisher matrix of all trained parameters, with batches for samples.
 
-    It is the trace of the empirical Fisher matrix of all trained parameters, with batches for samples: it
-    depends on the batch size.
+    It is the sum over batches of |gradient of the batch's mean pixel cross-entropy|^2, dropout off, and depends on
+    the batch size.
     """
     parameters = list(trained_parameters(network).values())
     was_training, total = network.training, 0.0
@@ -38,8 +38,8 @@ def fisher_trace(network: nn.Module, batches: Iterable[Batch]) -> float:
 def fisher_weights(traces: Sequence[float], largest: float = 1.0) -> list[float]:
     """Return weights in proportion to the traces, none above ``largest``, that sum to 1.
 
-    What is cut off goes to the other sites in proportion to theirs. Traces that are all zero give equal
-    weights, and so does a cap that K sites cannot keep (largest * K <= 1).
+    What is cut off goes to the other sites in proportion to their traces. Traces that are all zero give equal weights,
+    and so does a cap that K sites cannot keep (largest * K <= 1).
     """
     count, total = len(traces), math.fsum(traces)
     if not total > 0 or largest * count <= 1:
@@ -64,11 +64,8 @@ class FisherMean(StatelessStart):
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return sum_k fisher_k theta_k / sum_k fisher_k, and the weights for the record."""
         updates = in_site_order(updates)
-        traces = [float(update.extras[GROUP]["value"]) for update in updates]
-        weights = fisher_weights(traces, self.largest)
-        shared = {name: weighted_sum([u.pieces[name] for u in updates], weights) for name in models.shared}
-        report = {
-            "fisher": {u.site: trace for u, trace in zip(updates, traces, strict=True)},
-            "weights": {u.site: weight for u, weight in zip(updates, weights, strict=True)},
-        }
+        traces = {update.site: float(update.extras[GROUP]["value"]) for update in updates}
+        weights = fisher_weights(list(traces.values()), self.largest)
+        shared = weighted_pieces(updates, weights, models.shared)
+        report = {"fisher": traces, "weights": dict(zip(traces, weights, strict=True))}
         return Aggregation(state, Models(shared, models.mixed), report)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from shared_components.core.aggregators.mean import in_site_order, mean_pieces
+from shared_components.core.aggregators.mean import mean_pieces
 from shared_components.core.card import Card
 from shared_components.core.method import Aggregation, Models, Profile, State, Update, site_order
-from shared_components.core.partition import Partition, below
+from shared_components.core.partition import Partition, below, prefixed
 
 PREFIX = "group/"
 
@@ -21,13 +21,13 @@ def first_groups(profiles: Sequence[Profile]) -> State:
     numbers: dict[Card, int] = {}
     for site in site_order(cards):
         numbers.setdefault(cards[site], len(numbers))
-    return {f"{PREFIX}{site}": torch.tensor(numbers[cards[site]]) for site in site_order(cards)}
+    return prefixed(PREFIX, {site: torch.tensor(numbers[cards[site]]) for site in site_order(cards)})
 
 
 def groups_of(state: State) -> dict[str, int]:
     """Return every site's group, in site order."""
-    groups = {site: int(number) for site, number in below(PREFIX, state).items()}
-    return {site: groups[site] for site in site_order(groups)}
+    groups = below(PREFIX, state)
+    return {site: int(groups[site]) for site in site_order(groups)}
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class GroupMean:
         """Return every group's mean to its sites."""
         groups, mixed = groups_of(state), dict(models.mixed)
         for group in sorted(set(groups.values())):
-            present = [u for u in in_site_order(updates) if groups[u.site] == group]
+            present = [update for update in updates if groups[update.site] == group]
             sites = [site for site in mixed if groups[site] == group]
             if present:
                 mean = mean_pieces(present, mixed[sites[0]])

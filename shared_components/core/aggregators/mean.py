@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,11 @@ def in_site_order(updates: Sequence[Update]) -> list[Update]:
     return [by_site[site] for site in site_order(by_site)]
 
 
+def parameter_names(pieces: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the floating-point pieces; integers, such as counts of batches, are no parameters."""
+    return [name for name, value in pieces.items() if value.is_floating_point()]
+
+
 def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -> Tensor:
     """Return sum_k w_k x_k, accumulated in float64 in the order given and cast back to the inputs' dtype.
 
@@ -30,19 +35,23 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -
         weights: K numbers, or K tensors of the same shape for element-wise weights.
     """
     if not tensors[0].is_floating_point():
-        return torch.stack(list(tensors)).amax(0)
+        return torch.stack(list(tensors)).amax(0)  # (K, ...) -> (...)
     total = tensors[0].to(torch.float64, copy=True).mul_(weights[0])
     for tensor, weight in zip(tensors[1:], weights[1:], strict=True):
         total += tensor.to(torch.float64, copy=True).mul_(weight)
     return total.to(tensors[0].dtype)
 
 
-def mean_pieces(updates: Sequence[Update], names: Mapping[str, object]) -> Pieces:
+def weighted_pieces(updates: Sequence[Update], weights: Sequence[float], names: Iterable[str]) -> Pieces:
+    """Return the weighted sum of the named pieces over updates that are in site order."""
+    return {name: weighted_sum([update.pieces[name] for update in updates], weights) for name in names}
+
+
+def mean_pieces(updates: Sequence[Update], names: Iterable[str]) -> Pieces:
     """Average the named pieces, each site weighted by its number of training samples (Eq. (1) of PFedSIS)."""
     updates = in_site_order(updates)
     total = sum(update.samples for update in updates)
-    weights = [update.samples / total for update in updates]
-    return {name: weighted_sum([u.pieces[name] for u in updates], weights) for name in names}
+    return weighted_pieces(updates, [update.samples / total for update in updates], names)
 
 
 @dataclass(frozen=True)
@@ -52,3 +61,20 @@ class WeightedMean(StatelessStart):
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return the mean of the updates as the next shared model."""
         return Aggregation(state, Models(mean_pieces(updates, models.shared), models.mixed))
+
+
+@dataclass(frozen=True)
+class FirstSite(StatelessStart):
+    """Send the first site's pieces to everybody: it trains on pooled frames (centralised training)."""
+
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
+        """Return the first site's update as the next model.
+
+        Raises:
+            ValueError: It is not among the updates.
+        """
+        first = site_order(models.mixed)[0]
+        found = [update for update in updates if update.site == first]
+        if not found:
+            raise ValueError(f"{first} trains for all sites and sent no update; see its log")
+        return Aggregation(state, Models(dict(found[0].pieces), models.mixed))

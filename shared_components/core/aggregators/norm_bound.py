@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from shared_components.core.aggregators.blocks import squared_distance
-from shared_components.core.aggregators.mean import in_site_order, mean_pieces
+from shared_components.core.aggregators.mean import in_site_order, mean_pieces, parameter_names
 from shared_components.core.method import Aggregation, Models, State, StatelessStart, Update
 from shared_components.core.partition import Partition, Pieces
 
@@ -26,20 +25,16 @@ def update_norm(pieces: Pieces, shared: Pieces) -> float:
 
     Integer pieces (step counters) do not count.
     """
-    floats = [name for name, value in shared.items() if value.is_floating_point()]
-    return math.sqrt(sum(squared_distance(pieces[name], shared[name]) for name in floats))
+    return math.sqrt(sum(squared_distance(pieces[name], shared[name]) for name in parameter_names(shared)))
 
 
 def shortened(pieces: Pieces, shared: Pieces, factor: float) -> Pieces:
     """Return the pieces that went only ``factor`` of the way; integer ones as they are."""
-    return {name: _part_of_the_way(shared[name], pieces[name], factor) for name in shared}
-
-
-def _part_of_the_way(start: Tensor, end: Tensor, factor: float) -> Tensor:
-    if not end.is_floating_point():
-        return end
-    first = start.to(torch.float64)
-    return (first + (end.to(torch.float64) - first) * factor).to(end.dtype)
+    found = {name: pieces[name] for name in shared}
+    for name in parameter_names(found):
+        start, end = shared[name].to(torch.float64), found[name]
+        found[name] = (start + (end.to(torch.float64) - start) * factor).to(end.dtype)
+    return found
 
 
 @dataclass(frozen=True)
@@ -57,15 +52,13 @@ class BoundedMean(StatelessStart):
         """Return the bounded mean; the report has the bound, every site's norm, and the factors below 1."""
         updates = in_site_order(updates)
         norms = {update.site: update_norm(update.pieces, models.shared) for update in updates}
-        # the lower one: of two updates the longer must not lift the bound
+        # the lower median: of two updates the longer must not lift the bound
         bound = math.inf if self.times is None else self.times * statistics.median_low(norms.values())
         # Sun et al.: delta / max(1, |delta| / M)
         factors = {site: bound / norm for site, norm in norms.items() if norm > bound}
         bounded = [
-            replace(update, pieces=shortened(update.pieces, models.shared, factors[update.site]))
-            if update.site in factors
-            else update
-            for update in updates
+            replace(u, pieces=shortened(u.pieces, models.shared, factors[u.site])) if u.site in factors else u
+            for u in updates
         ]
         report = {"bound": bound if math.isfinite(bound) else None, "norms": norms, "factors": factors}
         shared = mean_pieces(bounded, models.shared)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shared_components.core.aggregators.blocks import BLOCK, in_blocks, stacked_blocks
-from shared_components.core.aggregators.mean import in_site_order, weighted_sum
+from shared_components.core.aggregators.mean import in_site_order, parameter_names, weighted_pieces, weighted_sum
 from shared_components.core.method import Aggregation, Models, State, StatelessStart, Update
 from shared_components.core.partition import Partition
 
@@ -40,7 +40,7 @@ def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
         return weighted_sum(tensors, [1 / len(tensors)] * len(tensors))
     result = torch.empty(tensors[0].shape, dtype=tensors[0].dtype, device=tensors[0].device)
     order = list(comparisons(len(tensors)))
-    for (out,), rows in zip(in_blocks(result), stacked_blocks(tensors, result.dtype), strict=True):
+    for (out,), rows in zip(in_blocks(result), stacked_blocks(tensors, result.dtype), strict=True):  # (n,), (K, n)
         kept = _sorted(rows, order)[trim : len(tensors) - trim]
         total = kept[0].to(torch.float64)
         for row in kept[1:]:
@@ -50,7 +50,7 @@ def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
 
 
 def _sorted(rows: Tensor, order: Sequence[tuple[int, int]]) -> list[Tensor]:
-    """Sort every column of (K, n) in place; the rows come back from the smallest to the largest."""
+    """Sort every column of (K, n); the rows that are returned, from the smallest to the largest, reuse its memory."""
     found, spare = list(rows), torch.empty_like(rows[0])
     for low, high in order:
         torch.minimum(found[low], found[high], out=spare)
@@ -82,7 +82,7 @@ def squared_distances(sites: Sequence[Mapping[str, Tensor]], names: Sequence[str
     total = torch.zeros(len(sites), len(sites), dtype=torch.float64)
     differences = torch.empty(len(sites), BLOCK, dtype=torch.float64)
     for name in names:
-        for rows in stacked_blocks([site[name] for site in sites]):
+        for rows in stacked_blocks([site[name] for site in sites]):  # (K, n)
             for i in range(len(sites) - 1):
                 others = differences[i + 1 :, : rows.shape[1]]
                 torch.sub(rows[i + 1 :], rows[i], out=others)
@@ -153,16 +153,12 @@ class Krum(StatelessStart):
                 f"this round has {len(updates)}"
             )
         updates = in_site_order(updates)
-        names = [name for name, value in models.shared.items() if value.is_floating_point()]
         honest = len(updates) - self.faults
-        distances = squared_distances([update.pieces for update in updates], names)
+        distances = squared_distances([update.pieces for update in updates], parameter_names(models.shared))
         scores = krum_scores(distances, honest - NEIGHBOURS[self.neighbours])
         best = sorted(range(len(updates)), key=scores.__getitem__)  # stable: the first site wins a tie
         chosen = [updates[i] for i in sorted(best[: self.keep or honest])]
-        shared = {
-            name: weighted_sum([u.pieces[name] for u in chosen], [1 / len(chosen)] * len(chosen))
-            for name in models.shared
-        }
+        shared = weighted_pieces(chosen, [1 / len(chosen)] * len(chosen), models.shared)
         report = {
             "chosen": [update.site for update in chosen],
             "scores": {update.site: score for update, score in zip(updates, scores, strict=True)},

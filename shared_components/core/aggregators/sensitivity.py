@@ -29,7 +29,7 @@ def similarity_weights(sensitivities: Sequence[Tensor], *, scale: str = "raw", t
     Returns:
         Weights of shape (K, ...) in float64 that sum to 1 over the first axis.
     """
-    stacked = torch.stack(list(sensitivities)).to(torch.float64)  # (K, ...)
+    stacked = torch.stack(list(sensitivities)).to(torch.float64)  # K times (...) -> (K, ...)
     if scale == "relative":
         mean = stacked.mean(0, keepdim=True)
         stacked = torch.where(mean.abs() > 0, stacked / mean, torch.ones_like(stacked))
@@ -74,5 +74,5 @@ def _per_element(total: float, updates: Sequence[Update], names: Sequence[str]) 
 
 
 def normalised_entropy(entropy: float, sites: int) -> float:
-    """Divide an entropy in nats by its maximum log(sites); one site has nothing to choose from and gives 1."""
+    """Divide an entropy in nats by its maximum, log(sites); that of one site is 1."""
     return entropy / math.log(sites) if sites > 1 else 1.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shared_components.core.aggregators.mean import mean_pieces
+from shared_components.core.aggregators.mean import mean_pieces, parameter_names
 from shared_components.core.method import Aggregation, Models, Profile, State, Update
 from shared_components.core.partition import Partition, Pieces
 
@@ -35,7 +35,7 @@ class ServerMomentum:
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Take one step from the shared model towards the mean of the updates, and on."""
         shared, after = mean_pieces(updates, models.shared), dict(state)
-        for name in _parameters(models.shared):
+        for name in parameter_names(models.shared):
             mean = shared[name].to(torch.float64)
             gradient = models.shared[name].to(torch.float64) - mean
             moment = after[f"momentum/{name}"] = self.momentum * state[f"momentum/{name}"] + gradient
@@ -68,9 +68,10 @@ class ServerAdam:
         shared, after = mean_pieces(updates, models.shared), dict(state)
         after["steps"] = state["steps"] + 1
         rate = self._rate(int(after["steps"]))
-        for name in _parameters(models.shared):
+        for name in parameter_names(models.shared):
             before = models.shared[name].to(torch.float64)
             change = shared[name].to(torch.float64) - before
+            # Algorithm 2: m_t, v_t and the step
             first = self.beta_1 * state[f"first/{name}"] + (1 - self.beta_1) * change
             second = self.beta_2 * state[f"second/{name}"] + (1 - self.beta_2) * change.square()
             shared[name] = (before + rate * first / (second.sqrt() + self.tau)).to(shared[name].dtype)
@@ -83,9 +84,5 @@ class ServerAdam:
         return self.learning_rate * (1 - self.beta_2 ** (step + 1)) ** 0.5 / (1 - self.beta_1 ** (step + 1))
 
 
-def _parameters(shared: Pieces) -> list[str]:
-    return [name for name, value in shared.items() if value.is_floating_point()]
-
-
 def _zeros(shared: Pieces, key: str) -> dict[str, Tensor]:
-    return {f"{key}/{name}": torch.zeros_like(shared[name], dtype=torch.float64) for name in _parameters(shared)}
+    return {f"{key}/{name}": torch.zeros_like(shared[name], dtype=torch.float64) for name in parameter_names(shared)}

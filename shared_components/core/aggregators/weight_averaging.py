@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.aggregators.mean import WeightedMean, parameter_names
 from shared_components.core.method import Aggregation, Models, Profile, State, Update
 from shared_components.core.partition import Partition
 
@@ -16,13 +16,10 @@ MEAN, ROUNDS, COUNT = "average/", "rounds", "averaged"
 
 @dataclass(frozen=True)
 class AveragedMean:
-    """FedAvg's mean, and from a round on the running mean of every ``cycle``-th model, in float64.
+    """FedAvg's mean, and from round ``start`` on, counted from 0, the running mean of every ``cycle``-th model.
 
-    Training goes on from the model that is not averaged; `delivered` gives the averaged one for the end.
-
-    Attributes:
-        start: The round, from 0, whose model is the first to be averaged; None: none ever is.
-        cycle: Every how many rounds one more is averaged.
+    It is taken in float64; with a ``start`` of None no model is averaged. Training goes on from the model that is not
+    averaged; `delivered` gives the averaged one for the end.
     """
 
     start: int | None = None
@@ -41,6 +38,7 @@ class AveragedMean:
         state = {**state, ROUNDS: torch.tensor(round + 1)}
         if round >= self.start and (round - self.start) % self.cycle == 0:
             for name, value in result.models.shared.items():
+                # w_SWA <- (w_SWA n + w) / (n + 1), as a step from the old mean
                 old = state.get(MEAN + name, torch.zeros_like(value, dtype=torch.float64))
                 state[MEAN + name] = old + (value.to(torch.float64) - old) / (count + 1)
             state[COUNT] = torch.tensor(count + 1)
@@ -51,8 +49,6 @@ def delivered(state: State, models: Models) -> Models:
     """Return the averaged model, or the last one where none has been averaged yet."""
     if not int(state.get(COUNT, torch.tensor(0))):
         return models
-    shared = {
-        name: state[MEAN + name].to(value.dtype) if value.is_floating_point() else value
-        for name, value in models.shared.items()
-    }
+    averaged = {n: state[MEAN + n].to(models.shared[n].dtype) for n in parameter_names(models.shared)}
+    shared = models.shared | averaged
     return Models(shared, models.mixed, models.broadcast)
