@@ -1,166 +1,57 @@
-"""SERQ: its equations against scalar loops, its training against a loop by hand, and what it must not change."""
+"""SERQ: its training against a loop by hand, and what it must not change."""
 
 import copy
 import math
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 
-from shared_components.core import training as local
-from shared_components.core.method import Aggregation, Models, load_method
-from shared_components.core.partition import Role, Slice, cut, everything, partition_network
+from shared_components.core.partition import Role, Slice, cut
 from shared_components.core.serq import FineTuning, Quantification
-from shared_components.core.serq_equations import (
-    Explicit,
-    FramesAlone,
-    compared,
-    descriptor_distance,
-    mean_features,
-    moved,
-    moving_average,
-    representation_distance,
-)
+from shared_components.core.serq_equations import FramesAlone
 from shared_components.core.task import make_task
-from shared_components.federation.site.local_round import LocalRound
-from shared_components.networks.bundle_config import Training
 from shared_components.networks.parts import freeze
 from shared_components.networks.protocols import Encodes, require
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
+from tests.core.serq_rounds import CLASSES, Round, Set, before_of, seeded, server_round
 
-CLASSES = ("background", "shaft")
 NOT_NUMBERS = [math.nan, math.inf, True, "1", None]
-
-
-# ---- the equations
-
-
-def test_the_running_mean_begins_with_the_first_rounds_and_then_keeps_alpha_of_it():
-    first = moving_average(None, torch.tensor([[[2.0, -4.0]]]), share=0.9)
-    assert first.tolist() == [[[2.0, -4.0]]]
-    second = moving_average(first, torch.tensor([[[12.0, 6.0]]]), share=0.9)
-    torch.testing.assert_close(second, torch.tensor([[[3.0, -3.0]]]))  # 0.9*2 + 0.1*12, 0.9*-4 + 0.1*6
-    assert moving_average(first, second, share=0.0).equal(second)
-
-
-def test_eq_11_by_a_scalar_loop():
-    """The value is of the mean that is given; the gradient is that of the batch's mean in its place."""
-    drawn = torch.randn(3, 2, 2, 2, requires_grad=True)
-    mean, descriptor, average = torch.randn(3, 2, 2, 2)
-    found = descriptor_distance(mean, drawn, descriptor, average)
-    found.backward()
-    total = 0.0
-    for c in range(2):
-        for y in range(2):
-            for x in range(2):
-                off = float(mean[c, y, x]) - float(descriptor[c, y, x]) - float(average[c, y, x])
-                total += off**2
-                for b in range(3):
-                    assert float(drawn.grad[b, c, y, x]) == pytest.approx(2 * off / 3 / 8, rel=1e-5)
-    assert float(found.detach()) == pytest.approx(total / 8, rel=1e-5)
-
-
-def test_eq_12_by_a_scalar_loop():
-    features, pretrained, descriptor = (torch.randn(3, 2, 2, 2), torch.randn(3, 2, 2, 2), torch.randn(2, 2, 2))
-    frames = []
-    for b in range(3):
-        squares = [
-            (float(features[b, c, y, x]) - (float(pretrained[b, c, y, x]) - float(descriptor[c, y, x]))) ** 2
-            for c in range(2)
-            for y in range(2)
-            for x in range(2)
-        ]
-        frames.append(sum(squares) / 8)
-    found = float(representation_distance(features, pretrained, descriptor))
-    assert found == pytest.approx(sum(frames) / 3, rel=1e-5)
-
-
-def test_a_descriptor_that_is_all_of_the_difference_leaves_no_distance():
-    instrument, domain = torch.randn(2, 3, 1, 2), torch.randn(3, 1, 2)
-    assert float(representation_distance(instrument, instrument + domain, domain)) < 1e-12
-    assert float(descriptor_distance((instrument + domain).mean(0), instrument, domain, instrument.mean(0))) < 1e-12
 
 
 # ---- arguments
 
 
-@pytest.mark.parametrize("name", ["batches", "pretraining", "average", "descriptor_weight"])
-@pytest.mark.parametrize("value", [*NOT_NUMBERS, -1])
-def test_an_argument_that_is_no_number_of_its_range_is_refused_by_name(name, value):
-    with pytest.raises(ValueError, match=f"serq: {name} is {value!r}; it is a"):
-        Quantification(**{name: value})
+@pytest.mark.parametrize(
+    "name, wrong",
+    [
+        ("batches", [-1, 0, 2.0]),
+        ("pretraining", [-1, 0.5]),
+        ("average", [-1, 1]),
+        ("descriptor_weight", [-1]),
+        ("representation_weight", [-1]),
+        ("descriptor_rate", [-1, -0.1, 1.1]),
+        ("pretraining_rate", [0, -1]),
+        ("rate", [0, -1]),
+    ],
+)
+def test_an_argument_that_is_no_number_of_its_range_is_refused_by_name(name, wrong):
+    for value in (*NOT_NUMBERS, *wrong):
+        with pytest.raises(ValueError, match=rf"serq: {name} is {value!r}; it is a"):
+            Quantification(**{name: value})
 
 
-@pytest.mark.parametrize("values", [{"batches": 0}, {"batches": 2.0}, {"pretraining": 0.5}, {"average": 1}])
-def test_values_beside_the_ranges_are_refused(values):
-    with pytest.raises(ValueError, match="serq: "):
-        Quantification(**values)
+def test_the_least_values_are_taken():
     Quantification(batches=1, pretraining=0, average=0, descriptor_weight=0, descriptor_rate=0)
 
 
-@pytest.mark.parametrize("value", [*NOT_NUMBERS, -1])
-def test_the_second_weight_is_checked_too(value):
-    with pytest.raises(ValueError, match="serq: representation_weight is "):
-        Quantification(representation_weight=value)
-
-
-@pytest.mark.parametrize("value", [*NOT_NUMBERS, -0.1, 1.1])
-def test_the_descriptors_rate_is_a_share(value):
-    with pytest.raises(ValueError, match="serq: descriptor_rate is "):
-        Quantification(descriptor_rate=value)
-
-
-@pytest.mark.parametrize("value", [*NOT_NUMBERS, 0, -1])
-def test_the_pretrainings_rate_is_above_0(value):
-    with pytest.raises(ValueError, match="serq: pretraining_rate is "):
-        Quantification(pretraining_rate=value)
-
-
-@pytest.mark.parametrize("update", [Quantification, FineTuning])
-@pytest.mark.parametrize("value", [*NOT_NUMBERS, 0, -1])
-def test_a_rate_is_above_0(update, value):
-    with pytest.raises(ValueError, match=f": rate is {value!r}; it is a"):
-        update(rate=value)
-
-
-@pytest.mark.parametrize("value", [*NOT_NUMBERS, 0, -1, 2.0])
-def test_fine_tuning_needs_a_batch(value):
-    with pytest.raises(ValueError, match="fine-tuning at the server: batches is "):
-        FineTuning(value)
-
-
-# ---- networks
-
-
-class Little(nn.Module):
-    """An encoder of two maps with running statistics, a layer over time that frames alone do not pass, a decoder."""
-
-    def __init__(self, *, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.encoder = Maps(dropout)
-        self.temporal = nn.Conv2d(4, 4, 1)
-        self.head = nn.Conv2d(4, len(CLASSES), 1)
-
-    def decode(self, features):
-        first, last = features
-        return nn.functional.interpolate(self.head(first + last.mean((2, 3), keepdim=True)), scale_factor=2.0)
-
-
-class Maps(nn.Module):
-    def __init__(self, dropout):
-        super().__init__()
-        self.first = nn.Conv2d(3, 4, 2, stride=2, bias=False)  # its gradient would be noise, which Adam enlarges
-        self.norm = nn.BatchNorm2d(4)
-        self.last = nn.Conv2d(4, 4, 2, stride=2)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, image):
-        first = self.norm(self.first(image))
-        return [first, self.dropout(self.last(first.relu()))]
+@pytest.mark.parametrize("name, wrong", [("batches", [0, -1, 2.0]), ("rate", [0, -1])])
+def test_fine_tuning_refuses_them_too(name, wrong):
+    for value in (*NOT_NUMBERS, *wrong):
+        with pytest.raises(ValueError, match=rf"fine-tuning at the server: {name} is {value!r}; it is a"):
+            FineTuning(**{name: value})
 
 
 @pytest.mark.parametrize("other", [Tiny, PvtFpn])
@@ -172,52 +63,6 @@ def test_a_network_that_does_not_predict_from_its_encoders_maps_is_refused(other
 
 
 # ---- a server's round
-
-
-class Set:
-    """Random frames or clips that are never changed, in place of a data set; the loop below is the same."""
-
-    def __init__(self, size, frames=1, count=6):
-        generator = torch.Generator().manual_seed(3)
-        shape = (count, 3, *size) if frames == 1 else (count, frames, 3, *size)
-        self.images = torch.rand(shape, generator=generator)
-        self.labels = torch.randint(len(CLASSES), (count, *size), generator=generator)
-
-    def batch(self, number, last_only=False):
-        chosen = [(2 * number) % len(self.images), (2 * number + 1) % len(self.images)]
-        image = self.images[chosen]
-        return {"image": image[:, -1] if last_only else image, "label": self.labels[chosen]}
-
-
-class Round(LocalRound):
-    """A LocalRound whose batches are of a `Set`, in order, however they are asked for."""
-
-    last_only = False
-
-    def _drawn(self, iterations):
-        for number in range(iterations):
-            yield self.dataset.batch(number, self.last_only)
-
-    def frames(self, count=None):
-        yield from (self.dataset.batch(number, self.last_only) for number in range(3))
-
-
-def server_round(network, rule=None, *, frames=1, size=(8, 16), kept=None, memory=None, round=0, **settings):
-    training = Training(**{"batch_size": 2, "iterations": 1, "learning_rate": 0.01, "seed": 5} | settings)
-    task = make_task("segmentation", classes=CLASSES)
-    known = local.make_context(training, task, round=round, site=3, memory=dict(memory or {}))
-    partition = partition_network(network, rule or everything(Role.GLOBAL))
-    return Round(network, partition, known, load_method("fedavg"), Set(size, frames), training, kept=kept or {})
-
-
-def before_of(work):
-    state = work.network.state_dict()
-    return Aggregation({"rounds": torch.tensor(7)}, Models(cut(state, work.partition, Role.GLOBAL), {"a": {}}))
-
-
-def seeded(network=Little, **arguments):
-    torch.manual_seed(11)
-    return network(**arguments)
 
 
 def by_hand(network, data, *, rounds, pretraining, batches, alpha, first_weight, second_weight, rate):
@@ -298,86 +143,7 @@ def test_two_rounds_are_those_of_a_loop_by_hand():
         work = server_round(work.network, kept=tensors, memory=memory, round=1)
 
 
-# ---- the descriptor learns, and features keep their variance
-
-
-def explicit(rate, *, steps, size=64):
-    """Return Eq. 11's objective after some batches of two frames whose features are fixed, and their expectation."""
-    generator = torch.Generator().manual_seed(4)
-    expected, average = torch.randn(2, size, 1, 1, generator=generator)
-    objective = Explicit(average, 300.0, rate, expected.clone(), torch.zeros_like(average))
-    network = torch.nn.Module()
-    network.encoder = lambda image: [image]
-    network.decode = lambda maps: maps[-1].requires_grad_()
-    task = SimpleNamespace(loss=lambda outputs, batch: outputs.sum())
-    for _ in range(steps):
-        image = expected + torch.randn(2, size, 1, 1, generator=generator)
-        objective(network, {"image": image}, SimpleNamespace(task=task))
-    return objective, expected - average
-
-
-def test_the_descriptor_reaches_the_difference_of_the_means_within_the_first_rounds_batches():
-    """Frames scatter by 1 about E F_pre, and 26 batches of two are what the job has in a round."""
-    objective, difference = explicit(0.2, steps=26)
-    left = float((objective.descriptor - difference).square().mean())
-    assert left < 0.1 * float(difference.square().mean())
-    still, _ = explicit(0.0, steps=26)
-    assert not still.descriptor.any()
-
-
-def test_a_step_of_the_descriptor_is_gradient_descent_on_eq_11():
-    """Of the rate `descriptor_rate` N / 2, as torch's SGD takes it on the gradient of autograd."""
-    objective, _ = explicit(0.2, steps=1)
-    D = nn.Parameter(torch.zeros_like(objective.average))
-    descriptor_distance(objective.mean, objective.mean[None], D, objective.average).backward()
-    torch.optim.SGD([D], lr=0.2 * D.numel() / 2).step()
-    torch.testing.assert_close(objective.descriptor, D.detach())
-
-
-def shrunk(distance):
-    """Train the scale of zero-mean features towards a mean of zero, and return what is left of their variance."""
-    generator, scale = torch.Generator().manual_seed(2), nn.Parameter(torch.ones(()))
-    optimizer = torch.optim.SGD([scale], lr=0.05)
-    for _ in range(50):
-        features = scale * torch.randn(2, 8, 4, 4, generator=generator)
-        optimizer.zero_grad()
-        distance(features).backward()
-        optimizer.step()
-    return float(scale.detach() ** 2)
-
-
-def test_eq_11_leaves_the_variance_of_features_whose_mean_is_right():
-    """With the mean of two frames in place of the expectation, nothing of it was left after a few dozen batches."""
-    zero = torch.zeros(8, 4, 4)
-    objective = Explicit(zero, 1.0, 0.0, zero, zero)
-
-    def of_the_window(features):
-        found = descriptor_distance(objective.mean, features, zero, zero)
-        objective.mean = objective.mean.lerp(features.detach().mean(0), 0.1)
-        return found
-
-    assert shrunk(lambda features: features.mean(0).square().mean()) < 0.05
-    assert shrunk(of_the_window) == pytest.approx(1.0, abs=0.1)
-
-
-# ---- the report
-
-
-def test_the_reports_distances_are_means_over_frames_with_dropout_off():
-    network, other, data = seeded(dropout=0.5), seeded(), Set((8, 16))
-    with torch.no_grad():
-        other.encoder.last.bias += 0.5
-    descriptor = torch.full((4, 2, 4), 0.25)
-    found = compared(network.train(), other, descriptor, [data.batch(0), {"image": data.images[2:3]}])
-    assert found["descriptor_square"] == pytest.approx(0.0625)
-    assert found["difference_square"] == pytest.approx(0.25, rel=1e-4)
-    assert found["distance_square"] == pytest.approx(0.0625, rel=1e-4)
-
-
-def test_how_far_the_descriptor_moved_is_a_share_of_its_length():
-    assert moved(torch.tensor([3.0, 0.0]), torch.tensor([3.0, 4.0])) == pytest.approx(0.8)
-    assert moved(torch.zeros(2), torch.zeros(2)) == 0 and moved(torch.zeros(2), torch.ones(2)) == 1
-    assert moved(torch.ones(2), torch.zeros(2)) == 1
+# ---- what is logged
 
 
 def said_of(caplog, work=None, **arguments):
@@ -461,13 +227,6 @@ def test_a_server_without_validation_frames_is_told_so(caplog):
     assert after.report["serq"]["pretraining_batches"] == 30 and "pretraining_best" not in after.report["serq"]
 
 
-def test_frames_alone_pass_encoder_and_decoder():
-    network, clips = seeded().eval(), torch.rand(2, 3, 3, 8, 16)
-    expected = network.decode(network.encoder(clips[:, -1]))
-    assert torch.equal(FramesAlone(network)(clips), expected)
-    assert torch.equal(FramesAlone(network)(clips[:, -1]), expected)
-
-
 def test_in_bf16_the_distances_and_the_memory_stay_float32():
     plain, short = (server_round(seeded(), precision=precision) for precision in ("float32", "bf16"))
     serq = Quantification(batches=2, pretraining=1)
@@ -475,17 +234,6 @@ def test_in_bf16_the_distances_and_the_memory_stay_float32():
     assert exact != rounded
     assert all(rounded[name] == pytest.approx(value, rel=0.05) for name, value in exact.items())
     assert {v.dtype for v in short.context.memory.values()} == {torch.float32, torch.int64}
-
-
-def test_the_mean_is_over_frames_and_leaves_the_network_as_it_was():
-    network, data = seeded(dropout=0.5), Set((8, 16))
-    state = copy.deepcopy(network.state_dict())
-    found, same = mean_features([network, network], [data.batch(0), {k: v[:1] for k, v in data.batch(1).items()}])
-    with torch.no_grad():
-        maps = [network.encoder(data.images[n : n + 1])[-1][0] for n in range(3)]  # in evaluation, dropout off
-    torch.testing.assert_close(found, (maps[0] + maps[1] + maps[2]) / 3)
-    assert torch.equal(found, same)
-    assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
 
 
 def two_roles(network):

@@ -1,0 +1,168 @@
+"""SERQ's equations against scalar loops, and the features that they are about."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from shared_components.core.serq_equations import (
+    Explicit,
+    FramesAlone,
+    compared,
+    descriptor_distance,
+    mean_features,
+    moved,
+    moving_average,
+    representation_distance,
+)
+from tests.core.serq_rounds import Set, seeded
+
+# ---- the equations
+
+
+def test_the_running_mean_begins_with_the_first_rounds_and_then_keeps_alpha_of_it():
+    first = moving_average(None, torch.tensor([[[2.0, -4.0]]]), share=0.9)
+    assert first.tolist() == [[[2.0, -4.0]]]
+    second = moving_average(first, torch.tensor([[[12.0, 6.0]]]), share=0.9)
+    torch.testing.assert_close(second, torch.tensor([[[3.0, -3.0]]]))  # 0.9*2 + 0.1*12, 0.9*-4 + 0.1*6
+    assert moving_average(first, second, share=0.0).equal(second)
+
+
+def test_eq_11_by_a_scalar_loop():
+    """The value is of the mean that is given; the gradient is that of the batch's mean in its place."""
+    drawn = torch.randn(3, 2, 2, 2, requires_grad=True)
+    mean, descriptor, average = torch.randn(3, 2, 2, 2)
+    found = descriptor_distance(mean, drawn, descriptor, average)
+    found.backward()
+    total = 0.0
+    for c in range(2):
+        for y in range(2):
+            for x in range(2):
+                off = float(mean[c, y, x]) - float(descriptor[c, y, x]) - float(average[c, y, x])
+                total += off**2
+                for b in range(3):
+                    assert float(drawn.grad[b, c, y, x]) == pytest.approx(2 * off / 3 / 8, rel=1e-5)
+    assert float(found.detach()) == pytest.approx(total / 8, rel=1e-5)
+
+
+def test_eq_12_by_a_scalar_loop():
+    features, pretrained, descriptor = (torch.randn(3, 2, 2, 2), torch.randn(3, 2, 2, 2), torch.randn(2, 2, 2))
+    frames = []
+    for b in range(3):
+        squares = [
+            (float(features[b, c, y, x]) - (float(pretrained[b, c, y, x]) - float(descriptor[c, y, x]))) ** 2
+            for c in range(2)
+            for y in range(2)
+            for x in range(2)
+        ]
+        frames.append(sum(squares) / 8)
+    found = float(representation_distance(features, pretrained, descriptor))
+    assert found == pytest.approx(sum(frames) / 3, rel=1e-5)
+
+
+def test_a_descriptor_that_is_all_of_the_difference_leaves_no_distance():
+    instrument, domain = torch.randn(2, 3, 1, 2), torch.randn(3, 1, 2)
+    assert float(representation_distance(instrument, instrument + domain, domain)) < 1e-12
+    assert float(descriptor_distance((instrument + domain).mean(0), instrument, domain, instrument.mean(0))) < 1e-12
+
+
+# ---- the descriptor learns, and features keep their variance
+
+
+def explicit(rate, *, steps, size=64):
+    """Return Eq. 11's objective after some batches of two frames whose features are fixed, and their expectation."""
+    generator = torch.Generator().manual_seed(4)
+    expected, average = torch.randn(2, size, 1, 1, generator=generator)
+    objective = Explicit(average, 300.0, rate, expected.clone(), torch.zeros_like(average))
+    network = torch.nn.Module()
+    network.encoder = lambda image: [image]
+    network.decode = lambda maps: maps[-1].requires_grad_()
+    task = SimpleNamespace(loss=lambda outputs, batch: outputs.sum())
+    for _ in range(steps):
+        image = expected + torch.randn(2, size, 1, 1, generator=generator)
+        objective(network, {"image": image}, SimpleNamespace(task=task))
+    return objective, expected - average
+
+
+def test_the_descriptor_reaches_the_difference_of_the_means_within_the_first_rounds_batches():
+    """Frames scatter by 1 about E F_pre, and 26 batches of two are what the job has in a round."""
+    objective, difference = explicit(0.2, steps=26)
+    left = float((objective.descriptor - difference).square().mean())
+    assert left < 0.1 * float(difference.square().mean())
+    still, _ = explicit(0.0, steps=26)
+    assert not still.descriptor.any()
+
+
+def test_a_step_of_the_descriptor_is_gradient_descent_on_eq_11():
+    """Of the rate `descriptor_rate` N / 2, as torch's SGD takes it on the gradient of autograd."""
+    objective, _ = explicit(0.2, steps=1)
+    D = nn.Parameter(torch.zeros_like(objective.average))
+    descriptor_distance(objective.mean, objective.mean[None], D, objective.average).backward()
+    torch.optim.SGD([D], lr=0.2 * D.numel() / 2).step()
+    torch.testing.assert_close(objective.descriptor, D.detach())
+
+
+def shrunk(distance):
+    """Train the scale of zero-mean features towards a mean of zero, and return what is left of their variance."""
+    generator, scale = torch.Generator().manual_seed(2), nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([scale], lr=0.05)
+    for _ in range(50):
+        features = scale * torch.randn(2, 8, 4, 4, generator=generator)
+        optimizer.zero_grad()
+        distance(features).backward()
+        optimizer.step()
+    return float(scale.detach() ** 2)
+
+
+def test_eq_11_leaves_the_variance_of_features_whose_mean_is_right():
+    """With the mean of two frames in place of the expectation, nothing of it was left after a few dozen batches."""
+    zero = torch.zeros(8, 4, 4)
+    objective = Explicit(zero, 1.0, 0.0, zero, zero)
+
+    def of_the_window(features):
+        found = descriptor_distance(objective.mean, features, zero, zero)
+        objective.mean = objective.mean.lerp(features.detach().mean(0), 0.1)
+        return found
+
+    assert shrunk(lambda features: features.mean(0).square().mean()) < 0.05
+    assert shrunk(of_the_window) == pytest.approx(1.0, abs=0.1)
+
+
+# ---- the report
+
+
+def test_the_reports_distances_are_means_over_frames_with_dropout_off():
+    network, other, data = seeded(dropout=0.5), seeded(), Set((8, 16))
+    with torch.no_grad():
+        other.encoder.last.bias += 0.5
+    descriptor = torch.full((4, 2, 4), 0.25)
+    found = compared(network.train(), other, descriptor, [data.batch(0), {"image": data.images[2:3]}])
+    assert found["descriptor_square"] == pytest.approx(0.0625)
+    assert found["difference_square"] == pytest.approx(0.25, rel=1e-4)
+    assert found["distance_square"] == pytest.approx(0.0625, rel=1e-4)
+
+
+def test_how_far_the_descriptor_moved_is_a_share_of_its_length():
+    assert moved(torch.tensor([3.0, 0.0]), torch.tensor([3.0, 4.0])) == pytest.approx(0.8)
+    assert moved(torch.zeros(2), torch.zeros(2)) == 0 and moved(torch.zeros(2), torch.ones(2)) == 1
+    assert moved(torch.ones(2), torch.zeros(2)) == 1
+
+
+def test_frames_alone_pass_encoder_and_decoder():
+    network, clips = seeded().eval(), torch.rand(2, 3, 3, 8, 16)
+    expected = network.decode(network.encoder(clips[:, -1]))
+    assert torch.equal(FramesAlone(network)(clips), expected)
+    assert torch.equal(FramesAlone(network)(clips[:, -1]), expected)
+
+
+def test_the_mean_is_over_frames_and_leaves_the_network_as_it_was():
+    network, data = seeded(dropout=0.5), Set((8, 16))
+    state = copy.deepcopy(network.state_dict())
+    found, same = mean_features([network, network], [data.batch(0), {k: v[:1] for k, v in data.batch(1).items()}])
+    with torch.no_grad():
+        maps = [network.encoder(data.images[n : n + 1])[-1][0] for n in range(3)]  # in evaluation, dropout off
+    torch.testing.assert_close(found, (maps[0] + maps[1] + maps[2]) / 3)
+    assert torch.equal(found, same)
+    assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
