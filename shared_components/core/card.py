@@ -1,6 +1,6 @@
-"""What a task is to those who know no task: a card that says what is learned, and metrics that say how well.
+"""A task's description for code that handles any task: a card that says what is learned, and rows of metrics.
 
-Reports, tables, charts, progress lines and the choice of the best model read these rows and know no task.
+Reports, tables, charts, progress lines and the choice of the best model read these and depend on no task.
 """
 
 from __future__ import annotations
@@ -46,13 +46,11 @@ class Metric:
 
     def best(self, values: Iterable[float]) -> float:
         """Return the best of the values that are not NaN; NaN where there is none."""
-        pick = max if self.higher_is_better else min
-        return pick((v for v in values if not math.isnan(v)), default=math.nan)
+        return _extreme(values, largest=self.higher_is_better)
 
     def worst(self, values: Iterable[float]) -> float:
         """Return the worst of the values that are not NaN; NaN where there is none."""
-        pick = min if self.higher_is_better else max
-        return pick((v for v in values if not math.isnan(v)), default=math.nan)
+        return _extreme(values, largest=not self.higher_is_better)
 
     @property
     def heading(self) -> str:
@@ -141,6 +139,11 @@ class Card:
         return cls(values["kind"], tuple(values["outputs"]), tuple(values["inputs"]), frames)
 
 
+def _extreme(values: Iterable[float], *, largest: bool) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return (max if largest else min)(known, default=math.nan)
+
+
 def fixed(value: float, digits: int) -> str:
-    """Write a number with so many digits after the point, or a dash where it does not exist."""
+    """Write a number with a fixed count of digits after the point, or a dash where it is not finite."""
     return f"{value:.{digits}f}" if math.isfinite(value) else DASH

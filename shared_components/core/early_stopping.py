@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from shared_components.core.method import Losses
 
-EVERY, PATIENCE = (25, 4)  # steps between two validations; validations without a better score that end the training
+EVERY, PATIENCE = 25, 4  # steps between two validations; validations without a better score that end the training
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,15 @@ def train_to_best(
         network: What `train` trains.
         train: Takes a number of steps and returns the mean of each loss term.
         validate: Returns the score now; NaN where nothing could be scored, None where there are no frames.
-        better: Whether a score is better than another; NaN never is.
+        better: Whether the first score is better than the second; NaN never is.
         budget: Steps at most.
     """
+
+    def weights() -> dict[str, Tensor]:
+        return {name: value.detach().clone() for name, value in network.state_dict().items()}
+
     best = before = validate()
-    kept, done, idle, totals = _copied(network), 0, 0, dict[str, float]()
+    kept, done, idle, totals = weights(), 0, 0, dict[str, float]()
     while done < budget and idle < PATIENCE:
         count = min(EVERY, budget - done)
         for name, value in train(count).items():
@@ -60,11 +64,7 @@ def train_to_best(
             continue
         idle += 1
         if better(score, best):
-            best, kept, idle = score, _copied(network), 0
+            best, kept, idle = score, weights(), 0
     if best is not None:
         network.load_state_dict(kept)
     return Stopped({name: total / done for name, total in totals.items()}, done, before, best)
-
-
-def _copied(network: nn.Module) -> dict:
-    return {name: value.detach().clone() for name, value in network.state_dict().items()}

@@ -28,12 +28,7 @@ BATCH = 8
 
 
 class Scorer:
-    """Collects a split's scores.
-
-    Args:
-        task: What is scored.
-        quick: Leave out what takes long.
-    """
+    """Collects the scores of a split; ``quick`` ones leave out what takes long."""
 
     def __init__(self, task: Task, *, quick: bool) -> None:
         self.task = task
@@ -93,9 +88,9 @@ def thorough(
     Args:
         network: The model.
         task: What it has learnt.
-        chosen: The samples.
+        chosen: The samples, of one split.
         size: (height, width) of the network's input.
-        split: Their split, for the record and the pictures' names.
+        split: For the record and the pictures' names.
         pictures: Folder of the pictures, see `draw_pictures`.
     """
     scorer = Scorer(task, quick=False)
@@ -183,7 +178,7 @@ def network_input(images: np.ndarray, height: int, width: int) -> Tensor:
     """
     small = torch.from_numpy(np.stack([resize_image(image, height, width) for image in images]))
     frames = small.permute(0, 3, 1, 2).float() / 255  # (T, H, W, 3) -> (T, 3, H, W)
-    return frames if len(frames) == 1 else frames[None]
+    return frames if len(frames) == 1 else frames[None]  # a clip: (1, T, 3, H, W)
 
 
 def small_batches(dataset: SampleDataset, *, batch_size: int = BATCH) -> Iterator[tuple[Batch, list[Item]]]:
@@ -191,7 +186,7 @@ def small_batches(dataset: SampleDataset, *, batch_size: int = BATCH) -> Iterato
     for start in range(0, len(dataset), batch_size):
         numbers = range(start, min(start + batch_size, len(dataset)))
         items = [Item(*dataset.arrays(i), name=str(i)) for i in numbers]
-        image = torch.stack([dataset[i]["image"] for i in numbers]).float() / 255
+        image = torch.stack([dataset[i]["image"] for i in numbers]).float() / 255  # B of (..., 3, H, W)
         yield {"image": image}, items
 
 
@@ -216,10 +211,8 @@ def _evaluating(network: nn.Module) -> Iterator[torch.device]:
 
 def _size_of(item: Item) -> tuple[int, int]:
     """Return the (height, width) of a sample's pixel-wise label, or of its frame where it has none."""
-    for target in item.targets.values():
-        if target.ndim == 2:
-            return target.shape[0], target.shape[1]
-    return item.images.shape[1], item.images.shape[2]
+    height, width = next((t.shape for t in item.targets.values() if t.ndim == 2), item.images.shape[1:3])
+    return height, width
 
 
 def write_picture(path: Path, picture: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""What a site sends beside its weights: groups of tensors, each with the check of site and server, and its shapes."""
+"""What a site sends besides its weights: groups of tensors, each with the check of site and server, and its shapes."""
 
 from __future__ import annotations
 
@@ -49,11 +49,7 @@ def shapes_of_shared(shared: Pieces, state: Pieces) -> dict[str, tuple[int, ...]
 
 
 def _one_number(group: Pieces, shared: Pieces) -> None:
-    """Accept a group that is one number, ``{"value": ()}``, finite and not negative.
-
-    Raises:
-        ValueError: It is anything else.
-    """
+    """Raise ValueError unless a group is one number, ``{"value": ()}``, finite and not negative."""
     if set(group) != {"value"} or group["value"].shape != ():
         raise ValueError(
             f"it holds {sorted(group)}; it should be one number named 'value', a tensor without dimensions"

@@ -50,7 +50,9 @@ def segmentation_loss(
     _check_shapes(logits, label)
     logits = logits.float()
     true = _one_hot(label, logits.shape[1])
-    probability = _where_labelled(logits.softmax(dim=1), label)
+    probability = logits.softmax(dim=1)
+    if bool((unlabelled := label == IGNORED).any()):
+        probability = probability * ~unlabelled[:, None]  # (B, C, H, W) * (B, 1, H, W)
     intersection = (probability * true).sum(dim=(2, 3))  # (B, C)
     both = probability.sum(dim=(2, 3)) + true.sum(dim=(2, 3))
     iou = (intersection + IOU_EPSILON) / (both - intersection + IOU_EPSILON)
@@ -84,12 +86,6 @@ def labelled_mean(values: Tensor, label: Tensor) -> Tensor:
     return (values * known).sum() / known.sum().clamp_min(1)
 
 
-def _where_labelled(probability: Tensor, label: Tensor) -> Tensor:
-    """Return probabilities (B, C, H, W) with zeros where label (B, H, W) is `IGNORED`."""
-    unlabelled = label == IGNORED
-    return probability * ~unlabelled[:, None] if bool(unlabelled.any()) else probability
-
-
 def _class_weights(true: Tensor, balance: float) -> Tensor:
     """Return (C,) weights; a class that the batch does not have gets the weight of one pixel's class."""
     count = true.sum(dim=(0, 2, 3)).clamp(min=1)
@@ -97,11 +93,9 @@ def _class_weights(true: Tensor, balance: float) -> Tensor:
 
 
 def appearance_loss(restored: Tensor, image: Tensor) -> Tensor:
-    """Return Eq. (5), the squared error of the restored image, as a mean over pixels and channels.
+    """Return Eq. (5), the squared error of the appearance head's image, as a mean over pixels and channels.
 
-    Args:
-        restored: (B, 3, H, W), the appearance head's image.
-        image: (B, 3, H, W) in [0, 1].
+    Both are (B, 3, H, W), the image in [0, 1]; ValueError where their shapes differ.
     """
     if restored.shape != image.shape:
         raise ValueError(
@@ -174,15 +168,11 @@ def sample_style_weights(batch: int, sites: int, generator: torch.Generator) -> 
     The released code draws for three sites (own and two others); drawing one per site for any number of
     sites is our generalisation. One site gets weight 1.
 
-    Args:
-        batch: number of images B.
-        sites: number of sites K in the style memory, the own one included.
-        generator: the only source of randomness; the result is on its device.
-
     Returns:
-        (B, K) float32, rows sum to 1.
+        (B, K) float32, rows sum to 1: of ``batch`` images and all ``sites`` of the style memory, on the device of
+        the generator, which is the only source of randomness.
     """
-    draws = _sample_beta(batch * sites, generator).view(batch, sites)
+    draws = _sample_beta(batch * sites, generator).view(batch, sites)  # (B * K,) -> (B, K)
     return (draws / draws.sum(dim=1, keepdim=True)).float()
 
 
@@ -203,13 +193,14 @@ def _sample_beta(count: int, generator: torch.Generator) -> Tensor:
 
 def shrink_label(label: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
     """Return class ids (B, H, W) at a feature map's size, (B, h, w) int64, by nearest neighbour."""
+    # (B, H, W) -> (B, 1, H, W) -> (B, 1, h, w) -> (B, h, w)
     return F.interpolate(label[:, None].float(), size=tuple(size), mode="nearest")[:, 0].long()
 
 
 def _one_hot(label: Tensor, classes: int) -> Tensor:
     """Return (B, C, H, W) float32 for label (B, H, W); int64 one-hots would take eight times the memory."""
     ids = torch.arange(classes, device=label.device)
-    return (label[:, None] == ids[None, :, None, None]).float()
+    return (label[:, None] == ids[None, :, None, None]).float()  # (B, 1, H, W) with (1, C, 1, 1) -> (B, C, H, W)
 
 
 def _check_shapes(logits: Tensor, label: Tensor) -> None:

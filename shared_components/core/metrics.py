@@ -177,7 +177,7 @@ def _surface(mask: np.ndarray) -> np.ndarray:
     box = mask[top : top + height, left : left + width]  # its edge is surface: nothing of the mask is beyond
     inside = box[1:-1, 1:-1] & box[:-2, 1:-1] & box[2:, 1:-1] & box[1:-1, :-2] & box[1:-1, 2:]
     surface = box.copy()
-    surface[1:-1, 1:-1] ^= inside
+    surface[1:-1, 1:-1] ^= inside  # what the erosion leaves is no surface
     row, column = np.divmod(np.flatnonzero(surface), width)
     return np.column_stack([row + top, column + left])
 
@@ -234,9 +234,9 @@ def _empty_counts(scores: Sequence[FrameScores], class_names: Sequence[str]) -> 
 def _as_arrays(*masks: np.ndarray | torch.Tensor) -> list[np.ndarray]:
     """Return prediction and truth as numpy arrays, or say what is wrong with them."""
     arrays = [mask.cpu().numpy() if isinstance(mask, torch.Tensor) else np.asarray(mask) for mask in masks]
-    shapes = [array.shape for array in arrays]
-    if shapes[0] != shapes[1] or len(shapes[0]) != 2:
-        raise ValueError(f"prediction is {shapes[0]}, truth is {shapes[1]}; expected equal shapes (H, W)")
+    first, second = (array.shape for array in arrays)
+    if first != second or len(first) != 2:
+        raise ValueError(f"prediction is {first}, truth is {second}; expected equal shapes (H, W)")
     for name, array in zip(("prediction", "truth"), arrays, strict=True):
         if array.dtype.kind not in "uib":
             raise ValueError(f"{name} is of type {array.dtype}; expected integer class ids, such as uint8")

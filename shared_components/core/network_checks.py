@@ -1,4 +1,4 @@
-"""Whether a network is what a task and a method ask for."""
+"""Check that a network fits a task and a method."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ from shared_components.networks.protocols import require
 
 
 def check_network(network: nn.Module, method: Method, task: Task) -> None:
-    """Refuse a network that has not what the task or the method asks of it.
-
-    Raises:
-        ValueError: It takes no clips, or longer or shorter ones, or is not what the method requires; one sentence.
-    """
+    """Raise ValueError where a network does not take the task's clips, or is not what the method requires."""
     check_frames(network, task)
     if method.requires.network is not None:
         require(network, method.requires.network, method.name)
 
 
 def check_frames(network: nn.Module, task: Task) -> None:
-    """Refuse a network of single frames where the task asks for clips.
-
-    Raises:
-        ValueError: One sentence.
-    """
+    """Raise ValueError where the task's samples are clips, and the network takes single frames or other clips."""
     kind, frames = type(network).__name__, task.spec.frames
     asks = f"{task.card.kind} asks for clips of {frames} frames, and {kind} takes"
     if frames > 1 and not getattr(network, "takes_clips", False):

@@ -57,10 +57,7 @@ def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partit
 def _gradients(
     terms: Sequence[Term], inputs: list[nn.Parameter], known: dict[tuple[int, frozenset[int]], Tensor], *, keep: bool
 ) -> list[Tensor | None]:
-    """Differentiate the sum of the terms, first down to the cuts and then from there on.
-
-    A cut behind which nothing is trained is where the way ends.
-    """
+    """Differentiate the sum of the terms, first down to the cuts and then from there on, if anything trains there."""
     crossed = dict.fromkeys(cut for term in terms for cut in term.cuts)
     cuts = [cut for cut in crossed if cut.upstream.requires_grad]
     keys = [(id(cut), frozenset(id(t) for t in terms if cut in t.cuts)) for cut in cuts]
@@ -80,6 +77,7 @@ def _gradients(
         retain_graph=keep,
         allow_unused=True,
     )
+    # a parameter may be reached directly, through a cut, both ways or not at all
     return [a if b is None else b if a is None else a + b for a, b in zip(direct, behind, strict=True)]
 
 
@@ -113,7 +111,7 @@ def _write(gradients: dict[str, Tensor | None], pieces: list[Piece], parameters:
             continue
         if piece.start is None:
             parameter.grad = gradient
-        else:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            parameter.grad[piece.start : piece.stop] = gradient[piece.start : piece.stop]
+            continue
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        parameter.grad[piece.start : piece.stop] = gradient[piece.start : piece.stop]  # rows of this role alone

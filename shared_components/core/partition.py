@@ -45,7 +45,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Piece:
-    """One named slice of one tensor of the state."""
+    """One slice of one named tensor of the state; the other fields are those of `Slice`."""
 
     tensor: str
     role: Role
@@ -154,12 +154,9 @@ def _check_cover(name: str, tensor: Tensor, slices: Sequence[Slice]) -> None:
     if len(slices) == 1 and slices[0].start is None:
         return
     rows = [(s.start, s.stop) for s in slices]
-    expected = 0
-    for start, stop in sorted(rows, key=lambda r: (r[0] is not None, r[0])):
-        if start != expected or stop is None or stop <= start:
-            raise ValueError(f"{name}: slices {rows} do not cover rows 0:{tensor.shape[0]} once each, in whole")
-        expected = stop
-    if expected != tensor.shape[0]:
+    bounds = sorted((-1 if start is None else start, stop or 0) for start, stop in rows)
+    starts, stops = [start for start, _ in bounds], [stop for _, stop in bounds]
+    if [*starts, tensor.shape[0]] != [0, *stops] or any(start >= stop for start, stop in bounds):
         raise ValueError(f"{name}: slices {rows} do not cover rows 0:{tensor.shape[0]} once each, in whole")
 
 
@@ -219,10 +216,10 @@ def fixed_hash(state: Mapping[str, Tensor], partition: Partition) -> str:
 
 
 def update_with(digest: hashlib._Hash, name: str, value: Tensor) -> None:
-    """Let a hash depend on a tensor's name, dtype, shape and bytes."""
+    """Feed a tensor's name, dtype, shape and bytes to a hash."""
     tensor = value.detach().cpu().contiguous()
     digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-    digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)  # (...) -> (bytes,)
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Pieces:

@@ -11,9 +11,7 @@ from shared_components.core.partition import Role, Rule, Slice, TensorRule
 from shared_components.networks.parts import inside as lies_inside
 from shared_components.networks.parts import parts_of, resolve
 
-HEAD = ("top",)
-"""What methods that keep a head at home keep by default; every network says which of its modules that is."""
-
+HEAD = ("top",)  # the part that is LOCAL by default in methods with a personal head; every network declares it
 REPRESENTATIONS: dict[str, tuple[str, ...]] = {
     "queries": ("queries",),
     "norms": ("norms",),
@@ -24,9 +22,8 @@ REPRESENTATIONS: dict[str, tuple[str, ...]] = {
     "temporal": ("temporal",),
     "all": (),
 }
-"""What `representation` may keep at home, and of which parts of the network."""
-HALVES = ("keys", "values")
-"""The rows of keys_values, in their order."""
+"""What may be personal in `representation`, and the network's parts that hold it."""
+HALVES = ("keys", "values")  # the rows of keys_values, in their order
 
 
 def modules(
@@ -96,7 +93,7 @@ def representation(
             if all(halves):
                 return (Slice(Role.LOCAL),)
             first, second = (Role.LOCAL if half else Role.GLOBAL for half in halves)
-            rows = tensor.shape[0]  # [K; V]
+            rows = tensor.shape[0]  # rows are [K, V], each half of them
             return (Slice(first, 0, rows // 2), Slice(second, rows // 2, rows))
 
         return slices

@@ -93,10 +93,10 @@ class Quantification:
         between(self.who, "batches", self.batches, 1, whole=True)
         between(self.who, "pretraining", self.pretraining, 0, whole=True)
         between(self.who, "average", self.average, 0, 1, ends="[)")
-        between(self.who, "descriptor_weight", self.descriptor_weight, 0)
-        between(self.who, "representation_weight", self.representation_weight, 0)
-        between(self.who, "rate", self.rate, 0, ends="(]")
-        between(self.who, "pretraining_rate", self.pretraining_rate, 0, ends="(]")
+        for name in ("descriptor_weight", "representation_weight"):
+            between(self.who, name, getattr(self, name), 0)
+        for name in ("rate", "pretraining_rate"):
+            between(self.who, name, getattr(self, name), 0, ends="(]")
         between(self.who, "descriptor_rate", self.descriptor_rate, 0, 1)
 
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
@@ -114,9 +114,11 @@ class Quantification:
         began = time.perf_counter()
         losses, report = ({}, {}) if AVERAGE in memory else self._pretrain(work, pretrained, partition)
         seconds = {"seconds_pretraining": time.perf_counter() - began} if report else {}
+        # Eq. 10, on frames of their own
         seen, mean = mean_features([work.network, pretrained], work.batches(self.batches))
         _refuse_other_size(memory, seen.shape)
         average = moving_average(memory.get(AVERAGE), seen, share=self.average)
+        # Eq. 11: the pre-trained model and D
         before = memory[DESCRIPTOR].to(seen) if DESCRIPTOR in memory else torch.zeros_like(seen)
         explicit = Explicit(average, self.descriptor_weight, self.descriptor_rate, mean, before.clone())
         losses |= work.train(
@@ -124,6 +126,7 @@ class Quantification:
             network=pretrained, partition=partition, iterations=self.batches, key=PRETRAINED[:-1],
             rate=self.rate,
         )  # fmt: skip
+        # Eq. 12: the shared model
         descriptor = explicit.descriptor
         synchronised = Representation(pretrained, descriptor, self.representation_weight)
         losses |= train_shared(work, synchronised, self.batches, rate=self.rate)
@@ -219,13 +222,13 @@ def train_shared(work: LocalWork, objective: Objective, iterations: int, *, rate
 def _pretrained(work: LocalWork) -> tuple[nn.Module, Partition]:
     """Return the pre-trained network of the memory, or a copy of the shared one, and a partition that trains it."""
     network = copy.deepcopy(work.network)
-    if kept := below(PRETRAINED, work.context.memory):
-        network.load_state_dict(kept)
+    if stored := below(PRETRAINED, work.context.memory):
+        network.load_state_dict(stored)
     return network, partition_network(network, everything(Role.GLOBAL))
 
 
 def _warn(report: dict[str, float], *, round: int) -> None:
-    """Say where the descriptor has learnt nothing, or adds to the distance that it is to explain."""
+    """Warn of a descriptor that has learnt nothing, or that adds to the distance which it should explain."""
     if report["descriptor_moved"] < STILL:
         _LOG.warning(
             "serq: in round %d the domain descriptor stood still (it moved by %.2g of its length); raise "

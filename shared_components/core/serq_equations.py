@@ -1,6 +1,6 @@
-"""SERQ's equations (Fang et al., Section 3.3), what they minimise, and the features that they are about.
+"""SERQ's equations (Fang et al., Section 3.3), their objectives, and the features that they compare.
 
-Who uses them, and what of them is ours, is said in :mod:`shared_components.core.serq`.
+:mod:`shared_components.core.serq` uses them, and states what of them is ours.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def descriptor_distance(mean: Tensor, drawn: Tensor, descriptor: Tensor, average
         descriptor: D, (C, h, w), of N elements.
         average: Fbar, (C, h, w).
     """
-    of_batch = drawn.mean(0)
-    expected = mean + (of_batch - of_batch.detach())
+    of_batch = drawn.mean(0)  # (B, C, h, w) -> (C, h, w)
+    expected = mean + (of_batch - of_batch.detach())  # the value of E F_pre, the gradient of the batch's mean
     return (expected - descriptor - average).square().mean()
 
 
@@ -72,11 +72,7 @@ def moved(before: Tensor, after: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Segmentation:
-    """L_seg: the task's loss of what a frame alone gives.
-
-    Attributes:
-        name: Of the term.
-    """
+    """L_seg: the task's loss of the prediction from a frame alone, as a term of this name."""
 
     name: str
 
@@ -97,7 +93,7 @@ class Segmentation:
 
 @dataclass
 class Explicit:
-    """Eq. 11, of the pre-trained network and D; what the global model says is fixed.
+    """Eq. 11, of the pre-trained network and D; the global model's mean is fixed.
 
     With each batch D takes a step of gradient descent of the learning rate `rate` N / 2: with F_pre and Fbar fixed it
     comes nearer to its optimum, mean F_pre - Fbar, by that share of the way.
@@ -121,6 +117,7 @@ class Explicit:
         if self.weight == 0:
             return terms
         distance = descriptor_distance(self.mean, features, self.descriptor, self.average)
+        # E F_pre follows the batches, and D goes down the gradient of Eq. 11
         self.mean = self.mean.lerp(features.detach().mean(0), WINDOW)
         self.descriptor = self.descriptor + self.rate * (self.mean - self.descriptor - self.average)
         return [*terms, Term("descriptor", self.weight * distance)]
@@ -149,7 +146,7 @@ class Representation:
 def last_frame(batch: Batch) -> Tensor:
     """Return the frames that the labels belong to: (B, 3, H, W) of those, or of clips (B, T, 3, H, W)."""
     image = batch["image"]
-    return image if image.dim() == 4 else image[:, -1]
+    return image if image.dim() == 4 else image[:, -1]  # (B, T, 3, H, W) -> (B, 3, H, W)
 
 
 @torch.no_grad()
@@ -176,6 +173,7 @@ def mean_features(networks: Sequence[nn.Module], batches: Iterable[Batch]) -> li
     totals, frames = [torch.zeros((), dtype=torch.float64)] * len(networks), 0
     for batch in batches:
         found = [representations(network, batch) for network in networks]
+        # (B, C, h, w) -> (C, h, w)
         totals = [total.to(F.device) + F.double().sum(0) for total, F in zip(totals, found, strict=True)]
         frames += len(found[0])
     return [(total / frames).float() for total in totals]

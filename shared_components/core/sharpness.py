@@ -48,7 +48,7 @@ class SharpnessAware:
         )
         with torch.no_grad():
             for name, parameter in trained.items():
-                parameter.add_(moves[name])
+                parameter.add_(moves[name])  # theta + epsilon
         after = RandomState(network, context.generator)
         random.restore()
         try:

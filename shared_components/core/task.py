@@ -1,8 +1,8 @@
 """What is learned at a site: what a label means, the loss, the metrics, and how a prediction is shown.
 
-A bundle says which kinds of task its network can learn and the numbers of their losses (`tasks:` in train.yaml); a
-site says which one it has (`task:` in site.yaml). A task is their product. One file per kind in
-``shared_components/tasks``, found by listing.
+A bundle lists the kinds of task that its network can learn and the numbers of their losses (`tasks:` in train.yaml); a
+site names the one that it has (`task:` in site.yaml). One file per kind in ``shared_components/tasks``, found by
+listing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Task(Protocol):
     def definitions(self) -> Mapping[str, str]: ...
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Add what chance decides in a batch, such as hidden patches; most tasks add nothing."""
+        """Add random inputs to a batch, such as hidden patches; most tasks add nothing."""
         ...
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
@@ -123,11 +123,7 @@ def make_task(kind: str, numbers: Mapping[str, Any] | None = None, *, classes: S
 
 
 def check_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse kinds and numbers that are wrong whatever site has the task.
-
-    Raises:
-        ValueError: One sentence.
-    """
+    """Raise ValueError, of one sentence, for kinds and numbers that are wrong whatever site has the task."""
     for kind, numbers in tasks.items():
         make_task(kind, numbers, classes=("background", "object"))
 
@@ -156,17 +152,10 @@ def choose_task(tasks: Mapping[str, Mapping[str, Any]], wanted: str, *, classes:
 def sample_spec(
     kind: str, targets: tuple[str, ...], *, frames: object, interval: object, padding: object = "first"
 ) -> SampleSpec:
-    """Return what a kind of task asks of the data, its numbers checked.
-
-    Args:
-        kind: Names the task in the sentence.
-        targets: Names of its targets.
-        frames: Frames of a sample; more than one are a clip.
-        interval: Seconds between the frames of a clip.
-        padding: What stands for a frame before a video's beginning, see `clips.PADDINGS`.
+    """Return what a kind of task requires of the data: its targets, frames per sample, seconds between them, padding.
 
     Raises:
-        ValueError: A number is wrong, or a clip has no interval.
+        ValueError: A number is out of its range, the padding is none of `clips.PADDINGS`, or a clip has no interval.
     """
     between(kind, "frames", frames, 1, MOST_FRAMES, whole=True)
     between(kind, "interval", interval, 0, LONGEST_INTERVAL)
@@ -190,15 +179,15 @@ def checkpoint_notes(
     size: tuple[int, int],
     network: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """Return what a checkpoint's header says, without which the weights cannot be used.
+    """Return the header of a checkpoint, without which its weights cannot be used.
 
     Args:
         bundle: Whose network it is.
         method: How it was trained.
         task: What was learnt.
-        numbers: The task's, as the bundle and the job say them: what the network's outputs are counted in, its clips.
+        numbers: The task's, of bundle and job: units of the network's outputs, its clips.
         size: (height, width) of the network's input.
-        network: The network's arguments that are not the bundle's own, see `bundle_config.Bundle.chosen`.
+        network: Arguments of the network that are not the bundle's own, see `bundle_config.Bundle.chosen`.
     """
     card = task.card
     notes = {

@@ -42,8 +42,8 @@ def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimi
 def make_context(training: Training, task: Task, *, round: int, site: int, **known: Any) -> Context:
     """Return the context of one round and seed torch with it.
 
-    All randomness of a round (batches, dropout, styles) follows from (seed, site's number, round), so that a
-    round is the same whichever process runs it and whenever it is run again.
+    All randomness of a round (batches, dropout, styles) follows from (seed, site's number, round): a round is the same
+    in any process, whenever it is run again.
     """
     seed = round_seed(training.seed, site, round)
     torch.manual_seed(seed)
