@@ -1,7 +1,7 @@
 """What a network begins from: the seed alone, the weights that its bundle ships, or a file of the site's own.
 
-A network is always built from the seed first, and weights are then pasted over it: what a checkpoint does not have
-keeps what the seed gave it, and `start: random` draws the same numbers as ever.
+A network is always built from the seed first, and weights are then pasted over it: what a checkpoint lacks stays as the
+seed has it, and `start: random` is always the same.
 """
 
 from __future__ import annotations
@@ -37,10 +37,7 @@ def start_weights() -> Path | None:
 
 
 def chosen_start(text: str) -> tuple[str, Path | None]:
-    """Read what a command line says, ``random``, ``rendered`` or a path, as a kind of start and its file.
-
-    ``file`` is the file that the environment variable names.
-    """
+    """Parse a start, ``random``, ``rendered``, ``file`` (of the environment variable) or a path, to kind and file."""
     if text in (RANDOM, RENDERED):
         return text, None
     return FILE, start_weights() if text == FILE else Path(text).expanduser()
@@ -52,7 +49,7 @@ def said(facts: Mapping[str, Any]) -> str:
 
 
 def unused(start: str, file: Path | None) -> str:
-    """Return a warning where a file is named in vain; nothing where it is used, or there is none."""
+    """Return a warning where a file is named but not used; else an empty text."""
     if file is None or start == FILE:
         return ""
     return f"{START_VARIABLE} names {file}, which is not used, since training's start is {start!r} and not 'file'"
@@ -116,7 +113,7 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
 
 
 def _is_of_encoder(network: nn.Module, state: Mapping[str, Tensor]) -> bool:
-    """Say whether a state has names of the encoder's tensors as the encoder itself calls them."""
+    """Return whether a state has tensors by the names that they have in the encoder itself."""
     children = dict(network.named_children())
     own = children["encoder"].state_dict() if "encoder" in children else {}
     return any(name in own for name in state)
@@ -143,10 +140,7 @@ def _paste(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Ca
 
 
 def _unlike_additions(own: Mapping[str, Tensor], state: Mapping[str, Tensor], additions: Sequence[str]) -> list[str]:
-    """Return the layers of additions, such as ``temporal.16``, that differ in names or shapes, or that one side lacks.
-
-    A layer is taken whole or not at all: a half of it would be no layer that was ever trained.
-    """
+    """Return the layers of additions, such as ``temporal.16``, that differ in names or shapes: taken whole or not."""
     shapes: dict[str, list[dict[str, Any]]] = {}
     for side, tensors in enumerate((own, state)):
         for name, value in tensors.items():
@@ -157,18 +151,14 @@ def _unlike_additions(own: Mapping[str, Tensor], state: Mapping[str, Tensor], ad
 
 
 def _one_row(state: Mapping[str, Tensor], heads: Sequence[str]) -> dict[str, Tensor]:
-    """Return a state whose last layers have one output, so that it tells whether all the rest is alike."""
+    """Return a state whose last layers have one output, to compare all the rest."""
     return {name: value[:1] if inside(name, heads) else value for name, value in state.items()}
 
 
 def _sources(notes: Mapping[str, str], card: Card, *, given: int, due: int) -> list[list[int]]:
-    """Return, for each output of the task, the checkpoint's outputs that it is made of; none: it stays fresh.
+    """Return, for each of the ``due`` outputs of the task, those of the checkpoint's ``given`` outputs to average.
 
-    Args:
-        notes: The checkpoint's header.
-        card: Of the task.
-        given: How many outputs the checkpoint's last layers have.
-        due: How many they should have.
+    An output without any stays fresh. ``notes`` are the checkpoint's header.
     """
     if notes.get("task", card.kind) != card.kind:
         return [[] for _ in range(due)]
@@ -183,11 +173,11 @@ def _sources(notes: Mapping[str, str], card: Card, *, given: int, due: int) -> l
 def _rows(own: Tensor, given: Tensor, sources: Sequence[Sequence[int]]) -> Tensor:
     """Return a last layer's tensor (outputs, ...): means of the given rows, and its own where there are none."""
     rows = [given[list(of)].mean(0) if of else own[place] for place, of in enumerate(sources)]
-    return torch.stack([row.to(own) for row in rows])
+    return torch.stack([row.to(own) for row in rows])  # outputs times (...) -> (outputs, ...)
 
 
 def _uncovered(name: str, outputs: Sequence[str], sources: Sequence[Sequence[int]]) -> list[str]:
-    """Say which outputs of a last layer's tensor keep what the seed gave them."""
+    """Name the outputs of a last layer's tensor that stay as the seed has them."""
     missing = [place for place, of in enumerate(sources) if not of]
     if len(missing) == len(sources):
         return [name]

@@ -1,7 +1,7 @@
-"""A model of a finer class map used where the classes are coarser: what it tells apart is merged, its weights stay.
+"""Use a model of a finer class map where the classes are coarser: probabilities are merged, its weights stay.
 
-Public data sets do not name the same classes. A model of shaft, wrist and clasper is scored at a site that knows
-shaft and manipulator, or the instrument alone, by the probability of either of the classes that become one.
+Public data sets do not name the same classes. A model of shaft, wrist and clasper is scored at a site that labels shaft
+and manipulator, or the instrument alone, by the sum of the probabilities of the classes that become one.
 """
 
 from __future__ import annotations
@@ -25,19 +25,15 @@ def merged_logits(logits: Tensor, ids: Sequence[int]) -> Tensor:
         (B, K, H, W): the logarithm of the sum of exponentials of the classes that become one.
     """
     members = [[old for old, new in enumerate(ids) if new == one] for one in range(max(ids) + 1)]
+    # (B, C, H, W) -> K times (B, group, H, W) -> K times (B, H, W) -> (B, K, H, W)
     return torch.stack([logits[:, group].logsumexp(1) for group in members], 1)
 
 
 class MergedClasses(nn.Module):
-    """A segmentation network that answers in coarser classes than it has learnt.
-
-    Args:
-        network: Gives logits (B, C, H, W).
-        learnt: Its C class names.
-        wanted: The names of the classes asked for.
+    """A segmentation network of logits (B, C, H, W), read in coarser classes than the C that it has learnt.
 
     Raises:
-        ValueError: The classes learnt cannot be read as those wanted.
+        ValueError: The classes learnt cannot be merged to those wanted.
     """
 
     def __init__(self, network: nn.Module, learnt: Sequence[str], wanted: Sequence[str]) -> None:
@@ -60,8 +56,5 @@ class MergedClasses(nn.Module):
 
 
 def read_as(network: nn.Module, learnt: Sequence[str], wanted: Sequence[str]) -> nn.Module:
-    """Return a network that answers in the classes wanted: itself where it has learnt just these.
-
-    Args and errors as in `MergedClasses`.
-    """
+    """Return a network of the classes wanted: itself where it has learnt just these; errors as of `MergedClasses`."""
     return network if tuple(learnt) == tuple(wanted) else MergedClasses(network, learnt, wanted)

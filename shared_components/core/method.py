@@ -23,14 +23,14 @@ Extras = dict[str, Pieces]
 
 @dataclass(frozen=True)
 class Profile:
-    """What a site says of itself once, at enrolment."""
+    """A site's description of itself, sent once, at enrolment."""
 
     site: str
     samples: int  # for training
     card: Card
     items: Mapping[str, Any] = field(default_factory=dict)  # what it publishes, by name
     fixed: str = ""  # hash of the weights that are not trained
-    prepared: str = ""  # by what encoder its network was told of the site, see `Local.condition_on_site`
+    prepared: str = ""  # the encoder of its network's untrained inputs, see `Local.condition_on_site`
     start: Mapping[str, str] = field(default_factory=lambda: {"start": "random", "sha256": ""})
 
 
@@ -92,7 +92,7 @@ class StatelessStart:
 
 @dataclass
 class Context:
-    """What an objective may know besides the batch."""
+    """What an objective may use besides the batch."""
 
     round: int
     task: Task
@@ -110,7 +110,7 @@ class Context:
 
 @dataclass(frozen=True, eq=False)  # a cut is itself: tensors do not compare
 class GraphCut:
-    """Where an objective has cut the graph in two, so that terms can share the way behind it.
+    """A tensor at which an objective has cut the graph, so that its terms share the backward pass upstream of it.
 
     ``twin`` is ``upstream`` detached; the terms are computed from the twin.
     """
@@ -140,21 +140,13 @@ class Term:
 
 @dataclass(frozen=True)
 class SiteFacts:
-    """What a site's network may be conditioned on.
+    """What a site's network may be conditioned on."""
 
-    Attributes:
-        text: The description in its site.yaml; empty where it has none.
-        site: The site's number, from 0.
-        sites: How many there are, one outside of the federation included where it is asked about.
-        vectors: The site's own file of text vectors, if it has one.
-        encoder: The folder of its own text encoder, if it has one.
-    """
-
-    text: str
-    site: int = 0
-    sites: int = 1
-    vectors: Path | None = None
-    encoder: Path | None = None
+    text: str  # the description in its site.yaml; empty where it has none
+    site: int = 0  # its number
+    sites: int = 1  # how many there are, an outsider that is scored included
+    vectors: Path | None = None  # the site's own file of text vectors
+    encoder: Path | None = None  # the folder of its own text encoder
 
 
 class LocalWork(Protocol):
@@ -180,9 +172,9 @@ class LocalWork(Protocol):
             objective: Instead of the method's.
             network: Instead of the site's; of the same build, unless it comes with a partition of its own.
             iterations: Instead of the round's.
-            key: Which of the site's optimizers goes on; the state of each is kept from round to round.
-            partition: Of the network, instead of the site's; where they differ in parameters or in roles.
-            rate: Of the job's learning rates, what the key's optimizer has in this call.
+            key: Of the optimizer; the state of each is kept from round to round.
+            partition: Of the network, where its parameters or roles are not those of the site's.
+            rate: Multiple of the job's learning rates for this call.
         """
         ...
 
@@ -285,7 +277,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Requires:
-    """What a method cannot do without.
+    """What a method needs.
 
     Attributes:
         kinds: Of task that the method is for; None: any.
@@ -310,42 +302,23 @@ class Requires:
 
 @dataclass(frozen=True)
 class About:
-    """What is said of a method: as papers write it, where it is from, and its row in the table of methods.
+    """A method's description: its paper, and its row in the table of methods, in short Markdown."""
 
-    Attributes:
-        label: As papers write it.
-        paper: Authors, venue, identifier.
-        idea: What it does in one plain sentence, for whoever has not read the paper.
-        partition: Short Markdown, as the others of the row; by default FedAvg's, as is the objective.
-        objective: Likewise.
-        aggregator: Likewise.
-        secure_sums: "yes" or "no", then after a colon why or what of it.
-    """
-
-    label: str = ""
-    paper: str = ""
-    idea: str = ""
+    label: str = ""  # as papers write it
+    paper: str = ""  # authors, venue, identifier
+    idea: str = ""  # what it does, in one plain sentence for readers without the paper
     partition: str = "all GLOBAL"
     objective: str = "the task's loss"
     aggregator: str = ""
-    secure_sums: str = ""
+    secure_sums: str = ""  # "yes" or "no", a colon, and why
 
 
 @dataclass(frozen=True)
 class Method:
-    """A federated method: a partition x a local objective x a server aggregator; the rest is optional.
+    """A federated method: a partition x a local objective x a server aggregator; the rest is optional."""
 
-    Attributes:
-        name: Its file in ``shared_components/methods``.
-        partition: Which slices are GLOBAL, MIXED and LOCAL; called with the network, which it may refuse.
-        server: What it does at the server.
-        local: What it does at a site.
-        requires: What it cannot do without.
-        about: What is said of it.
-    """
-
-    name: str
-    partition: Rule
+    name: str  # its file in ``shared_components/methods``
+    partition: Rule  # which slices are GLOBAL, MIXED and LOCAL; may refuse a network
     server: Server
     local: Local = Local()
     requires: Requires = Requires()

@@ -1,8 +1,8 @@
-"""The weights that a bundle ships: `models/model.safetensors`, and `models/model.json`, which says what they are.
+"""The weights that a bundle ships: `models/model.safetensors`, and their card, `models/model.json`.
 
 Both come from `surgfl ship`. The card's hash is compared whenever the weights are used, so that a file of another
-release, or half of a copy, is refused and never trained from. `models/model.pt` beside them holds the same numbers in
-the form that MONAI's tools and its model zoo look for.
+release, or half of a copy, is never trained from. `models/model.pt` has the same numbers for MONAI's tools and model
+zoo.
 """
 
 from __future__ import annotations
@@ -32,11 +32,7 @@ def sha256_of(path: Path) -> str:
 
 
 def shipped_facts(bundle: str, folder: Path | None = None) -> dict[str, Any] | None:
-    """Return what `model.json` of a bundle says; None where the bundle ships no weights.
-
-    Args:
-        bundle: its name.
-        folder: of the bundles; default: the folder beside the package.
+    """Return a bundle's card; None where it ships no weights. ``folder`` of bundles: default: beside the package.
 
     Raises:
         CheckpointError: the file is no JSON with the hash of the weights.
@@ -66,7 +62,7 @@ def verified_weights(
     Args:
         bundle: as in `shipped_facts`.
         folder: likewise.
-        instead: what a person may do where there are none.
+        instead: the remedy that the error names.
 
     Raises:
         CheckpointError: the bundle ships none, or the file is not the card's.
@@ -109,17 +105,18 @@ def exported_state(weights: Path, network: nn.Module) -> dict[str, Tensor]:
 
 
 def is_export(exported: Path, weights: Path) -> bool:
-    """Tell whether a `model.pt` holds the same tensors, bit for bit, and the same header as the weights.
+    """Return whether a `model.pt` holds the same tensors, bit for bit, and the same header as the weights.
 
     Raises:
         CheckpointError: a file is damaged.
     """
-    if not (exported.is_file() and weights.is_file()):
+    if not (exported.is_file() and weights.is_file()) or load_metadata(exported) != load_metadata(weights):
         return False
-    if load_metadata(exported) != load_metadata(weights):
-        return False
-    there, due = stored_weights(exported), stored_weights(weights)
-    return all(name in there and _identical(there[name], value) for name, value in due.items())
+    found, expected = stored_weights(exported), stored_weights(weights)
+    return all(
+        name in found and found[name].dtype == value.dtype and torch.equal(found[name], value)
+        for name, value in expected.items()
+    )
 
 
 def metric_of(facts: Mapping[str, Any]) -> Metric:
@@ -129,22 +126,20 @@ def metric_of(facts: Mapping[str, Any]) -> Metric:
 
 def mean_scores(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the mean of a card's scores over each kind of rendered look: "named look" and "unseen look"."""
-    metric = metric_of(facts).name
     found: dict[str, list[Mapping[str, Any]]] = {}
     for record in facts["scores"]:
         if record["where"] != "real":
             found.setdefault(record["where"], []).append(record)
-    return {where: _mean(records, where, metric) for where, records in found.items()}
+    return {where: _mean(records, where, metric_of(facts).name) for where, records in found.items()}
 
 
 def mean_of_real(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the means of a card's scores over all real sites, one for each choice of classes."""
-    metric = metric_of(facts).name
     found: dict[str, list[Mapping[str, Any]]] = {}
     for record in facts["scores"]:
         if record["where"] == "real":
             found.setdefault(record["classes"] or DASH, []).append(record)
-    means = {classes: _mean(records, "real site", metric) for classes, records in found.items()}
+    means = {classes: _mean(records, "real site", metric_of(facts).name) for classes, records in found.items()}
     return [mean | {"name": f"{mean['name']}, {classes}"} for classes, mean in means.items()]
 
 
@@ -159,10 +154,6 @@ def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
     named = [record for record in facts["scores"] if record["where"] == "named look"]
     real = [record for record in facts["scores"] if record["where"] == "real"]
     return [_row(record, metric_of(facts)) for record in (*named, *mean_scores(facts).values(), *real)]
-
-
-def _identical(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and torch.equal(one, other)
 
 
 def _mean(records: Sequence[Mapping[str, Any]], where: str, metric: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Let a method tell a site's network what is not trained, such as what is operated there."""
+"""Condition a site's network on untrained inputs, such as its description of the surgery."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shared_components.core.partition import Partition, Pieces, Role, cut
 from shared_components.data.site import Site, SiteError
 
 LONGEST_NAME = 100  # characters; the kind of an encoder and a SHA-256 are fewer
+# the last bits of an encoder's vector differ from machine to machine
 _NEARLY = partial(torch.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
-"""One encoder computes the last bits of a vector differently from machine to machine."""
 _EQUAL = partial(torch.allclose, rtol=0, atol=0, equal_nan=True)
 
 
@@ -33,17 +33,17 @@ def condition_on_site(
     """Call a method's ``condition_on_site``, if it has one, on a network that holds the weights it works with.
 
     Args:
-        method: What is trained.
+        method: The method of the federation.
         network: The site's, changed in place.
-        partition: Its own.
-        site: Says text, vectors and encoder.
+        partition: Of the network.
+        site: With text, vectors and encoder.
         name: The federation's name of the site, which begins a refusal, its site.yaml next.
         number: The site's number, from 0.
         count: How many sites there are.
-        again: The LOCAL pieces are those of an earlier round, which knew the site already.
+        again: The LOCAL pieces are those of an earlier round, conditioned on the site already.
 
     Returns:
-        The name of the encoder that made what the network was told; empty where nothing compares.
+        The name of the encoder that computed the inputs; empty where nothing compares.
 
     Raises:
         SiteError: The site's text, vectors or encoder cannot be used, are others than in an earlier round, or the
@@ -53,7 +53,8 @@ def condition_on_site(
         return ""
     facts = SiteFacts(site.text, number, count, site.text_vectors, site.text_encoder)
     who, state = f"site {name}, {site.path}", network.state_dict()
-    others = cut(state, partition, *set(Role) - {Role.LOCAL})
+    rest = set(Role) - {Role.LOCAL}
+    others = cut(state, partition, *rest)
     own = cut(state, partition, Role.LOCAL) if again else {}
     try:
         made_by = method.local.condition_on_site(network, facts)
@@ -64,7 +65,7 @@ def condition_on_site(
             f"{who}: {method.name} names the encoder {made_by!r:.120}; a name has at most {LONGEST_NAME} characters, "
             "all of them printable ASCII"
         )
-    if changed := _changed(others, cut(state, partition, *set(Role) - {Role.LOCAL}), _EQUAL):
+    if changed := _changed(others, cut(state, partition, *rest), _EQUAL):
         raise SiteError(
             f"{who}: {method.name} would tell the site's text to {changed}, which is not LOCAL and would leave the site"
         )
@@ -77,7 +78,7 @@ def condition_on_site(
 
 
 def is_name(value: Any) -> bool:
-    """Say whether a value has the form of an encoder's name: short and printable; nothing stands for none."""
+    """Return whether a value has the form of an encoder's name: short and printable; empty stands for none."""
     return isinstance(value, str) and re.fullmatch(rf"[ -~]{{0,{LONGEST_NAME}}}", value) is not None
 
 

@@ -1,7 +1,4 @@
-"""A model as its checkpoint's header describes it: the network, the task it has learnt, the size of its input.
-
-Bundles and commands read it here; nothing of MONAI, whose import takes five seconds.
-"""
+"""A model as its checkpoint's header describes it: the network, the task it has learnt, the size of its input."""
 
 from __future__ import annotations
 
@@ -22,8 +19,7 @@ from shared_components.networks.checkpoints import CheckpointError, header_of, l
 from shared_components.networks.parts import parts_of
 
 logger = logging.getLogger(__name__)
-MOST_SIDE = 16_384
-"""Pixels of a side of a network's input, of which a checkpoint's header may speak."""
+MOST_SIDE = 16_384  # pixels of a side of a network's input by a checkpoint's header
 
 
 class Remade(Protocol):
@@ -48,7 +44,7 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
 
     Args:
         path: The checkpoint.
-        bundle: Whose network, numbers and size stand where the header says none.
+        bundle: Its network, numbers and size are the defaults of what the header lacks.
         site: Where it is used, see `told_as_asked`.
 
     Raises:
@@ -65,10 +61,10 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
 
 
 def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, int]:
-    """Return the (height, width) that a model was trained at; the given ones where its header does not say.
+    """Return the (height, width) that a model was trained at; the given ones where its header has none.
 
     Raises:
-        CheckpointError: The header says something else than two whole numbers from 1 to `MOST_SIDE`.
+        CheckpointError: One of the header's is no whole number from 1 to `MOST_SIDE`.
     """
     sizes = []
     for name, given in (("height", height), ("width", width)):
@@ -113,10 +109,10 @@ def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | N
 
 
 def chosen_for(path: Path | None) -> Mapping[str, Any]:
-    """Return which arguments of its bundle's network a checkpoint's header says otherwise; nothing, mostly.
+    """Return the arguments of a checkpoint's network that are not its bundle's; empty for most.
 
     Raises:
-        CheckpointError: It is no JSON. What it says is looked at by `bundle_config.load_bundle`.
+        CheckpointError: The header's are no JSON. `bundle_config.load_bundle` checks the arguments.
     """
     said = header_of(path).get("network", "{}")
     try:
@@ -148,21 +144,20 @@ def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Modul
     Args:
         network: With the checkpoint's weights.
         path: The checkpoint.
-        site: None where none is named: such a model then goes by the mean of what its sites were told, and a warning
-            says so.
+        site: None where none is named: such a model uses the mean of its sites' inputs, and a warning is logged.
 
     Raises:
         SiteError: The site's text, vectors or encoder cannot be used.
         CheckpointError: A site is named in vain, or the header names no method that is here.
     """
-    untold = knows_no_site(header_of(path))
-    if site is not None and not untold:
+    unconditioned = knows_no_site(header_of(path))
+    if site is not None and not unconditioned:
         raise CheckpointError(
             f"checkpoint {path} is told of no site, or has been told of its own; leave {site.path} out"
         )
     if site is not None:
         describe_site(network, path, site)
-    elif untold:
+    elif unconditioned:
         logger.warning(
             "checkpoint %s is a federation's model for other hospitals, told the mean of its sites' texts; name the "
             "site.yaml of the site where it is used, and it is told that site's own",
@@ -172,12 +167,12 @@ def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Modul
 
 
 def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Task:
-    """Build what a checkpoint's header says it has learnt; without a word of it, segmentation.
+    """Build the task of a checkpoint's header; where it has none, segmentation.
 
     Args:
-        tasks: Numbers by kind of task, for what the header leaves out.
+        tasks: Numbers by kind of task, for what the header lacks.
         path: The checkpoint.
-        network: With the checkpoint's weights; counts the classes that the header does not name.
+        network: With the checkpoint's weights, whose outputs are counted where the header names no classes.
 
     Raises:
         CheckpointError: There is no such kind of task.
@@ -195,24 +190,24 @@ def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Tas
 
 
 def with_learnt_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str], kind: str) -> dict[str, Any]:
-    """Return a task's numbers, replaced by those that a checkpoint's header knows.
+    """Return a task's numbers, replaced by those of a checkpoint's header.
 
     Raises:
-        CheckpointError: What the header says is no mapping in JSON.
+        CheckpointError: The header's are no mapping in JSON.
     """
     numbers = dict(own or {})
-    if kind == notes.get("task"):
-        try:
-            learnt = dict(json.loads(notes.get("numbers", "{}")))
-        except (TypeError, ValueError, RecursionError):
-            raise CheckpointError(
-                f"the checkpoint's header says of its task's numbers {notes['numbers']!r:.80}, which is no mapping in "
-                "JSON; save it again"
-            ) from None
-        if changed := {name: value for name, value in learnt.items() if numbers.get(name) != value}:
-            logger.info("tasks: %s: the checkpoint has learnt with %s, which counts", kind, changed)
-        numbers |= learnt
-    return numbers
+    if kind != notes.get("task"):
+        return numbers
+    try:
+        learnt = dict(json.loads(notes.get("numbers", "{}")))
+    except (TypeError, ValueError, RecursionError):
+        raise CheckpointError(
+            f"the checkpoint's header says of its task's numbers {notes['numbers']!r:.80}, which is no mapping in "
+            "JSON; save it again"
+        ) from None
+    if changed := {name: value for name, value in learnt.items() if numbers.get(name) != value}:
+        logger.info("tasks: %s: the checkpoint has learnt with %s, which counts", kind, changed)
+    return numbers | learnt
 
 
 def channels_of(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:

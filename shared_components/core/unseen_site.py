@@ -1,7 +1,6 @@
-"""What a model's header says of the text that its network was told, and how a model that knows no site is told of one.
+"""Condition a federation's model for hospitals outside on the site where it is used, as one more site.
 
-A site's own model knows the site, and keeps what it knows wherever it is used. A federation's model for hospitals
-outside does not: it is told, as that of one more site, of the site where it is used.
+A site's own model was conditioned on that site, and stays so wherever it is used; a header says which of both it is.
 """
 
 from __future__ import annotations
@@ -23,20 +22,16 @@ TOLD, ARGUMENTS, SITES = "told", "arguments", "sites"  # keys of a header
 
 
 def notes_of_told(encoder: str) -> dict[str, str]:
-    """Return what the header of a site's own model says.
-
-    Args:
-        encoder: What `site_conditioning.condition_on_site` returned; empty: the network was told nothing.
-    """
+    """Return the header's entry of a site's own model, by what `site_conditioning.condition_on_site` returned."""
     return {TOLD: encoder} if encoder else {}
 
 
 def notes_of_untold(method: Method, arguments: Mapping[str, Any], sites: int) -> dict[str, str]:
-    """Return what the header of a model that knows no site says, and what telling it takes.
+    """Return the header's entries of a model that knows no site: what it takes to condition it on one.
 
     Args:
-        method: The federation's; one that tells networks nothing has nothing to say.
-        arguments: The method's, as the job says them.
+        method: The federation's; one that conditions no network has no entries.
+        arguments: The method's, as the job has them.
         sites: How many took part.
     """
     if method.local.condition_on_site is None:
@@ -45,20 +40,20 @@ def notes_of_untold(method: Method, arguments: Mapping[str, Any], sites: int) ->
 
 
 def knows_no_site(notes: Mapping[str, str]) -> bool:
-    """Say whether a header is of a model that is to be told of the site where it is used."""
+    """Return whether a header is of a model that is to be conditioned on the site where it is used."""
     return notes.get(TOLD) == ""
 
 
 def describe_site(network: nn.Module, path: Path, site: Site) -> str:
-    """Tell a network that knows no site of a site that did not take part; leave any other as it is.
+    """Condition a network that knows no site on one that did not take part; leave any other network as it is.
 
     Args:
         network: With the weights of the checkpoint.
-        path: The checkpoint, whose header says how its sites were told.
-        site: Where it is used.
+        path: The checkpoint, whose header has method, arguments and number of sites.
+        site: Where the network is used.
 
     Returns:
-        The name of the encoder that made what it was told; empty where it was told nothing.
+        The encoder's name; empty where the network was left as it is.
 
     Raises:
         SiteError: The site's text, vectors or encoder cannot be used.

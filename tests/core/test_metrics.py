@@ -57,35 +57,33 @@ def present_classes(prediction, truth):
     return [c for c in CLASSES if (prediction == c).any() and (truth == c).any()]
 
 
-def test_the_four_metrics_equal_medpy_on_random_masks():
-    medpy = pytest.importorskip("medpy.metric.binary")
-    compared = 0
-    for seed in range(CASES):
+def random_cases(seeds):
+    """Yield the pairs of these seeds by class, for the classes that both maps have; more than one per pair."""
+    count = 0
+    for seed in seeds:
         prediction, truth = random_pair(seed)
         for c in present_classes(prediction, truth):
-            ours = frame_scores(prediction, truth, classes=[c])
-            theirs = [f(prediction == c, truth == c) for f in (medpy.dc, medpy.jc, medpy.assd, medpy.hd95)]
-            measured = [ours.dice[0], ours.iou[0], ours.assd[0], ours.hd95[0]]
-            np.testing.assert_allclose(measured, theirs, rtol=1e-9, atol=1e-9, err_msg=f"seed {seed} class {c}")
-            compared += 1
-    assert compared > CASES
+            count += 1
+            yield prediction == c, truth == c, frame_scores(prediction, truth, classes=[c]), f"seed {seed} class {c}"
+    assert count > len(seeds)
+
+
+def test_the_four_metrics_equal_medpy_on_random_masks():
+    medpy = pytest.importorskip("medpy.metric.binary")
+    for prediction, truth, ours, case in random_cases(range(CASES)):
+        theirs = [f(prediction, truth) for f in (medpy.dc, medpy.jc, medpy.assd, medpy.hd95)]
+        measured = [ours.dice[0], ours.iou[0], ours.assd[0], ours.hd95[0]]
+        np.testing.assert_allclose(measured, theirs, rtol=1e-9, atol=1e-9, err_msg=case)
 
 
 def test_hausdorff_and_surface_distance_equal_monai_on_random_masks():
     monai = pytest.importorskip("monai.metrics")
-    compared = 0
-    for seed in range(CASES):
-        prediction, truth = random_pair(seed)
-        for c in present_classes(prediction, truth):
-            ours = frame_scores(prediction, truth, classes=[c])
-            masks = [torch.from_numpy(labels == c)[None, None] for labels in (prediction, truth)]
-            hd95 = monai.compute_hausdorff_distance(*masks, include_background=True, percentile=95)
-            assd = monai.compute_average_surface_distance(*masks, include_background=True, symmetric=True)
-            theirs = [hd95.item(), assd.item()]
-            measured = [ours.hd95_monai[0], ours.assd[0]]
-            np.testing.assert_allclose(measured, theirs, rtol=1e-5, atol=1e-5, err_msg=f"seed {seed} class {c}")
-            compared += 1
-    assert compared > CASES
+    for prediction, truth, ours, case in random_cases(range(CASES)):
+        masks = [torch.from_numpy(mask)[None, None] for mask in (prediction, truth)]
+        hd95 = monai.compute_hausdorff_distance(*masks, include_background=True, percentile=95)
+        assd = monai.compute_average_surface_distance(*masks, include_background=True, symmetric=True)
+        measured = [ours.hd95_monai[0], ours.assd[0]]
+        np.testing.assert_allclose(measured, [hd95.item(), assd.item()], rtol=1e-5, atol=1e-5, err_msg=case)
 
 
 def test_classes_scored_together_equal_classes_scored_alone():

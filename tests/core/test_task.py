@@ -5,13 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from shared_components.core.card import Card, Metric
+from shared_components.core.card import Card
 from shared_components.core.task import check_tasks, choose_task, make_task, task_kinds
 from shared_components.networks.bundle_config import load_bundle
 
 PARTS = ("background", "shaft")
-DICE = Metric("dice", "Dice", True, "%", 100.0)
-RMSE = Metric("rmse", "RMSE", False, "mm")
 
 
 def test_kinds_are_found_by_listing():
@@ -73,16 +71,6 @@ def test_a_task_that_the_bundle_does_not_learn_is_refused_by_name():
 def test_numbers_that_are_wrong_are_refused_before_anything_runs(kind, numbers, words):
     with pytest.raises(ValueError, match=words):
         check_tasks({kind: numbers})
-
-
-def test_a_metric_knows_its_direction_and_leaves_out_what_is_not_there():
-    values = [0.25, math.nan, 0.5]
-    assert (DICE.best(values), DICE.worst(values)) == (0.5, 0.25)
-    assert (RMSE.best(values), RMSE.worst(values)) == (0.25, 0.5)
-    assert DICE.better(0.5, 0.25) and RMSE.better(0.25, 0.5) and not RMSE.better(0.5, 0.5)
-    assert RMSE.better(9.0, math.nan) and not RMSE.better(math.nan, 9.0)
-    assert math.isnan(DICE.best([math.nan]))
-    assert Metric.from_json(RMSE.to_json()) == RMSE
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ class LayerwiseDecomposition(StatelessStart):
                 shared[name] = mean[name]
                 moved = mean[name].to(torch.float64) - before.to(torch.float64)
             else:
+                # m changes (...) -> (m, d) -> (d,) -> (...)
                 rows = [(u.pieces[name].to(torch.float64) - before.to(torch.float64)).flatten() for u in updates]
                 moved = decomposed(torch.stack(rows), keep=self.keep).view(before.shape)
                 shared[name] = (before.to(torch.float64) + moved).to(before.dtype)

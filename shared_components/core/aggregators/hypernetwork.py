@@ -17,7 +17,7 @@ from torch import Tensor
 from shared_components.core.aggregators.mean import in_site_order, weighted_sum
 from shared_components.core.aggregators.sensitivity import normalised_entropy
 from shared_components.core.method import Models, Profile, State, Update, site_order
-from shared_components.core.partition import Pieces, below
+from shared_components.core.partition import Pieces, below, prefixed
 
 WIDTH = 100
 HIDDEN = 3
@@ -33,8 +33,7 @@ def first_state(
     for number, site in enumerate(sites if layers else []):
         generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
         weights = init_hypernetwork(len(layers), len(sites), generator)
-        state |= {f"hypernetwork/{site}/{name}": value for name, value in weights.items()}
-        state |= {f"personal/{site}/{name}": value for name, value in models.mixed[site].items()}
+        state |= prefixed(f"hypernetwork/{site}/", weights) | prefixed(f"personal/{site}/", models.mixed[site])
     return state
 
 
@@ -65,20 +64,20 @@ def personal_step(
     updates, state = in_site_order(updates), dict(state)
     sites = list(models.mixed)
     names = [name for group in layers.values() for name in group]
-    start = [{name: state[f"personal/{site}/{name}"] for name in names} for site in sites]
+    start = [below(f"personal/{site}/", state) for site in sites]
     for update in updates:
-        state |= {f"personal/{update.site}/{name}": update.pieces[name] for name in names}
-    trained = [{name: state[f"personal/{site}/{name}"] for name in names} for site in sites]
+        state |= prefixed(f"personal/{update.site}/", {name: update.pieces[name] for name in names})
+    trained = [below(f"personal/{site}/", state) for site in sites]
     for update in updates:
         before = models.mixed[update.site]
         change: Pieces = {name: update.pieces[name] - before[name] for name in names}
         # Algorithm 1 sets theta_P^all to this round's weights first; the released code still has the last
         products = layer_products(layers, start if released else trained, change)
         weights = update_hypernetwork(
-            _weights(state, update.site), products, learning_rate=rate, sign=-1.0 if released else 1.0
+            below(f"hypernetwork/{update.site}/", state), products, learning_rate=rate, sign=-1.0 if released else 1.0
         )
-        state |= {f"hypernetwork/{update.site}/{name}": value for name, value in weights.items()}
-    mixings = {site: mixing_weights(_weights(state, site)) for site in sites}
+        state |= prefixed(f"hypernetwork/{update.site}/", weights)
+    mixings = {site: mixing_weights(below(f"hypernetwork/{site}/", state)) for site in sites}
     entropy = sum(map(mixing_entropy, mixings.values())) / len(mixings)
     shares = {
         site: {layer: dict(zip(sites, row, strict=True)) for layer, row in zip(layers, matrix.tolist(), strict=True)}
@@ -86,10 +85,6 @@ def personal_step(
     }
     mixed = {site: mix(layers, trained, mixing) for site, mixing in mixings.items()}
     return state, mixed, {"entropy": {"hypernetwork": entropy}, "mixing": shares}
-
-
-def _weights(state: State, site: str) -> dict[str, Tensor]:
-    return below(f"hypernetwork/{site}/", state)
 
 
 def init_hypernetwork(layers: int, sites: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -117,7 +112,8 @@ def mixing_weights(weights: Mapping[str, Tensor]) -> Tensor:
     hidden = weights["embedding"]
     for i in range(HIDDEN):
         hidden = torch.relu(weights[f"hidden.{i}.weight"] @ hidden + weights[f"hidden.{i}.bias"])
-    outputs = torch.relu(weights["output.weight"] @ hidden + weights["output.bias"])  # (layers, K)
+    # (layers, K, 100) @ (100,) -> (layers, K)
+    outputs = torch.relu(weights["output.weight"] @ hidden + weights["output.bias"])
     total = outputs.sum(1, keepdim=True)
     uniform = torch.full_like(outputs, 1 / outputs.shape[1])
     return torch.where(total > 0, outputs / total.clamp_min(1e-12), uniform)
@@ -155,14 +151,14 @@ def layer_products(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pie
         all_pieces: The MIXED pieces of the K sites, in site order.
         change: This site's Delta theta_P.
     """
+
+    def dot(a: Tensor, b: Tensor) -> float:
+        return float((a.to(torch.float64) * b.to(torch.float64)).sum())
+
     rows = [
-        [sum(_dot(pieces[name], change[name]) for name in names) for pieces in all_pieces] for names in layers.values()
+        [sum(dot(pieces[name], change[name]) for name in names) for pieces in all_pieces] for names in layers.values()
     ]
     return torch.tensor(rows, dtype=torch.float64)
-
-
-def _dot(a: Tensor, b: Tensor) -> float:
-    return float((a.to(torch.float64) * b.to(torch.float64)).sum())
 
 
 def mix(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], mixing: Tensor) -> Pieces:

@@ -81,8 +81,3 @@ def test_integer_buffers_take_the_maximum():
         for s, n in (("a", 9), ("b", 5))
     ]
     assert FairMean(1.0, 10.0).apply({}, Partition(()), models, sent).models.shared["steps"].item() == 9
-
-
-def test_order_of_arrival_changes_no_bit():
-    there, back = (step(FairMean(0.5, 10.0), shared(), order) for order in (given(), given()[::-1]))
-    assert torch.equal(there.models.shared["w"], back.models.shared["w"]) and there.report == back.report

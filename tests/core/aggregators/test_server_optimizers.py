@@ -92,14 +92,3 @@ def test_integer_buffers_take_the_maximum_and_have_no_moments(aggregator):
     result = aggregator.apply(state, Partition(()), models, given)
     assert result.models.shared["steps"].item() == 9 and result.models.shared["steps"].dtype == torch.int64
     assert not any(name.endswith("/steps") for name in result.state) and result.state.keys() == state.keys()
-
-
-@pytest.mark.parametrize("aggregator", [ServerMomentum(0.9, 1.0), ServerAdam(**ADAM)])
-def test_order_of_arrival_changes_no_bit_and_the_given_state_stays(aggregator):
-    models, given = shared(), updates(ROUNDS[1])
-    state = step(aggregator, models, updates()).state
-    before = {name: value.clone() for name, value in state.items()}
-    there, back = (step(aggregator, models, order, state) for order in (given, given[::-1]))
-    assert torch.equal(there.models.shared["w"], back.models.shared["w"])
-    assert all(torch.equal(there.state[name], back.state[name]) for name in state)
-    assert all(torch.equal(state[name], before[name]) for name in state)
