@@ -25,9 +25,9 @@ from shared_components.core.initial_weights import begin, chosen_start, said, st
 from shared_components.core.merged_classes import read_as
 from shared_components.core.method import Method, load_method
 from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, shipped_weights
+from shared_components.core.site_conditioning import describe_site
 from shared_components.core.task import Task, choose_task
 from shared_components.core.trained_model import Remade, network_of, task_learnt, told_as_asked, with_learnt_numbers
-from shared_components.core.unseen_site import describe_site
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
 from shared_components.data.dataset import SampleDataset
@@ -218,7 +218,7 @@ def trained_network_for(
         task: The site's task.
         checkpoint: Its path.
         bundle: Name of the bundle.
-        site: A model for unseen sites is conditioned on its text, see `unseen_site.describe_site`.
+        site: A model for unseen sites is conditioned on its text, see `site_conditioning.describe_site`.
 
     Raises:
         CheckpointError: Not given, missing, damaged, of another network, task or class map.

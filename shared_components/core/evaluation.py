@@ -141,6 +141,7 @@ def exemplars(values: Sequence[float], metric: Metric) -> dict[int, str]:
     known.sort(key=lambda number: -values[number] if metric.higher_is_better else values[number])
     if len(known) < 2:
         return {known[0]: "typical"} if known else {0: "not scored"} if values else {}
+    # sorted from the best on: of two in the middle the better one
     middle = {known[(len(known) - 1) // 2]: "typical"} if len(known) > 2 else {}
     return {known[0]: "best", **middle, known[-1]: "worst"}
 

@@ -57,6 +57,7 @@ def segmentation_loss(
     both = probability.sum(dim=(2, 3)) + true.sum(dim=(2, 3))
     iou = (intersection + IOU_EPSILON) / (both - intersection + IOU_EPSILON)
     weight = None if balance == 0 else _class_weights(true, balance)
+    # IoU and Dice are means over (B, C)
     loss = cross_entropy * pixel_cross_entropy(logits, label, weight) - log_iou * iou.mean().log()
     if dice:
         loss = loss + dice * (1 - ((2 * intersection + DICE_SMOOTHING) / (both + DICE_SMOOTHING)).mean())

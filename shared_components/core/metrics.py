@@ -146,6 +146,7 @@ def _class_scores(prediction: np.ndarray, truth: np.ndarray, *, policy: str, dis
     if not any(sizes):
         return [np.nan] * (5 if distances else 2)
     if not all(sizes):
+        # missed or invented: no overlap, and further off than any two pixels
         return [0.0, 0.0] + [float(np.hypot(*truth.shape))] * (3 if distances else 0)
     intersection = np.count_nonzero(prediction & truth)
     regions = [2 * intersection / sum(sizes), intersection / (sum(sizes) - intersection)]
@@ -166,7 +167,7 @@ def _surface_scores(prediction: np.ndarray, truth: np.ndarray) -> list[float]:
     """Return ASSD, pooled HD95 and MONAI's HD95 of two (H, W) bool masks, neither empty."""
     surfaces = _surface(prediction), _surface(truth)
     there, back = _nearest(surfaces[0], surfaces[1]), _nearest(surfaces[1], surfaces[0])
-    pooled = np.concatenate([there, back])
+    pooled = np.concatenate([there, back])  # (N,) and (M,) -> (N + M,)
     larger = max(np.percentile(there, 95), np.percentile(back, 95))
     return [float(pooled.mean()), float(np.percentile(pooled, 95)), float(larger)]
 
@@ -202,6 +203,7 @@ def _query(points: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def _transform(points: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return what `_query` does by a distance transform over the box around both; exact within reach."""
+    # zeros at the targets: the transform gives every pixel's distance to the nearest zero
     low = np.minimum(points.min(axis=0), targets.min(axis=0))
     high = np.maximum(points.max(axis=0), targets.max(axis=0))
     image = np.ones(high - low + 1, dtype=np.uint8)

@@ -48,6 +48,7 @@ def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partit
     targets = _targets(terms, trained, network)
     at_cuts: dict[tuple[int, frozenset[int]], Tensor] = {}
     for number, (reaching, pieces) in enumerate(targets, start=1):
+        # one backward pass; the graph is kept while another one follows
         chosen = [terms[i] for i in reaching]
         tensors = list(dict.fromkeys(p.tensor for p in pieces))
         gradients = _gradients(chosen, [parameters[t] for t in tensors], at_cuts, keep=number < len(targets))

@@ -74,6 +74,7 @@ def ascent(
         name: value.abs() + eta if eta is not None and value.dim() > 1 else torch.ones_like(value)
         for name, value in weights.items()
     }
+    # ||t g||^2, one number per parameter
     squares = [(scales[name] * gradient).square().sum() for name, gradient in gradients.items()]
     norm = torch.stack(squares).sum().sqrt().clamp_min(1e-12)
     return {name: rho * scales[name].square() * gradient / norm for name, gradient in gradients.items()}

@@ -11,8 +11,8 @@ from typing import Any, Protocol, cast
 
 from torch import Tensor, nn
 
+from shared_components.core.site_conditioning import describe_site, knows_no_site
 from shared_components.core.task import Task, make_task
-from shared_components.core.unseen_site import describe_site, knows_no_site
 from shared_components.data.site import Site
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, header_of, load_into, load_weights
@@ -139,7 +139,7 @@ def _as_learnt(definition: Remade, path: Path, bundle: str) -> Remade:
 
 
 def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Module:
-    """Condition a network that knows no site on the one that a person names; return it (`unseen_site.describe_site`).
+    """Condition a network that knows no site on the one that a person names; return it (`describe_site`).
 
     Args:
         network: With the checkpoint's weights.

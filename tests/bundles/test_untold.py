@@ -15,12 +15,12 @@ from shared_components.bundle_engines import trained_network_for
 from shared_components.cli import main
 from shared_components.core import evaluation
 from shared_components.core.method import load_method
+from shared_components.core.site_conditioning import describe_site, knows_no_site, notes_of_told, notes_of_untold
 from shared_components.core.task import make_task
 from shared_components.core.text.pretrained import MINILM_SHA256
 from shared_components.core.text.site_text import site_text
 from shared_components.core.text.vectors import read_vectors
 from shared_components.core.trained_model import load_trained
-from shared_components.core.unseen_site import describe_site, knows_no_site, notes_of_told, notes_of_untold
 from shared_components.data.samples import LABELLED, samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shared_components.core import evaluation, unseen_site
+from shared_components.core import evaluation, site_conditioning
 from shared_components.core.method import load_method
 from shared_components.core.partition import below
 from shared_components.core.rules import representation
@@ -59,7 +59,7 @@ def play(monkeypatch):
     def replace(**fields):
         fields = {"partition": representation(), "local_condition_on_site": SiteText(), **fields}
         method = changed(load_method("fedavg"), **fields)
-        for side in (server_side, site_side, comparing, unseen_site):
+        for side in (server_side, site_side, comparing, site_conditioning):
             monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
         return method
 

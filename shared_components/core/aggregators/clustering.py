@@ -45,7 +45,7 @@ def cosines(products: Tensor, length: float) -> Tensor | None:
     squares = products.diagonal()
     if bool((squares <= SAME * length).any()) or bool((squares <= 0).any()):
         return None
-    norms = squares.sqrt()
+    norms = squares.sqrt()  # (K,)
     return (products / norms[:, None] / norms[None, :]).clamp(-1.0, 1.0)
 
 
@@ -74,6 +74,7 @@ def average_linkage(distances: Tensor, clusters: int) -> list[int]:
 
 def soft_weights(similarity: Tensor, threshold: float) -> Tensor:
     """Return (K, K) rows of max(cos + threshold, 0), divided by their sums."""
+    # a site's own cosine is 1, so that no row is zero for a threshold above -1
     raised = (similarity + threshold).clamp_min(0)
     return raised / raised.sum(1, keepdim=True)
 

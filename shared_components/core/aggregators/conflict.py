@@ -30,6 +30,7 @@ def inner_products(all_pieces: Sequence[Pieces], names: Sequence[str]) -> Tensor
 def on_simplex(values: Tensor) -> Tensor:
     """Return the nearest point of which all entries are non-negative and sum to 1."""
     falling = values.sort(descending=True).values
+    # the mean by which the k largest values exceed a sum of 1; the largest k that stays positive counts
     excess = (falling.cumsum(0) - 1) / torch.arange(1, len(values) + 1, dtype=values.dtype)
     return (values - excess[falling > excess][-1]).clamp_min(0)
 
@@ -49,7 +50,7 @@ def least_agreement(products: Tensor, conflict: float) -> Tensor:
     scale = float(products.diagonal().mean())
     if count == 1 or not scale > 0:
         return weights
-    table = products / scale
+    table = products / scale  # the weights do not depend on the scale of the changes
     mean = table.mean(1)  # table @ uniform weights
     radius = conflict * max(float(table.mean()), 0.0) ** 0.5
 
@@ -66,6 +67,7 @@ def least_agreement(products: Tensor, conflict: float) -> Tensor:
         while True:
             there = on_simplex(weights - step * gradient)
             move = there - weights
+            # backtrack until the value falls as far as the quadratic bound of a projected step says
             fallen = float(gradient @ move) + float(move @ move) / (2 * step)
             if value(there) <= here + fallen or step < PRECISE:
                 break
@@ -87,7 +89,7 @@ def conflict_averse(products: Tensor, conflict: float) -> Tensor:
     """
     weights = least_agreement(products, conflict)
     uniform = torch.full_like(weights, 1 / len(weights))
-    mean = max(float(uniform @ products @ uniform), 0.0) ** 0.5
+    mean = max(float(uniform @ products @ uniform), 0.0) ** 0.5  # |g_0|; |g_w| is the next
     length = max(float(weights @ products @ weights), 0.0) ** 0.5
     share = conflict * mean / length if length > 0 else 0.0
     return (uniform + share * weights) / (1 + conflict**2)
@@ -110,5 +112,6 @@ def hyper_step(
         The weights and the momentum after it.
     """
     inside = (weights >= 0) & (weights <= 1)
+    # the gradient of a clamp is zero outside its bounds
     moved = inertia * momentum + torch.where(inside, gradient, 0.0) + decay * weights
     return weights - rate * moved, moved

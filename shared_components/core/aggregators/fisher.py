@@ -44,10 +44,10 @@ def fisher_weights(traces: Sequence[float], largest: float = 1.0) -> list[float]
     count, total = len(traces), math.fsum(traces)
     if not total > 0 or largest * count <= 1:
         return [1 / count] * count
-    weights = [trace / total for trace in traces]
+    weights = [trace / total for trace in traces]  # F_k / sum of F
     capped: set[int] = set()
     while over := {i for i, weight in enumerate(weights) if i not in capped and weight > largest}:
-        capped |= over
+        capped |= over  # what the others take over may lift one of them above the cap
         room = 1 - largest * len(capped)
         rest = math.fsum(traces[i] for i in range(count) if i not in capped)
         even = room / (count - len(capped))

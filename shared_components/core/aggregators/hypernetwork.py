@@ -83,6 +83,7 @@ def personal_step(
         site: {layer: dict(zip(sites, row, strict=True)) for layer, row in zip(layers, matrix.tolist(), strict=True)}
         for site, matrix in mixings.items()
     }
+    # Eq. (7): every site's layers from all sites' trained ones
     mixed = {site: mix(layers, trained, mixing) for site, mixing in mixings.items()}
     return state, mixed, {"entropy": {"hypernetwork": entropy}, "mixing": shares}
 
@@ -135,6 +136,7 @@ def update_hypernetwork(
         sign: +1, or -1 as released.
     """
     leaves = {name: value.detach().clone().requires_grad_() for name, value in weights.items()}
+    # its gradient is that of Eqs. (8) and (9), since theta_P is linear in omega
     objective = (mixing_weights(leaves) * products.to(torch.float32)).sum()
     gradients = torch.autograd.grad(objective, list(leaves.values()), allow_unused=True)
     return {

@@ -65,6 +65,7 @@ def comparisons(count: int) -> Iterator[tuple[int, int]]:
     Batcher's merge exchange (Knuth, The Art of Computer Programming 3, 5.2.2, Algorithm M): the pairs do not
     depend on the values, so that whole tensors are sorted at once, some ten times faster than ``torch.sort``.
     """
+    # p halves from the largest power of two below count: sorted runs of length p are merged
     top = 1 << (count - 1).bit_length() - 1 if count > 1 else 0
     p = top
     while p:
@@ -155,6 +156,7 @@ class Krum(StatelessStart):
         updates = in_site_order(updates)
         honest = len(updates) - self.faults
         distances = squared_distances([update.pieces for update in updates], parameter_names(models.shared))
+        # s(i): the sum over the n - f - 2 (or n - f - 1) nearest others
         scores = krum_scores(distances, honest - NEIGHBOURS[self.neighbours])
         best = sorted(range(len(updates)), key=scores.__getitem__)  # stable: the first site wins a tie
         chosen = [updates[i] for i in sorted(best[: self.keep or honest])]

@@ -35,7 +35,7 @@ def similarity_weights(sensitivities: Sequence[Tensor], *, scale: str = "raw", t
         stacked = torch.where(mean.abs() > 0, stacked / mean, torch.ones_like(stacked))
     elif scale != "raw":
         raise ValueError(f"sensitivity scale {scale!r} is unknown; use one of {SCALES}")
-    return torch.softmax(stacked / temperature, dim=0)
+    return torch.softmax(stacked / temperature, dim=0)  # Eq. (14)
 
 
 def similarity_mean(
@@ -51,6 +51,7 @@ def similarity_mean(
     total = 0.0
     for name in names:
         weights = _weights(updates, name, scale, temperature)
+        # Eq. (15), with weights (K, ...) as K tensors
         pieces[name] = weighted_sum([update.pieces[name] for update in updates], list(weights))
         total += float(torch.special.entr(weights).sum())
     return pieces, _per_element(total, updates, names)

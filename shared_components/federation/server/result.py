@@ -10,8 +10,8 @@ from torch import Tensor
 
 from shared_components.core.card import Card
 from shared_components.core.method import Method, Models, site_order
+from shared_components.core.site_conditioning import notes_of_untold
 from shared_components.core.task import Task, checkpoint_notes, make_task
-from shared_components.core.unseen_site import notes_of_untold
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.server import outsider
 from shared_components.federation.server.state import ServerState
