@@ -262,7 +262,7 @@ def test_an_official_encoder_leaves_the_rest_to_the_seed(tmp_path):
     encoder = PvtFpn().encoder.state_dict()
     torch.save({**encoder, "head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, tmp_path / "b0.pth")
     torch.manual_seed(4)
-    network, fresh = PvtFpn(), None
+    network = PvtFpn()
     fresh = state_of(network)
     facts = from_file(network, tmp_path / "b0.pth", segmentation())
     assert facts["fresh"] == ["decoder_global", "head_global", "decoder_personal", "head_personal"]
