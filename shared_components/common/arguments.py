@@ -24,11 +24,8 @@ def between(
     """Refuse what is no number of a range; NaN, infinity, truth values and text never are.
 
     Args:
-        method: The method's name.
-        name: The argument's.
-        value: What was given for it.
-        low: The least value.
-        high: The largest value; infinity: there is none.
+        method: Begins the sentence, as ``name`` and ``value`` do.
+        low, high: The range; infinity: it has no upper end.
         ends: Whether the range holds ``low`` and ``high`` themselves, as intervals are written.
         whole: Take whole numbers alone: 4, and not 4.0.
         null: What None stands for; left out: None is refused.
@@ -41,10 +38,16 @@ def between(
     kinds = int if whole else (int, float)
     if isinstance(value, kinds) and not isinstance(value, bool) and _inside(value, low, high, ends):
         return
-    least = f"{'at least' if ends[0] == '[' else 'above'} {low}"
-    most = f" and {'at most' if ends[1] == ']' else 'below'} {high}" if math.isfinite(high) else ""
     other = f", or null for {null}" if null else ""
-    raise ValueError(f"{method}: {name} is {value!r}; it is a {'whole ' * whole}number, {least}{most}{other}")
+    raise ValueError(
+        f"{method}: {name} is {value!r}; it is a {'whole ' * whole}number, {range_in_words(low, high, ends)}{other}"
+    )
+
+
+def range_in_words(low: float, high: float, ends: str) -> str:
+    """Return an interval as "at least 0 and below 1"; without an upper end it is "at least 0"."""
+    least = f"{'at least' if ends[0] == '[' else 'above'} {low}"
+    return f"{least} and {'at most' if ends[1] == ']' else 'below'} {high}" if math.isfinite(high) else least
 
 
 def _inside(value: float, low: float, high: float, ends: str) -> bool:
@@ -56,23 +59,18 @@ def _inside(value: float, low: float, high: float, ends: str) -> bool:
 
 
 def true_or_false(method: str, name: str, value: object) -> None:
-    """Refuse what is no truth value: the text "false" would count as true.
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """Refuse what is no truth value by ValueError: the text "false" would count as true."""
     if not isinstance(value, bool):
         raise ValueError(f"{method}: {name} is {value!r}; it is true or false, without quotation marks")
 
 
 def require_list(names: Collection[str], what: str, example: str = "head", *, least: int = 1) -> None:
-    """Refuse what is no list of names, and an empty list where that would do nothing.
+    """Refuse what is no list of names, and an empty list unless ``least`` is 0.
 
     Args:
         names: The names of parts or modules.
         what: Which argument they are, such as ``fedper: personal``; begins the sentence.
         example: A name that would do.
-        least: 0 where the list may be empty.
 
     Raises:
         ValueError: It is a plain text, no list, an empty list or has an item that is no text.
@@ -86,30 +84,18 @@ def require_list(names: Collection[str], what: str, example: str = "head", *, le
 
 
 def one_of(method: str, name: str, value: object, choices: Iterable[str]) -> None:
-    """Refuse what is not among the choices.
-
-    Raises:
-        ValueError: It is none of them.
-    """
+    """Refuse what is not among the choices; ValueError lists them."""
     if value not in (known := list(choices)):
         raise ValueError(f"{method}: {name} {value!r} is unknown; use one of {', '.join(known)}")
 
 
 def check_mode(method: str, mode: object) -> None:
-    """Refuse a mode that no method has.
-
-    Raises:
-        ValueError: It is neither ``corrected`` nor ``as_released``.
-    """
+    """Refuse a mode that no method has; ValueError names both."""
     one_of(method, "mode", mode, MODES)
 
 
 def height_and_width(option: str, text: str) -> tuple[int, int]:
-    """Read ``512x640`` as (512, 640).
-
-    Args:
-        option: What it was given to.
-        text: What was given.
+    """Read ``512x640``, given to an option, as (512, 640).
 
     Raises:
         ValueError: It has another form, or a side is 0.

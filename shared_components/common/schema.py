@@ -1,0 +1,199 @@
+"""Check plain values against declared types and ranges; what does not fit is refused by one sentence.
+
+A schema is a `Schema`, a dataclass, or a mapping of names to types. A type carries its range in `msgspec.Meta`, from
+which the sentence takes its words; ``Meta(description=...)`` replaces them. Give a range both ends: without an upper
+one msgspec takes infinity, and whole numbers of any length.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import inspect
+
+from shared_components.common.arguments import range_in_words
+
+T = TypeVar("T", bound="Schema")
+
+SHOWN = 80  # characters of a value, or of a key, that a sentence repeats
+
+
+class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A record that `parse` builds; its annotations are checked then, and not when it is made by its class."""
+
+
+def parse(schema: type[T], given: object, who: str = "", *, error: type[Exception] = ValueError, key: str = "{}") -> T:
+    """Build a record of plain values.
+
+    Args:
+        schema: Its fields without a default are required.
+        given: What was read.
+        who: Begins the sentence: a file, a section, a message.
+        error: Is raised.
+        key: How a key is written in the sentence: ``privacy.{}``.
+
+    Raises:
+        error: It is no mapping, a key is unknown or missing, or a value is of another type or out of its range.
+    """
+    try:
+        return msgspec.convert(dict(given) if isinstance(given, Mapping) else given, schema)
+    except (msgspec.ValidationError, RecursionError):
+        values = check_keys(kinds_of(schema), given, who, required_by(schema), error=error, key=key)
+        check_values(kinds_of(schema), values, who, error=error, key=key)
+        raise AssertionError(f"{schema.__name__} refuses what its fields take") from None
+
+
+def check_keys(
+    known: Iterable[str],
+    given: object,
+    who: str = "",
+    required: Iterable[str] = (),
+    *,
+    error: type[Exception] = ValueError,
+    key: str = "{}",
+) -> Mapping[str, Any]:
+    """Return a mapping that has no unknown key and all required ones; arguments and errors as in `parse`."""
+    where, names = _beginning(who), list(known)
+    if not isinstance(given, Mapping):
+        what = key.removesuffix(".{}") if key != "{}" else "it"
+        raise error(
+            f"{where}{what} is {shown(given)}; write 'name: value' lines, of which are known: {', '.join(names)}"
+        )
+    for name in given:
+        if not isinstance(name, str) or name not in names:
+            odd, meant = shown(key.format(name) if isinstance(name, str) else name), nearest(name, names)
+            raise error(f"{where}unknown key {odd}; {meant}known keys: {', '.join(names)}")
+    for name in required:
+        if name not in given:
+            raise error(f"{where}{key.format(name)!r} is missing; add it")
+    return given
+
+
+def check_values(
+    kinds: Mapping[str, Any],
+    given: Mapping[str, Any],
+    who: str = "",
+    *,
+    error: type[Exception] = ValueError,
+    key: str = "{}",
+) -> None:
+    """Refuse a value of another type or out of its range, by its full path; a key without a type is passed by."""
+    for name, kind in kinds.items():
+        if name in given and not fits(given[name], kind):
+            _refuse(kind, given[name], who, key.format(name), error)
+
+
+def fits(value: object, kind: Any) -> bool:
+    """Say whether a value is of a type and in its range: no truth value is a number, and no text is one either."""
+    try:
+        msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError):
+        return False
+    return True
+
+
+@cache
+def kinds_of(schema: type) -> Mapping[str, Any]:
+    """Return the declared types of a schema's or a dataclass's fields."""
+    hints = get_type_hints(schema, include_extras=True)
+    return {name: hints[name] for name in getattr(schema, "__struct_fields__", None) or schema.__dataclass_fields__}  # type: ignore[attr-defined]
+
+
+def required_by(schema: type) -> list[str]:
+    """Return the fields that have no default."""
+    if dataclasses.is_dataclass(schema):
+        return [f.name for f in dataclasses.fields(schema) if f.default is f.default_factory is dataclasses.MISSING]
+    return [f.name for f in msgspec.structs.fields(schema) if f.required]
+
+
+def words(kind: Any) -> str:
+    """Return what a value should be, as the end of a sentence: "it is a whole number, at least 1 and at most 9"."""
+    return _words(inspect.type_info(kind))
+
+
+def shown(value: object) -> str:
+    """Return a value's text, printable and short, however long, deep or large it is."""
+    return _SHORT.repr(value)
+
+
+def kind_of(value: object) -> str:
+    """Return a value's type in words, and nothing of the value."""
+    return "None" if value is None else f"a value of type {type(value).__name__[:SHOWN]}"
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return "did you mean 'rounds'? " of the nearest known name; nothing where none is near."""
+    close = get_close_matches(name[:SHOWN], known, n=1) if isinstance(name, str) else []
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
+class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring = 3, SHOWN
+
+    def repr(self, value: object) -> str:
+        text = super().repr(value)
+        return text if len(text) <= 2 * SHOWN else f"{text[: 2 * SHOWN]}..."
+
+    def repr_int(self, value: int, level: int) -> str:
+        return str(value) if abs(value) < 10**SHOWN else f"a whole number of over {SHOWN} digits"
+
+    def repr_instance(self, value: object, level: int) -> str:
+        plain = value is None or isinstance(value, bool | float | complex | bytes)
+        return repr(value)[:SHOWN] if plain else kind_of(value)
+
+
+_SHORT = _Short()
+
+
+def _beginning(who: str) -> str:
+    return f"{who}: " if who else ""
+
+
+def _refuse(kind: Any, value: object, who: str, place: str, error: type[Exception]) -> None:
+    """Raise the sentence about the first part of a value that does not fit."""
+    bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    for one in get_args(bare) if get_origin(bare) in (Union, UnionType) else [bare]:
+        if isinstance(one, type) and issubclass(one, Schema):
+            parse(one, value, who, error=error, key=f"{place}.{{}}")
+        for path, part, wanted in _parts(one, value, place):
+            if not fits(part, wanted):
+                _refuse(wanted, part, who, path, error)
+    raise error(f"{_beginning(who)}{place} is {shown(value)}; {words(kind)}")
+
+
+def _parts(kind: Any, value: object, place: str) -> Iterator[tuple[str, object, Any]]:
+    """Yield the parts of a mapping or a list: place, value and declared type."""
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (dict, Mapping) and isinstance(value, Mapping):
+        yield from ((f"{place}.{shown(name)[1:-1]}", item, arguments[1]) for name, item in value.items())
+    elif origin in (list, tuple) and isinstance(value, list | tuple):
+        yield from ((f"{place}[{number}]", item, arguments[0]) for number, item in enumerate(value, 1))
+
+
+def _words(kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.Metadata):
+        return (kind.extra_json_schema or {}).get("description") or _words(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        others = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+        return _words(others[0]) + ", or null" * (len(others) < len(kind.types))
+    if isinstance(kind, inspect.IntType | inspect.FloatType):
+        low, high = (kind.gt if kind.ge is None else kind.ge), (kind.lt if kind.le is None else kind.le)
+        ends = ("(" if kind.ge is None else "[") + (")" if kind.le is None else "]")
+        whole = "whole " * isinstance(kind, inspect.IntType)
+        return f"it is a {whole}number, {range_in_words(cast(float, low), cast(float, high), ends)}"
+    if isinstance(kind, inspect.LiteralType):
+        return f"use one of {', '.join(map(str, kind.values))}"
+    if isinstance(kind, inspect.StrType):
+        return "it is a text" + (f" of at most {kind.max_length} letters" if kind.max_length else "")
+    return "it is true or false" if isinstance(kind, inspect.BoolType) else "it is of another form"

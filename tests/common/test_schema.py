@@ -1,0 +1,110 @@
+"""Declared types and ranges: what is refused, and in which words."""
+
+import math
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from shared_components.common.schema import SHOWN, Schema, check_keys, check_values, fits, parse, shown, words
+
+Count = Annotated[int, Meta(ge=1, le=9)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+DEEP: list = []
+for _ in range(5000):
+    DEEP = [DEEP]
+
+
+class Inner(Schema):
+    """A part."""
+
+    share: Share
+    note: Annotated[str, Meta(max_length=5, description="write a short text")] = ""
+
+
+class Outer(Schema):
+    """A whole."""
+
+    count: Count
+    inner: Inner | None = None
+    parts: Annotated[tuple[Inner, ...], Meta(max_length=2)] = ()
+    rates: Annotated[dict[str, Share], Meta(max_length=3)] = msgspec.field(default_factory=dict)
+    kind: Literal["a", "b"] = "a"
+    seen: bool = False
+
+
+GOOD = {"count": 3, "inner": {"share": 0.5}, "parts": [{"share": 1}], "rates": {"x": 1.0}, "kind": "b", "seen": True}
+
+
+def test_what_fits_is_built():
+    made = parse(Outer, GOOD)
+    assert made == Outer(3, Inner(0.5), (Inner(1.0),), {"x": 1.0}, "b", True)
+    assert parse(Outer, {"count": 1}) == Outer(1)
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"count": 0}, "f: count is 0; it is a whole number, at least 1 and at most 9"),
+        ({"count": True}, "f: count is True; it is a whole number"),
+        ({"count": 3.0}, "f: count is 3.0; it is"),
+        ({"count": "3"}, "f: count is '3'; it is"),
+        ({"count": 10**5000}, "f: count is a whole number of over 80 digits; it is"),
+        ({"count": None}, "f: count is None; it is"),
+        ({"inner": {"share": 0}}, "f: inner.share is 0; it is a number, above 0 and at most 1"),
+        ({"inner": {"share": math.nan}}, "f: inner.share is nan; it is a number"),
+        ({"inner": {"share": math.inf}}, "f: inner.share is inf; it is a number"),
+        ({"inner": {}}, "f: 'inner.share' is missing; add it"),
+        (
+            {"inner": {"share": 1, "notes": ""}},
+            "f: unknown key 'inner.notes'; did you mean 'note'? known keys: share, no",
+        ),
+        ({"inner": {"share": 1, "note": "longer"}}, "f: inner.note is 'longer'; write a short text"),
+        ({"inner": [1]}, "f: inner is [1]; write 'name: value' lines, of which are known: share, note"),
+        ({"parts": [{"share": 1}, {"share": 2}]}, "f: parts[2].share is 2; it is"),
+        ({"parts": [{"share": 1}] * 3}, "f: parts is [{'share': 1}, "),
+        ({"rates": {"x": 1, "y\n": "1"}}, r"f: rates.y\n is '1'; it is a number"),
+        ({"rates": {"x": 1, 3: 1}}, "f: rates is {'x': 1, 3: 1}; it is"),
+        ({"kind": "c"}, "f: kind is 'c'; use one of a, b"),
+        ({"kind": ["a"]}, "f: kind is ['a']; use one of a, b"),
+        ({"seen": 1}, "f: seen is 1; it is true or false"),
+        ({"inner": DEEP}, "f: inner is [[[[...]]]]; write"),
+        ({"kind": "x" * 10**6}, "f: kind is 'xxx"),
+        ({3: 1}, "f: unknown key 3; known keys: count, inner, parts, rates, kind, seen"),
+        ({"cuont": 1}, "f: unknown key 'cuont'; did you mean 'count'? known keys"),
+    ],
+)
+def test_the_first_part_that_is_wrong_is_named_by_its_path(changes, sentence):
+    with pytest.raises(LookupError) as refused:
+        parse(Outer, GOOD | changes, "f", error=LookupError)
+    assert refused.value.args[0].startswith(sentence) and len(refused.value.args[0]) < 500
+    assert refused.value.args[0].isprintable()
+
+
+@pytest.mark.parametrize("given", [None, [], "text", 3, [("count", 1)], {1}])
+def test_what_is_no_mapping_is_refused(given):
+    with pytest.raises(ValueError, match=r"it is .*; write 'name: value' lines, of which are known: share, note"):
+        parse(Inner, given)
+    with pytest.raises(ValueError, match=r"^f: server is .*; write"):
+        check_keys(["share"], given, "f", key="server.{}")
+
+
+def test_a_mapping_of_names_to_types_is_a_schema_too_and_passes_other_keys_by():
+    check_values({"count": Count}, {"count": 1, "more": object()})
+    with pytest.raises(ValueError, match=r"^f: --count is 0; it is a whole number"):
+        check_values({"count": Count}, {"count": 0}, "f", key="--{}")
+
+
+def test_a_range_is_the_declared_one():
+    for value, good in [(1, True), (9, True), (10, False), (2**70, False)]:
+        assert fits(value, Count) is good
+    assert words(Count | None) == "it is a whole number, at least 1 and at most 9, or null"
+    assert words(Annotated[float, Meta(ge=0, lt=1)]) == "it is a number, at least 0 and below 1"
+
+
+@pytest.mark.parametrize(
+    "value", [DEEP, "a\x1b[2J\n\u202e\ud800", {"a": DEEP}, "x" * 10**6, object(), [10**5000], b"\0"]
+)
+def test_what_is_shown_is_short_and_prints_as_it_reads(value: Any):
+    assert shown(value).isprintable() and len(shown(value)) <= 2 * SHOWN + 3
