@@ -64,7 +64,7 @@ def check_keys(
     if not isinstance(given, Mapping):
         what = key.removesuffix(".{}") if key != "{}" else "it"
         raise error(
-            f"{where}{what} is {shown(given)}; write 'name: value' lines, of which are known: {', '.join(names)}"
+            f"{where}{what} is {shown(given)}; write its settings as 'name: value'; known keys: {', '.join(names)}"
         )
     for name in given:
         if not isinstance(name, str) or name not in names:
@@ -100,10 +100,10 @@ def fits(value: object, kind: Any) -> bool:
 
 
 @cache
-def kinds_of(schema: type) -> Mapping[str, Any]:
+def kinds_of(schema: Any) -> Mapping[str, Any]:
     """Return the declared types of a schema's or a dataclass's fields."""
     hints = get_type_hints(schema, include_extras=True)
-    return {name: hints[name] for name in getattr(schema, "__struct_fields__", None) or schema.__dataclass_fields__}  # type: ignore[attr-defined]
+    return {name: hints[name] for name in getattr(schema, "__struct_fields__", None) or schema.__dataclass_fields__}
 
 
 def required_by(schema: type) -> list[str]:
@@ -196,4 +196,6 @@ def _words(kind: inspect.Type) -> str:
         return f"use one of {', '.join(map(str, kind.values))}"
     if isinstance(kind, inspect.StrType):
         return "it is a text" + (f" of at most {kind.max_length} letters" if kind.max_length else "")
+    if isinstance(kind, inspect.DictType):
+        return "write its settings as 'name: value'"
     return "it is true or false" if isinstance(kind, inspect.BoolType) else "it is of another form"

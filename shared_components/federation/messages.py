@@ -1,32 +1,27 @@
-"""What travels between server and site, and what a job says."""
+"""Messages between server and site, and the job that they belong to."""
 
 from __future__ import annotations
 
 import math
 import random
 import re
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
 
+from msgspec import Meta
 from torch import Tensor
 
-from shared_components.common.arguments import between
-from shared_components.common.reject_code import refuse_code
+from shared_components.common.schema import check_keys, check_values, kinds_of, parse, required_by
 from shared_components.core.partition import Pieces
-from shared_components.federation.job_ranges import (
-    LARGEST,
-    check_privacy,
-    check_section,
-    check_secure_sums,
-    check_synthetic,
-)
+from shared_components.federation.job_ranges import LARGEST, SYNTHETIC, SecureSums, check_section
 from shared_components.federation.privacy.gaussian import Privacy
 from shared_components.networks.bundle_config import MOST_ROUNDS, Bundle, load_bundle
 
 MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds
+SECTIONS = ("arguments", "training", "tasks", "network", "synthetic", "privacy", "secure_sums")
 CHECKED_WHERE_READ = ("training", "network")  # each value by its own type and range: `open_bundle`
+Name = Annotated[str, Meta(description="write a name")]
 
 
 class FederationError(RuntimeError):
@@ -76,10 +71,10 @@ def folder_name(what: str, value: str) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything a job says: names and numbers, no paths and no code.
+    """The settings of a federation: names and numbers, no paths and no code.
 
     Attributes:
-        name: Folder name of the job; its state lives under it.
+        name: Folder name of the job; its state lies under it.
         bundle: Folder in ``bundles/`` whose network and training settings are used.
         method: File in ``shared_components/methods``.
         arguments: The method's own arguments; ``load_method`` refuses an unknown one.
@@ -87,55 +82,49 @@ class Job:
         tasks: By kind of task, overrides of the bundle's numbers.
         network: Overrides of the network's arguments, by name.
         rounds: Communication rounds.
-        min_sites: Updates that a round needs; 0 stands for all sites that are asked.
-        client_fraction: Share of the sites that a round asks, drawn anew for each; at least one, and as many as the
-            method needs.
+        min_sites: Updates that a round needs; 0: of all its sites.
+        client_fraction: Share of the sites that take part in a round, sampled for each; at least one, and as many as
+            the method needs.
         grace_seconds: How long a round still waits once it has ``min_sites`` updates.
         longest_wait_seconds: How long a task may take at most; then its site counts as absent.
         largest_change: Updates that move further than this times (1 + norm of what was sent) are rejected.
-        synthetic: Simulator only: what a site renders that has no data of its own (``frames_per_video``, ``videos``
-            for train, validation and test, ``height``, ``width``, ``seed``; ``tasks`` to cycle through, frames of a
+        synthetic: Simulator only: sizes of the scenes that a site without data renders (``frames_per_video``,
+            ``videos`` for train, validation and test, ``height``, ``width``, ``seed``; ``tasks`` to cycle through, frames of a
             ``clip`` and their ``interval`` in seconds).
-        privacy: Clipped noise on every update: ``clip``, ``noise_multiplier``, ``delta``; empty: none, see
-            `shared_components.federation.privacy`.
-        secure_sums: Let the server see nothing but the sum of the sites' weights (``threshold`` sites at least are in
-            it and open it; ``fraction_bits`` of a weight). Empty: it sees each site's.
+        privacy: Clipped noise on every update, see `privacy.gaussian.Privacy`; empty: none.
+        secure_sums: Let the server see nothing but the sum of the sites' weights, see `job_ranges.SecureSums`; empty: it
+            sees each site's.
     """
 
-    name: str
-    bundle: str
-    method: str
+    name: Name
+    bundle: Name
+    method: Name
     arguments: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     network: Mapping[str, Any] = field(default_factory=dict)
-    rounds: int = 200
-    min_sites: int = 0
-    client_fraction: float = 1.0
-    grace_seconds: float = 60.0
-    longest_wait_seconds: float = 3600.0
-    largest_change: float = 10.0
+    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 200
+    min_sites: Annotated[int, Meta(ge=0, le=MOST_SITES)] = 0
+    client_fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    grace_seconds: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 60.0
+    longest_wait_seconds: Annotated[float, Meta(gt=0, le=LONGEST_WAIT)] = 3600.0
+    largest_change: Annotated[float, Meta(gt=0, le=LARGEST)] = 10.0
     synthetic: Mapping[str, Any] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
     secure_sums: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for key in ("name", "bundle", "method"):
-            if not isinstance(value := getattr(self, key), str):
-                raise ValueError(f"job: {key} is {value!r:.80}; write a name")
+        kinds, values = kinds_of(Job), vars(self)
+        check_values({key: kinds[key] for key in required_by(Job)}, values, "job")
         who = f"job {folder_name('job name', self.name)}"
-        for key in ("arguments", "training", "tasks", "network", "synthetic", "privacy", "secure_sums"):
-            check_section(who, key, getattr(self, key), values=key not in CHECKED_WHERE_READ)
-            refuse_code(getattr(self, key), f"{who}: {key}")
-        between(who, "rounds", self.rounds, 1, MOST_ROUNDS, whole=True)
-        between(who, "min_sites", self.min_sites, 0, MOST_SITES, whole=True)
-        between(who, "client_fraction", self.client_fraction, 0, 1, ends="(]")
-        between(who, "grace_seconds", self.grace_seconds, 0, LONGEST_WAIT)
-        between(who, "longest_wait_seconds", self.longest_wait_seconds, 0, LONGEST_WAIT, ends="(]")
-        between(who, "largest_change", self.largest_change, 0, LARGEST, ends="(]")
-        check_synthetic(who, self.synthetic)
-        check_privacy(who, self.privacy)
-        check_secure_sums(who, self.secure_sums)
+        for key in SECTIONS:
+            check_section(who, key, values[key], values=key not in CHECKED_WHERE_READ)
+        check_values({key: kind for key, kind in kinds.items() if key not in SECTIONS}, values, who)
+        check_values(SYNTHETIC, self.synthetic, who, key="synthetic.{}")
+        if self.privacy:
+            parse(Privacy, self.privacy, who, key="privacy.{}")
+        if self.secure_sums:
+            parse(SecureSums, self.secure_sums, who, key="secure_sums.{}")
         if self.privacy and self.secure_sums:
             raise ValueError(
                 f"{who}: privacy and secure_sums do not work together yet (noisy sites all count alike, and a sum "
@@ -148,7 +137,7 @@ class Job:
 
     @property
     def noise(self) -> Privacy | None:
-        """What ``privacy`` says; None where the job has none."""
+        """The job's ``privacy``; None where it has none."""
         return Privacy(**self.privacy) if self.privacy else None
 
     def open_bundle(self) -> Bundle:
@@ -156,13 +145,13 @@ class Job:
         return load_bundle(self.bundle, self.training, self.tasks, self.network)
 
     def drawn(self, sites: Sequence[str], round: int, seed: int, *, least: int = 1) -> list[str]:
-        """Return the sites that a round asks, in their order: the same ones whenever the round is run again.
+        """Return the sites that take part in a round, in their order: the same ones whenever the round is run again.
 
         Args:
             sites: All sites, in order.
-            round: Counted from 0.
+            round: From 0 on.
             seed: The training's.
-            least: How many the method needs.
+            least: Sites that the method needs.
         """
         count = min(len(sites), max(least, math.ceil(self.client_fraction * len(sites) - 1e-9)))
         if count == len(sites):
@@ -173,19 +162,5 @@ class Job:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Job:
-        """Build a job; an unknown key, and one that is missing, is refused by name."""
-        if not isinstance(values, Mapping):
-            raise ValueError(f"job: it is {values!r:.80}; write its settings as 'name: value'")
-        known = {f.name for f in fields(cls)}
-        if missing := [key for key in ("name", "bundle", "method") if key not in values]:
-            raise ValueError(f"job: {missing[0]!r} is missing")
-        if unknown := sorted(set(values) - known):
-            raise ValueError(f"job: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
-        return cls(**values)
-
-
-def is_number(value: object) -> bool:
-    """Say whether a value is a finite number, and no truth value."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return False
-    return abs(value) <= sys.float_info.max  # neither NaN nor infinite, nor a whole number that no float holds
+        """Build a job; ValueError names a key that is unknown, missing or out of its range."""
+        return cls(**check_keys(kinds_of(cls), values, "job", required_by(cls)))

@@ -61,11 +61,11 @@ def test_what_fits_is_built():
             "f: unknown key 'inner.notes'; did you mean 'note'? known keys: share, no",
         ),
         ({"inner": {"share": 1, "note": "longer"}}, "f: inner.note is 'longer'; write a short text"),
-        ({"inner": [1]}, "f: inner is [1]; write 'name: value' lines, of which are known: share, note"),
+        ({"inner": [1]}, "f: inner is [1]; write its settings as 'name: value'; known keys: share, note"),
         ({"parts": [{"share": 1}, {"share": 2}]}, "f: parts[2].share is 2; it is"),
         ({"parts": [{"share": 1}] * 3}, "f: parts is [{'share': 1}, "),
         ({"rates": {"x": 1, "y\n": "1"}}, r"f: rates.y\n is '1'; it is a number"),
-        ({"rates": {"x": 1, 3: 1}}, "f: rates is {'x': 1, 3: 1}; it is"),
+        ({"rates": {"x": 1, 3: 1}}, "f: rates is {'x': 1, 3: 1}; write its settings"),
         ({"kind": "c"}, "f: kind is 'c'; use one of a, b"),
         ({"kind": ["a"]}, "f: kind is ['a']; use one of a, b"),
         ({"seen": 1}, "f: seen is 1; it is true or false"),
@@ -84,7 +84,7 @@ def test_the_first_part_that_is_wrong_is_named_by_its_path(changes, sentence):
 
 @pytest.mark.parametrize("given", [None, [], "text", 3, [("count", 1)], {1}])
 def test_what_is_no_mapping_is_refused(given):
-    with pytest.raises(ValueError, match=r"it is .*; write 'name: value' lines, of which are known: share, note"):
+    with pytest.raises(ValueError, match=r"it is .*; write its settings as 'name: value'; known keys: share, note"):
         parse(Inner, given)
     with pytest.raises(ValueError, match=r"^f: server is .*; write"):
         check_keys(["share"], given, "f", key="server.{}")

@@ -7,10 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from PIL import Image
@@ -251,7 +252,7 @@ def test_site_yaml_is_shown_with_all_its_keys():
 
 def test_all_limits_of_a_site_are_shown_with_their_defaults():
     (block,) = [block for block in BLOCKS["docs/your-data.md"] if block.note.endswith(limits.FILE)]
-    defaults = {key: value for key, value in asdict(limits.Limits()).items() if value is not None}
+    defaults = {key: value for key, value in msgspec.structs.asdict(limits.Limits()).items() if value is not None}
     assert yaml.safe_load(block.text) == defaults
 
 

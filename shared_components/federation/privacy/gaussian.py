@@ -12,16 +12,23 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta
 from torch import Tensor
 
+from shared_components.common.schema import Schema
 from shared_components.core.partition import Pieces
 
 Randomness = Callable[[int], bytes]
 """(number of bytes) -> random bytes."""
+
+Clip = Annotated[float, Meta(gt=0, le=1_000_000)]
+Multiplier = Annotated[float, Meta(gt=0, le=1_000_000)]
+Delta = Annotated[float, Meta(gt=0, le=0.1)]
+"""Ranges of noise in a job and in a site's limits."""
 
 UNIT = "all data of a site"
 DELTA = 1e-5
@@ -29,13 +36,12 @@ DELTA = 1e-5
 ORDERS = 1 + np.logspace(-5, 6, 551)
 
 
-@dataclass(frozen=True)
-class Privacy:
-    """A job's section ``privacy``; its ranges are in `federation.job_ranges`."""
+class Privacy(Schema, frozen=True):
+    """A job's section ``privacy``."""
 
-    clip: float  # C, the largest L2 norm of an update
-    noise_multiplier: float  # z; the noise has the standard deviation z C
-    delta: float = DELTA  # at which epsilon is reported
+    clip: Clip  # C, the largest L2 norm of an update
+    noise_multiplier: Multiplier  # z; the noise has the standard deviation z C
+    delta: Delta = DELTA  # at which epsilon is reported
 
 
 def clip_and_noise(

@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from shared_components.common.atomic import write_text
+from shared_components.common.schema import fits
 from shared_components.data.site import Site, SiteError
-from shared_components.federation.job_ranges import PRIVACY
+from shared_components.federation.privacy.gaussian import Multiplier
 
 ENDING = ".privacy.jsonl"
 
@@ -36,8 +37,7 @@ class Entry:
     when: str  # UTC
 
     def __post_init__(self) -> None:
-        low, high, _ = PRIVACY["noise_multiplier"]
-        if type(self.round) is not int or not low < float(self.noise_multiplier) <= high:
+        if type(self.round) is not int or not fits(self.noise_multiplier, Multiplier):
             raise ValueError(f"round {self.round!r:.80}, noise_multiplier {self.noise_multiplier!r:.80}")
 
 

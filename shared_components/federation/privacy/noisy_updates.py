@@ -7,6 +7,7 @@ extras, models for outsiders. The server still sees how long a site takes, and w
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Collection
@@ -115,7 +116,7 @@ class Release:
             with alone(path):  # fails now where nothing could be entered later
                 entries = read_ledger(path)
             self._refuse_if_forgotten(path, entries)
-            if demand is None or demand.epsilon is None:
+            if demand is None or math.isinf(demand.epsilon):
                 continue
             before = releases(entries)
             after = before + Counter({self.privacy.noise_multiplier: rounds})

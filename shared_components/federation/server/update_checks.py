@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median_high
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from shared_components.common.sanitise import is_plain
+from shared_components.common.schema import fits
 from shared_components.core.extras import CheckExtra
 from shared_components.core.method import Update
 from shared_components.core.partition import Pieces
-from shared_components.federation.messages import is_number
 
 MOST_TERMS = 100  # of a loss, of measured seconds, and metrics
 MOST_SCORES = 2_000  # numbers of all metrics of one reply
@@ -145,7 +146,7 @@ def _counted(round: object) -> object:
 
 def _is_moderate(value: Any) -> bool:
     """Say whether a value is a number that may be summed with others without leaving the range of floats."""
-    return is_number(value) and abs(value) <= LARGEST_NUMBER
+    return fits(value, Annotated[float, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)])
 
 
 def _is_duration(value: Any) -> bool:
@@ -201,7 +202,7 @@ UNSCORED = frozenset({"frames", "policy"})
 """What stands among scores and is no metric."""
 
 NOTED: dict[str, Callable[[Any], bool]] = {
-    "samples": is_number,
+    "samples": _is_moderate,
     "loss": _each(_is_moderate),
     "metrics": is_scores,
     "seconds": _each(_is_duration),

@@ -9,43 +9,46 @@ A key that is left out keeps its default, and without the file all do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from msgspec import Meta
+from msgspec.structs import asdict
 
-from shared_components.common.arguments import between
+from shared_components.common.schema import Schema, parse, shown
 from shared_components.core.task import Task
 from shared_components.data.site import Site, SiteError
-from shared_components.federation.job_ranges import check_privacy_values
+from shared_components.federation.job_ranges import LARGEST
 from shared_components.federation.messages import Job
-from shared_components.federation.privacy.gaussian import DELTA
+from shared_components.federation.privacy.gaussian import DELTA, Clip, Delta, Multiplier
 from shared_components.networks.bundle_config import Bundle, weightless
 
 FILE = "limits.yaml"
 
 
-@dataclass(frozen=True)
-class Demand:
-    """What a site asks of a job's ``privacy``; where it asks for anything, a job without is refused.
+Count = Annotated[int, Meta(ge=1, le=10**15)]
+
+
+class Demand(Schema, frozen=True):
+    """What a site demands of a job's ``privacy``; where it demands anything, a job without is refused.
 
     Attributes:
-        noise_multiplier: At least this; 0: any.
-        clip: At most this; None: any.
-        epsilon: At most this for everything that has ever been sent of the site's data, whatever the jobs; None: any.
+        noise_multiplier: At least this.
+        clip: At most this.
+        epsilon: At most this for everything that has ever been sent of the site's data, whatever the jobs.
         delta: At which epsilon is counted.
     """
 
-    noise_multiplier: float = 0
-    clip: float | None = None
-    epsilon: float | None = None
-    delta: float = DELTA
+    noise_multiplier: Multiplier = 0
+    clip: Clip = math.inf
+    epsilon: Annotated[float, Meta(gt=0, le=LARGEST)] = math.inf
+    delta: Delta = DELTA
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Schema, frozen=True):
     """The largest values that a site accepts of a job.
 
     Attributes:
@@ -61,28 +64,20 @@ class Limits:
         arguments: Any whole number among the arguments of the method, of its task and of the network, seeds apart:
             images that it measures, batches, anchors.
         privacy: What it demands of the noise on its updates; None: nothing.
-
-    Raises:
-        ValueError: A limit is no whole number from 1 on.
     """
 
-    rounds: int = 10_000
-    sites: int = 1_000
-    longest_wait_seconds: int = 7 * 24 * 3600
-    iterations: int = 10_000
-    batch_size: int = 256
-    height: int = 4096
-    width: int = 4096
-    frames: int = 64
-    batch_pixels: int = 2**28
-    parameters: int = 500_000_000
-    arguments: int = 100_000
+    rounds: Count = 10_000
+    sites: Count = 1_000
+    longest_wait_seconds: Count = 7 * 24 * 3600
+    iterations: Count = 10_000
+    batch_size: Count = 256
+    height: Count = 4096
+    width: Count = 4096
+    frames: Count = 64
+    batch_pixels: Count = 2**28
+    parameters: Count = 500_000_000
+    arguments: Count = 100_000
     privacy: Demand | None = None
-
-    def __post_init__(self) -> None:
-        for key, value in asdict(self).items():
-            if key != "privacy":
-                between(FILE, key, value, 1, whole=True)
 
 
 def limits_of(site: Site) -> Limits:
@@ -94,48 +89,35 @@ def read_limits(path: Path) -> Limits:
     """Read a file of limits; where there is none, the defaults hold.
 
     Raises:
-        SiteError: It cannot be read, has an unknown key, or a limit that is no whole number from 1 on.
+        SiteError: It cannot be read, has an unknown key, or a limit out of its range.
     """
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return _limits(values)
     except FileNotFoundError:
         return Limits()
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SiteError(f"{path}: cannot be read ({' '.join(str(error).split())}); correct the file") from error
-    except ValueError as error:
-        raise SiteError(f"{path}: {error}") from error
-
-
-def _limits(values: object) -> Limits:
-    if not isinstance(values, Mapping):
-        raise ValueError("it must hold 'key: number' lines, such as 'iterations: 2000'; correct the file")
-    known = [field.name for field in fields(Limits)]
-    if unknown := [key for key in values if key not in known]:
-        raise ValueError(f"unknown key {unknown[0]!r:.80}; known keys: {', '.join(known)}")
-    demand = values.get("privacy", {})
-    if not isinstance(demand, Mapping) or ("privacy" in values and not demand):
-        raise ValueError(f"privacy is {demand!r:.80}; write what is demanded, such as '{{noise_multiplier: 1.0}}'")
-    check_privacy_values(FILE, "privacy.", demand, [field.name for field in fields(Demand)])
-    return Limits(**{**values, "privacy": Demand(**demand) if demand else None})
+    if isinstance(values, Mapping) and "privacy" in values and not values["privacy"]:
+        raise SiteError(f"{path}: privacy is {shown(values['privacy'])}; write what is demanded: noise_multiplier: 1.0")
+    return parse(Limits, values, f"{path}", error=SiteError)
 
 
 def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int = 1) -> None:
-    """Refuse a job that asks more of a site than it allows, before anything is built.
+    """Refuse a job that demands more of a site than it allows, before anything is built.
 
     Args:
         job: The server's.
         bundle: Its bundle, with the job's numbers in it.
         task: The site's.
         site: Whose limits count.
-        sites: How many there are.
+        sites: How many sites the federation has.
 
     Raises:
         SiteError: The sentence names the first key and the site's file, or the file is wrong.
     """
     limits = limits_of(site)
     allowed = asdict(limits)
-    for limit, key, value in _asked(job, bundle, task, sites):
+    for limit, key, value in _demanded(job, bundle, task, sites):
         if value > allowed[limit]:
             raise SiteError(
                 f"site {site.name}: the job's {key} is {value}, and the site allows at most {allowed[limit]}; make it "
@@ -159,14 +141,14 @@ def _check_noise(job: Job, demand: Demand, site: Site) -> None:
             f"{who}: the job's privacy.noise_multiplier is {noise.noise_multiplier}, and the site demands at least "
             f"{demand.noise_multiplier}; make it more, or see {file}"
         )
-    if demand.clip is not None and noise.clip > demand.clip:
+    if noise.clip > demand.clip:
         raise SiteError(
             f"{who}: the job's privacy.clip is {noise.clip}, and the site allows at most {demand.clip}; make it less, "
             f"or see {file}"
         )
 
 
-def _asked(job: Job, bundle: Bundle, task: Task, sites: int) -> Iterator[tuple[str, str, float]]:
+def _demanded(job: Job, bundle: Bundle, task: Task, sites: int) -> Iterator[tuple[str, str, float]]:
     """Yield limits, keys of the job and their values, the network's size last, as it takes the longest."""
     training, frames = bundle.training, task.spec.frames
     yield "rounds", "rounds", job.rounds

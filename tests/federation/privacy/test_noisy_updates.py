@@ -258,8 +258,8 @@ def test_it_is_entered_before_it_is_kept(federate, scenes, monkeypatch):
 @pytest.mark.parametrize(
     "privacy, words",
     [
-        ({"clip": 1.0}, "privacy has no 'noise_multiplier'"),
-        ({"noise_multiplier": 1.0}, "privacy has no 'clip'"),
+        ({"clip": 1.0}, "'privacy.noise_multiplier' is missing"),
+        ({"noise_multiplier": 1.0}, "'privacy.clip' is missing"),
         ({**NOISE, "epsilon": 1.0}, "unknown key 'privacy.epsilon'; known keys: clip"),
         ({**NOISE, "noise_multiplier": 0}, "privacy.noise_multiplier is 0; it is a number, above 0"),
         ({**NOISE, "clip": math.inf}, "privacy.clip is inf"),

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from msgspec.structs import asdict
 from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
 from nvflare.security.security import COMMAND_CATEGORIES
 
@@ -116,7 +117,7 @@ def test_the_site_yaml_errs_until_it_is_filled_in_and_is_never_replaced(kits):
 def test_the_limits_say_the_defaults_and_are_the_sites_to_change(kits):
     path = kits / "hospital-a" / "local" / "limits.yaml"
     assert read_limits(path) == Limits() and path.read_text().count(": ") == sum(
-        value is not None for value in vars(Limits()).values()
+        value is not None for value in asdict(Limits()).values()
     )
     path.write_text("iterations: 5\n")
     secure(find_kit(kits / "hospital-a"))
