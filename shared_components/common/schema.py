@@ -11,7 +11,7 @@ import dataclasses
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from functools import cache
+from itertools import islice
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -22,6 +22,7 @@ from shared_components.common.arguments import range_in_words
 
 T = TypeVar("T", bound="Schema")
 
+MOST_PARTS = 1000  # of a list or mapping that are looked through for the one that is wrong
 SHOWN = 80  # characters of a value, or of a key, that a sentence repeats
 
 
@@ -99,11 +100,10 @@ def fits(value: object, kind: Any) -> bool:
     return True
 
 
-@cache
-def kinds_of(schema: Any) -> Mapping[str, Any]:
+def kinds_of(schema: type) -> Mapping[str, Any]:
     """Return the declared types of a schema's or a dataclass's fields."""
     hints = get_type_hints(schema, include_extras=True)
-    return {name: hints[name] for name in getattr(schema, "__struct_fields__", None) or schema.__dataclass_fields__}
+    return {name: hints[name] for name in getattr(schema, "__struct_fields__", None) or schema.__dataclass_fields__}  # type: ignore[attr-defined]
 
 
 def required_by(schema: type) -> list[str]:
@@ -164,7 +164,7 @@ def _refuse(kind: Any, value: object, who: str, place: str, error: type[Exceptio
     for one in get_args(bare) if get_origin(bare) in (Union, UnionType) else [bare]:
         if isinstance(one, type) and issubclass(one, Schema):
             parse(one, value, who, error=error, key=f"{place}.{{}}")
-        for path, part, wanted in _parts(one, value, place):
+        for path, part, wanted in islice(_parts(one, value, place), MOST_PARTS):
             if not fits(part, wanted):
                 _refuse(wanted, part, who, path, error)
     raise error(f"{_beginning(who)}{place} is {shown(value)}; {words(kind)}")

@@ -7,15 +7,16 @@ conditioned on the site where it is used, as on one more site; a checkpoint's he
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta
 from torch import nn
 
+from shared_components.common.schema import fits
 from shared_components.core.method import Method, SiteFacts, load_method
 from shared_components.core.partition import Partition, Pieces, Role, cut, partition_network
 from shared_components.data.site import Site, SiteError
@@ -23,6 +24,9 @@ from shared_components.networks.checkpoints import CheckpointError, header_of
 
 TOLD, ARGUMENTS, SITES = "told", "arguments", "sites"  # keys of a header
 LONGEST_NAME = 100  # characters; the kind of an encoder and a SHA-256 are fewer
+EncoderName = Annotated[
+    str, Meta(pattern=rf"^[ -~]{{0,{LONGEST_NAME}}}\Z", description="it is the name of an encoder, or empty")
+]
 # the last bits of an encoder's vector differ from machine to machine
 _NEARLY = partial(torch.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
 _EQUAL = partial(torch.allclose, rtol=0, atol=0, equal_nan=True)
@@ -88,7 +92,7 @@ def condition_on_site(
 
 def is_name(value: Any) -> bool:
     """Return whether a value has the form of an encoder's name: short and printable; empty stands for none."""
-    return isinstance(value, str) and re.fullmatch(rf"[ -~]{{0,{LONGEST_NAME}}}", value) is not None
+    return fits(value, EncoderName)
 
 
 def _changed(before: Pieces, now: Pieces, same: partial[bool]) -> str:

@@ -1,19 +1,20 @@
-"""What a site may say of itself beyond weights, each item under a name that `publish` in site.yaml allows.
+"""What a site may publish beyond weights, each item under a name that `publish` in site.yaml allows.
 
-Rooms above know items by name only: a method names those it needs, the site measures what it publishes, server and
-site's filter check the form.
+A method names the items that it needs, the site measures what it publishes, server and site's filter check the form.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import cv2
 import numpy as np
 import torch
+from msgspec import Meta
 
+from shared_components.common.schema import fits, shown
 from shared_components.data.dataset import SampleDataset
 
 LONGEST_TEXT = 1000  # characters
@@ -24,14 +25,14 @@ class ProfileItem:
     """How an item is measured and checked.
 
     Attributes:
-        words: What it is, for a refusal: "six numbers".
+        words: For a refusal: "six numbers".
         measure: Called with the training samples and the site's text; returns plain values.
-        well_formed: Says whether a value has the item's form.
+        kind: Its declared type.
     """
 
     words: str
     measure: Callable[[SampleDataset, str], Any]
-    well_formed: Callable[[Any], bool]
+    kind: Any
 
 
 def style_statistics(dataset: SampleDataset) -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,23 +61,16 @@ def _style(dataset: SampleDataset, text: str) -> list[list[float]]:
     return [mean.tolist(), deviation.tolist()]
 
 
-def _is_style(value: Any) -> bool:
-    rows = value if isinstance(value, list) and len(value) == 2 else []
-    numbers = [number for row in rows if isinstance(row, list) and len(row) == 3 for number in row]
-    return len(numbers) == 6 and all(_in_unit_range(number) for number in numbers)
-
-
-def _in_unit_range(value: Any) -> bool:
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return plain and 0 <= value <= 1
-
+_Colours = Annotated[list[Annotated[float, Meta(ge=0, le=1)]], Meta(min_length=3, max_length=3)]
 
 ITEMS: Mapping[str, ProfileItem] = {
-    "style": ProfileItem("six numbers: means and deviations of the three colours", _style, _is_style),
+    "style": ProfileItem(
+        "six numbers: means and deviations of the three colours",
+        _style,
+        Annotated[list[_Colours], Meta(min_length=2, max_length=2)],
+    ),
     "text": ProfileItem(
-        "the text of site.yaml",
-        lambda dataset, text: text,
-        lambda value: isinstance(value, str) and len(value) <= LONGEST_TEXT,
+        "the text of site.yaml", lambda dataset, text: text, Annotated[str, Meta(max_length=LONGEST_TEXT)]
     ),
 }
 
@@ -88,6 +82,6 @@ def check_item(name: str, value: Any) -> None:
         ValueError: One sentence.
     """
     if name not in ITEMS:
-        raise ValueError(f"there is no profile item {name!r}; there are {', '.join(ITEMS)}")
-    if value is not None and not ITEMS[name].well_formed(value):
-        raise ValueError(f"profile item {name!r} should be {ITEMS[name].words}, and is {value!r:.80}")
+        raise ValueError(f"there is no profile item {shown(name)}; there are {', '.join(ITEMS)}")
+    if value is not None and not fits(value, ITEMS[name].kind):
+        raise ValueError(f"profile item {name!r} should be {ITEMS[name].words}, and is {shown(value)}")

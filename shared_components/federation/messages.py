@@ -89,11 +89,11 @@ class Job:
         longest_wait_seconds: How long a task may take at most; then its site counts as absent.
         largest_change: Updates that move further than this times (1 + norm of what was sent) are rejected.
         synthetic: Simulator only: sizes of the scenes that a site without data renders (``frames_per_video``,
-            ``videos`` for train, validation and test, ``height``, ``width``, ``seed``; ``tasks`` to cycle through, frames of a
-            ``clip`` and their ``interval`` in seconds).
+            ``videos`` for train, validation and test, ``height``, ``width``, ``seed``; ``tasks`` to cycle through,
+            frames of a ``clip`` and their ``interval`` in seconds).
         privacy: Clipped noise on every update, see `privacy.gaussian.Privacy`; empty: none.
-        secure_sums: Let the server see nothing but the sum of the sites' weights, see `job_ranges.SecureSums`; empty: it
-            sees each site's.
+        secure_sums: Let the server see nothing but the sum of the sites' weights, see `job_ranges.SecureSums`; empty:
+            it sees each site's.
     """
 
     name: Name

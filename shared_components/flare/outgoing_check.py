@@ -1,39 +1,34 @@
-"""What a reply may hold: worked out from a task, the job it belongs to, and the site's own description."""
+"""Check a reply against what a task, the job of the enrolment and the site's own description allow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from shared_components.common.schema import shown
 from shared_components.core.method import load_method
 from shared_components.core.partition import Pieces, Role
-from shared_components.core.site_conditioning import is_name
 from shared_components.core.task import choose_task
-from shared_components.data.consent import WITHHELD
-from shared_components.data.profile_items import check_item
 from shared_components.data.site import Site
 from shared_components.federation.allowed_payload import Expected, expect
+from shared_components.federation.message_schema import REPLY, check_reply_header
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.privacy.noisy_updates import check_entered, check_stripped
 from shared_components.federation.secure_sums import job_section
 from shared_components.federation.secure_sums.masks import sealed_bytes
 from shared_components.federation.secure_sums.shares import SHARE
-from shared_components.federation.server import outsider, update_checks
-from shared_components.federation.server.enrolment import is_start
-from shared_components.federation.server.parse_reply import COMMON, FORMS, HEADER
-
-LONGEST_TEXT = 100  # characters of any text among numbers: names of classes and metrics
+from shared_components.federation.server import outsider
 
 
 @dataclass(frozen=True)
 class Asked:
     """A task: its name (``enrol``, ``round``, ``unmask`` or ``finish``) and its message's header.
 
-    Its job need not be the message's: `check_reply` is for the one that the site enrolled with.
+    Its job is the one that the site enrolled with, whatever the message's is.
     """
 
     task: str
@@ -84,30 +79,24 @@ def check_reply(message: Message, asked: Asked, site: Site) -> None:
 
 
 def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: Site) -> None:
-    if odd := sorted(set(header) - HEADER.get(asked.task, set()) - COMMON):
-        raise ValueError(f"{odd[0]} is nothing that an answer to {asked.task!r} says; nothing was sent")
-    if held := sorted(key for key in header if WITHHELD.get(key) in site.withhold):
-        raise ValueError(f"{site.path} withholds {WITHHELD[held[0]]!r}, and it says {held[0]}; nothing was sent")
-    forms: dict[str, Callable[[Any], bool]] = {
-        **update_checks.NOTED,
-        "round": lambda value: value == asked.header["round"],
-        "card": lambda value: value == due.task.card.to_json(),
-        "partition": lambda value: value == due.partition.to_json(),
-        "fixed": FORMS["fixed"],
-        "prepared": lambda value: is_name(value) and (value == "" or due.method.local.condition_on_site is not None),
-        "start": is_start,
-        "items": lambda value: isinstance(value, Mapping),
-        job_section.KEY: lambda value: bool(asked.job.secure_sums) and job_section.is_said(value),
-        "final": lambda value: _is_final(value, site),
-    }
-    for key, value in header.items():
-        if not forms[key](value) or (key in update_checks.NOTED and not _brief(value)):
-            raise ValueError(f"its {key} has an odd form: {value!r:.80}; nothing was sent")
+    try:
+        check_reply_header(asked.task, header, f"the answer to {asked.task!r}")
+    except ValueError as error:
+        raise ValueError(f"{error}; nothing was sent") from error
+    if held := sorted(key for key in header if REPLY[key].withheld in site.withhold):
+        raise ValueError(f"{site.path} withholds {REPLY[held[0]].withheld!r}, and it says {held[0]}; nothing was sent")
+    own = {"round": asked.header["round"], "card": due.task.card.to_json(), "partition": due.partition.to_json()}
+    own |= {} if due.method.local.condition_on_site else {"prepared": ""}
+    odd = [key for key, value in own.items() if header.get(key, value) != value]
+    odd += [job_section.KEY] * (job_section.KEY in header and not asked.job.secure_sums)
+    odd += ["final"] * (header.get("final", {"site": site.name}).get("site") != site.name)
+    if odd:
+        raise ValueError(
+            f"its {odd[0]} is not that of this job at this site: {shown(header[odd[0]])}; nothing was sent"
+        )
     published = (due.method.requires.items | due.method.requires.optional_items) & set(site.publish)
-    for name, value in header.get("items", {}).items():
-        if name not in published:
-            raise ValueError(f"{name} is no item that {site.path} publishes to {due.method.name}; nothing was sent")
-        check_item(name, value)
+    if more := sorted(set(header.get("items", {})) - published):
+        raise ValueError(f"{more[0]} is no item that {site.path} publishes to {due.method.name}; nothing was sent")
 
 
 def _check_sums(message: Message, asked: Asked, due: Expected) -> None:
@@ -128,21 +117,6 @@ def _check_sums(message: Message, asked: Asked, due: Expected) -> None:
         job_section.check_masked(message.groups, due.pieces(Role.GLOBAL), sites, sealed_bytes(len(sites)))
     except ValueError as error:
         raise ValueError(f"{error}; nothing was sent") from error
-
-
-def _is_final(value: Any, site: Site) -> bool:
-    """Accept the site's name, a split and scores."""
-    if not isinstance(value, Mapping) or value.get("site") != site.name:
-        return False
-    scores = {key: item for key, item in value.items() if key not in ("site", "split")}
-    return update_checks.NOTED["metrics"](scores) and _brief(value)
-
-
-def _brief(value: Any) -> bool:
-    """Say whether no text in plain values is longer than a name."""
-    if isinstance(value, Mapping):
-        return all(_brief(key) and _brief(item) for key, item in value.items())
-    return not isinstance(value, str) or len(value) <= LONGEST_TEXT
 
 
 def _check_finish(message: Message, due: Expected, site: Site) -> None:

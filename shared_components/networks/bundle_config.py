@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 import yaml
@@ -23,7 +23,8 @@ from shared_components.networks.network_arguments import chosen_arguments
 
 NETWORKS = "shared_components.networks."
 PRECISIONS = ("float32", "bf16")
-STARTS = ("random", "rendered", "file")
+Start = Literal["random", "rendered", "file"]
+STARTS: tuple[Start, ...] = get_args(Start)
 MOST_ROUNDS, LARGEST_RATE = 1_000_000, 1000.0
 MOST = {"height": 16_384, "width": 16_384, "batch_size": 65_536, "iterations": 10_000_000, "rounds": MOST_ROUNDS}
 """What no machine would do; what a hospital's allows is in its own `limits.yaml`."""

@@ -9,7 +9,6 @@ import torch
 from shared_components.core.partition import Role, cut
 from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of
 from shared_components.federation.messages import FederationError
-from shared_components.federation.server.enrolment import is_start
 from shared_components.networks.bundle_config import training_from
 from shared_components.networks.checkpoints import load_weights, save_weights
 from shared_components.networks.tiny import Tiny
@@ -117,27 +116,9 @@ def test_a_resume_from_another_file_is_refused(federate, tmp_path):
     assert given(federate(two, resume=True), path, names).run().server.state.round == 2
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        "rendered",
-        {"start": "rendered"},
-        {"start": "elsewhere", "sha256": ""},
-        {"start": "file", "sha256": "A" * 64},
-        {"start": "file", "sha256": "a" * 63},
-        {"start": "file", "sha256": "a" * 64 + "\n"},
-        {"start": ["file"], "sha256": ""},
-        {"start": "file", "sha256": "", "path": "/data/a"},
-    ],
-)
-def test_an_odd_start_is_no_start(value):
-    assert not is_start(value)
-
-
 def test_a_site_with_an_odd_start_is_refused_by_name(federate):
     federation = federate(job("random"))
     replies = federation.replies()
     replies["site-2"].header["start"] = {"start": "random", "sha256": "here"}
-    with pytest.raises(FederationError, match="site-2: its start has an odd form"):
+    with pytest.raises(FederationError, match=r"site-2: its answer to 'enrol': start.sha256 is 'here'"):
         federation.send(replies)

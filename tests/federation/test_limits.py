@@ -8,7 +8,7 @@ import pytest
 from shared_components.core.task import choose_task
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.federation.messages import FederationError, SiteRefusal
+from shared_components.federation.messages import FederationError
 from shared_components.federation.site.limits import FILE, Limits, check_limits, limits_of
 from shared_components.networks.bundle_config import load_bundle
 from tests.federation.conftest import TINY, make_job
@@ -165,17 +165,3 @@ def test_a_training_section_says_nothing_out_of_its_type_and_range(key, value):
 def test_no_wrong_type_is_taken_for_true(federate, switch, value):
     with pytest.raises(ValueError, match=f"pfedsis: {switch} is .*; it is true or false"):
         federate(make_job("pfedsis", arguments={switch: value}))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"round": -1}, {"round": True}, {"round": 1.0}, {"round": 10**12}, {"round": "1"}, {"index": -1},
-     {"index": 1}, {"index": "0"}, {"sites": 0}, {"sites": 10**9}, {"sites": None}],
-)  # fmt: skip
-def test_a_message_says_nothing_out_of_its_type_and_range(federate, changes):
-    federation = federate(make_job("fedavg"), names=("site-1",))
-    message = federation.asked.messages["site-1"]
-    message.header.update(changes)
-    key = next(iter(changes))
-    with pytest.raises(SiteRefusal, match=rf"site site-1: the server's message: {key} is "):
-        federation.sites["site-1"].answer("enrol", message)

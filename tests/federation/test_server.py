@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal
-from shared_components.federation.progress import progress_line
 from shared_components.federation.runs import server_files
 from shared_components.federation.server.update_checks import RejectedUpdate
 from tests.federation.conftest import Federation, make_job
@@ -45,17 +44,7 @@ def test_an_honest_update_passes(round_one):
         ({NAME: torch.zeros(4, dtype=torch.float64)}, "float64"),
         ({"extra": torch.zeros(1)}, "nobody asked for, the first is extra"),
         ({"header": {"round": 7}}, "it is of round 8, this is round 1"),
-        ({"header": {"samples": 0}}, "0 samples"),
         ({"header": {"samples": 10**9}}, "enrolled with 4"),
-        ({"header": {"samples": float("nan")}}, "nan samples"),
-        ({"header": {"samples": True}}, "True samples"),
-        ({"header": {"loss": "low"}}, "its loss has an odd form: 'low'"),
-        ({"header": {"loss": {"segmentation": [1.0]}}}, "its loss has an odd form"),
-        ({"header": {"metrics": {"dice": {"mean": "high"}}}}, "its metrics has an odd form"),
-        ({"header": {"metrics": [1]}}, "its metrics has an odd form"),
-        ({"header": {"seconds": None}}, "its seconds has an odd form: None"),
-        ({"header": {"loss": {"segmentation": float("nan")}}}, "its loss has an odd form"),
-        ({"header": {"metrics": {"rmse": {"mean": float("inf")}}}}, "its metrics has an odd form"),
     ],
 )
 def test_a_bad_update_is_rejected_with_its_reason(round_one, change, words):
@@ -76,13 +65,10 @@ def test_missing_pieces_and_undeclared_extras_are_rejected(round_one):
 
 
 def test_odd_headers_reject_a_site_and_do_not_end_the_round(federate):
-    """They are read for the progress line before the update is checked."""
     federation = federate(make_job("fedavg", min_sites=2))
     federation.enrol()
     replies = federation.replies()
     replies["site-2"] = changed(replies["site-2"], header={"loss": 3, "metrics": {"dice": 1}, "seconds": []})
-    record = federation.server.note_reply("site-2", replies["site-2"])
-    assert "site-2" in progress_line(record, rounds=2, seconds_left=None)
     assert [r["site"] for r in federation.send(replies)["rejected"]] == ["site-2"]
 
 
@@ -178,15 +164,8 @@ def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate):
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"samples": True}, "its samples has an odd form: True"),
-        ({"samples": 0}, "its samples has an odd form: 0"),
-        ({"card": {"kind": "segmentation"}}, "its card has an odd form: {'kind': 'segmentation'}"),
-        ({"card": None}, "its card has an odd form: None"),
-        ({"partition": None}, "its partition has an odd form: None"),
-        ({"partition": [{"tensor": "w", "role": "everywhere"}]}, "its partition has an odd form"),
-        ({"items": ["style"]}, "its items has an odd form"),
         ({"items": {"age": 4}}, "there is no profile item 'age'"),
-        ({"fixed": 3}, "its fixed has an odd form: 3; use one version of surgfl everywhere"),
+        ({"fixed": 3}, "fixed is 3; it is a hash, or empty; use one version of surgfl everywhere"),
     ],
 )
 def test_a_malformed_profile_ends_the_enrolment_by_a_sentence(federate, change, words):

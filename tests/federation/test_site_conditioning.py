@@ -277,16 +277,6 @@ def test_a_rule_that_would_send_the_text_is_refused(play, federate):
     assert "would tell the site's text to indicator, which is not LOCAL" in refusal_of(federate(job()))
 
 
-@pytest.mark.parametrize("odd", [None, 1, True, float("nan"), ["clip"], "a" * 101, "two\nlines", b"clip"])
-def test_a_malformed_name_of_an_encoder_is_refused(play, federate, odd):
-    play()
-    federation = federate(job(), names=["site-1"])
-    replies = federation.replies()
-    replies["site-1"].header["prepared"] = odd
-    with pytest.raises(FederationError, match="site-1: its prepared has an odd form"):
-        federation.send(replies)
-
-
 def test_a_site_that_says_nothing_compares_with_none(play, federate):
     """Older states have no such entry."""
     play()

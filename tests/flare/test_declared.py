@@ -69,7 +69,7 @@ def test_a_reply_cannot_say_itself_which_job_it_answers(site):
     lie = {"job": make_job("fedavg").to_json(), "classes": ["background", "shaft", "wrist", "clasper"]}
     for key, value in lie.items():
         odd = Message({**message.header, key: value}, message.pieces)
-        refused(odd, asked(job=job), site, f"{key} is nothing that an answer to 'round' says")
+        refused(odd, asked(job=job), site, f"the answer to 'round': unknown key {key!r}")
 
 
 def test_the_sites_own_description_says_how_many_channels_leave(site):
@@ -138,7 +138,7 @@ def test_a_declared_extra_must_have_the_shapes_of_the_shared_pieces(site):
     refused(message, asked(job=job), site, "is no tensor but str")
 
 
-@pytest.mark.parametrize("task", ["enrol", "finish", "evaluate"])
+@pytest.mark.parametrize("task", ["enrol", "finish"])
 def test_an_extra_is_due_after_a_round_only(site, task):
     job = make_job("pfedsis")
     message = Message({"round": 1}, {}, honest(job).groups)
@@ -190,28 +190,20 @@ def test_of_a_job_that_cannot_be_nothing_leaves(site, network, words):
 
 
 @pytest.mark.parametrize(
-    "key, value",
+    ("task", "key", "value"),
     [
-        ("round", 2),
-        ("samples", [1, 2]),
-        ("loss", {"segmentation": "0.5"}),
-        ("seconds", "long"),
-        ("memory_mb", {"a": 1}),
-        ("metrics", {"dice": "aGVsbG8="}),
-        ("metrics", {"dice": {"mean": 0.5, "frame": [1, 2, 3]}}),
-        ("metrics", {"policy": "a" * 101}),
-        ("metrics", {"a" * 101: {"mean": 1.0}}),
-        ("loss", {"a" * 101: 1.0}),
+        ("round", "round", 2),
+        ("enrol", "card", {"kind": "segmentation", "outputs": ["Jane Doe"], "inputs": ["image"], "frames": 1}),
+        ("enrol", "partition", [{"tensor": "Jane Doe", "role": "global"}]),
+        ("enrol", "prepared", "sentence"),
+        ("enrol", "sums_key", {"key": "a" * 64}),
+        ("finish", "final", {"site": "Jane Doe", **SCORES}),
+        ("finish", "final", SCORES),
     ],
 )
-def test_plain_values_have_the_form_of_what_they_say(site, key, value):
-    message = honest(make_job("fedavg"))
-    refused(Message({**message.header, key: value}), asked(), site, f"its {key} has an odd form")
-
-
-@pytest.mark.parametrize("task, key", [("round", "final"), ("finish", "loss"), ("enrol", "metrics")])
-def test_values_of_another_task_are_blocked(site, task, key):
-    refused(Message({key: {}}), asked(task), site, f"{key} is nothing that an answer to '{task}' says")
+def test_well_formed_values_are_those_of_the_job_at_this_site(site, task, key, value):
+    """Their forms are in tests/federation/test_hostile_messages.py."""
+    refused(Message({key: value}), asked(task), site, f"its {key} is not that of this job at this site: ")
 
 
 def test_a_profile_is_what_the_job_makes_of_the_site(site):
@@ -227,42 +219,13 @@ def test_a_profile_is_what_the_job_makes_of_the_site(site):
         "start": {"start": "rendered", "sha256": "0" * 64},
     }
     check_reply(Message(profile, due.pieces(Role.GLOBAL)), asked("enrol"), site)
-    for key, value in {
-        "card": {**profile["card"], "outputs": ["Jane Doe"]},
-        "partition": [*profile["partition"], {"tensor": "Jane Doe"}],
-        "fixed": "Jane Doe",
-        "start": {"start": "file", "sha256": "Jane Doe"},
-        "items": [],
-    }.items():
-        refused(Message({**profile, key: value}), asked("enrol"), site, f"its {key} has an odd form")
 
 
-@pytest.mark.parametrize(
-    "prepares, name, free",
-    [
-        (False, "", True),
-        (False, "sentence", False),
-        (True, "", True),
-        (True, "sentence " + "0" * 64, True),
-        (True, "a" * 101, False),
-        (True, "two\nlines", False),
-        (True, "näme", False),
-        (True, None, False),
-        (True, 1, False),
-        (True, ["sentence"], False),
-    ],
-)
-def test_the_name_of_an_encoder_leaves_only_for_a_method_that_prepares(site, monkeypatch, prepares, name, free):
-    method = load_method("fedavg")
-    if prepares:
-        method = changed(method, local_condition_on_site=lambda network, facts: "sentence")
+def test_the_name_of_an_encoder_leaves_for_a_method_that_conditions_its_network(site, monkeypatch):
+    method = changed(load_method("fedavg"), local_condition_on_site=lambda network, facts: "sentence")
     monkeypatch.setattr(outgoing_check, "load_method", lambda name, **arguments: method)
-    message = Message({"samples": 4, "prepared": name})
-    if free:
-        check_reply(message, asked("enrol"), site)
-    else:
-        refused(message, asked("enrol"), site, "its prepared has an odd form")
-    refused(message, asked("round"), site, "prepared is nothing that an answer to 'round' says")
+    for name in ("", "sentence " + "0" * 64):
+        check_reply(Message({"samples": 4, "prepared": name}), asked("enrol"), site)
 
 
 @pytest.mark.parametrize("publish, free", [((), False), (("text",), False), (("style",), True)])
@@ -288,9 +251,7 @@ def test_what_site_yaml_withholds_does_not_leave(site, key, name):
 def test_a_profile_item_leaves_only_for_a_method_that_asks_for_it_and_in_its_form(site):
     own = dataclasses.replace(site, publish=("style", "text"))
     refused(Message({"items": {"style": STYLE}}), asked("enrol"), own, "style is no item")
-    question = asked("enrol", make_job("pfedsis"))
-    refused(Message({"items": {"style": [STYLE, STYLE]}}), question, own, "should be six numbers")
-    refused(Message({"items": {"text": "porcine"}}), question, own, "text is no item")
+    refused(Message({"items": {"text": "porcine"}}), asked("enrol", make_job("pfedsis")), own, "text is no item")
 
 
 # ---- at the finish
@@ -334,16 +295,8 @@ def test_no_piece_leaves_at_the_finish(site):
     refused(Message({}, honest(make_job("fedavg")).pieces), asked("finish"), site, "pieces is nothing")
 
 
-@pytest.mark.parametrize(
-    "change", [{"site": "Jane Doe"}, {"split": "a" * 101}, {"notes": "Jane Doe"}, {"dice": [0.1, 0.2]}]
-)
-def test_final_scores_are_scores(site, change):
-    final = {"site": site.name, "split": "validation", **SCORES, **change}
-    refused(Message({"final": final}), asked("finish"), site, "its final has an odd form")
-
-
 def test_a_task_that_does_not_exist_has_no_answer(site):
-    refused(honest(make_job("fedavg")), asked("evaluate"), site, "is nothing that an answer to 'evaluate' says")
+    refused(honest(make_job("fedavg")), asked("evaluate"), site, "the answer to 'evaluate': unknown key")
 
 
 @pytest.mark.full_width

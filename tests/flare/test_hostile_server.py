@@ -155,30 +155,18 @@ def test_a_server_does_not_choose_where_a_site_writes(workspace, marker, key, na
     assert {p for p in workspace.parent.parent.iterdir()} == before
 
 
-@pytest.mark.parametrize("value", ["../../evil", "0", -1, 10**30, 1.5, True, None, [0], {"a": 1}])
-@pytest.mark.parametrize("key", ["round", "index", "number", "numbers", "sites"])
-def test_numbers_of_a_message_are_numbers_of_their_range(workspace, marker, key, value):
-    said = refused(workspace, message(**{key: value}))
-    assert f"message: {key} is " in said
-
-
 @pytest.mark.parametrize(
     ("task", "changes", "words"),
     [
-        ("enrol", {"send_initial": "$exit()"}, "its send_initial is"),
-        ("enrol", {"job": ["a"]}, "job: it is ['a']"),
-        ("enrol", {"evil": 1}, "says 'evil'"),
-        ("enrol", {"run": ...}, "does not say 'run'"),
-        ("round", {"items": {"style": "$exit()"}}, "its items is"),
-        ("round", {"items": {"evil": []}}, "its items is"),
-        ("round", {"items": {"text": ["x" * 10**6]}}, "its items is"),
-        ("round", {"items": {"style": [[[float("nan")] * 3] * 2]}}, "its items is"),
-        ("round", {"answered": "../1"}, "its answered is"),
-        ("round", {"pool": ["../../evil", 7]}, "its pool is"),
+        ("enrol", {"round": "../../evil"}, "message: round is '../../evil'"),
+        ("enrol", {"evil": 1}, "unknown key 'evil'"),
+        ("enrol", {"run": ...}, "'run' is missing"),
+        ("round", {"items": {"text": ["x" * 10**6]}}, "profile item 'text' should be"),
         ("shell", {}, "asks for 'shell'"),
     ],
 )
-def test_a_message_says_what_it_must_and_no_more(workspace, marker, task, changes, words):
+def test_a_message_has_what_it_must_and_no_more(workspace, marker, task, changes, words):
+    """All of them are in tests/federation/test_hostile_messages.py."""
     assert words in refused(workspace, message(task, **changes), task)
 
 
@@ -195,18 +183,10 @@ def test_a_header_that_is_none_is_refused(workspace, marker, header, words):
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (torch.full((3,), float("nan")), "not finite"),
-        (torch.zeros(3, dtype=torch.complex64), "complex"),
-        ("$exit()", "type str"),
-        ([1.0], "type list"),
-        (None, "None"),
-    ],
+    ("value", "words"), [(torch.full((3,), float("nan")), "not finite"), ("$exit()", "type str"), ([1.0], "type list")]
 )
 def test_what_is_no_finite_tensor_is_refused(workspace, marker, value, words):
-    for place in ({"pieces": {"head": value}}, {"groups": {"evil": {"head": value}}}):
-        assert words in refused(workspace, message("round", **place), "round")
+    assert words in refused(workspace, message("round", groups={"evil": {"head": value}}), "round")
 
 
 def test_what_serialised_messages_name_is_not_imported_and_not_unpickled(marker):

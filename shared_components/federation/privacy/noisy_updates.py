@@ -20,18 +20,13 @@ from shared_components.common.atomic import write_json
 from shared_components.core.method import Method
 from shared_components.core.partition import Partition, Pieces
 from shared_components.data.site import Site, SiteError
+from shared_components.federation.message_schema import leaves_with_noise
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.privacy.gaussian import Privacy, Randomness, clip_and_noise, epsilon
 from shared_components.federation.privacy.ledger import Entry, alone, enter, ledgers, read_ledger, releases
 from shared_components.federation.site.limits import FILE, limits_of
 from shared_components.federation.store import DamagedState, RoundFiles, hash_of, named_groups
 
-SAYS = {
-    "enrol": {"round", "samples", "card", "items", "partition", "fixed", "prepared", "start"},
-    "round": {"round", "samples"},
-    "finish": {"round"},
-}
-"""The keys of a reply's header that leave."""
 SAMPLES = 1  # reported by every site: its real number depends on its data
 RECORD = "privacy.json"
 
@@ -54,14 +49,14 @@ def why_not_private(method: Method) -> str:
 
 def strip_to_noisy(task: str, reply: Message) -> Message:
     """Return a reply without anything that depends on the data, but for the noisy pieces of a round."""
-    header = {key: value for key, value in reply.header.items() if key in SAYS[task]}
+    header = {key: value for key, value in reply.header.items() if leaves_with_noise(key)}
     header |= {key: value for key, value in (("samples", SAMPLES), ("items", {})) if key in header}
     return Message(header, reply.pieces)
 
 
 def check_stripped(task: str, reply: Message) -> None:
     """Refuse a reply that has more than `strip_to_noisy` leaves; ValueError names it."""
-    if odd := sorted({*reply.header} - SAYS[task]) or sorted(reply.groups):
+    if odd := sorted(key for key in reply.header if not leaves_with_noise(key)) or sorted(reply.groups):
         raise ValueError(f"{odd[0]} is not covered by the job's privacy; nothing was sent")
     if reply.header.get("samples", SAMPLES) != SAMPLES or reply.header.get("items"):
         raise ValueError("numbers of samples and items are not covered by the job's privacy; nothing was sent")

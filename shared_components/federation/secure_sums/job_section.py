@@ -1,14 +1,15 @@
-"""Secure sums in a job: what its section says, and which methods it is for; the mathematics is in `secure_sums/`."""
+"""Secure sums in a job: its section, its methods and its messages; the mathematics is in the files beside."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
+from shared_components.common.schema import Schema, fits
 from shared_components.core.method import Method
 from shared_components.core.partition import Pieces
 from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
@@ -106,14 +107,14 @@ def check_masked(groups: Mapping[str, Pieces], like: Pieces, sites: Sequence[str
     check_bytes(HASHES, groups[HASHES], sites, (32,))
 
 
+class PublicKey(Schema, frozen=True):
+    """A site's public key, as `SiteSums.say` gives it; with a startup kit signed, and with its certificate."""
+
+    key: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    signature: Annotated[str, Meta(pattern=r"^[0-9a-f]{2,2048}\Z")] = ""
+    certificate: Annotated[str, Meta(pattern=r"^[A-Za-z0-9+/=\n -]{1,20000}\Z")] = ""
+
+
 def is_said(value: object) -> bool:
-    """Say whether a value has the form of a public key, as `sums_site.SiteSums.say` gives it."""
-    forms = {"key": r"[0-9a-f]{64}", "signature": r"[0-9a-f]{2,2048}", "certificate": r"[A-Za-z0-9+/=\n -]{1,20000}"}
-    if not isinstance(value, Mapping) or set(value) not in ({"key"}, set(forms)):
-        return False
-    return all(isinstance(value[key], str) and re.fullmatch(forms[key], value[key]) for key in value)
-
-
-def is_asked(value: object) -> bool:
-    """Say whether a value has the form of what a server asks of a secure sum; `site.secure_sums` looks at each part."""
-    return isinstance(value, Mapping) and {"nonce", "sites"} <= set(value) <= {"nonce", "sites", "total", "keys"}
+    """Say whether a value has the form of a public key, alone or with signature and certificate."""
+    return fits(value, PublicKey) and isinstance(value, Mapping) and len(value) != 2

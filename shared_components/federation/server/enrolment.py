@@ -1,8 +1,7 @@
-"""What sites say of themselves at enrolment, and whether they fit together."""
+"""Check what each site enrols with, and whether the sites fit together."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,10 @@ from shared_components.core.card import Card
 from shared_components.core.initial_weights import FILE, said
 from shared_components.core.method import Method, Models, Profile
 from shared_components.core.partition import Partition, Pieces, Role, fixed_hash
-from shared_components.core.site_conditioning import is_name
 from shared_components.core.task import make_task
-from shared_components.data.profile_items import check_item
 from shared_components.federation.allowed_payload import Expected, FirstWeights, expect, first_weights
+from shared_components.federation.message_schema import check_reply_header
 from shared_components.federation.messages import FederationError, Job, Message
-from shared_components.networks.bundle_config import STARTS
 
 LARGEST_WEIGHT = 1e6  # of a network before its first round; buffers of running variances included
 NEAR = 1e-3  # how far a first piece may be from this machine's, x (1 + its norm): processors round differently
@@ -32,20 +29,13 @@ def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
     Raises:
         FederationError: It is malformed.
     """
-    samples, fixed, prepared = header.get("samples"), header.get("fixed", ""), header.get("prepared", "")
-    items, start = header.get("items", {}), header.get("start", {"start": "random", "sha256": ""})
-    if type(samples) is not int or samples < 1:
-        raise FederationError(f"{site} enrols with {samples!r} training samples; a whole number from 1 on is due")
-    odd = not isinstance(items, Mapping) or not isinstance(fixed, str)
-    if odd or not is_name(prepared) or not is_start(start):
-        raise FederationError(f"{site} enrols with a malformed profile; use one version of surgfl everywhere")
+    older = {"items": {}, "fixed": "", "prepared": "", "start": {"start": "random", "sha256": ""}}
     try:
-        card = Card.from_json(header.get("card") or {})
-        for name, value in items.items():
-            check_item(name, value)
+        own = older | check_reply_header("enrol", header, f"the profile of {site}", required=("samples", "card"))
     except ValueError as error:
-        raise FederationError(f"{site}: {error}") from error
-    return Profile(site, samples, card, dict(items), fixed, prepared, dict(start))
+        raise FederationError(f"{error}; use one version of surgfl everywhere") from error
+    card = Card.from_json(own["card"])
+    return Profile(site, own["samples"], card, dict(own["items"]), own["fixed"], own["prepared"], dict(own["start"]))
 
 
 @dataclass(frozen=True)
@@ -83,7 +73,7 @@ class EnrolmentReader:
 
         Args:
             site: Its name.
-            reply: As `replies.read` returned it.
+            reply: As `parse_reply.read` returned it.
             asked: Whether the site was asked for its weights.
 
         Raises:
@@ -96,7 +86,7 @@ class EnrolmentReader:
         if kept_back := sorted(method.requires.items - set(profile.items)):
             raise FederationError(f"{site} enrols without {kept_back[0]!r}, which {method.name} needs")
         due = self._due(site, profile.card)
-        _refuse_other(site, "network partition", partition_of(site, reply.header), due.partition.to_json())
+        _refuse_other(site, "network partition", reply.header.get("partition", []), due.partition.to_json())
         first = self._first_weights(due, profile.card)
         same = _refuse_other_start(site, profile, first, due.partition, self._job.open_bundle().training.start)
         if asked:
@@ -214,24 +204,6 @@ def outlying_counts(profiles: Mapping[str, Profile]) -> dict[str, str]:
     return found
 
 
-def partition_of(site: str, header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the pieces of a site's network, as `Partition.to_json` wrote them.
-
-    Raises:
-        FederationError: They are malformed.
-    """
-    pieces = header.get("partition")
-    try:
-        if not isinstance(pieces, list):
-            raise TypeError
-        Partition.from_json(pieces)
-    except (TypeError, KeyError, ValueError) as error:
-        raise FederationError(
-            f"{site} enrols with a malformed network partition; use one version of surgfl everywhere"
-        ) from error
-    return pieces
-
-
 def profile_header(profile: Profile) -> dict[str, Any]:
     """Undo :func:`profile_of`."""
     return {
@@ -300,17 +272,6 @@ def initial_models(method: Method, partition: Partition, sites: Sequence[str], g
     shared = of_role(first, Role.GLOBAL)
     own = {site: given[site] if method.requires.multi_task else first for site in sites}
     return Models(shared, {site: of_role(pieces, Role.MIXED) for site, pieces in own.items()})
-
-
-def is_start(value: Any) -> bool:
-    """Say whether a value has the form of a profile's ``start``: its kind, and the hash of a file."""
-    return (
-        isinstance(value, Mapping)
-        and set(value) == {"start", "sha256"}
-        and value["start"] in STARTS
-        and isinstance(value["sha256"], str)
-        and bool(re.fullmatch(r"([0-9a-f]{64})?", value["sha256"]))
-    )
 
 
 def wrong_kind(method: Method, card: Card) -> str:

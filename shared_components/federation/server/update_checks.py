@@ -1,28 +1,23 @@
-"""What of a site's reply may be aggregated or recorded, and what is refused."""
+"""Refuse updates that must not be aggregated."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median_high
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from msgspec import Meta
 from torch import Tensor
 
-from shared_components.common.sanitise import is_plain
-from shared_components.common.schema import fits
 from shared_components.core.extras import CheckExtra
 from shared_components.core.method import Update
 from shared_components.core.partition import Pieces
+from shared_components.federation.message_schema import RECORDED
 
-MOST_TERMS = 100  # of a loss, of measured seconds, and metrics
-MOST_SCORES = 2_000  # numbers of all metrics of one reply
 MEASURED = frozenset({torch.float32, torch.float64})  # what methods measure, and sites send as extras
 LARGEST_EXTRA = 1e9  # of any extra: losses, traces, sensitivities and prototypes are far below
 LARGEST_RATIO = 100  # of a site's extra to the median of the others'
-LARGEST_NUMBER = 1e30  # of a loss, a score or a duration
 
 
 class RejectedUpdate(ValueError):
@@ -33,20 +28,18 @@ def check_header(header: Mapping[str, Any], *, round: int, largest_samples: int)
     """Return the samples that a reply reports.
 
     Args:
-        header: The reply's.
+        header: The reply's, as `parse_reply` read it.
         round: The round under way.
         largest_samples: What the site enrolled with.
 
     Raises:
-        RejectedUpdate: It is of another round, its sample count is wrong, or a value for the record has an odd form.
+        RejectedUpdate: It is of another round, or has no sample count, or a larger one.
     """
     if header.get("round") != round:
         raise RejectedUpdate(f"it is of round {_counted(header.get('round'))}, this is round {round + 1}")
     samples = header.get("samples")
-    if type(samples) is not int or not 0 < samples <= largest_samples:
+    if samples is None or samples > largest_samples:
         raise RejectedUpdate(f"it reports {samples!r} samples; the site enrolled with {largest_samples}")
-    if odd := [key for key, well_formed in NOTED.items() if key in header and not well_formed(header[key])]:
-        raise RejectedUpdate(f"its {odd[0]} has an odd form: {header[odd[0]]!r:.80}")
     return samples
 
 
@@ -124,8 +117,8 @@ def _largest(pieces: Pieces) -> float:
 
 
 def noted(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a header goes into the record; what has an odd form is left out."""
-    return {key: header[key] for key, good in NOTED.items() if key in header and good(header[key])}
+    """Return what of a reply's plain values goes into the record."""
+    return {key: header[key] for key in RECORDED if key in header}
 
 
 def _same_names(pieces: Pieces, sent: Pieces) -> None:
@@ -142,70 +135,3 @@ def _squared(value: Tensor) -> float:
 def _counted(round: object) -> object:
     """People count rounds from 1."""
     return round + 1 if type(round) is int else round
-
-
-def _is_moderate(value: Any) -> bool:
-    """Say whether a value is a number that may be summed with others without leaving the range of floats."""
-    return fits(value, Annotated[float, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)])
-
-
-def _is_duration(value: Any) -> bool:
-    return _is_moderate(value) and value >= 0
-
-
-def _each(good: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Accept few named values of one form."""
-
-    def form(value: Any) -> bool:
-        few = isinstance(value, Mapping) and len(value) <= MOST_TERMS
-        return few and all(is_plain(key) and good(item) for key, item in value.items())
-
-    return form
-
-
-def is_scores(value: Any) -> bool:
-    """Accept the form of ``evaluation.quick``: of each metric a number or None per output, and few plain values."""
-    if not isinstance(value, Mapping) or len(value) > MOST_TERMS or not all(map(is_plain, value)):
-        return False
-    if any(not isinstance(item, Mapping) and key not in UNSCORED for key, item in value.items()):
-        return False
-    return all(map(_is_metric, value.values())) and _count(value) <= MOST_SCORES
-
-
-def _is_metric(value: object) -> bool:
-    """Accept one number or None per output; of what is no metric (it has no mean) also counts, texts and truths."""
-    if not isinstance(value, Mapping):
-        return _is_aside(value)
-    good = _is_score if "mean" in value else _is_aside
-    return all(map(is_plain, value)) and all(
-        all(map(is_plain, item)) and all(map(_is_aside, item.values()))
-        if isinstance(item, Mapping) and "mean" not in value
-        else good(item)
-        for item in value.values()
-    )
-
-
-def _count(value: object) -> int:
-    """Return how many numbers and texts there are in well-formed scores."""
-    return sum(map(_count, value.values())) if isinstance(value, Mapping) else 1
-
-
-def _is_score(value: object) -> bool:
-    return value is None or _is_moderate(value)
-
-
-def _is_aside(value: object) -> bool:
-    return _is_score(value) or isinstance(value, bool) or is_plain(value)
-
-
-UNSCORED = frozenset({"frames", "policy"})
-"""What stands among scores and is no metric."""
-
-NOTED: dict[str, Callable[[Any], bool]] = {
-    "samples": _is_moderate,
-    "loss": _each(_is_moderate),
-    "metrics": is_scores,
-    "seconds": _each(_is_duration),
-    "memory_mb": lambda value: value is None or _is_duration(value),
-}
-"""What a site's reply says in its header for the record, and the form of each."""

@@ -1,4 +1,4 @@
-"""What a site keeps of its enrolment: the job of a run, which no later message of the server changes.
+"""Keep the job that a site enrolled with, which no later message of the server changes.
 
 Were a site to follow the job of each message, a server could ask for one method's LOCAL pieces as the GLOBAL ones of
 another, in the run in which the site has trained them.
@@ -11,15 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared_components.common.arguments import between
 from shared_components.common.atomic import write_json
-from shared_components.federation.messages import MOST_SITES, Job, SiteRefusal, folder_name
+from shared_components.federation.message_schema import check_place
+from shared_components.federation.messages import Job, SiteRefusal, folder_name
 from shared_components.federation.runs import changed_settings
 from shared_components.federation.store import rounds_in
-from shared_components.networks.bundle_config import MOST_ROUNDS
 
 ENROLLED = "enrolled.json"
-PLACE = ("number", "numbers")  # the site's number, and how many there are: all its chance follows from them
+PLACE = ("number", "numbers")  # the site's number, and of how many: its random numbers follow from them
 
 
 def site_folder(root: Path, job: str, run: str, site: str) -> Path:
@@ -32,7 +31,7 @@ def site_folder(root: Path, job: str, run: str, site: str) -> Path:
 
 
 def agreed_job(task: str, header: Mapping[str, Any], root: Path, *, site: str) -> Job:
-    """Return the job that an answer to a message follows: that of the site's enrolment in this run.
+    """Return the job that an answer to a message follows: the one of the site's enrolment in this run.
 
     Args:
         task: ``enrol``, ``round``, ``unmask`` or ``finish``; the first enrolment alone may come with a job that is new.
@@ -71,15 +70,6 @@ def keep_agreed(header: Mapping[str, Any], root: Path, *, site: str) -> None:
     path = site_folder(root, job.name, header["run"], site) / ENROLLED
     if not path.is_file():
         write_json(path, {"job": job.to_json(), **{key: header[key] for key in PLACE}})
-
-
-def check_place(header: Mapping[str, Any]) -> None:
-    """Refuse a round, or a place among the sites, that is no number of its range; ValueError names it."""
-    between("the server's message", "numbers", header["numbers"], 1, MOST_SITES, whole=True)
-    between("the server's message", "number", header["number"], 0, header["numbers"] - 1, whole=True)
-    between("the server's message", "sites", header["sites"], 1, header["numbers"], whole=True)
-    between("the server's message", "index", header["index"], 0, header["sites"] - 1, whole=True)
-    between("the server's message", "round", header["round"], 0, MOST_ROUNDS, whole=True)
 
 
 def _read(path: Path, site: str) -> tuple[Job, dict[str, Any]]:

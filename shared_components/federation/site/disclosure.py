@@ -1,7 +1,7 @@
-"""What may leave a site for a job, said before anything does: tensors by role, extras, items, plain values, megabytes.
+"""Report what a job lets leave of a site, before anything does: tensors by role, extras, items, values, megabytes.
 
-It is worked out as the site's filter works out what a reply may hold (`allowed_payload`), from the method, the bundle's
-network and the site's own description: nothing here is the server's word.
+As in the site's filter (`allowed_payload`), it follows from the method, the bundle's network and the site's own
+description, and from nothing that the server says.
 """
 
 from __future__ import annotations
@@ -12,34 +12,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shared_components.core.partition import Pieces, Role
-from shared_components.data.consent import WITHHELD
 from shared_components.data.profile_items import ITEMS
 from shared_components.federation.allowed_payload import Expected
+from shared_components.federation.message_schema import REPLY, TASKS, leaves_with_noise
 from shared_components.federation.messages import Job, total_bytes
-from shared_components.federation.privacy.noisy_updates import SAMPLES, SAYS
+from shared_components.federation.privacy.noisy_updates import SAMPLES
 from shared_components.federation.secure_sums import job_section
 from shared_components.federation.server import outsider
-from shared_components.federation.server.parse_reply import COMMON, HEADER
 
 FILE = "what-leaves.json"
 SENT = (Role.GLOBAL, Role.MIXED)
 STAYS = "stays at the site"
 MASKED_BYTES = 8  # of a masked number, whole and modulo 2^64; of a weight: 4
-WORDS = {
-    "samples": "one number: training samples",
-    "card": "task, class names, kinds of input",
-    "partition": "name, rows and role of every piece of the network",
-    "fixed": "a hash of the weights that are not trained",
-    "prepared": "the name of the text encoder, if there is one",
-    "start": "the hash of the file that the weights begin from",
-    job_section.KEY: "a public key of the site's, for this run's secure sums",
-    "loss": "a mean of each loss term",
-    "metrics": "scores on validation, of each class",
-    "final": "scores on validation at full resolution, of each class",
-    "seconds": "how long the parts of the work took",
-    "memory_mb": "one number: the most memory used",
-}
-"""What the plain values of a reply are, the number of the round apart; `replies.HEADER` says which answer has them."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +83,7 @@ class WhatLeaves:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, megabytes besides."""
-        megabytes = {task: self.bytes_of(task) / 1e6 for task in HEADER} | {"in all": self.bytes_in_all / 1e6}
+        megabytes = {task: self.bytes_of(task) / 1e6 for task in TASKS} | {"in all": self.bytes_in_all / 1e6}
         return {**asdict(self), "megabytes": megabytes}
 
     def sentence(self) -> str:
@@ -128,8 +112,8 @@ def what_leaves(
     """
     weights = tuple(_weights(role, due.pieces(role)) for role in Role)
     parts = [*_enrol(due, publish), *_round(due), *_finish(due, publish)]
-    parts += [_plain(task, name, withhold) for task in HEADER for name in _values(task, job)]
-    ordered = tuple(_under(job, part) for task in HEADER for part in parts if part.task == task)
+    parts += [_plain(task, name, withhold) for task in TASKS for name in _values(task, job)]
+    ordered = tuple(_under(job, part) for task in TASKS for part in parts if part.task == task)
     return WhatLeaves(job.name, due.method.name, job.bundle, job.rounds, due.task.card.kind, weights, ordered)
 
 
@@ -178,10 +162,10 @@ def _consented(task: str, name: str, form: str, size: int, publish: Collection[s
 
 
 def _values(task: str, job: Job) -> list[str]:
-    """Return the plain values of an answer, in the order of `WORDS`; the round's number is the server's own."""
+    """Return the plain values of an answer; the round's number is the server's own."""
     if task == "unmask" and not job.secure_sums:
         return []
-    names = [name for name in WORDS if name in HEADER[task] | COMMON]
+    names = [name for name, field in REPLY.items() if field.form and task in field.tasks]
     return [name for name in names if name != job_section.KEY or job.secure_sums]
 
 
@@ -197,17 +181,18 @@ def _under(job: Job, part: Leaving) -> Leaving:
         return replace(part, why="clipped together, with noise")
     if part.name == "samples":
         return replace(part, form=f"{SAMPLES}, whatever the site has")
-    if part.kind == "value" and part.name in SAYS[part.task]:
+    if part.kind == "value" and leaves_with_noise(part.name):
         return part
     return replace(part, leaves=False, why=f"the job's noise does not cover it: it {STAYS}")
 
 
 def _plain(task: str, name: str, withhold: Collection[str]) -> Leaving:
-    if name not in WITHHELD:
-        return Leaving(task, "value", name, WORDS[name], 0)
-    held = WITHHELD[name] in withhold
-    why = f"withheld in site.yaml: it {STAYS}" if held else f"the site may withhold it: '{WITHHELD[name]}'"
-    return Leaving(task, "value", name, WORDS[name], 0, not held, why)
+    field = REPLY[name]
+    if not field.withheld:
+        return Leaving(task, "value", name, field.form, 0)
+    held = field.withheld in withhold
+    why = f"withheld in site.yaml: it {STAYS}" if held else f"the site may withhold it: '{field.withheld}'"
+    return Leaving(task, "value", name, field.form, 0, not held, why)
 
 
 def _bytes(shapes: Mapping[str, tuple[int, ...]]) -> int:

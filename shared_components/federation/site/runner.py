@@ -20,12 +20,12 @@ from shared_components.core import evaluation
 from shared_components.core import training as local
 from shared_components.core.initial_weights import said, unused
 from shared_components.core.partition import Pieces, Role, cut, fixed_hash, paste
-from shared_components.data.consent import WITHHELD
 from shared_components.data.dataset import SampleDataset, collated
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.samples import Sample, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.federation.allowed_payload import Expected
+from shared_components.federation.message_schema import REPLY
 from shared_components.federation.messages import Job, Message, SiteRefusal, folder_name
 from shared_components.federation.privacy.gaussian import Randomness
 from shared_components.federation.progress import write_scalars
@@ -94,7 +94,8 @@ class SiteRunner:
         Returns:
             The reply. Its header has ``round``, ``seconds`` and ``memory_mb``; enrol: ``samples``, ``card``,
             ``items``, ``partition``, ``fixed``, ``prepared``, ``start``, ``sums_key``; round: ``samples``,
-            ``loss``, ``metrics``; finish: ``metrics``, ``final``. With ``privacy`` it has `noisy_updates.SAYS` alone.
+            ``loss``, ``metrics``; finish: ``metrics``, ``final``. With ``privacy`` it has what `message_schema.REPLY`
+            declares as ``with_noise``.
 
         Raises:
             SiteRefusal: The site cannot take part; the sentence names it and the remedy.
@@ -117,7 +118,7 @@ class SiteRunner:
         reply.header.setdefault("seconds", {})["total"] = time.perf_counter() - self._began
         reply.header["memory_mb"] = machine.peak_memory_mb()
         reply = upload.strip(task, reply)
-        header = {key: value for key, value in reply.header.items() if WITHHELD.get(key) not in site.withhold}
+        header = {key: value for key, value in reply.header.items() if REPLY[key].withheld not in site.withhold}
         return replace(reply, header=header)
 
     def _enrol(self, job: Job, site: Site, message: Message, upload: Plain) -> Message:

@@ -1,0 +1,240 @@
+"""The plain values of every message between server and site: type, range, task and unit, each declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from shared_components.common.sanitise import LONGEST_NAME
+from shared_components.common.schema import Schema, check_keys, check_values, fits, shown
+from shared_components.core.partition import Partition, Role
+from shared_components.core.site_conditioning import EncoderName
+from shared_components.data.profile_items import ITEMS, check_item
+from shared_components.federation.messages import MOST_SITES
+from shared_components.federation.secure_sums import job_section
+from shared_components.networks.bundle_config import MOST_ROUNDS, Start
+
+MOST_SAMPLES = 10**9
+MOST_SCORES = 2_000  # numbers of all metrics of one reply
+UNSCORED = frozenset({"frames", "policy"})  # stand among scores and are no metric
+TASKS = ("enrol", "round", "unmask", "finish")
+
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]  # of a class, a metric or a loss term
+TensorName = Annotated[str, Meta(min_length=1, max_length=400)]
+Names = Annotated[list[Name], Meta(max_length=1_000)]
+Number = Annotated[float, Meta(ge=-1e30, le=1e30)]  # may be summed with others without leaving the range of floats
+Positive = Annotated[float, Meta(ge=0, le=1e30)]
+Row = Annotated[int, Meta(ge=0, le=MOST_SAMPLES)]
+Aside = Number | bool | Name | None
+Scores = Annotated[
+    dict[Name, Aside | dict[Name, Aside | dict[Name, Aside]]],
+    Meta(max_length=100, description="it is a table of scores, of 100 metrics at most"),
+]
+
+
+class CardForm(Schema, frozen=True):
+    """A task, see `core.card.Card`."""
+
+    kind: Name
+    outputs: Names
+    inputs: Names
+    frames: Annotated[int, Meta(ge=1, le=10_000)]
+
+
+class PieceForm(Schema, frozen=True):
+    """A slice of the network's state, see `core.partition.Piece`."""
+
+    tensor: TensorName
+    role: Role
+    start: Row | None = None
+    stop: Row | None = None
+    layer: Annotated[str, Meta(max_length=400)] = ""
+
+
+class StartForm(Schema, frozen=True):
+    """What the weights begin from: its kind, and the hash of the file."""
+
+    start: Start
+    sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")]
+
+
+class SumsRequest(Schema, frozen=True):
+    """What a server asks of a secure sum; `site.secure_sums` checks each part."""
+
+    nonce: Any
+    sites: Any
+    total: Any = None
+    keys: Any = None
+
+
+@dataclass(frozen=True)
+class ReplyField:
+    """A plain value of a site's reply.
+
+    Attributes:
+        kind: Its type and range.
+        tasks: Whose replies may have it.
+        form: What it is, for the report of what leaves a site; empty: it is reported otherwise.
+        withheld: Name under which a site's `withhold` keeps it at the site; empty: the federation needs it.
+        with_noise: It leaves in a job with noise as well, since it holds nothing of the data there.
+    """
+
+    kind: Any
+    tasks: Collection[str]
+    form: str = ""
+    withheld: str = ""
+    with_noise: bool = False
+
+
+REPLY: Mapping[str, ReplyField] = {
+    "round": ReplyField(Annotated[int, Meta(ge=0, lt=10**9)], TASKS, with_noise=True),
+    "samples": ReplyField(
+        Annotated[int, Meta(ge=1, le=MOST_SAMPLES)], TASKS[:2], "one number: training samples", with_noise=True
+    ),
+    "card": ReplyField(CardForm, ("enrol",), "task, class names, kinds of input", with_noise=True),
+    "items": ReplyField(Annotated[dict[str, Any], Meta(max_length=len(ITEMS))], ("enrol",), with_noise=True),
+    "partition": ReplyField(
+        Annotated[list[PieceForm], Meta(max_length=50_000)],
+        ("enrol",),
+        "name, rows and role of every piece of the network",
+        with_noise=True,
+    ),
+    "fixed": ReplyField(
+        Annotated[str, Meta(pattern=r"^[0-9a-f]{0,64}\Z", description="it is a hash, or empty")],
+        ("enrol",),
+        "a hash of the weights that are not trained",
+        with_noise=True,
+    ),
+    "prepared": ReplyField(EncoderName, ("enrol",), "the name of the text encoder, if there is one", with_noise=True),
+    "start": ReplyField(StartForm, ("enrol",), "the hash of the file that the weights begin from", with_noise=True),
+    job_section.KEY: ReplyField(
+        job_section.PublicKey, ("enrol",), "a public key of the site's, for this run's secure sums"
+    ),
+    "loss": ReplyField(
+        Annotated[dict[Name, Number], Meta(max_length=100)], ("round",), "a mean of each loss term", withheld="loss"
+    ),
+    "metrics": ReplyField(Scores, ("round", "finish"), "scores on validation, of each class", withheld="scores"),
+    "final": ReplyField(
+        Scores, ("finish",), "scores on validation at full resolution, of each class", withheld="scores"
+    ),
+    "seconds": ReplyField(
+        Annotated[dict[Name, Positive], Meta(max_length=100)], TASKS, "how long the parts of the work took", "seconds"
+    ),
+    "memory_mb": ReplyField(Positive | None, TASKS, "one number: the most memory used", withheld="memory"),
+}
+"""What a reply may have in plain values; a site may leave out what it withholds."""
+
+RECORDED = ("samples", "loss", "metrics", "seconds", "memory_mb")
+"""What of a reply goes into the record of a run."""
+
+
+def leaves_with_noise(name: str) -> bool:
+    """Say whether a reply's value leaves the site in a job with noise."""
+    return name in REPLY and REPLY[name].with_noise
+
+
+PLACE: dict[str, Any] = {
+    "numbers": Annotated[int, Meta(ge=1, le=MOST_SITES)],
+    "number": Annotated[int, Meta(ge=0, lt=MOST_SITES)],
+    "sites": Annotated[int, Meta(ge=1, le=MOST_SITES)],
+    "index": Annotated[int, Meta(ge=0, lt=MOST_SITES)],
+    "round": Annotated[int, Meta(ge=0, le=MOST_ROUNDS)],
+}
+"""The round, and a site's place: among all that enrol, and among those that take part."""
+
+REQUEST: Mapping[str, Any] = {
+    "job": Any,  # `Job.from_json` checks it
+    "run": str,
+    **PLACE,
+    "send_initial": bool,
+    "items": dict[str, Annotated[list[Any], Meta(max_length=MOST_SITES)]],
+    "answered": PLACE["round"] | None,
+    "pool": Annotated[list[str], Meta(max_length=MOST_SITES)],
+    job_section.HEADER: SumsRequest,
+}
+"""What a server's message may have in plain values."""
+REQUIRED = {"enrol": "send_initial", "round": "items", "unmask": job_section.HEADER, "finish": "items"}
+"""What it must have, by task, beside job, run and place."""
+
+
+def check_reply_header(task: str, header: object, who: str, *, required: Collection[str] = ()) -> dict[str, Any]:
+    """Return a reply's plain values if each has its declared form.
+
+    Args:
+        task: What it answers.
+        header: As it arrived.
+        who: Begins the sentence.
+        required: Names without which it is refused.
+
+    Raises:
+        ValueError: One sentence with the path of the first value that does not.
+    """
+    kinds = {name: field.kind for name, field in REPLY.items() if task in field.tasks}
+    values = check_keys(kinds, header, who, required)
+    check_values(kinds, values, who)
+    for name in set(values) - {"items", job_section.KEY}:
+        if odd := next((text for text in _texts(values[name]) if not text.isprintable()), ""):
+            raise ValueError(f"{who}: {name} holds the text {shown(odd)}; a name has no control characters")
+    check_items(values.get("items", {}))
+    for name, aside in (("metrics", ()), ("final", ("site", "split"))):
+        scores = {key: item for key, item in values.get(name, {}).items() if key not in aside}
+        _check_scores(scores, f"{who}: {name}")
+    if len(values.get(job_section.KEY, {})) == 2:
+        raise ValueError(f"{who}: {job_section.KEY} has a signature without a certificate, or the other way round")
+    pieces = values.get("partition", [])
+    if len({piece.name for piece in Partition.from_json(pieces)}) < len(pieces):
+        raise ValueError(f"{who}: partition names a piece twice")
+    return dict(values)
+
+
+def check_request_header(task: str, header: object, who: str) -> dict[str, Any]:
+    """Return a server's plain values if each has its declared form; ValueError as in `check_reply_header`."""
+    required = ("job", "run", *PLACE, REQUIRED[task])
+    values = check_keys(REQUEST, header, who, required)
+    check_values(REQUEST, values, who)
+    check_place(values, who)
+    for name, of_sites in values.get("items", {}).items():
+        for item in of_sites:
+            check_item(name, item)
+    return dict(values)
+
+
+def check_place(header: Mapping[str, Any], who: str = "the server's message") -> None:
+    """Refuse a round, or a place among the sites, that is no number of its range; ValueError names it."""
+    check_values(PLACE, header, who)
+    for name, most in (("number", "numbers"), ("sites", "numbers"), ("index", "sites")):
+        if not header[name] <= header[most] - (name != "sites"):
+            raise ValueError(f"{who}: {name} is {header[name]}, and {most} is {header[most]}; it is a smaller number")
+
+
+def check_items(items: Mapping[str, Any]) -> None:
+    """Refuse profile items that do not exist or have another form; ValueError names the first."""
+    for name, item in items.items():
+        check_item(name, item)
+
+
+def _check_scores(scores: Mapping[str, Any], where: str) -> None:
+    """Refuse what is no metric, numbers of a metric that are none, and too many."""
+    for name, item in scores.items():
+        if not isinstance(item, Mapping) and name not in UNSCORED:
+            raise ValueError(f"{where}.{name} is {shown(item)}; a metric has a number, or null, of each output")
+        if isinstance(item, Mapping) and "mean" in item and not fits(item, dict[str, Number | None]):
+            raise ValueError(f"{where}.{name} is {shown(item)}; a metric has a number, or null, of each output")
+    if (count := _count(scores)) > MOST_SCORES:
+        raise ValueError(f"{where} has {count} numbers; at most {MOST_SCORES} are read")
+
+
+def _count(value: object) -> int:
+    return sum(map(_count, value.values())) if isinstance(value, Mapping) else 1
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield all texts of a value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for item in value if isinstance(value, list) else (*value, *value.values()):
+            yield from _texts(item)

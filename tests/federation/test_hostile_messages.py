@@ -1,0 +1,276 @@
+"""Hostile messages, once for all readers: the site's filter, the server and the site refuse them by the same words."""
+
+import dataclasses
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from shared_components.data.consent import WITHHOLDABLE
+from shared_components.data.site_file import load_site
+from shared_components.federation.message_schema import REPLY, REQUEST
+from shared_components.federation.messages import Message, SiteRefusal
+from shared_components.federation.protocol import Answers, understood
+from shared_components.federation.server import parse_reply
+from shared_components.federation.server.update_checks import RejectedUpdate
+from shared_components.federation.site import parse_request
+from shared_components.flare.outgoing_check import Asked, check_reply, expected
+from tests.federation.conftest import make_job
+
+DEEP: list = []
+for _ in range(5000):
+    DEEP = [DEEP]
+MANY = {str(number): 1.0 for number in range(200_000)}  # took minutes once
+HASH = "a" * 64
+SCORES = {"dice": {"shaft": 0.5, "wrist": None, "mean": 0.5}, "frames": 4, "policy": "diagonal"}
+PIECE = {"tensor": "w", "role": "global"}
+STYLE = [[0.5] * 3, [0.1] * 3]
+
+REPLIES = [  # task, what a site changes in the plain values of its reply, words of the refusal
+    ("round", {"extra": 1}, "unknown key 'extra'; known keys: round, samples, loss, metrics"),
+    ("round", {3: 4}, "unknown key 3; known keys"),
+    ("round", {"los": {}}, "unknown key 'los'; did you mean 'loss'? known"),
+    ("round", {"final": {}}, "unknown key 'final'"),
+    ("round", {"prepared": ""}, "unknown key 'prepared'"),
+    ("round", {"job": make_job("fedper").to_json()}, "unknown key 'job'"),
+    ("finish", {"loss": {}}, "unknown key 'loss'"),
+    ("enrol", {"metrics": {}}, "unknown key 'metrics'"),
+    ("unmask", {"samples": 4}, "unknown key 'samples'"),
+    ("round", {"round": "0"}, "round is '0'; it is a whole number"),
+    ("round", {"round": True}, "round is True; it is"),
+    ("round", {"samples": "four"}, "samples is 'four'; it is a whole number, at least 1 and at most 1000000000"),
+    ("round", {"samples": [1, 2]}, "samples is [1, 2]; it is"),
+    ("round", {"samples": 4.0}, "samples is 4.0; it is"),
+    ("round", {"samples": math.nan}, "samples is nan; it is"),
+    ("round", {"samples": 10**30}, f"samples is {10**30}; it is"),
+    ("enrol", {"samples": True}, "samples is True; it is"),
+    ("enrol", {"samples": 0}, "samples is 0; it is"),
+    ("round", {"seconds": {"total": 10**400}}, "seconds.total is a whole number of over 80 digits; it is a number"),
+    ("round", {"seconds": {"total": math.inf}}, "seconds.total is inf; it is a number, at least 0 and at most 1e+30"),
+    ("round", {"seconds": {"total": -1.0}}, "seconds.total is -1.0; it is"),
+    ("round", {"seconds": {"total": True}}, "seconds.total is True; it is"),
+    ("round", {"seconds": None}, "seconds is None; write"),
+    ("round", {"seconds": "long"}, "seconds is 'long'; write"),
+    ("round", {"seconds": DEEP}, "seconds is [[[[...]]]]; write"),
+    ("round", {"loss": "low"}, "loss is 'low'; write"),
+    ("round", {"loss": {"x" * 10_000: 1.0}}, "loss is {'xxx"),
+    ("round", {"loss": {"a" * 101: 1.0}}, "loss is {'aaa"),
+    ("round", {"loss": {"": 1.0}}, "loss is {'': 1.0}"),
+    ("round", {"loss": {"\x1b[2J": 1.0}}, r"loss holds the text '\x1b[2J'; a name has no control characters"),
+    ("round", {"loss": {"a\nb": 1.0}}, r"loss holds the text 'a\nb'"),
+    ("round", {"loss": MANY}, "loss is {'0': 1.0"),
+    ("round", {"loss": {"segmentation": 10**400}}, "loss.segmentation is a whole number of over"),
+    ("round", {"loss": {"segmentation": [1.0]}}, "loss.segmentation is [1.0]; it is a number"),
+    ("round", {"loss": {"segmentation": "0.5"}}, "loss.segmentation is '0.5'; it is a number"),
+    ("round", {"loss": {"segmentation": math.nan}}, "loss.segmentation is nan; it is"),
+    ("round", {"metrics": [1]}, "metrics is [1]; it is a table of scores"),
+    ("round", {"metrics": {"dice": {"mean": "high"}}}, "metrics.dice is {'mean': 'high'}; a metric has a number"),
+    ("round", {"metrics": {"dice": {"mean": True}}}, "metrics.dice is {'mean': True}; a metric has"),
+    ("round", {"metrics": {"dice": {"mean": 0.5, "frame": [1, 2, 3]}}}, "metrics.dice.frame is [1, 2, 3]; it is"),
+    ("round", {"metrics": {"dice": {"mean": DEEP}}}, "metrics.dice.mean is [[["),
+    ("round", {"metrics": {"dice": "aGVsbG8="}}, "metrics.dice is 'aGVsbG8='; a metric has"),
+    ("round", {"metrics": {"rmse": {"mean": math.inf}}}, "metrics.rmse.mean is inf; it is"),
+    ("round", {"metrics": {"dice": MANY}}, "metrics has 200000 numbers; at most 2000 are read"),
+    ("round", {"metrics": {name: {"mean": 1.0} for name in MANY}}, "metrics is {'0': {'mean': 1.0}"),
+    ("round", {"metrics": {"policy": "x" * 101}}, "metrics.policy is 'xxx"),
+    ("round", {"metrics": {"a" * 101: {"mean": 1.0}}}, "metrics is {'aaa"),
+    ("round", {"memory_mb": 10**400}, "memory_mb is a whole number of over 80 digits; it is a number"),
+    ("round", {"memory_mb": {"a": 1}}, "memory_mb is {'a': 1}; it is a number, at least 0 and at most 1e+30, or null"),
+    ("finish", {"final": {"site": "site-1", "split": "a" * 101, **SCORES}}, "final.split is 'aaa"),
+    ("finish", {"final": {"site": "site-1", "notes": "Jane Doe", **SCORES}}, "final.notes is 'Jane Doe'; a metric has"),
+    ("finish", {"final": {"site": "site-1", "dice": [0.1, 0.2]}}, "final.dice is [0.1, 0.2]; it is"),
+    ("finish", {"final": "text"}, "final is 'text'; it is a table of scores"),
+    ("enrol", {"card": None}, "card is None; write its settings as 'name: value'; known keys: kind, outputs, inputs"),
+    ("enrol", {"card": {"kind": "segmentation"}}, "'card.outputs' is missing"),
+    ("enrol", {"card": {"kind": 3, "outputs": [], "inputs": [], "frames": 1}}, "card.kind is 3; it is a text"),
+    ("enrol", {"card": {"kind": "a", "outputs": "b", "inputs": [], "frames": 1}}, "card.outputs is 'b'"),
+    ("enrol", {"card": {"kind": "a", "outputs": ["b\n"], "inputs": [], "frames": 1}}, r"card holds the text 'b\n'"),
+    ("enrol", {"card": {"kind": "a", "outputs": [], "inputs": [], "frames": True}}, "card.frames is True; it is"),
+    ("enrol", {"partition": None}, "partition is None"),
+    ("enrol", {"partition": [DEEP]}, "partition[1] is [[["),
+    ("enrol", {"partition": [{"tensor": "w", "role": "everywhere"}]}, "partition[1].role is 'everywhere'"),
+    ("enrol", {"partition": [{"tensor": "w"}]}, "'partition[1].role' is missing"),
+    ("enrol", {"partition": [PIECE, PIECE]}, "partition names a piece twice"),
+    ("enrol", {"partition": [{**PIECE, "start": -1}]}, "partition[1].start is -1; it is a whole number"),
+    ("enrol", {"partition": [{**PIECE, "tensor": "w" * 401}]}, "partition[1].tensor is 'www"),
+    ("enrol", {"partition": [{**PIECE, "note": "Jane Doe"}]}, "unknown key 'partition[1].note'"),
+    ("enrol", {"fixed": 3}, "fixed is 3; it is a hash, or empty"),
+    ("enrol", {"fixed": "Jane Doe"}, "fixed is 'Jane Doe'; it is a hash"),
+    ("enrol", {"fixed": HASH + "\n"}, "fixed is 'aaa"),
+    *(("enrol", {"prepared": odd}, "prepared is ") for odd in (None, 1, math.nan, ["clip"], b"clip")),
+    *(
+        ("enrol", {"prepared": odd}, "it is the name of an encoder, or empty")
+        for odd in ("a" * 101, "two\nlines", "näme")
+    ),
+    ("enrol", {"start": None}, "start is None"),
+    ("enrol", {"start": "rendered"}, "start is 'rendered'"),
+    ("enrol", {"start": {"start": "rendered"}}, "'start.sha256' is missing"),
+    ("enrol", {"start": {"start": "elsewhere", "sha256": ""}}, "start.start is 'elsewhere'; use one of file, random"),
+    ("enrol", {"start": {"start": ["file"], "sha256": ""}}, "start.start is ['file']"),
+    *(
+        ("enrol", {"start": {"start": "file", "sha256": odd}}, "start.sha256 is ")
+        for odd in ("A" * 64, "a" * 63, HASH + "\n", "Jane Doe")
+    ),
+    ("enrol", {"start": {"start": "file", "sha256": "", "path": "/data/a"}}, "unknown key 'start.path'"),
+    ("enrol", {"items": ["style"]}, "items is ['style']"),
+    ("enrol", {"items": {"age": 4}}, "there is no profile item 'age'"),
+    ("enrol", {"items": {"style": [STYLE, STYLE]}}, "profile item 'style' should be six numbers"),
+    ("enrol", {"items": {"style": [[0.5] * 3, [0.1, 0.1, 2]]}}, "profile item 'style' should be"),
+    ("enrol", {"items": {"text": "x" * 1001}}, "profile item 'text' should be the text of site.yaml"),
+    ("enrol", {"sums_key": "a"}, "sums_key is 'a'"),
+    ("enrol", {"sums_key": {"key": "a"}}, "sums_key.key is 'a'"),
+    ("enrol", {"sums_key": {"key": HASH, "signature": "aa"}}, "sums_key has a signature without a certificate, or"),
+]
+
+PLACES = [(key, odd) for key in ("round", "index", "number", "numbers", "sites")
+          for odd in ("../../evil", "0", -1, 10**30, 1.5, True, None, [0], {"a": 1})]  # fmt: skip
+REQUESTS = [  # task, what a server changes in its message, words of the refusal
+    *(("round", {key: odd}, f"the server's round message: {key} is ") for key, odd in PLACES),
+    ("round", {"number": 3}, "number is 3, and numbers is 3; it is a smaller number"),
+    ("round", {"sites": 4}, "sites is 4, and numbers is 3"),
+    ("round", {"index": 3}, "index is 3, and sites is 3"),
+    ("enrol", {"send_initial": "$exit()"}, "send_initial is '$exit()'; it is true or false"),
+    ("enrol", {"job": ["a"]}, "job: it is ['a']; write its settings"),
+    ("enrol", {"evil": 1}, "the server's enrol message: unknown key 'evil'; known keys: job, run"),
+    ("enrol", {3: 1}, "unknown key 3"),
+    *(("enrol", {key: ...}, f"{key!r} is missing") for key in ("job", "run", "round", "index", "send_initial")),
+    ("round", {"items": ...}, "'items' is missing"),
+    ("unmask", {}, "'sums' is missing"),
+    ("enrol", {"run": 5}, "run is 5; it is a text"),
+    ("enrol", {"run": "../../evil"}, "run '../../evil' is no folder name"),
+    ("round", {"items": {"style": "$exit()"}}, "items.style is '$exit()'"),
+    ("round", {"items": {"evil": [1]}}, "there is no profile item 'evil'"),
+    ("round", {"items": {"text": ["x" * 10**6]}}, "profile item 'text' should be"),
+    ("round", {"items": {"style": [[[math.nan] * 3] * 2]}}, "profile item 'style' should be six numbers"),
+    ("round", {"answered": "../1"}, "answered is '../1'; it is a whole number, at least 0 and at most 10"),
+    ("round", {"pool": ["../../evil", 7]}, "pool[2] is 7; it is a text"),
+    ("unmask", {"sums": {"nonce": ""}}, "'sums.sites' is missing"),
+    ("unmask", {"sums": {"nonce": "", "sites": [], "evil": 1}}, "unknown key 'sums.evil'"),
+    ("shell", {}, "the server asks for 'shell'; a site does enrol, round, unmask, finish"),
+]
+
+
+def odd_tensors():
+    """Return what can stand in the place of a tensor, and how it is refused."""
+    return {
+        "numpy": (np.zeros(4, dtype=np.float32), "a value of type ndarray"),
+        "None": (None, "None"),
+        "list": ([0.0] * 4, "a value of type list"),
+        "number": (1.0, "a value of type float"),
+        "text": ("$exit()", "a value of type str"),
+        "complex": (torch.zeros(4, dtype=torch.complex64), "of torch.complex64"),
+        "sparse": (torch.zeros(4).to_sparse(), "a nested, sparse or quantised tensor"),
+        "nested": (torch.nested.nested_tensor([torch.zeros(1), torch.zeros(3)]), "a nested, sparse or quantised"),
+        "meta": (torch.zeros(4, device="meta"), "a tensor on 'meta'"),
+        "expanded": (torch.zeros(()).expand(10**6, 10**6), "a view that repeats its numbers"),
+        "many dimensions": (torch.zeros([1] * 30), "of 30 dimensions"),
+    }
+
+
+@pytest.fixture
+def site(scenes):
+    return dataclasses.replace(load_site(scenes[0], name="site-1"), publish=("style", "text"))
+
+
+@pytest.fixture
+def honest(site):
+    """Return a function that gives an honest reply's plain values, with changes; Ellipsis removes a key."""
+    due = expected(make_job("fedavg"), site)
+    enrol = {
+        "samples": 4, "card": due.task.card.to_json(), "items": {}, "partition": due.partition.to_json(),
+        "fixed": "", "prepared": "", "start": {"start": "rendered", "sha256": HASH},
+    }  # fmt: skip
+    measured = {"loss": {"segmentation": 0.5}, "metrics": SCORES}
+    known = {
+        "enrol": enrol, "round": {"samples": 4, **measured}, "unmask": {},
+        "finish": {"metrics": SCORES, "final": {"site": "site-1", "split": "validation", **SCORES}},
+    }  # fmt: skip
+    every = {"round": 1, "seconds": {"total": 1.5}, "memory_mb": None}
+    return lambda task, change=None: known[task] | every | (change or {})
+
+
+def leaves(header, task, site):
+    check_reply(Message(header), Asked(task, {"job": make_job("fedavg").to_json(), "round": 1, "sites": 3}), site)
+
+
+def request(task, change=None, **body):
+    header = {"job": make_job("fedavg").to_json(), "run": "20261122-120000", "round": 0, "index": 0, "number": 0}
+    header |= {"numbers": 3, "sites": 3} | ({"send_initial": True} if task == "enrol" else {"answered": None})
+    header |= {"items": {}} if task in ("round", "finish") else {}
+    changed = {key: value for key, value in (header | (change or {})).items() if value is not ...}
+    return Message(changed, **body)
+
+
+@pytest.mark.parametrize("task", ["enrol", "round", "finish"])
+def test_honest_messages_are_read_as_they_are_on_every_side(site, honest, task):
+    header = honest(task)
+    leaves(header, task, site)
+    assert parse_reply.read(task, Message(header)).header == header
+    assert parse_request.read(task, request(task)).header == request(task).header
+
+
+@pytest.mark.parametrize("task, change, words", REPLIES)
+def test_a_hostile_reply_neither_leaves_its_site_nor_enters_the_server(site, honest, task, change, words):
+    header = honest(task, change)
+    began = time.perf_counter()
+    with pytest.raises(ValueError) as held:
+        leaves(header, task, site)
+    answers = understood(task, Answers({"site-1": Message(honest(task)), "site-2": Message(header)}))
+    assert time.perf_counter() - began < 5
+    assert set(answers.replies) == {"site-1"} and set(answers.failures) == {"site-2"}
+    for said in (answers.failures["site-2"], str(held.value)):
+        assert words in said and said.isprintable() and len(said) < 700
+    assert str(held.value).endswith("nothing was sent")
+
+
+@pytest.mark.parametrize("header", [[], None, "header"])
+def test_a_header_that_is_no_dictionary_is_refused_on_every_side(site, header):
+    with pytest.raises(RejectedUpdate, match=r"its header is .*, no dictionary"):
+        parse_reply.read("round", Message(header))
+    with pytest.raises(ValueError, match=r"the server's round message: its header is .*, no dictionary"):
+        parse_request.read("round", Message(header))
+    with pytest.raises(ValueError, match=r"the answer to 'round': it is .*; nothing was sent"):
+        leaves(header, "round", site)
+
+
+@pytest.mark.parametrize("task, change, words", REQUESTS)
+def test_a_site_refuses_a_hostile_request_by_a_sentence(task, change, words):
+    with pytest.raises(ValueError) as refused:
+        parse_request.read(task, request(task, change))
+    assert words in str(refused.value) and str(refused.value).isprintable() and len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("change", [{"round": -1}, {"sites": None}, {"send_initial": 1}])
+def test_a_site_that_refuses_says_its_name(federate, change):
+    federation = federate(make_job("fedavg"), names=("site-1",))
+    message = federation.asked.messages["site-1"]
+    message.header.update(change)
+    with pytest.raises(SiteRefusal, match=rf"site site-1: the server's enrol message: {next(iter(change))} is "):
+        federation.sites["site-1"].answer("enrol", message)
+
+
+@pytest.mark.parametrize("kind", odd_tensors())
+def test_what_is_no_dense_tensor_of_real_numbers_is_refused_on_both_sides(kind):
+    odd, words = odd_tensors()[kind]
+    for body in ({"pieces": {"head": odd}}, {"groups": {"model": {"head": odd}}}):
+        with pytest.raises(RejectedUpdate) as refused:
+            parse_reply.read("round", Message({}, **body))
+        assert "head is " in str(refused.value) and words in str(refused.value)
+        with pytest.raises(ValueError) as refused:
+            parse_request.read("round", request("round", **body))
+        assert "head is " in str(refused.value) and words in str(refused.value)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_server_sends_finite_numbers(number):
+    for body in ({"pieces": {"head": torch.tensor([number])}}, {"groups": {"x": {"head": torch.tensor([number])}}}):
+        with pytest.raises(ValueError, match="the server's round message: head has values that are not finite"):
+            parse_request.read("round", request("round", **body))
+
+
+def test_every_declared_value_is_tried():
+    assert set(REPLY) == {key for _, change, _ in REPLIES for key in change} - {"extra", 3, "los", "job"}
+    assert set(REQUEST) == {key for _, change, _ in REQUESTS for key in change} - {"evil", 3}
+    assert {field.withheld for field in REPLY.values()} - {""} == set(WITHHOLDABLE)
