@@ -34,15 +34,16 @@ A key or value that is not understood is an error, never a default.
 
 from __future__ import annotations
 
-import difflib
-import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, cast, overload
+
+from msgspec import Meta
 
 from shared_components.common.plain_yaml import YamlError, read_yaml
+from shared_components.common.schema import check_keys, check_values, nearest, shown
 from shared_components.data.added_site import unfit
 from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
 from shared_components.data.consent import PUBLISHABLE, WITHHOLDABLE
@@ -56,24 +57,31 @@ MAX_QUARANTINE = 0.2
 MOST_BYTES = 1 << 20
 """Of a site.yaml; one that lists ten thousand videos has a quarter of it."""
 _LONGEST_NAME = 100
-_SHOWN = 200  # letters of a value that an error repeats
-_REQUIRED = ("dataset", "root", "split")
-_OPTIONAL = (
-    "name",
-    "classes",
-    "task",
-    "frame_interval",
-    "history",
-    "rate",
-    "text",
-    "text_vectors",
-    "text_encoder",
-    "publish",
-    "withhold",
-    "quarantine",
-    "also_trains_on",
-    *OWN_KEYS,
-)
+_TEXT = Meta(description="write text, in quotes if it looks like a number")
+_KINDS: Mapping[str, Any] = {
+    "dataset": Any,  # those of `Any` are checked by what reads them
+    "root": Annotated[str, Meta(min_length=1, description="write the folder of the dataset")],
+    "split": Annotated[dict[Any, Any], Meta(description=f"write lists of videos under {', '.join(SPLITS)}")],
+    "name": Annotated[str, _TEXT],
+    "classes": Any,
+    "task": Annotated[str, _TEXT],
+    "frame_interval": Annotated[int, Meta(ge=1, le=10**9)],
+    "history": bool,
+    "rate": Annotated[float, Meta(gt=0, le=1e9, description="write the frame numbers per second, such as 25")],
+    "text": Annotated[str, _TEXT],
+    "text_vectors": Annotated[
+        str,
+        Meta(pattern=r"\.safetensors\Z", description="write a file of text vectors, such as my-vectors.safetensors"),
+    ],
+    "text_encoder": Annotated[str, Meta(min_length=1, description="write the folder of a text encoder")],
+    "publish": Annotated[list[Any], Meta(description="write a list: [style], or [] for nothing")],
+    "withhold": Annotated[list[Any], Meta(description="write a list: [loss], or [] for nothing")],
+    "quarantine": Annotated[
+        float, Meta(ge=0, le=MAX_QUARANTINE, description=f"write a share of the frames from 0 to {MAX_QUARANTINE}")
+    ],
+    "also_trains_on": Annotated[str, Meta(min_length=1, description="write the path of another site.yaml")],
+    **dict.fromkeys(OWN_KEYS, Any),
+}
 PATHS = ("root", "text_vectors", "text_encoder", "also_trains_on")
 """The keys whose values may be relative to the file."""
 
@@ -91,33 +99,30 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
     path = Path(path)
     path = path / "site.yaml" if path.is_dir() else path
     config = _read_mapping(path)
-    for key in config:
-        _one_of(path, "key", key, [*_REQUIRED, *_OPTIONAL], listed="known keys")
-    for key in _REQUIRED:
-        if key not in config:
-            raise SiteError(f"{path}: has no '{key}'; add it (required are {', '.join(_REQUIRED)})")
+    check_keys(_KINDS, config, f"{path}", ("dataset", "root", "split"), error=SiteError)
     dataset = _one_of(path, "dataset", config["dataset"], source_names())
-    root = _root(path, config["root"])
+    check_values(_KINDS, config, f"{path}", error=SiteError, key="'{}'")
+    root = _beside(path, config, "root", "folder", "mount it or correct the path")
     source, classes = _source(path, dataset, config)
     site = Site(
-        name=_name(path, _text(path, config, "name") or name or path.resolve().parent.name),
+        name=_name(path, config.get("name") or name or path.resolve().parent.name),
         source=source,
         root=root,
         classes=classes,
         split=_split(path, config["split"], source, root),
-        task=_text(path, config, "task"),
-        frame_interval=_frame_interval(path, config.get("frame_interval", 1)),
-        history=_history(path, config.get("history", True)),
-        rate=_rate(path, config["rate"]) if "rate" in config else source.reader.RATE,
-        text=_text(path, config, "text"),
+        task=config.get("task", ""),
+        frame_interval=config.get("frame_interval", 1),
+        history=config.get("history", True),
+        rate=float(config["rate"]) if "rate" in config else source.reader.RATE,
+        text=config.get("text", ""),
         publish=_chosen(path, "publish", config.get("publish", ["style"]), PUBLISHABLE),
-        quarantine=_quarantine(path, config.get("quarantine", 0.0)),
+        quarantine=float(config.get("quarantine", 0.0)),
         path=path,
-        text_vectors=_text_vectors(path, config),
-        text_encoder=_text_encoder(path, config),
+        text_vectors=_beside(path, config, "text_vectors", "file", f"make it with `surgfl text-vectors`, {_OR_LEAVE}"),
+        text_encoder=_beside(path, config, "text_encoder", "folder", f"copy the encoder there, {_OR_LEAVE}"),
         withhold=_chosen(path, "withhold", config.get("withhold", []), WITHHOLDABLE),
     )
-    return replace(site, added=_added(site, config["also_trains_on"])) if "also_trains_on" in config else site
+    return replace(site, added=_added(site, config)) if "also_trains_on" in config else site
 
 
 def _read_mapping(path: Path) -> dict[Any, Any]:
@@ -136,19 +141,15 @@ def _read_mapping(path: Path) -> dict[Any, Any]:
     return config
 
 
+_OR_LEAVE = "correct the path, or leave the key out"
+
+
 def _one_of(path: Path, what: str, value: Any, known: Collection[str], *, listed: str = "known") -> str:
     if isinstance(value, str) and value in known:
         return value
-    close = difflib.get_close_matches(str(value), known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    raise SiteError(f"{path}: unknown {what} {value!r}; {hint}{listed}: {', '.join(known) or 'none'}")
-
-
-def _text(path: Path, config: dict[Any, Any], key: str) -> str:
-    value = config.get(key, "")
-    if not isinstance(value, str):
-        raise SiteError(f"{path}: '{key}' is {value!r}; write text, in quotes if it looks like a number")
-    return value
+    raise SiteError(
+        f"{path}: unknown {what} {shown(value)}; {nearest(value, known)}{listed}: {', '.join(known) or 'none'}"
+    )
 
 
 def _name(path: Path, value: str) -> str:
@@ -156,66 +157,38 @@ def _name(path: Path, value: str) -> str:
     good = value.isprintable() and value.strip() == value and 0 < len(value) <= _LONGEST_NAME
     if not good or value.startswith(".") or set(value) & {"/", "\\"}:
         raise SiteError(
-            f"{path}: the site's name is {value!r:.{_SHOWN}}; give it by 'name', at most {_LONGEST_NAME} letters in "
+            f"{path}: the site's name is {shown(value)}; give it by 'name', at most {_LONGEST_NAME} letters in "
             "one line without slashes, not beginning with a dot"
         )
     return value
 
 
-def _root(path: Path, value: Any) -> Path:
-    if not isinstance(value, str) or not value:
-        raise SiteError(f"{path}: 'root' is {value!r}; write the folder of the dataset")
-    root = _beside(path, value, "root")
-    if not root.is_dir():
-        raise SiteError(f"{path}: 'root' is {root}, which is not a folder; mount it or correct the path")
-    return root
-
-
-def _beside(path: Path, value: str, key: str) -> Path:
-    """Return a path that a site.yaml says, which may be relative to it.
+@overload
+def _beside(path: Path, config: Mapping[str, Any], key: Literal["root"], kind: str, remedy: str) -> Path: ...
+@overload
+def _beside(path: Path, config: Mapping[str, Any], key: str, kind: str, remedy: str) -> Path | None: ...
+def _beside(path: Path, config: Mapping[str, Any], key: str, kind: str, remedy: str) -> Path | None:
+    """Return the path that a key gives, which may be relative to the site.yaml; None without the key.
 
     Raises:
-        SiteError: it cannot be one: of no user's home, with a line break, or too long.
+        SiteError: It is no ``kind``, or cannot be a path: of no user's home, with a line break, or too long.
     """
+    if key not in config:
+        return None
+    value = config[key]
     try:
         found = path.resolve().parent / Path(value).expanduser()
-        found.exists()
+        there = found.is_dir() if kind == "folder" else found.is_file()
     except (RuntimeError, OSError, ValueError) as error:
-        raise SiteError(f"{path}: {key!r} is {value!r:.{_SHOWN}} ({error}); correct the path") from error
+        raise SiteError(f"{path}: {key!r} is {shown(value)} ({error}); correct the path") from error
     if not value.isprintable():
-        raise SiteError(f"{path}: {key!r} is {value!r:.{_SHOWN}}, which no path is; write it in one line")
+        raise SiteError(f"{path}: {key!r} is {shown(value)}, which no path is; write it in one line")
+    if not there:
+        raise SiteError(f"{path}: {key!r} is {found}, which is not a {kind}; {remedy}")
     return found
 
 
-def _text_vectors(path: Path, config: dict[Any, Any]) -> Path | None:
-    if "text_vectors" not in config:
-        return None
-    value, example = config["text_vectors"], "my-vectors.safetensors"
-    if not isinstance(value, str) or not value.endswith(".safetensors"):
-        raise SiteError(f"{path}: 'text_vectors' is {value!r}; write a file of text vectors, such as {example}")
-    if not (file := _beside(path, value, "text_vectors")).is_file():
-        raise SiteError(
-            f"{path}: 'text_vectors' is {file}, which is not a file; make it with `surgfl text-vectors`, correct the "
-            "path, or leave the key out"
-        )
-    return file
-
-
-def _text_encoder(path: Path, config: dict[Any, Any]) -> Path | None:
-    if "text_encoder" not in config:
-        return None
-    value = config["text_encoder"]
-    if not isinstance(value, str) or not value:
-        raise SiteError(f"{path}: 'text_encoder' is {value!r}; write the folder of a text encoder")
-    if not (folder := _beside(path, value, "text_encoder")).is_dir():
-        raise SiteError(
-            f"{path}: 'text_encoder' is {folder}, which is not a folder; copy the encoder there, correct the path, or "
-            "leave the key out"
-        )
-    return folder
-
-
-def _added(site: Site, value: Any) -> Site:
+def _added(site: Site, config: Mapping[str, Any]) -> Site:
     """Return the site whose training frames are added.
 
     Raises:
@@ -223,14 +196,10 @@ def _added(site: Site, value: Any) -> Site:
             no training videos, or shares frames with this one.
     """
     path, key = site.path, "also_trains_on"
-    if not isinstance(value, str) or not value:
-        raise SiteError(f"{path}: {key!r} is {value!r}; write the path of another site.yaml")
-    file = _beside(path, value, key)
+    file = cast(Path, _beside(path, config, key, "file", "correct the path, or leave the key out"))
     if file.resolve() == path.resolve():
         raise SiteError(f"{path}: {key!r} is this file itself; name another site.yaml, or leave the key out")
-    if not file.is_file():
-        raise SiteError(f"{path}: {key!r} is {file}, which is not a file; correct the path, or leave the key out")
-    if key in _read_mapping(file):  # looked at before it is loaded, since two files may name each other
+    if key in _read_mapping(file):  # before it is loaded, since two files may name each other
         raise SiteError(f"{path}: {key!r} is {file}, which says {key!r} itself; name a site.yaml without it")
     other = load_site(file)
     if reason := unfit(site, other):
@@ -269,41 +238,11 @@ def _classes(path: Path, value: Any, source: Source) -> tuple[str, ...]:
     return wanted
 
 
-def _frame_interval(path: Path, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise SiteError(f"{path}: 'frame_interval' is {value!r}; write a whole number of 1 or more")
-    return value
+def _chosen(path: Path, key: str, values: list[Any], choices: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_one_of(path, f"item in {key!r}", value, choices) for value in values)
 
 
-def _history(path: Path, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise SiteError(f"{path}: 'history' is {value!r}; write true or false")
-    return value
-
-
-def _rate(path: Path, value: Any) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:
-        raise SiteError(f"{path}: 'rate' is {value!r}; write the frame numbers per second, such as 25")
-    return float(value)
-
-
-def _chosen(path: Path, key: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise SiteError(f"{path}: {key!r} is {value!r}; write a list: [{choices[0]}], or [] for nothing")
-    return tuple(_one_of(path, f"item in {key!r}", item, choices) for item in value)
-
-
-def _quarantine(path: Path, value: Any) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= MAX_QUARANTINE:
-        raise SiteError(f"{path}: 'quarantine' is {value!r}; write a share of the frames from 0 to {MAX_QUARANTINE}")
-    return float(value)
-
-
-def _split(path: Path, value: Any, source: Source, root: Path) -> dict[str, tuple[VideoRange, ...]]:
-    if not isinstance(value, dict):
-        raise SiteError(f"{path}: 'split' is {value!r}; write lists of videos under {', '.join(SPLITS)}")
+def _split(path: Path, value: Mapping[Any, Any], source: Source, root: Path) -> dict[str, tuple[VideoRange, ...]]:
     videos = _videos(path, source, root)
     split = {
         _one_of(path, "split", name, SPLITS): tuple(

@@ -94,7 +94,7 @@ def test_a_required_key_is_asked_for(key, make_site):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if not line.startswith((f"{key}:", "  ", "-"))))
 
-    assert refusal(path).startswith(f"has no '{key}'; add it")
+    assert refusal(path).startswith(f"'{key}' is missing; add it")
 
 
 def test_an_unknown_dataset_is_refused_with_those_there_are(make_site):
@@ -135,7 +135,7 @@ def test_an_unknown_split_is_refused(make_site):
         ({"withhold": ["score"]}, "unknown item in 'withhold' 'score'; did you mean 'scores'?"),
         ({"publish": ["styles"]}, "unknown item in 'publish' 'styles'; did you mean 'style'?"),
         ({"task": 5}, "'task' is 5; write text"),
-        ({"history": "no"}, "'history' is 'no'; write true or false"),
+        ({"history": "no"}, "'history' is 'no'; it is true or false"),
         ({"rate": 0}, "'rate' is 0; write the frame numbers per second"),
         ({"rate": float("inf")}, "'rate' is inf; "),
         ({"rate": float("nan")}, "'rate' is nan; "),
