@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import inspect
@@ -115,6 +115,8 @@ def required_by(schema: type) -> list[str]:
 
 def words(kind: Any) -> str:
     """Return what a value should be, as the end of a sentence: "it is a whole number, at least 1 and at most 9"."""
+    if get_origin(kind) is Literal:  # in the order of its declaration
+        return f"use one of {', '.join(map(str, get_args(kind)))}"
     return _words(inspect.type_info(kind))
 
 
@@ -192,8 +194,6 @@ def _words(kind: inspect.Type) -> str:
         ends = ("(" if kind.ge is None else "[") + (")" if kind.le is None else "]")
         whole = "whole " * isinstance(kind, inspect.IntType)
         return f"it is a {whole}number, {range_in_words(cast(float, low), cast(float, high), ends)}"
-    if isinstance(kind, inspect.LiteralType):
-        return f"use one of {', '.join(map(str, kind.values))}"
     if isinstance(kind, inspect.StrType):
         return "it is a text" + (f" of at most {kind.max_length} letters" if kind.max_length else "")
     if isinstance(kind, inspect.DictType):

@@ -80,7 +80,7 @@ _KINDS: Mapping[str, Any] = {
         float, Meta(ge=0, le=MAX_QUARANTINE, description=f"write a share of the frames from 0 to {MAX_QUARANTINE}")
     ],
     "also_trains_on": Annotated[str, Meta(min_length=1, description="write the path of another site.yaml")],
-    **dict.fromkeys(OWN_KEYS, Any),
+    **OWN_KEYS,
 }
 PATHS = ("root", "text_vectors", "text_encoder", "also_trains_on")
 """The keys whose values may be relative to the file."""

@@ -9,33 +9,36 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import torch
 import yaml
+from msgspec import Meta
 from torch import nn
 
-from shared_components.common.arguments import between, require_list, true_or_false
+from shared_components.common.arguments import require_list
 from shared_components.common.reject_code import refuse_expression
+from shared_components.common.schema import check_keys, check_values, kinds_of, shown
 from shared_components.networks.network_arguments import chosen_arguments
 
 NETWORKS = "shared_components.networks."
-PRECISIONS = ("float32", "bf16")
+Precision = Literal["float32", "bf16"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Start = Literal["random", "rendered", "file"]
 STARTS: tuple[Start, ...] = get_args(Start)
-MOST_ROUNDS, LARGEST_RATE = 1_000_000, 1000.0
-MOST = {"height": 16_384, "width": 16_384, "batch_size": 65_536, "iterations": 10_000_000, "rounds": MOST_ROUNDS}
-"""What no machine would do; what a hospital's allows is in its own `limits.yaml`."""
+MOST_ROUNDS = 1_000_000
+Rate = Annotated[float, Meta(ge=0, le=1000.0)]
+_FILE = "a job carries no path: with file every site names its own in SURGFL_START_WEIGHTS"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 2 ms a file instead of 24 where libyaml is there
 
 
 @dataclass(frozen=True)
 class Training:
-    """The `training` section: sizes in pixels, rates per step.
+    """The `training` section: sizes in pixels, rates per step; a hospital's `limits.yaml` may allow less.
 
-    `start` says what the network begins from: the seed alone (`random`), the weights that the bundle ships, which
+    `start` is what the network begins from: the seed alone (`random`), the weights that the bundle ships, which
     have seen rendered scenes only (`rendered`), or a file that each site names itself (`file`).
 
     With `precision: bf16` the forward pass and the losses of every local step run under bfloat16 autocast, on
@@ -48,41 +51,25 @@ class Training:
             unknown.
     """
 
-    height: int = 512
-    width: int = 640
-    batch_size: int = 8
-    iterations: int = 100  # local steps per round
-    learning_rate: float = 5e-4
-    weight_decay: float = 0.01
-    seed: int = 2022
-    rounds: int = 200  # of a bundle that trains alone; a federation's job says its own number
+    height: Annotated[int, Meta(ge=1, le=16_384)] = 512
+    width: Annotated[int, Meta(ge=1, le=16_384)] = 640
+    batch_size: Annotated[int, Meta(ge=1, le=65_536)] = 8
+    iterations: Annotated[int, Meta(ge=1, le=10_000_000)] = 100  # local steps per round
+    learning_rate: Rate = 5e-4
+    weight_decay: Rate = 0.01
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 2022
+    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 200  # of a bundle alone; a federation's job has its own
     fixed: tuple[str, ...] = ()  # parts of the network that neither train nor leave the site
-    learning_rates: Mapping[str, float] = field(default_factory=dict)  # of parts, instead of learning_rate
-    precision: str = "float32"
-    start: str = "random"
-    colour: float = 0.0  # strength of changed colours, see `data.colours`; 0 draws nothing
-    rotation: float = 0.0  # degrees, either way, that training frames are turned by at most; 0 draws nothing
+    learning_rates: Mapping[str, Rate] = field(default_factory=dict)  # of parts, instead of learning_rate
+    precision: Precision = "float32"
+    start: Annotated[Start, Meta(description=f"use one of {', '.join(STARTS)} ({_FILE})")] = "random"
+    colour: Annotated[float, Meta(ge=0, le=1)] = 0.0  # strength of changed colours, see `data.colours`; 0: none
+    rotation: Annotated[float, Meta(ge=0, le=180)] = 0.0  # at most, of training frames, in degrees either way; 0: none
     flips: bool = True  # training frames are mirrored, in each direction with probability 0.5
 
     def __post_init__(self) -> None:
-        for name, most in MOST.items():
-            between("training", name, getattr(self, name), 1, most, whole=True)
-        between("training", "learning_rate", self.learning_rate, 0, LARGEST_RATE)
-        between("training", "weight_decay", self.weight_decay, 0, LARGEST_RATE)
-        between("training", "colour", self.colour, 0, 1)
-        between("training", "rotation", self.rotation, 0, 180)
-        true_or_false("training", "flips", self.flips)
-        between("training", "seed", self.seed, 0, 2**63 - 1, whole=True)
         require_list(self.fixed, "training: fixed", "encoder", least=0)
-        for part, rate in self.learning_rates.items():
-            between("training", f"learning_rates of {part}", rate, 0, LARGEST_RATE)
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"training: precision is {self.precision!r}; use one of {', '.join(PRECISIONS)}")
-        if self.start not in STARTS:
-            raise ValueError(
-                f"training: start is {self.start!r}; use one of {', '.join(STARTS)} (a job carries no path: with file "
-                "every site names its own in SURGFL_START_WEIGHTS)"
-            )
+        check_values(kinds_of(Training), vars(self), "training")
 
 
 @dataclass(frozen=True)
@@ -170,14 +157,12 @@ def training_from(values: Mapping[str, Any]) -> Training:
     Raises:
         ValueError: one sentence.
     """
-    known = {f.name for f in fields(Training)}
-    if unknown := sorted(set(values) - known):
-        raise ValueError(f"training: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
-    fixed, rates = values.get("fixed") or (), values.get("learning_rates") or {}
+    given = check_keys(sorted(kinds_of(Training)), values, "training")
+    fixed, rates = given.get("fixed") or (), given.get("learning_rates") or {}
     require_list(fixed, "training: fixed", "encoder", least=0)
     if not isinstance(rates, Mapping):
-        raise ValueError(f"training: learning_rates is {rates!r}; it is a rate by part, such as encoder: 0.0001")
-    return Training(**{**values, "fixed": tuple(fixed), "learning_rates": dict(rates)})
+        raise ValueError(f"training: learning_rates is {shown(rates)}; it is a rate by part, such as encoder: 0.0001")
+    return Training(**{**given, "fixed": tuple(fixed), "learning_rates": dict(rates)})
 
 
 def build_network(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Which arguments of a bundle's network a job, or a checkpoint's header, may choose: plain values, by name.
+"""Check the arguments of a bundle's network that a job, or a checkpoint's header, chooses: plain values, by name.
 
 Neither is trusted: a job comes from a server, a checkpoint from anybody. What they say reaches a constructor only
 where its signature has that name and a value of that kind; the constructor itself refuses what is out of range.
@@ -6,18 +6,20 @@ where its signature has that name and a value of that kind; the constructor itse
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from msgspec import Meta
 from torch import nn
 
 from shared_components.common.reject_code import is_expression
+from shared_components.common.schema import fits, nearest, shown
 
-DECIDED = "out_channels"  # by a site's task or by a checkpoint's last layer
+Plain = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)] | str | bool | None
+DECIDED = "out_channels"  # given by a site's task or by a checkpoint's last layer
 WORDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
 
 
@@ -32,13 +34,13 @@ def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
         ValueError: They are no mapping, or one of them cannot be chosen; the sentence names it.
     """
     if not isinstance(given, Mapping):
-        raise ValueError(f"network: it is {given!r:.80}; write arguments of {network.__name__} as 'name: value'")
+        raise ValueError(f"network: it is {shown(given)}; write arguments of {network.__name__} as 'name: value'")
     for name, value in given.items():
         _check_name(name, network)
         _check_plain(name, value)
         kind = get_type_hints(network.__init__).get(name)
         if not _fits(value, kind):
-            raise ValueError(f"network: {name} is {value!r:.80}; it is {_words(kind)}")
+            raise ValueError(f"network: {name} is {shown(value)}; it is {_words(kind)}")
     return dict(given)
 
 
@@ -76,40 +78,26 @@ def _check_name(name: object, network: type[nn.Module]) -> None:
     if name == DECIDED:
         raise ValueError(f"network: {DECIDED} is decided by the site's task and its classes; leave it out")
     if not isinstance(name, str) or name.startswith("_"):
-        raise ValueError(f"network: {name!r:.80} is the bundle's own and cannot be chosen; {takes}")
-    close = difflib.get_close_matches(name, known, n=1)
-    meant = f"did you mean {close[0]!r}? " if close else ""
-    raise ValueError(f"network: unknown argument {name!r:.80}; {meant}{takes}")
+        raise ValueError(f"network: {shown(name)} is the bundle's own and cannot be chosen; {takes}")
+    raise ValueError(f"network: unknown argument {shown(name)}; {nearest(name, known)}{takes}")
 
 
 def _check_plain(name: str, value: object) -> None:
-    items = value if isinstance(value, list) else [value]
-    for item in items:
+    for item in value if isinstance(value, list) else [value]:
         if isinstance(item, str) and is_expression(item):
-            raise ValueError(f"network: {name} is the expression {item!r:.80}; write a plain value")
-        if not (item is None or isinstance(item, (str, bool)) or _is_finite(item)):
+            raise ValueError(f"network: {name} is the expression {shown(item)}; write a plain value")
+        if not fits(item, Plain):
             raise ValueError(
-                f"network: {name} is {value!r:.80}; write a text, a finite number, true, false, null, or a list of "
+                f"network: {name} is {shown(value)}; write a text, a finite number, true, false, null, or a list of "
                 "these"
             )
 
 
-def _is_finite(value: object) -> bool:
-    """Say whether a value is a number that a float can hold, and no truth value."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return abs(value) <= sys.float_info.max
-
-
 def _fits(value: object, kind: Any) -> bool:
     """Say whether a plain value is of an annotated kind; of one that is not in ``WORDS``, it is."""
-    if kind is float:
-        return _is_finite(value)
-    if kind in WORDS:
-        return type(value) is kind
     if get_origin(kind) is Sequence:
         return isinstance(value, list) and all(_fits(item, get_args(kind)[0]) for item in value)
-    return True
+    return kind not in WORDS or fits(value, kind)
 
 
 def _words(kind: Any) -> str:

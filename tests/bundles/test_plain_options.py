@@ -8,7 +8,7 @@ from PIL import Image
 
 from shared_components.bundle_engines import options
 from shared_components.bundle_engines.options import ConfigError
-from shared_components.bundle_engines.plain_options import FORMS, wrong_option
+from shared_components.bundle_engines.plain_options import KINDS, wrong_option
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import check_size, load_bundle, weightless
 
@@ -53,13 +53,13 @@ def test_the_files_own_values_fit_and_the_table_knows_them(name):
     folder = bundle_config.bundles_folder() / "pvt_fpn" / "configs"
     config = yaml.safe_load((folder / f"{name}.yaml").read_text())
     assert wrong_option(config) == ""
-    assert FORMS.keys() & config.keys()
+    assert KINDS.keys() & config.keys()
 
 
 def test_every_option_that_is_checked_stands_in_a_file():
     folder = bundle_config.bundles_folder() / "pvt_fpn" / "configs"
     keys = set().union(*(yaml.safe_load(path.read_text()) for path in folder.glob("*.yaml")))
-    assert FORMS.keys() <= keys
+    assert KINDS.keys() <= keys
 
 
 @pytest.mark.parametrize(

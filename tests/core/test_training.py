@@ -78,11 +78,11 @@ def test_the_optimizer_holds_nothing_that_is_fixed():
         ({"fixed": 3}, "fixed is 3; write a list"),
         ({"fixed": [3]}, r"fixed is \[3\]; write a list"),
         ({"learning_rates": 0.1}, "learning_rates is 0.1; it is a rate by part"),
-        ({"learning_rates": {"head": float("nan")}}, "learning_rates of head is nan"),
-        ({"learning_rates": {"head": float("inf")}}, "learning_rates of head is inf"),
-        ({"learning_rates": {"head": -1}}, "learning_rates of head is -1"),
-        ({"learning_rates": {"head": "fast"}}, "learning_rates of head is 'fast'"),
-        ({"learning_rates": {"head": True}}, "learning_rates of head is True"),
+        ({"learning_rates": {"head": float("nan")}}, "learning_rates.head is nan"),
+        ({"learning_rates": {"head": float("inf")}}, "learning_rates.head is inf"),
+        ({"learning_rates": {"head": -1}}, "learning_rates.head is -1"),
+        ({"learning_rates": {"head": "fast"}}, "learning_rates.head is 'fast'"),
+        ({"learning_rates": {"head": True}}, "learning_rates.head is True"),
     ],
 )
 def test_settings_that_are_no_parts_or_rates_are_refused(values, sentence):

@@ -107,7 +107,7 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     ("enrol", {"start": None}, "start is None"),
     ("enrol", {"start": "rendered"}, "start is 'rendered'"),
     ("enrol", {"start": {"start": "rendered"}}, "'start.sha256' is missing"),
-    ("enrol", {"start": {"start": "elsewhere", "sha256": ""}}, "start.start is 'elsewhere'; use one of file, random"),
+    ("enrol", {"start": {"start": "elsewhere", "sha256": ""}}, "start.start is 'elsewhere'; use one of random, rend"),
     ("enrol", {"start": {"start": ["file"], "sha256": ""}}, "start.start is ['file']"),
     *(
         ("enrol", {"start": {"start": "file", "sha256": odd}}, "start.sha256 is ")

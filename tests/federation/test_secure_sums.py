@@ -229,7 +229,7 @@ def test_other_sites_keys_and_nonces_of_a_round_are_refused(toy_bundle, federate
 def test_a_plain_job_opens_nothing(toy_bundle, federate):
     federation = federate(make_job("fedavg", **TOY)).enrol()
     message = federation.asked.messages["site-1"]
-    with pytest.raises(SiteRefusal, match="unmask message does not say 'sums'"):
+    with pytest.raises(SiteRefusal, match="unmask message: 'sums' is missing"):
         federation.sites["site-1"].answer("unmask", message)
     message.header["sums"] = {"nonce": "0" * 32, "sites": ["site-1", "site-2"]}
     with pytest.raises(SiteRefusal, match="the job has no secure sums to open"):
@@ -290,8 +290,8 @@ def test_a_threshold_above_the_number_of_sites_is_refused(toy_bundle, federate, 
 @pytest.mark.parametrize(
     "section, words",
     [
-        ({"treshold": 2}, "unknown key 'treshold'"),
-        ({"fraction_bits": 20}, "secure_sums.threshold is missing"),
+        ({"treshold": 2}, "unknown key 'secure_sums.treshold'"),
+        ({"fraction_bits": 20}, "'secure_sums.threshold' is missing"),
         ({"threshold": 1}, "secure_sums.threshold is 1"),
         ({"threshold": 2.0}, "secure_sums.threshold is 2.0"),
         ({"threshold": True}, "secure_sums.threshold is True"),

@@ -88,7 +88,7 @@ def test_a_reply_is_judged_by_the_job_that_the_server_sent(client, caplog):
         sent = client(lambda *_, reply=reply: reply).give("round", task(make_job("fedper")))
         assert sent.get_return_code() == BLOCKED and "DXO" not in sent
     assert f"piece {HEAD} (4,) is not declared" in caplog.text
-    assert "the answer to 'round': unknown key 'classes'" in caplog.text
+    assert "the answer to 'round': unknown key 'job'" in caplog.text
 
 
 def test_a_reply_is_judged_by_the_job_of_the_enrolment(client, caplog):

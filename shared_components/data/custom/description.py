@@ -1,11 +1,14 @@
-"""What a `site.yaml` says of data in a layout of the hospital's own; it may go to other processes."""
+"""The part of a `site.yaml` that describes data in a layout of the hospital's own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
+from msgspec import Meta
+
+from shared_components.common.schema import shown
 from shared_components.data.custom.ids import Ids, class_ids, own_classes, parse_ids
 from shared_components.data.files import VOLUMES, Axes
 
@@ -14,7 +17,7 @@ KINDS: tuple[Kind, ...] = ("frames", "nifti")
 VIDEO = "{video}"
 IMAGES = f"images/{VIDEO}"
 MASKS: dict[Kind, str] = {"frames": f"masks/{VIDEO}", "nifti": f"masks/{VIDEO}.nii.gz"}
-"""Where masks lie unless said otherwise."""
+"""Where masks lie by default."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,19 @@ class Own:
     axes: Axes = "header"
 
 
-KEYS = ("ids", "images", "masks", "first_frame", "partly_labelled", "axes")
-"""What a site.yaml of such data may say besides the rest."""
+KEYS: Mapping[str, Any] = {
+    "ids": Any,
+    "images": Any,
+    "masks": Any,
+    "first_frame": Annotated[Literal[0, 1], Meta(description="write 0 or 1")],
+    "partly_labelled": bool,
+    "axes": Annotated[Axes, Meta(description=f"write {' or '.join(get_args(Axes))}")],
+}
+"""What a site.yaml of such data may have besides the rest."""
 
 
 def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...]]:
-    """Read a site.yaml's description of its own data; return it, and the classes that the site has.
+    """Read a site.yaml's description of its own data, whose values fit `KEYS`; return it and the site's classes.
 
     Raises:
         ValueError: a sentence that begins with the key.
@@ -56,8 +66,8 @@ def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...
     if "ids" not in config:
         raise ValueError(f"has no 'ids', which {kind!r} needs; write what the masks' values are: {{1: grasper}}")
     table = parse_ids(config["ids"])
-    told, classes = own_classes(table.values(), config.get("classes"))
-    ids = class_ids(table, told)
+    named, classes = own_classes(table.values(), config.get("classes"))
+    ids = class_ids(table, named)
     images, masks = config.get("images", IMAGES), config.get("masks", MASKS[kind])
     refuse_template("images", images)
     refuse_template("masks", masks)
@@ -68,17 +78,10 @@ def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...
         )
     if kind == "nifti":
         _refuse_as_nifti(masks, ids)
-    own = Own(
-        kind,
-        ids,
-        told,
-        images,
-        masks,
-        first_frame=_one_of(config, "first_frame", 0, (0, 1), "0 or 1"),
-        partly_labelled=_one_of(config, "partly_labelled", False, (False, True), "true or false"),
-        axes=_axes(kind, config),
-    )
-    return own, classes
+    if "axes" in config and kind != "nifti":
+        raise ValueError(f"'axes' is for 'nifti', and this dataset is {kind!r}; leave it out")
+    rest = {key: config[key] for key in ("first_frame", "partly_labelled", "axes") if key in config}
+    return Own(kind, ids, named, images, masks, **rest), classes
 
 
 def _refuse_as_nifti(masks: str, ids: Ids) -> None:
@@ -86,19 +89,6 @@ def _refuse_as_nifti(masks: str, ids: Ids) -> None:
         raise ValueError(f"'masks' is {masks!r}; write one volume per video, such as {MASKS['nifti']!r}")
     if ids.coloured:
         raise ValueError("'ids' names colours, and NIfTI volumes hold numbers; name the numbers")
-
-
-def _axes(kind: Kind, config: Mapping[str, Any]) -> Axes:
-    if "axes" in config and kind != "nifti":
-        raise ValueError(f"'axes' is for 'nifti', and this dataset is {kind!r}; leave it out")
-    return _one_of(config, "axes", "header", get_args(Axes), " or ".join(get_args(Axes)))
-
-
-def _one_of(config: Mapping[str, Any], key: str, default: Any, known: tuple[Any, ...], listed: str) -> Any:
-    value = config.get(key, default)
-    if type(value) is not type(default) or value not in known:
-        raise ValueError(f"{key!r} is {value!r}; write {listed}")
-    return value
 
 
 def refuse_template(key: str, value: object) -> None:
@@ -109,9 +99,9 @@ def refuse_template(key: str, value: object) -> None:
     """
     parts = value.split("/") if isinstance(value, str) else []
     if not parts or {"", ".", ".."} & set(parts) or not str(value).isprintable() or "\\" in str(value):
-        raise ValueError(f"'{key}' is {value!r}; write a path below 'root', such as {IMAGES!r}")
+        raise ValueError(f"'{key}' is {shown(value)}; write a path below 'root', such as {IMAGES!r}")
     rest = [part.replace(VIDEO, "") for part in parts]
     if any("{" in part or "}" in part for part in rest):
-        raise ValueError(f"'{key}' is {value!r}; what stands in braces there is {VIDEO}, the video's name")
+        raise ValueError(f"'{key}' is {shown(value)}; what stands in braces there is {VIDEO}, the video's name")
     if any("*" in part for part in rest[:-1]) or rest[-1].count("*") > 1:
-        raise ValueError(f"'{key}' is {value!r}; one * may stand in its last part, for the frame's name")
+        raise ValueError(f"'{key}' is {shown(value)}; one * may stand in its last part, for the frame's name")

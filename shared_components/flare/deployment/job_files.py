@@ -9,6 +9,7 @@ from typing import Any
 
 from shared_components.common.atomic import differing, write_text
 from shared_components.common.plain_yaml import YamlError, read_yaml
+from shared_components.common.schema import check_keys
 from shared_components.core.method import method_names
 from shared_components.flare.deployment.job_folder import CLIENT_CONFIG, CUSTOM, MARK, META, SERVER_CONFIG
 
@@ -59,16 +60,16 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the arguments of each job's controller by name, from the folder's `jobs.yaml`.
 
     Raises:
-        ValueError: The file cannot be read, a row changes what no job has, or a method has no row or a row no method.
+        ValueError: The file cannot be read, a row has a key that no job has, or a method has no row or a row no method.
     """
     path = folder / DESCRIPTION
     try:
-        said = read_yaml(path.read_text(encoding="utf-8"))
+        described = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, YamlError) as error:
         raise ValueError(f"{path}: {error}") from error
-    if not isinstance(said, dict) or set(said) != {"all", "jobs"}:
+    if not isinstance(described, dict) or set(described) != {"all", "jobs"}:
         raise ValueError(f"{path}: must hold 'all', what every job has, and 'jobs', a row each")
-    common, rows = said["all"], said["jobs"]
+    common, rows = described["all"], described["jobs"]
     if not isinstance(common, dict) or not isinstance(rows, dict):
         raise ValueError(f"{path}: 'all' and 'jobs' must hold 'key: value' lines")
     if odd := set(rows) ^ set(method_names()):
@@ -76,12 +77,7 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
         what = "is no method; correct the name" if name in rows else "has no row; add it under 'jobs'"
         raise ValueError(f"{path}: {name} {what}")
     for name, row in rows.items():
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}: {name} is {row!r:.80}; write what the job has of its own, or {{}}")
-        if odd := set(row) - {*common, "synthetic"}:
-            raise ValueError(
-                f"{path}: {name} gives {min(odd)!r}, which no job has; known: {', '.join(common)}, synthetic"
-            )
+        check_keys([*common, "synthetic"], row, f"{path}: {name}")
     return {name: {"name": name, "method": name} | common | row for name, row in rows.items()}
 
 

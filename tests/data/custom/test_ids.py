@@ -140,7 +140,7 @@ def test_unknown_values_are_named_by_how_many_pixels_they_have():
         ({"masks": "{video}/*_*.png"}, r"one \* may stand in its last part"),
         ({"first_frame": 2}, "'first_frame' is 2; write 0 or 1"),
         ({"first_frame": True}, "'first_frame' is True; write 0 or 1"),
-        ({"partly_labelled": "yes"}, "'partly_labelled' is 'yes'; write true or false"),
+        ({"partly_labelled": "yes"}, "'partly_labelled' is 'yes'; it is true or false"),
         ({"axes": "stored"}, "'axes' is for 'nifti'"),
         ({"dataset": "nifti", "axes": "RAS"}, "'axes' is 'RAS'; write header or stored"),
         ({"dataset": "nifti", "masks": "masks/{video}"}, "write one volume per video, such as 'masks/{video}.nii.gz'"),

@@ -84,7 +84,7 @@ def test_what_may_be_left_out_has_a_default():
         (["administrators"], SMALL["administrators"] * 2, "the name 'x@y.org' is given twice"),
         (["administrators", 0, "email"], "anna", "administrators[1].email is 'anna'; write an e-mail address"),
         (["administrators", 0, "email"], "../x@y.org", "administrators[1].email is"),
-        (["administrators", 0, "role"], "boss", "role is 'boss'; use one of lead, member, org_admin, project_admin"),
+        (["administrators", 0, "role"], "boss", "role is 'boss'; use one of project_admin, org_admin, lead"),
         (["administrators", 0, "role"], ["lead"], "role is ['lead']"),
         (["administrators", 0, "role"], "member", "nobody may submit a job; give one of them the role project_admin"),
         (["certificates"], {"days": 0}, "certificates.days is 0; it is a whole number, at least 1"),
