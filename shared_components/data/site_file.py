@@ -99,28 +99,37 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
     path = Path(path)
     path = path / "site.yaml" if path.is_dir() else path
     config = _read_mapping(path)
-    check_keys(_KINDS, config, f"{path}", ("dataset", "root", "split"), error=SiteError)
-    dataset = _one_of(path, "dataset", config["dataset"], source_names())
-    check_values(_KINDS, config, f"{path}", error=SiteError, key="'{}'")
+    try:
+        return _site(path, config, name)
+    except SiteError:
+        raise
+    except ValueError as error:
+        raise SiteError(f"{path}: {error}") from error
+
+
+def _site(path: Path, config: Mapping[Any, Any], name: str | None) -> Site:
+    check_keys(_KINDS, config, required=("dataset", "root", "split"))
+    dataset = _one_of("dataset", config["dataset"], source_names())
+    check_values(_KINDS, config, key="'{}'")
     root = _beside(path, config, "root", "folder", "mount it or correct the path")
-    source, classes = _source(path, dataset, config)
+    source, classes = _source(dataset, config)
     site = Site(
-        name=_name(path, config.get("name") or name or path.resolve().parent.name),
+        name=_name(config.get("name") or name or path.resolve().parent.name),
         source=source,
         root=root,
         classes=classes,
-        split=_split(path, config["split"], source, root),
+        split=_split(config["split"], source.reader.videos(root)),
         task=config.get("task", ""),
         frame_interval=config.get("frame_interval", 1),
         history=config.get("history", True),
         rate=float(config["rate"]) if "rate" in config else source.reader.RATE,
         text=config.get("text", ""),
-        publish=_chosen(path, "publish", config.get("publish", ["style"]), PUBLISHABLE),
+        publish=_chosen("publish", config.get("publish", ["style"]), PUBLISHABLE),
         quarantine=float(config.get("quarantine", 0.0)),
         path=path,
         text_vectors=_beside(path, config, "text_vectors", "file", f"make it with `surgfl text-vectors`, {_OR_LEAVE}"),
         text_encoder=_beside(path, config, "text_encoder", "folder", f"copy the encoder there, {_OR_LEAVE}"),
-        withhold=_chosen(path, "withhold", config.get("withhold", []), WITHHOLDABLE),
+        withhold=_chosen("withhold", config.get("withhold", []), WITHHOLDABLE),
     )
     return replace(site, added=_added(site, config)) if "also_trains_on" in config else site
 
@@ -144,20 +153,18 @@ def _read_mapping(path: Path) -> dict[Any, Any]:
 _OR_LEAVE = "correct the path, or leave the key out"
 
 
-def _one_of(path: Path, what: str, value: Any, known: Collection[str], *, listed: str = "known") -> str:
+def _one_of(what: str, value: Any, known: Collection[str], *, listed: str = "known") -> str:
     if isinstance(value, str) and value in known:
         return value
-    raise SiteError(
-        f"{path}: unknown {what} {shown(value)}; {nearest(value, known)}{listed}: {', '.join(known) or 'none'}"
-    )
+    raise ValueError(f"unknown {what} {shown(value)}; {nearest(value, known)}{listed}: {', '.join(known) or 'none'}")
 
 
-def _name(path: Path, value: str) -> str:
+def _name(value: str) -> str:
     """Return the site's name where it can be one: it stands in tables, and in the names of folders."""
     good = value.isprintable() and value.strip() == value and 0 < len(value) <= _LONGEST_NAME
     if not good or value.startswith(".") or set(value) & {"/", "\\"}:
-        raise SiteError(
-            f"{path}: the site's name is {shown(value)}; give it by 'name', at most {_LONGEST_NAME} letters in "
+        raise ValueError(
+            f"the site's name is {shown(value)}; give it by 'name', at most {_LONGEST_NAME} letters in "
             "one line without slashes, not beginning with a dot"
         )
     return value
@@ -171,7 +178,7 @@ def _beside(path: Path, config: Mapping[str, Any], key: str, kind: str, remedy: 
     """Return the path that a key gives, which may be relative to the site.yaml; None without the key.
 
     Raises:
-        SiteError: It is no ``kind``, or cannot be a path: of no user's home, with a line break, or too long.
+        ValueError: It is no ``kind``, or cannot be a path: of no user's home, with a line break, or too long.
     """
     if key not in config:
         return None
@@ -180,11 +187,11 @@ def _beside(path: Path, config: Mapping[str, Any], key: str, kind: str, remedy: 
         found = path.resolve().parent / Path(value).expanduser()
         there = found.is_dir() if kind == "folder" else found.is_file()
     except (RuntimeError, OSError, ValueError) as error:
-        raise SiteError(f"{path}: {key!r} is {shown(value)} ({error}); correct the path") from error
+        raise ValueError(f"{key!r} is {shown(value)} ({error}); correct the path") from error
     if not value.isprintable():
-        raise SiteError(f"{path}: {key!r} is {shown(value)}, which no path is; write it in one line")
+        raise ValueError(f"{key!r} is {shown(value)}, which no path is; write it in one line")
     if not there:
-        raise SiteError(f"{path}: {key!r} is {found}, which is not a {kind}; {remedy}")
+        raise ValueError(f"{key!r} is {found}, which is not a {kind}; {remedy}")
     return found
 
 
@@ -192,106 +199,89 @@ def _added(site: Site, config: Mapping[str, Any]) -> Site:
     """Return the site whose training frames are added.
 
     Raises:
-        SiteError: It is not there or wrong, adds frames itself, learns something else, knows coarser classes, has
+        ValueError: It is not there or wrong, adds frames itself, learns something else, knows coarser classes, has
             no training videos, or shares frames with this one.
     """
     path, key = site.path, "also_trains_on"
     file = cast(Path, _beside(path, config, key, "file", "correct the path, or leave the key out"))
     if file.resolve() == path.resolve():
-        raise SiteError(f"{path}: {key!r} is this file itself; name another site.yaml, or leave the key out")
+        raise ValueError(f"{key!r} is this file itself; name another site.yaml, or leave the key out")
     if key in _read_mapping(file):  # before it is loaded, since two files may name each other
-        raise SiteError(f"{path}: {key!r} is {file}, which says {key!r} itself; name a site.yaml without it")
+        raise ValueError(f"{key!r} is {file}, which says {key!r} itself; name a site.yaml without it")
     other = load_site(file)
     if reason := unfit(site, other):
-        raise SiteError(f"{path}: {key!r} is {file}, {reason}")
+        raise ValueError(f"{key!r} is {file}, {reason}")
     return other
 
 
-def _source(path: Path, dataset: str, config: dict[Any, Any]) -> tuple[Source, tuple[str, ...]]:
+def _source(dataset: str, config: Mapping[Any, Any]) -> tuple[Source, tuple[str, ...]]:
     """Return where the data come from, and the classes that the site has."""
     if dataset in KINDS:
         try:
             own, classes = describe(dataset, config)  # type: ignore[arg-type]  # it is one of the kinds
         except ValueError as error:
-            raise SiteError(f"{path}: {error}") from error
+            raise ValueError(f"{error}") from error
         return Source(dataset, own), classes
     for key in OWN_KEYS:
         if key in config:
-            raise SiteError(
-                f"{path}: {key!r} is for data of one's own ({' and '.join(KINDS)}), and {dataset} has a layout that "
+            raise ValueError(
+                f"{key!r} is for data of one's own ({' and '.join(KINDS)}), and {dataset} has a layout that "
                 "is known; leave it out"
             )
     source = Source(dataset)
-    return source, _classes(path, config.get("classes"), source)
+    return source, _classes(config.get("classes"), source)
 
 
-def _classes(path: Path, value: Any, source: Source) -> tuple[str, ...]:
+def _classes(value: Any, source: Source) -> tuple[str, ...]:
     own = source.classes
     if value is not None and not own:
-        raise SiteError(f"{path}: 'classes' is {value!r}, but {source.dataset} has no label masks; leave it out")
-    wanted = own if value is None else CLASS_MAPS[_one_of(path, "class map", value, CLASS_MAPS)]
+        raise ValueError(f"'classes' is {value!r}, but {source.dataset} has no label masks; leave it out")
+    wanted = own if value is None else CLASS_MAPS[_one_of("class map", value, CLASS_MAPS)]
     if own and wanted not in readable_as(own):
-        raise SiteError(
-            f"{path}: 'classes' is {value!r}, but {source.dataset} has {name_of(own)!r}, which cannot be read so; "
+        raise ValueError(
+            f"'classes' is {value!r}, but {source.dataset} has {name_of(own)!r}, which cannot be read so; "
             f"write {' or '.join(map(name_of, readable_as(own)))}"
         )
     return wanted
 
 
-def _chosen(path: Path, key: str, values: list[Any], choices: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(_one_of(path, f"item in {key!r}", value, choices) for value in values)
+def _chosen(key: str, values: list[Any], choices: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_one_of(f"item in {key!r}", value, choices) for value in values)
 
 
-def _split(path: Path, value: Mapping[Any, Any], source: Source, root: Path) -> dict[str, tuple[VideoRange, ...]]:
-    videos = _videos(path, source, root)
+def _split(value: Mapping[Any, Any], videos: list[str]) -> dict[str, tuple[VideoRange, ...]]:
     split = {
-        _one_of(path, "split", name, SPLITS): tuple(
-            _video_range(path, name, item, videos) for item in _video_list(path, name, listed)
-        )
+        _one_of("split", name, SPLITS): tuple(_video_range(name, item, videos) for item in _video_list(name, listed))
         for name, listed in value.items()
     }
-    _refuse_overlaps(path, split)
-    return split
-
-
-def _videos(path: Path, source: Source, root: Path) -> list[str]:
-    try:
-        return source.reader.videos(root)
-    except DataError as error:
-        raise SiteError(f"{path}: {error}") from error
-
-
-def _video_list(path: Path, split: Any, value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return [{video: bounds} for video, bounds in value.items()]
-    if not isinstance(value, list):
-        raise SiteError(f"{path}: split {split!r} is {value!r}; write a list of videos, such as [video_1]")
-    return value
-
-
-def _video_range(path: Path, split: str, item: Any, videos: list[str]) -> VideoRange:
-    if not isinstance(item, dict):
-        return VideoRange(_known_video(path, split, item, videos))
-    if len(item) != 1:
-        raise SiteError(f"{path}: split {split!r} holds {item!r}; write one video with its range: OP1: [0, 30]")
-    ((video, bounds),) = item.items()
-    _known_video(path, split, video, videos)
-    whole = isinstance(bounds, list) and len(bounds) == 2 and all(type(bound) is int for bound in bounds)
-    if not whole or not 0 <= bounds[0] < bounds[1]:
-        raise SiteError(
-            f"{path}: split {split!r} gives {video} the range {bounds!r}; write two whole numbers, the first "
-            "frame and the one after the last, such as [0, 30]"
-        )
-    return VideoRange(video, bounds[0], bounds[1])
-
-
-def _known_video(path: Path, split: str, video: Any, videos: list[str]) -> str:
-    return _one_of(path, f"video in split {split!r}", video, videos, listed="'root' holds")
-
-
-def _refuse_overlaps(path: Path, split: dict[str, tuple[VideoRange, ...]]) -> None:
     parts = [(name, part) for name, ranges in split.items() for part in ranges]
     for (name, part), (other_name, other) in combinations(parts, 2):
         if part.overlaps(other):
             where = f"splits {name!r} and {other_name!r}" if name != other_name else f"split {name!r} twice"
-            raise SiteError(f"{path}: {part} and {other} share frames, in {where}; give every frame to one split only")
+            raise ValueError(f"{part} and {other} share frames, in {where}; give every frame to one split only")
+    return split
+
+
+def _video_list(split: Any, value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [{video: bounds} for video, bounds in value.items()]
+    if not isinstance(value, list):
+        raise ValueError(f"split {split!r} is {value!r}; write a list of videos, such as [video_1]")
+    return value
+
+
+def _video_range(split: str, item: Any, videos: list[str]) -> VideoRange:
+    what, holds = f"video in split {split!r}", "'root' holds"
+    if not isinstance(item, dict):
+        return VideoRange(_one_of(what, item, videos, listed=holds))
+    if len(item) != 1:
+        raise ValueError(f"split {split!r} holds {item!r}; write one video with its range: OP1: [0, 30]")
+    ((video, bounds),) = item.items()
+    _one_of(what, video, videos, listed=holds)
+    whole = isinstance(bounds, list) and len(bounds) == 2 and all(type(bound) is int for bound in bounds)
+    if not whole or not 0 <= bounds[0] < bounds[1]:
+        raise ValueError(
+            f"split {split!r} gives {video} the range {bounds!r}; write two whole numbers, the first "
+            "frame and the one after the last, such as [0, 30]"
+        )
+    return VideoRange(video, bounds[0], bounds[1])
