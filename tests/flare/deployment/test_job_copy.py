@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from shared_components.flare.deployment.job_copy import production_copy
 from shared_components.flare.deployment.job_folder import JobFolderError
+from shared_components.flare.deployment.submission import production_copy
 from tests.flare.simulator import JOBS
 
 
