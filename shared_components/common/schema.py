@@ -7,7 +7,6 @@ one msgspec takes infinity, and whole numbers of any length.
 
 from __future__ import annotations
 
-import dataclasses
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
@@ -48,7 +47,7 @@ def parse(schema: type[T], given: object, who: str = "", *, error: type[Exceptio
     except (msgspec.ValidationError, RecursionError):
         values = check_keys(kinds_of(schema), given, who, required_by(schema), error=error, key=key)
         check_values(kinds_of(schema), values, who, error=error, key=key)
-        raise AssertionError(f"{schema.__name__} refuses what its fields take") from None
+        raise error(f"{_beginning(who)}{shown(given)} is no {schema.__name__.lower()}") from None
 
 
 def check_keys(
@@ -102,15 +101,12 @@ def fits(value: object, kind: Any) -> bool:
 
 def kinds_of(schema: type) -> Mapping[str, Any]:
     """Return the declared types of a schema's or a dataclass's fields."""
-    hints = get_type_hints(schema, include_extras=True)
-    return {name: hints[name] for name in getattr(schema, "__struct_fields__", None) or schema.__dataclass_fields__}  # type: ignore[attr-defined]
+    return get_type_hints(schema, include_extras=True)
 
 
 def required_by(schema: type) -> list[str]:
     """Return the fields that have no default."""
-    if dataclasses.is_dataclass(schema):
-        return [f.name for f in dataclasses.fields(schema) if f.default is f.default_factory is dataclasses.MISSING]
-    return [f.name for f in msgspec.structs.fields(schema) if f.required]
+    return [field.name for field in inspect.type_info(schema).fields if field.required]  # type: ignore[attr-defined]
 
 
 def words(kind: Any) -> str:

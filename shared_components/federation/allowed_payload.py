@@ -1,4 +1,4 @@
-"""What a job makes of a site's task: the network's tensors without memory, in pieces, and its first weights."""
+"""What follows from a job and a site's task: the network's tensors without memory, in pieces, and its first weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shared_components.networks.parts import freeze
 
 @dataclass(frozen=True)
 class Expected:
-    """What a job makes of a site: its task, and the network's state as tensors without memory, divided."""
+    """A site's task and method, and its network's state as tensors without memory, partitioned."""
 
     method: Method
     task: Task
@@ -31,11 +31,7 @@ class Expected:
 
 
 def expect(job: Job, method: Method, task: Task) -> Expected:
-    """Build what replies of sites with this task are compared with.
-
-    Raises:
-        ValueError: The job names something that does not exist or does not fit.
-    """
+    """Build what replies of sites with this task are compared with; ValueError where the job does not fit it."""
     bundle = job.open_bundle()
     network = weightless(bundle.network, out_channels=task.channels)
     freeze(network, bundle.training.fixed)
@@ -47,8 +43,8 @@ class FirstWeights:
     """What every site's network of a job begins from.
 
     Attributes:
-        start: As a profile has it; None where the job's start is a file that is not on this machine.
-        state: The network's; without the file what the seed gives.
+        start: As in a profile; None where the job's start is a file that is not on this machine.
+        state: The network's; without the file the seed's.
     """
 
     start: dict[str, str] | None
@@ -59,12 +55,12 @@ def first_weights(job: Job, task: Task, *, file: Path | None) -> FirstWeights:
     """Build the network as a site does, from the job's seed and start; torch's own generator stays as it is.
 
     Args:
-        job: The job.
-        task: What the site learns.
+        job: Gives network, seed and start.
+        task: The site's.
         file: What a ``start: file`` begins from on this machine, if there is one.
 
     Raises:
-        ValueError: The network or its start cannot be had.
+        ValueError: The network cannot be built, or its start not be read.
     """
     bundle = job.open_bundle()
     settings = bundle.training

@@ -14,20 +14,23 @@ from shared_components.core.partition import Partition, Role
 from shared_components.core.site_conditioning import EncoderName
 from shared_components.data.profile_items import ITEMS, check_item
 from shared_components.federation.messages import MOST_SITES
-from shared_components.federation.secure_sums import job_section
+from shared_components.federation.secure_sums.job_section import HEADER, KEY, PublicKey
 from shared_components.networks.bundle_config import MOST_ROUNDS, Start
 
-MOST_SAMPLES = 10**9
 MOST_SCORES = 2_000  # numbers of all metrics of one reply
 UNSCORED = frozenset({"frames", "policy"})  # stand among scores and are no metric
-TASKS = ("enrol", "round", "unmask", "finish")
+TASKS, ENROL = ("enrol", "round", "unmask", "finish"), ("enrol",)
 
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]  # of a class, a metric or a loss term
 TensorName = Annotated[str, Meta(min_length=1, max_length=400)]
 Names = Annotated[list[Name], Meta(max_length=1_000)]
 Number = Annotated[float, Meta(ge=-1e30, le=1e30)]  # may be summed with others without leaving the range of floats
 Positive = Annotated[float, Meta(ge=0, le=1e30)]
-Row = Annotated[int, Meta(ge=0, le=MOST_SAMPLES)]
+Terms = Annotated[dict[Name, Number], Meta(max_length=100)]
+Durations = Annotated[dict[Name, Positive], Meta(max_length=100)]
+Samples = Annotated[int, Meta(ge=1, le=10**9)]
+Row = Annotated[int, Meta(ge=0, le=10**9)]
+Hash = Annotated[str, Meta(pattern=r"^[0-9a-f]{0,64}\Z", description="it is a hash, or empty")]
 Aside = Number | bool | Name | None
 Scores = Annotated[
     dict[Name, Aside | dict[Name, Aside | dict[Name, Aside]]],
@@ -52,6 +55,9 @@ class PieceForm(Schema, frozen=True):
     start: Row | None = None
     stop: Row | None = None
     layer: Annotated[str, Meta(max_length=400)] = ""
+
+
+Pieces = Annotated[list[PieceForm], Meta(max_length=50_000)]
 
 
 class StartForm(Schema, frozen=True):
@@ -91,39 +97,19 @@ class ReplyField:
 
 REPLY: Mapping[str, ReplyField] = {
     "round": ReplyField(Annotated[int, Meta(ge=0, lt=10**9)], TASKS, with_noise=True),
-    "samples": ReplyField(
-        Annotated[int, Meta(ge=1, le=MOST_SAMPLES)], TASKS[:2], "one number: training samples", with_noise=True
-    ),
-    "card": ReplyField(CardForm, ("enrol",), "task, class names, kinds of input", with_noise=True),
-    "items": ReplyField(Annotated[dict[str, Any], Meta(max_length=len(ITEMS))], ("enrol",), with_noise=True),
-    "partition": ReplyField(
-        Annotated[list[PieceForm], Meta(max_length=50_000)],
-        ("enrol",),
-        "name, rows and role of every piece of the network",
-        with_noise=True,
-    ),
-    "fixed": ReplyField(
-        Annotated[str, Meta(pattern=r"^[0-9a-f]{0,64}\Z", description="it is a hash, or empty")],
-        ("enrol",),
-        "a hash of the weights that are not trained",
-        with_noise=True,
-    ),
-    "prepared": ReplyField(EncoderName, ("enrol",), "the name of the text encoder, if there is one", with_noise=True),
-    "start": ReplyField(StartForm, ("enrol",), "the hash of the file that the weights begin from", with_noise=True),
-    job_section.KEY: ReplyField(
-        job_section.PublicKey, ("enrol",), "a public key of the site's, for this run's secure sums"
-    ),
-    "loss": ReplyField(
-        Annotated[dict[Name, Number], Meta(max_length=100)], ("round",), "a mean of each loss term", withheld="loss"
-    ),
-    "metrics": ReplyField(Scores, ("round", "finish"), "scores on validation, of each class", withheld="scores"),
-    "final": ReplyField(
-        Scores, ("finish",), "scores on validation at full resolution, of each class", withheld="scores"
-    ),
-    "seconds": ReplyField(
-        Annotated[dict[Name, Positive], Meta(max_length=100)], TASKS, "how long the parts of the work took", "seconds"
-    ),
-    "memory_mb": ReplyField(Positive | None, TASKS, "one number: the most memory used", withheld="memory"),
+    "samples": ReplyField(Samples, ("enrol", "round"), "one number: training samples", with_noise=True),
+    "card": ReplyField(CardForm, ENROL, "task, class names, kinds of input", with_noise=True),
+    "items": ReplyField(Annotated[dict[str, Any], Meta(max_length=len(ITEMS))], ENROL, with_noise=True),
+    "partition": ReplyField(Pieces, ENROL, "name, rows and role of every piece of the network", with_noise=True),
+    "fixed": ReplyField(Hash, ENROL, "a hash of the weights that are not trained", with_noise=True),
+    "prepared": ReplyField(EncoderName, ENROL, "the name of the text encoder, if there is one", with_noise=True),
+    "start": ReplyField(StartForm, ENROL, "the hash of the file that the weights begin from", with_noise=True),
+    KEY: ReplyField(PublicKey, ENROL, "a public key of the site's, for this run's secure sums"),
+    "loss": ReplyField(Terms, ("round",), "a mean of each loss term", "loss"),
+    "metrics": ReplyField(Scores, ("round", "finish"), "scores on validation, of each class", "scores"),
+    "final": ReplyField(Scores, ("finish",), "scores on validation at full resolution, of each class", "scores"),
+    "seconds": ReplyField(Durations, TASKS, "how long the parts of the work took", "seconds"),
+    "memory_mb": ReplyField(Positive | None, TASKS, "one number: the most memory used", "memory"),
 }
 """What a reply may have in plain values; a site may leave out what it withholds."""
 
@@ -153,10 +139,10 @@ REQUEST: Mapping[str, Any] = {
     "items": dict[str, Annotated[list[Any], Meta(max_length=MOST_SITES)]],
     "answered": PLACE["round"] | None,
     "pool": Annotated[list[str], Meta(max_length=MOST_SITES)],
-    job_section.HEADER: SumsRequest,
+    HEADER: SumsRequest,
 }
 """What a server's message may have in plain values."""
-REQUIRED = {"enrol": "send_initial", "round": "items", "unmask": job_section.HEADER, "finish": "items"}
+REQUIRED = {"enrol": "send_initial", "round": "items", "unmask": HEADER, "finish": "items"}
 """What it must have, by task, beside job, run and place."""
 
 
@@ -175,15 +161,15 @@ def check_reply_header(task: str, header: object, who: str, *, required: Collect
     kinds = {name: field.kind for name, field in REPLY.items() if task in field.tasks}
     values = check_keys(kinds, header, who, required)
     check_values(kinds, values, who)
-    for name in set(values) - {"items", job_section.KEY}:
+    for name in set(values) - {"items", KEY}:
         if odd := next((text for text in _texts(values[name]) if not text.isprintable()), ""):
             raise ValueError(f"{who}: {name} holds the text {shown(odd)}; a name has no control characters")
     check_items(values.get("items", {}))
     for name, aside in (("metrics", ()), ("final", ("site", "split"))):
         scores = {key: item for key, item in values.get(name, {}).items() if key not in aside}
         _check_scores(scores, f"{who}: {name}")
-    if len(values.get(job_section.KEY, {})) == 2:
-        raise ValueError(f"{who}: {job_section.KEY} has a signature without a certificate, or the other way round")
+    if len(values.get(KEY, {})) == 2:
+        raise ValueError(f"{who}: {KEY} has a signature without a certificate, or the other way round")
     pieces = values.get("partition", [])
     if len({piece.name for piece in Partition.from_json(pieces)}) < len(pieces):
         raise ValueError(f"{who}: partition names a piece twice")

@@ -1,8 +1,8 @@
 """Site-side filters that check what leaves the site, independently of the executor.
 
-The jobs here name the filter for their results, and FLARE tells it of every task as it tells any component of a job.
-A hospital need not rely on the job's word: in its own `local/privacy.json` the filter stands twice, because FLARE
-tells a privacy scope's filters of no event; on the way in it notes the task, on the way out it checks the reply.
+The jobs here name the filter for their results; as any component of a job it gets FLARE's event of every task. A
+hospital need not rely on the job: in its own `local/privacy.json` the filter stands twice, because a privacy scope's
+filters get no events; on the way in it notes the task, on the way out it checks the reply.
 
     {
       "scopes": [{
@@ -43,10 +43,10 @@ class DeclaredPiecesOnly(Filter):
     """Let a result pass only if everything in it is what this task of this job may send from this site.
 
     That is: GLOBAL and MIXED pieces of the method's partition, extras that the method's own check accepts, at the
-    finish the whole model of a site that consents, profile items that the site publishes, and the few plain values
-    of `outgoing_check.HEADER`; of a refusal the sentence alone. What may leave is worked out from the job that the site
-    enrolled with in this run and from its own site.yaml, never from a later message's job or from the reply that is
-    checked. It fails closed: on any doubt nothing is sent and the job is told so.
+    finish the whole model of a site that consents, profile items that the site publishes, and the plain values of
+    `message_schema.REPLY`; of a refusal the sentence alone. What may leave follows from the job that the site enrolled
+    with in this run and from its own site.yaml, never from a later message's job or from the reply that is checked. It
+    fails closed: on any doubt nothing is sent, and the job gets an error.
     """
 
     def __init__(self) -> None:

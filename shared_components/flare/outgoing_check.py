@@ -41,11 +41,7 @@ class Asked:
 
 
 def expected(job: Job, site: Site) -> Expected:
-    """Build what a site's reply is compared with.
-
-    Raises:
-        ValueError: The job or the site names something that does not exist or does not fit.
-    """
+    """Build what a site's reply is compared with; ValueError where job and site do not fit."""
     bundle = job.open_bundle()
     method = load_method(job.method, **job.arguments)
     task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
@@ -58,7 +54,13 @@ def check_reply(message: Message, asked: Asked, site: Site) -> None:
     Raises:
         ValueError: The sentence names what is not declared.
     """
-    due = expected(asked.job, site)
+    try:
+        _check(message, asked, site, expected(asked.job, site))
+    except ValueError as error:
+        raise ValueError(f"{error}; nothing was sent") from error
+
+
+def _check(message: Message, asked: Asked, site: Site, due: Expected) -> None:
     if asked.job.noise:
         check_stripped(asked.task, message)
         if asked.task == "round":
@@ -73,60 +75,51 @@ def check_reply(message: Message, asked: Asked, site: Site) -> None:
     _check_tensors("piece", message.pieces, due.pieces(Role.GLOBAL, Role.MIXED))
     for group, pieces in message.groups.items():
         if asked.task != "round" or group not in due.method.local.extras:
-            raise ValueError(f"{group} is nothing that {due.method.name} declares for {asked.task!r}; nothing was sent")
+            raise ValueError(f"{group} is nothing that {due.method.name} declares for {asked.task!r}")
         _check_plain_tensors(group, pieces)
         due.method.local.extras[group](pieces, due.pieces(Role.GLOBAL))
 
 
 def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: Site) -> None:
-    try:
-        check_reply_header(asked.task, header, f"the answer to {asked.task!r}")
-    except ValueError as error:
-        raise ValueError(f"{error}; nothing was sent") from error
+    check_reply_header(asked.task, header, f"the answer to {asked.task!r}")
     if held := sorted(key for key in header if REPLY[key].withheld in site.withhold):
-        raise ValueError(f"{site.path} withholds {REPLY[held[0]].withheld!r}, and it says {held[0]}; nothing was sent")
+        raise ValueError(f"{site.path} withholds {REPLY[held[0]].withheld!r}, and it says {held[0]}")
     own = {"round": asked.header["round"], "card": due.task.card.to_json(), "partition": due.partition.to_json()}
     own |= {} if due.method.local.condition_on_site else {"prepared": ""}
     odd = [key for key, value in own.items() if header.get(key, value) != value]
     odd += [job_section.KEY] * (job_section.KEY in header and not asked.job.secure_sums)
     odd += ["final"] * (header.get("final", {"site": site.name}).get("site") != site.name)
     if odd:
-        raise ValueError(
-            f"its {odd[0]} is not that of this job at this site: {shown(header[odd[0]])}; nothing was sent"
-        )
+        raise ValueError(f"its {odd[0]} is not that of this job at this site: {shown(header[odd[0]])}")
     published = (due.method.requires.items | due.method.requires.optional_items) & set(site.publish)
     if more := sorted(set(header.get("items", {})) - published):
-        raise ValueError(f"{more[0]} is no item that {site.path} publishes to {due.method.name}; nothing was sent")
+        raise ValueError(f"{more[0]} is no item that {site.path} publishes to {due.method.name}")
 
 
 def _check_sums(message: Message, asked: Asked, due: Expected) -> None:
     """Accept masked pieces and sealed shares of a round, and the shares that open its sum; no weight as it is."""
     if message.pieces or not asked.job.secure_sums:
-        raise ValueError(f"nothing of the kind is due to {asked.task!r} of this job; nothing was sent")
-    said = asked.header[job_section.HEADER]
+        raise ValueError(f"a sum has no answer to {asked.task!r} of this job")
+    sites = asked.header[job_section.HEADER]["sites"]
     if asked.task == "unmask":
         if set(message.groups) != {job_section.OPENED}:
-            raise ValueError(f"{sorted(message.groups)} is nothing that opens a sum; nothing was sent")
+            raise ValueError(f"{sorted(message.groups)} is nothing that opens a sum")
         for name, value in message.groups[job_section.OPENED].items():
             rows = value.shape[0] if value.dim() == 2 and value.shape[1] == SHARE else 0
-            if name not in said["sites"] or value.dtype != torch.uint8 or not 0 < rows <= asked.header["sites"]:
-                raise ValueError(f"the shares of {name} are none that open a sum; nothing was sent")
+            if name not in sites or value.dtype != torch.uint8 or not 0 < rows <= asked.header["sites"]:
+                raise ValueError(f"the shares of {name} are none that open a sum")
         return
-    sites = said["sites"]
-    try:
-        job_section.check_masked(message.groups, due.pieces(Role.GLOBAL), sites, sealed_bytes(len(sites)))
-    except ValueError as error:
-        raise ValueError(f"{error}; nothing was sent") from error
+    job_section.check_masked(message.groups, due.pieces(Role.GLOBAL), sites, sealed_bytes(len(sites)))
 
 
 def _check_finish(message: Message, due: Expected, site: Site) -> None:
     """Accept whole models of a site that consents, and no other tensor."""
     if message.pieces or set(message.groups) - {*outsider.AT_FINISH}:
         named = sorted(message.groups) or ["pieces"]
-        raise ValueError(f"{named[0]} is nothing that is due at the finish; nothing was sent")
+        raise ValueError(f"{named[0]} is nothing that is sent at the finish")
     for group, model in message.groups.items():
         if group not in site.publish:
-            raise ValueError(f"{site.path} does not publish {group!r}; nothing was sent")
+            raise ValueError(f"{site.path} does not publish {group!r}")
         _check_tensors("model", model, due.state)
 
 
@@ -134,10 +127,10 @@ def _check_tensors(what: str, pieces: Pieces, declared: Pieces) -> None:
     _check_plain_tensors(what, pieces)
     for name, value in pieces.items():
         if name not in declared or declared[name].shape != value.shape:
-            raise ValueError(f"{what} {name} {tuple(value.shape)} is not declared; nothing was sent")
+            raise ValueError(f"{what} {name} {tuple(value.shape)} is not declared")
 
 
 def _check_plain_tensors(what: str, pieces: Mapping[str, Any]) -> None:
     for name, value in pieces.items():
         if not isinstance(value, Tensor):
-            raise ValueError(f"{what} {name} is no tensor but {type(value).__name__}; nothing was sent")
+            raise ValueError(f"{what} {name} is no tensor but {type(value).__name__}")

@@ -26,7 +26,7 @@ CHATTY = ("nvflare.app_opt.pt.tensor_downloader", "nvflare.fuel.utils.memory_uti
 
 
 def register() -> None:
-    """Teach FLARE's serialiser tensors (both sides, before the first message) and hush what it says of each."""
+    """Register tensors with FLARE's serialiser (both sides, before the first message), and mute its line about each."""
     fobs.register(TensorDecomposer)
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -57,9 +57,9 @@ def strip_to_noisy(task: str, reply: Message) -> Message:
 def check_stripped(task: str, reply: Message) -> None:
     """Refuse a reply that has more than `strip_to_noisy` leaves; ValueError names it."""
     if odd := sorted(key for key in reply.header if not leaves_with_noise(key)) or sorted(reply.groups):
-        raise ValueError(f"{odd[0]} is not covered by the job's privacy; nothing was sent")
+        raise ValueError(f"{odd[0]} is not covered by the job's privacy")
     if reply.header.get("samples", SAMPLES) != SAMPLES or reply.header.get("items"):
-        raise ValueError("numbers of samples and items are not covered by the job's privacy; nothing was sent")
+        raise ValueError("numbers of samples and items are not covered by the job's privacy")
 
 
 def check_entered(reply: Message, site: Site, *, job: str, run: str, round: int) -> None:
@@ -67,7 +67,7 @@ def check_entered(reply: Message, site: Site, *, job: str, run: str, round: int)
     entries = read_ledger(ledgers(site)[0])
     sums = [e.sha256 for e in entries if (e.job, e.run, e.round) == (job, run, round)]
     if reply.pieces and (not sums or sums[-1] != hash_of(reply.pieces)):
-        raise ValueError(f"the update is not the one that {ledgers(site)[0]} accounts for; nothing was sent")
+        raise ValueError(f"the update is not the one that {ledgers(site)[0]} accounts for")
 
 
 class Release:

@@ -1,4 +1,4 @@
-"""Who takes part in a run: what must be so before anybody is asked, and who is left out of it."""
+"""Decide who takes part in a run: what must hold before any site is asked, and which sites are left out."""
 
 from __future__ import annotations
 
@@ -16,20 +16,11 @@ logger = logging.getLogger(__name__)
 
 
 def check_possible(job: Job, method: Method, sites: Sequence[str]) -> None:
-    """Refuse a job that could not end well, whatever its sites enrol with.
-
-    Args:
-        job: What to run.
-        method: The job's.
-        sites: All that are there.
-
-    Raises:
-        FederationError: The job or the method needs more sites, or the method needs more rounds.
-    """
+    """Refuse a job that needs more sites than there are, or whose method needs more rounds, by FederationError."""
     if job.rounds < method.requires.min_rounds:
         raise FederationError(
             f"{job.method} needs at least {method.requires.min_rounds} rounds with these arguments, and the job "
-            f"has {job.rounds}: what they name would never come; change 'rounds' or the arguments"
+            f"has {job.rounds}; change 'rounds' or the arguments"
         )
     if job.min_sites > len(sites):
         raise FederationError(
@@ -44,18 +35,17 @@ def check_possible(job: Job, method: Method, sites: Sequence[str]) -> None:
 
 
 class Admission:
-    """Takes the sites' answers to `enrol`, each checked by itself, until those are together that begin the run.
+    """Collects the sites' answers to `enrol` and leaves out the sites that do not fit.
 
     Args:
-        job: What to run.
-        method: The job's.
+        job, method: What to run.
         sites: Who is asked, in order.
-        least: Without how many of them no round is started.
+        least: Sites that the first round needs.
         file: What a ``start: file`` begins from on this machine, if there is one.
         upload: How the sites upload; takes what they enrol with for it.
 
     Attributes:
-        sites: Who takes part, of those heard so far.
+        sites: Who takes part, of those that have answered.
         left_out: Who does not, and why.
         found: What each has enrolled with.
         givers: Who is asked for its weights.
@@ -77,15 +67,15 @@ class Admission:
         return {site: self.found[site].profile for site in self.sites if site in self.found}
 
     def take(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
-        """Take answers, or why there is none, and leave out who has not enrolled well.
+        """Take answers, or why there is none, and leave out the sites that do not fit.
 
         Args:
-            replies: As `replies.read` returned them.
+            replies: As `parse_reply.read` returned them.
             failures: By site.
 
         Raises:
-            FederationError: Too few sites are left, and it has the sentence of each that is not there; or sites differ
-                and no majority says which are wrong.
+            FederationError: Too few sites are left, with the sentence about each that is not; or sites differ without
+                a majority.
         """
         for site, reply in replies.items():
             try:

@@ -43,8 +43,8 @@ class Enrolment:
     """What a site enrolled with, checked by itself.
 
     Attributes:
-        profile: What it says of itself.
-        partition: Of its network, as the job makes it of the site's task.
+        profile: Its samples, task, items, start and encoder.
+        partition: Of its network, as it follows from the job and the site's task.
         shapes: Of the pieces that the method shares, by name.
         pieces: Its weights; empty where it was not asked for them.
     """
@@ -56,11 +56,10 @@ class Enrolment:
 
 
 class EnrolmentReader:
-    """Reads the sites' answers to `enrol`, and checks each against what the job makes of its task.
+    """Reads the sites' answers to `enrol`, and checks each against what follows from the job and the site's task.
 
     Args:
-        job: The job.
-        method: Its method.
+        job, method: The run's.
         file: What a ``start: file`` begins from on this machine, if there is one.
     """
 
@@ -77,8 +76,8 @@ class EnrolmentReader:
             asked: Whether the site was asked for its weights.
 
         Raises:
-            FederationError: It is malformed, of no task that the job has, keeps what the method needs to itself, or
-                its network, start, FIXED or first weights are not those of the job.
+            FederationError: It is malformed, of no task of the job, withholds what the method needs, or its network,
+                start, FIXED or first weights are not those of the job.
         """
         method, profile = self._method, profile_of(site, reply.header)
         if refusal := wrong_kind(method, profile.card):
@@ -110,11 +109,7 @@ class EnrolmentReader:
             raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
 
     def _first_weights(self, due: Expected, card: Card) -> FirstWeights:
-        """Build each card's network once.
-
-        Raises:
-            FederationError: This machine has not what the job begins from.
-        """
+        """Build each card's network once; FederationError where this machine lacks what the job begins from."""
         if card not in self._first:
             try:
                 self._first[card] = first_weights(self._job, due.task, file=self._file)
@@ -151,7 +146,7 @@ def _check_first_weights(site: str, pieces: Pieces, began: Pieces, *, same: bool
     """Refuse weights that a network of this job does not begin from.
 
     Args:
-        site: Who gives them.
+        site: Whose they are.
         pieces: Its GLOBAL and MIXED ones.
         began: This machine's.
         same: Whether both begin from the same; else the site's file is not here, and only a size can be checked.
@@ -191,7 +186,7 @@ def _check_first_weights(site: str, pieces: Pieces, began: Pieces, *, same: bool
 def outlying_counts(profiles: Mapping[str, Profile]) -> dict[str, str]:
     """Return the sites that claim too many samples beside the others, with a sentence for each.
 
-    With fewer than three sites nobody can tell which of them is wrong, and none is named.
+    Of fewer than three sites it is not known which one is wrong, and none is named.
     """
     found: dict[str, str] = {}
     for site, profile in profiles.items() if len(profiles) > 2 else ():
@@ -217,12 +212,10 @@ def profile_header(profile: Profile) -> dict[str, Any]:
 
 
 def disagreeing(method: Method, entered: Mapping[str, Enrolment]) -> dict[str, str]:
-    """Return the sites that do not fit to most of the others, with a sentence for each.
-
-    Sites that are found wrong by one comparison have no say in the next.
+    """Return the sites that differ from the majority, with a sentence for each; they do not count in later comparisons.
 
     Raises:
-        FederationError: There is no majority, so that nobody can tell which sites are wrong.
+        FederationError: There is no majority, so that it is not known which sites are wrong.
     """
     found: dict[str, str] = {}
     for what, where, value in COMPARED:
@@ -241,7 +234,7 @@ COMPARED: tuple[tuple[str, str, Callable[[Enrolment], Hashable]], ...] = (
     ("fixed weights", "the weights that they begin from, which are not trained,", lambda one: one.profile.fixed),
     ("encoder", "text_vectors or text_encoder in site.yaml", lambda one: one.profile.prepared),
 )
-"""What sites must have in common: its name, what to look at, and its value; an empty one is compared with nothing."""
+"""What sites must have in common: its name, where to correct it, and its value; an empty one is not compared."""
 
 
 def _minority(what: str, values: Mapping[str, Hashable], where: str) -> dict[str, str]:
@@ -285,39 +278,24 @@ def wrong_kind(method: Method, card: Card) -> str:
 
 
 def check_as_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -> None:
-    """Refuse a resume with other data.
-
-    Raises:
-        FederationError: A site has other training samples, another task, other weights to start from, other FIXED
-            ones or another encoder than at the start.
-    """
+    """Refuse a resume with another task, data, start, FIXED weights or encoder; FederationError names the first."""
     for site, profile in before.items():
-        if now[site].card != profile.card:
-            raise FederationError(
-                f"{site} has another task than when the run began ({now[site].card} now, {profile.card} then); "
-                "restore it to resume, or start a new run"
-            )
-        if now[site].samples != profile.samples:
-            raise FederationError(
-                f"{site} has other data than when the run began ({now[site].samples} training frames now, "
-                f"{profile.samples} then); restore it to resume, or start a new run"
-            )
-        if now[site].start != profile.start:
-            raise FederationError(
-                f"{site} has another start than when the run began ({said(now[site].start)} now, "
-                f"{said(profile.start)} then); restore the file to resume, or start a new run"
-            )
-        if now[site].fixed != profile.fixed:
-            raise FederationError(
-                f"{site} has other fixed weights than when the run began; restore the weights that it began from to "
-                "resume, or start a new run"
-            )
-        if now[site].prepared != profile.prepared:
-            raise FederationError(
-                f"{site} has another encoder than when the run began ({now[site].prepared or 'none'} now, "
-                f"{profile.prepared or 'none'} then); restore text_vectors or text_encoder in site.yaml to resume, or "
-                "start a new run"
-            )
+        for key, sentence in _OTHERWISE.items():
+            pair = [getattr(one, key) for one in (now[site], profile)]
+            if pair[0] != pair[1]:
+                shown = [said(value) if key == "start" else value or "none" for value in pair]
+                raise FederationError(f"{site} has {sentence.format(*shown)} to resume, or start a new run")
+
+
+_OTHERWISE = {
+    "card": "another task than when the run began ({} now, {} then); restore it",
+    "samples": "other data than when the run began ({} training frames now, {} then); restore it",
+    "start": "another start than when the run began ({} now, {} then); restore the file",
+    "fixed": "other fixed weights than when the run began; restore the weights that it began from",
+    "prepared": "another encoder than when the run began ({} now, {} then); restore text_vectors or text_encoder in "
+    "site.yaml",
+}
+"""By value of a profile, what a site has otherwise at a resume, and what to restore."""
 
 
 def _in_full(start: Mapping[str, str]) -> str:

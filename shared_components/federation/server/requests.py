@@ -1,4 +1,4 @@
-"""What the server asks of a site: one header for every task, and the delivery of a round or of the end."""
+"""Build the server's messages: the header of every task, and the delivery of a round or of the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared_components.federation.server.state import ServerState
 
 
 def header_for(site: str, job: Job, run: str, state: ServerState) -> dict[str, Any]:
-    """Return what every message to a site says; see `site.runner.SiteRunner.answer`."""
+    """Return the plain values of every message to a site, see `message_schema.REQUEST`."""
     return {
         "job": job.to_json(),
         "run": run,
@@ -26,16 +26,7 @@ def header_for(site: str, job: Job, run: str, state: ServerState) -> dict[str, A
 def deliveries(
     job: Job, method: Method, run: str, state: ServerState, models: Models, sites: Sequence[str]
 ) -> dict[str, Message]:
-    """Return each site's own message with its pieces, what is broadcast, and all sites' profile items.
-
-    Args:
-        job: What is run.
-        method: The job's.
-        run: The run's name.
-        state: The server's.
-        models: What is delivered.
-        sites: To whom.
-    """
+    """Return each site's own message with its pieces of the models, what is broadcast, and all sites' profile items."""
     names = sorted(method.requires.items | method.requires.optional_items)
     header: dict[str, Any] = {"items": {n: [state.profiles[s].items.get(n) for s in state.sites] for n in names}}
     if method.requires.pooled:

@@ -36,7 +36,8 @@ def check_header(header: Mapping[str, Any], *, round: int, largest_samples: int)
         RejectedUpdate: It is of another round, or has no sample count, or a larger one.
     """
     if header.get("round") != round:
-        raise RejectedUpdate(f"it is of round {_counted(header.get('round'))}, this is round {round + 1}")
+        named = header["round"] + 1 if "round" in header else None  # people count rounds from 1
+        raise RejectedUpdate(f"it is of round {named}, this is round {round + 1}")
     samples = header.get("samples")
     if samples is None or samples > largest_samples:
         raise RejectedUpdate(f"it reports {samples!r} samples; the site enrolled with {largest_samples}")
@@ -50,7 +51,7 @@ def check_pieces(pieces: Pieces, sent: Pieces, *, largest_change: float, noise: 
         pieces: The site's.
         sent: What it began with.
         largest_change: The job's.
-        noise: How much further an update may go that the job has the site add noise to.
+        noise: How much further an update with noise may go.
 
     Raises:
         RejectedUpdate: The sentence names the first such piece, or how far the update went.
@@ -98,7 +99,7 @@ def outlying_extras(updates: Sequence[Update]) -> dict[str, str]:
 
     A group's size is its largest number. One that is over `LARGEST_RATIO` times the others' median, and over 1, would
     decide a softmax or a weighted mean alone. The upper median counts, so that of three sites one that reports
-    next to nothing makes no other look large; of fewer than three nobody can tell which is wrong, and none is named.
+    next to nothing makes no other look large; of fewer than three it is not known which is wrong, and none is named.
     """
     found: dict[str, str] = {}
     for group in updates[0].extras if len(updates) > 2 else ():
@@ -130,8 +131,3 @@ def _same_names(pieces: Pieces, sent: Pieces) -> None:
 
 def _squared(value: Tensor) -> float:
     return float(value.square().sum())
-
-
-def _counted(round: object) -> object:
-    """People count rounds from 1."""
-    return round + 1 if type(round) is int else round

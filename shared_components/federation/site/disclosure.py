@@ -39,15 +39,15 @@ class Weights:
 
 @dataclass(frozen=True)
 class Leaving:
-    """One thing that an answer may hold.
+    """One part of an answer.
 
     Attributes:
         task: ``enrol``, ``round``, ``unmask`` (secure sums alone) or ``finish``.
         kind: ``weights``, ``extra``, ``item`` (of `publish`) or ``value`` (plain, of the header).
-        name: What it is called in the message.
-        form: Its shape or its words.
+        name: Its name in the message.
+        form: Its shape, or a description.
         bytes: Of its tensors; 0 for plain values, which are short.
-        leaves: Whether it does, as far as the site has said; None: as it will say in `publish`.
+        leaves: Whether it leaves the site; None: that depends on a site.yaml that is not known yet.
         why: On what that depends.
     """
 
@@ -87,7 +87,7 @@ class WhatLeaves:
         return {**asdict(self), "megabytes": megabytes}
 
     def sentence(self) -> str:
-        """Say in one line what a round sends and what stays."""
+        """Summarise in one line what a round sends and what stays."""
         sent = [
             f"{w.tensors} {w.role} tensors ({w.bytes / 1e6:.2f} MB)" for w in self.weights if w.leaves and w.tensors
         ]
@@ -102,13 +102,12 @@ class WhatLeaves:
 def what_leaves(
     job: Job, due: Expected, *, publish: Collection[str] | None = None, withhold: Collection[str] = ()
 ) -> WhatLeaves:
-    """Work out what a job lets leave of a site.
+    """Return what a job lets leave of a site.
 
     Args:
         job: The server's.
-        due: What it makes of the site's task.
-        publish: What the site's `site.yaml` publishes; None: there is no site yet.
-        withhold: What it keeps to itself.
+        due: What follows from it and the site's task.
+        publish, withhold: Of the site's `site.yaml`; None: there is no site yet.
     """
     weights = tuple(_weights(role, due.pieces(role)) for role in Role)
     parts = [*_enrol(due, publish), *_round(due), *_finish(due, publish)]
@@ -170,7 +169,7 @@ def _values(task: str, job: Job) -> list[str]:
 
 
 def _under(job: Job, part: Leaving) -> Leaving:
-    """Return what a job's noise or its secure sums make of a part."""
+    """Return a part as it leaves under a job's noise or secure sums."""
     weights = part.kind == "weights" and part.task == "round"
     if job.secure_sums and weights:
         size = part.bytes // 4 * MASKED_BYTES
