@@ -58,7 +58,7 @@ MOST_BYTES = 1 << 20
 """Of a site.yaml; one that lists ten thousand videos has a quarter of it."""
 _LONGEST_NAME = 100
 _TEXT = Meta(description="write text, in quotes if it looks like a number")
-_KINDS: Mapping[str, Any] = {
+KEYS: Mapping[str, Any] = {
     "dataset": Any,  # those of `Any` are checked by what reads them
     "root": Annotated[str, Meta(min_length=1, description="write the folder of the dataset")],
     "split": Annotated[dict[Any, Any], Meta(description=f"write lists of videos under {', '.join(SPLITS)}")],
@@ -108,9 +108,9 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
 
 
 def _site(path: Path, config: Mapping[Any, Any], name: str | None) -> Site:
-    check_keys(_KINDS, config, required=("dataset", "root", "split"))
+    check_keys(KEYS, config, required=("dataset", "root", "split"))
     dataset = _one_of("dataset", config["dataset"], source_names())
-    check_values(_KINDS, config, key="'{}'")
+    check_values(KEYS, config, key="'{}'")
     root = _beside(path, config, "root", "folder", "mount it or correct the path")
     source, classes = _source(dataset, config)
     site = Site(

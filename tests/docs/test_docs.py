@@ -247,7 +247,7 @@ def test_every_picture_is_shown_described_and_small():
 def test_site_yaml_is_shown_with_all_its_keys():
     blocks = [block for block in BLOCKS["docs/your-data.md"] if block.note.endswith("site.yaml")]
     assert len(blocks) == 2  # of a public data set, and of data of one's own
-    assert set().union(*map(yaml_keys, blocks)) == {*site_file._REQUIRED, *site_file._OPTIONAL}
+    assert set().union(*map(yaml_keys, blocks)) == set(site_file.KEYS)
 
 
 def test_all_limits_of_a_site_are_shown_with_their_defaults():
