@@ -22,7 +22,7 @@ LONGEST_TEXT = 1000  # characters
 
 @dataclass(frozen=True)
 class ProfileItem:
-    """How an item is measured and checked.
+    """An item, its measurement and its type.
 
     Attributes:
         words: For a refusal: "six numbers".

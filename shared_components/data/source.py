@@ -27,17 +27,17 @@ class Source:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes that its labels tell apart, by id, background first; none where it has no labels."""
+        """Names of the classes of its labels by id, background first; none where it has no labels."""
         if self.own is not None:
             return self.own.classes
         return CLASS_MAPS.get(self.reader.CLASS_MAP, ())
 
 
 def targets_of(dataset: str) -> tuple[str, ...]:
-    """Return what a dataset can give beside its images."""
+    """Return the targets of a dataset beside its images."""
     return ("label",) if dataset in KINDS else find_reader(dataset).TARGETS
 
 
 def source_names() -> list[str]:
-    """List what `dataset` of a site.yaml may be: the public datasets, and the layouts of one's own."""
+    """Return the values of `dataset` in a site.yaml: the public datasets, and the layouts of data of one's own."""
     return [*reader_names(), *KINDS]

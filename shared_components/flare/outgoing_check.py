@@ -36,7 +36,7 @@ class Asked:
 
     @property
     def job(self) -> Job:
-        """What the reply is compared with."""
+        """The job of the header."""
         return Job.from_json(self.header["job"])
 
 

@@ -27,7 +27,7 @@ class Own:
     Attributes:
         kind: masks as image files, or one volume per video.
         ids: of its masks.
-        classes: that its masks tell apart, background first.
+        classes: of its masks, background first.
         images: path below the root, with `{video}` in the place of a video's name: a folder of images, files in one
             (`{video}/*.jpg`, where `*` is the frame's name), or a video file.
         masks: likewise: folders or files, or volumes.
@@ -92,7 +92,7 @@ def _refuse_as_nifti(masks: str, ids: Ids) -> None:
 
 
 def refuse_template(key: str, value: object) -> None:
-    """Refuse what does not say where a video's files lie.
+    """Refuse a path template that names no place below the root.
 
     Raises:
         ValueError: a sentence that begins with the key.

@@ -1,4 +1,4 @@
-"""What a site's machine does for a job at most: a hospital's own `limits.yaml`, beside its `site.yaml`.
+"""Limit what a job may demand of a site's machine: a hospital's own `limits.yaml`, beside its `site.yaml`.
 
     iterations: 2000          # local steps per round
     height: 1080

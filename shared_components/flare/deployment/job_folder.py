@@ -1,6 +1,6 @@
-"""Read a FLARE job folder as a hospital would before it lets one in: its classes, its code, its files, what it says.
+"""Inspect a FLARE job folder before a hospital accepts it: its classes, its code, its files and its settings.
 
-A job here is two JSON files and a `meta.json`: names and numbers. Whatever else one brings is said by name.
+A job here is two JSON files and a `meta.json`: names and numbers. Whatever else it brings is reported by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SERVER_CONFIG, CLIENT_CONFIG = "config_fed_server.json", "config_fed_client.json
 SIDES = ("server", "client")
 CONTROLLER = "shared_components.flare.controller.FederationController"
 META_KEYS = frozenset({"name", "resource_spec", "deploy_map", "min_clients", "mandatory_clients", "scope"})
-"""What `meta.json` may say; a `launcher_spec` would choose containers, and every other key is FLARE's own to add."""
+"""Keys of `meta.json`; a `launcher_spec` would choose containers, and every other key is FLARE's own to add."""
 CONFIG_KEYS = {
     "client": {"format_version", "executors", "task_data_filters", "task_result_filters", "components"},
     "server": {"format_version", "server", "workflows", "task_data_filters", "task_result_filters", "components"},
@@ -53,16 +53,16 @@ class Named:
 
 @dataclass(frozen=True)
 class JobFolder:
-    """What a job folder brings.
+    """The content of a job folder.
 
     Attributes:
-        folder: Where it is.
-        configs: By side, what FLARE builds there.
+        folder: Its path.
+        configs: By file, what FLARE builds.
         named: Every class, in the order of the configs.
-        job: What the controller is told; None where it is another controller, or cannot be told this.
+        job: The controller's arguments; None where it is another controller, or they are no job.
         marked: `custom` folders; FLARE takes a job with one for a job with code, empty or not.
-        code: Files in them, whatever they hold.
-        unneeded: Files that nobody needs.
+        code: Files in them.
+        unneeded: Files that no party reads.
         problems: What a site refuses in it, each one sentence; classes and code apart.
     """
 
@@ -143,7 +143,7 @@ def components(side: str, config: Mapping[str, Any]) -> Iterator[tuple[str, Mapp
 
 
 def _oddities(name: str, side: str, config: Mapping[str, Any]) -> list[str]:
-    """Say what a config has that none here has."""
+    """Return one sentence for each key of a config that no job of SurgFL has, and for code in its values."""
     keys = [(key, "") for key in config if key not in CONFIG_KEYS[side]]
     given = config.get(side)
     settings = given if isinstance(given, Mapping) else {}
@@ -166,7 +166,7 @@ def _refused(value: Any, where: str) -> list[str]:
 
 
 def _files(folder: Path, configs: set[str], apps: list[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the folders that mark code, the files in them, and the files that nobody needs."""
+    """Return the folders that mark code, the files in them, and the files that no party reads."""
     marked = [f"{app}/{CUSTOM}" for app in apps if (folder / app / CUSTOM).exists()]
     code, unneeded = [], []
     for path in sorted(folder.rglob("*")):
