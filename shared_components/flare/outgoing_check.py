@@ -99,7 +99,7 @@ def _check_header(header: Mapping[str, Any], asked: Asked, due: Expected, site: 
 def _check_sums(message: Message, asked: Asked, due: Expected) -> None:
     """Accept masked pieces and sealed shares of a round, and the shares that open its sum; no weight as it is."""
     if message.pieces or not asked.job.secure_sums:
-        raise ValueError(f"a sum has no answer to {asked.task!r} of this job")
+        raise ValueError(f"nothing of the kind is due to {asked.task!r} of this job")
     sites = asked.header[job_section.HEADER]["sites"]
     if asked.task == "unmask":
         if set(message.groups) != {job_section.OPENED}:
