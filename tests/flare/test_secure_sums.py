@@ -93,7 +93,7 @@ def test_nothing_else_may(asked):
 
     question, reply = found["unmask"]
     opened = reply.groups[OPENED]
-    refused(found["round"][1], question, site, "is nothing that an answer")
+    refused(found["round"][1], question, site, "unknown key")
     refused(Message({}, {}, {OPENED: {"site-1": torch.zeros(2, 33)}}), question, site, "the shares of site-1 are none")
     refused(Message({}, {}, {OPENED: {"site-9": opened["site-1"]}}), question, site, "the shares of site-9 are none")
     wide = torch.zeros(99, 33, dtype=torch.uint8)
