@@ -29,7 +29,7 @@ from shared_components.inference.predict import Predictor
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-from tests.federation.conftest import make_job, rewritten, scenes  # noqa: F401 (a fixture)
+from tests.federation.conftest import make_job, rewritten, scenes
 
 SIZE = (32, 64)
 
