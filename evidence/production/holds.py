@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from evidence.production.at_start import STEP, VARIABLE
 from evidence.production.deployment import Party, until
 
-SITE = "shared_components.federation.site:SiteRunner"
-SERVER = "shared_components.federation.server:ServerRunner"
+SITE = "shared_components.federation.site.runner:SiteRunner"
+SERVER = "shared_components.federation.server.runner:ServerRunner"
 SEND = "nvflare.app_opt.pt.tensor_downloader:TensorDownloadable.produce_item"  # called for every tensor
 RECEIVE = "nvflare.app_opt.pt.tensor_downloader:TensorConsumer.consume_items"  # for every part that has come
 

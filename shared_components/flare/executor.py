@@ -133,6 +133,6 @@ def _import_ahead() -> None:
     """
     import torch._dynamo  # noqa: F401
 
-    import shared_components.federation.site  # noqa: F401
+    import shared_components.federation.site.runner  # noqa: F401
 
     memory.spare_what_is_there()

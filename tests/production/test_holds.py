@@ -1,6 +1,7 @@
 """A process stops at the very call that is named, and only a process of a job does."""
 
 import os
+import pkgutil
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 from evidence.production import at_start
 from evidence.production.deployment import Party, until
-from evidence.production.holds import Place, go_on, held
+from evidence.production.holds import AT_SERVER, AT_SITE, Place, go_on, held
 
 WORK = """\
 class Work:
@@ -82,3 +83,9 @@ def test_a_process_that_runs_no_job_goes_on(run):
         process = start()
         until(lambda: process.poll() is not None, 20, "it has not ended")
     assert process.returncode == 0 and said.read_text().split().count("begin") == 2
+
+
+@pytest.mark.parametrize("place", [*AT_SITE.values(), *AT_SERVER.values()], ids=str)
+def test_every_place_is_a_function(place):
+    for name in (place.where, place.after):
+        assert not name or callable(pkgutil.resolve_name(name))
