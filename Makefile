@@ -7,7 +7,7 @@ TESTS_AT_ONCE ?= 3
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test test-all check format prod-test bench bench-before pictures supply-chain lock clean
+.PHONY: help install demo test test-all test-slow test-production check format prod-test bench bench-before pictures supply-chain lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,7 +61,12 @@ test: install  ## run the fast tests, $(TESTS_AT_ONCE) at once: minutes
 	$(PYTEST) loadfile -m "not slow"
 
 test-all: test  ## run the slow ones besides: real simulators, command lines, federations of real processes
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-slow test-production
+
+test-slow: install
 	$(PYTEST) worksteal -m slow --ignore tests/production
+
+test-production: install  # in processes of their own: FLARE's sessions do not share one with other tests
 	$(PYTEST) worksteal -m slow tests/production
 
 check: install  ## lint, format, types, and files that are generated
