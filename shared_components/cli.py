@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """List the folder of commands; each has HELP, configure(parser) and run(args)."""
+    """List the folder of commands; each has HELP, configure(parser) for its arguments, and run(args)."""
     import shared_components.commands as folder
 
     parser = argparse.ArgumentParser(prog="surgfl", description="Personalised federated learning for surgical video.")

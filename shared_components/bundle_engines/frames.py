@@ -41,12 +41,7 @@ class FrameReader(ImageReader):
         return is_supported_format(filename, [ending[1:] for ending in IMAGES])
 
     def read(self, data: Sequence[Any] | Any, **kwargs: Any) -> np.ndarray:
-        """Read one file as uint8 (H, W, 3).
-
-        Raises:
-            InferenceError: There are several files.
-            DataError: The file is missing, damaged or no picture.
-        """
+        """Read one file as uint8 (H, W, 3); InferenceError for several files, DataError where it cannot be read."""
         paths = [data] if isinstance(data, (str, Path)) else list(data)
         if len(paths) != 1:
             raise InferenceError(f"image: got {len(paths)} files; a frame is one")

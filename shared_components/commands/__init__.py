@@ -23,11 +23,7 @@ def add_model(parser: ArgumentParser) -> None:
 
 
 def report_generated(args: Namespace, changed: Sequence[Path], *, of: str) -> None:
-    """List the generated files that were written or removed.
-
-    Raises:
-        ValueError: With `--check`, a file would change.
-    """
+    """List the generated files that were written or removed; ValueError with `--check`, where a file would change."""
     if changed and args.check:
         raise ValueError(f"{changed[0]} is not what {of} gives; run `surgfl {args.command}`")
     for path in changed:

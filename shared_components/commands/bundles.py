@@ -14,16 +14,13 @@ HELP = "write bundles/<name>/ from bundles/<name>.yaml and what all bundles shar
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a file would change")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files that change, and list them.
+    """Write the files that change and list them.
 
-    Raises:
-        ValueError: a description lacks something, a bundle's weights are not its card's, or with --check a file is
-            not what it should be.
+    A ValueError names a faulty description, weights that are not their card's, or with --check a file to write.
     """
     for name in described_bundles():
         check_weights(name)

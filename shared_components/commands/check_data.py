@@ -18,7 +18,6 @@ HELP = "read every file of the sites and list what must be put right"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of `surgfl check-data`."""
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="SITE", help="a site.yaml, or a folder with one or with sites"
     )
@@ -64,11 +63,7 @@ def check(path: Path, clip: SampleSpec, *, full: bool) -> bool:
 
 
 def _targets(site: Site) -> tuple[str, ...]:
-    """Return what the site's task learns from; without a task, what the dataset has.
-
-    Raises:
-        ValueError: There is no such task.
-    """
+    """Return what the site's task learns from, or what the dataset has; ValueError where there is no such task."""
     if not site.task:
         return site.source.reader.TARGETS
     try:

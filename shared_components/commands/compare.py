@@ -23,7 +23,6 @@ HELP = "train several methods on the same sites and write the papers' tables"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     what = parser.add_mutually_exclusive_group()
     names = ", ".join([*presets.PRESETS, "all"])
     what.add_argument("--preset", default="pfedsis-table1", help=f"{names}; default: %(default)s")
@@ -59,11 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run what is not done yet and write the tables; 1 if a run has no result.
-
-    Raises:
-        ValueError: an argument cannot be used; nothing was started.
-    """
+    """Run what is not done yet and write the tables; 1 if a run has no result. A ValueError starts nothing."""
     began = time.monotonic()
     preset = chosen(args)
     if args.jobs is not None and args.jobs < 1:
@@ -88,11 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def chosen(args: argparse.Namespace) -> plan.Preset:
-    """Return the table that the command line asks for.
-
-    Raises:
-        ValueError: There is none of that name, or an argument is of no row.
-    """
+    """Return the table of the command line; ValueError for an unknown name, or an argument of no row."""
     named = args.methods is not None
     preset = presets.of_methods(args.methods.split(",")) if named else presets.preset_named(args.preset)
     if args.preset == "all" and not named and args.sites and not args.server:
@@ -119,11 +110,7 @@ def _comparison(
 
 
 def arguments(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Read ``qfedavg.q=2`` as {"qfedavg": {"q": 2}}.
-
-    Raises:
-        ValueError: It has another form, its value is no YAML, or one argument is given twice.
-    """
+    """Read ``qfedavg.q=2`` as {"qfedavg": {"q": 2}}; ValueError for another form, or an argument given twice."""
     found: dict[str, dict[str, Any]] = {}
     for text in texts:
         left, equals, value = text.partition("=")
@@ -200,11 +187,7 @@ def _sites(
 
 
 def seeds(text: str) -> Sequence[int]:
-    """Read ``3`` as seeds 1, 2, 3, and ``7,`` or ``7,9`` as just these.
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """Read ``3`` as seeds 1, 2, 3, and ``7,`` or ``7,9`` as just these; ValueError for another form."""
     try:
         numbers = [int(part) for part in text.split(",") if part]
     except ValueError:
@@ -220,11 +203,7 @@ def seeds(text: str) -> Sequence[int]:
 
 
 def _training(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the overrides of the scale that the command line gives.
-
-    Raises:
-        ValueError: The size is none, or the learning rate is 0, and nothing would be trained.
-    """
+    """Return what replaces the scale's training settings; ValueError for no size, or a learning rate of 0."""
     if args.learning_rate == 0:
         raise ValueError("--learning-rate is 0, which trains nothing; give a number above 0")
     given = {key: getattr(args, key) for key in ("iterations", "batch_size", "learning_rate")}

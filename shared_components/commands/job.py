@@ -17,7 +17,6 @@ LOST = "the server ended while it ran; submit it again with --resume to go on wi
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="ACTION")
     submit = verbs.add_parser("submit", help="submit a job, and print its id")
     submit.add_argument("job", metavar="METHOD_OR_FOLDER", help="a shipped job's name, or a job folder")
@@ -48,11 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it; the exit code of a watched job says how it ended.
-
-    Raises:
-        ValueError: It cannot be done.
-    """
+    """Carry out the action; the exit code of a watched job says how it ended."""
     from shared_components.flare.admin import connect  # nvflare takes seconds
 
     if args.verb == "submit":

@@ -10,16 +10,11 @@ HELP = "write nvflare_jobs/<method>/ from nvflare_jobs/jobs.yaml"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a file would change")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files that change and list them.
-
-    Raises:
-        ValueError: jobs.yaml lacks something, a job has no card, or with --check a file is not what it should be.
-    """
+    """Write the files that change and list them; ValueError for a faulty jobs.yaml, or a change with --check."""
     folder = jobs_folder()
     report_generated(args, outdated_files(folder) if args.check else write_jobs(folder), of="jobs.yaml")
     return 0

@@ -9,16 +9,11 @@ HELP = "print the table of methods: partition, objective, aggregator, what leave
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--write", type=Path, metavar="FILE", help="replace the table between its marks in FILE")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table as Markdown, or write it.
-
-    Raises:
-        ValueError: FILE has no marks.
-    """
+    """Print the table as Markdown, or write it; ValueError where FILE has no marks."""
     if args.write:
         write_between_marks(args.write, methods_markdown())
     else:

@@ -15,17 +15,12 @@ SMALL = (64, 96)  # compared beside the model's own size
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_model(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: <bundle>.onnx, here")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export, compare, and say how close the file is.
-
-    Raises:
-        ValueError: the model or the file cannot be used; then no file is left.
-    """
+    """Export, compare, and report the largest difference; after a ValueError no file is left."""
     load_bundle(args.bundle)  # refuses an unknown name
     path = args.model or shipped_weights(args.bundle, instead="name a checkpoint with --model")
     site = load_site(args.site) if args.site else None

@@ -30,7 +30,6 @@ LEAVES = {True: "yes", False: "no", None: "may"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("job", metavar="JOB_FOLDER_OR_METHOD", help="a FLARE job folder, or a method's name")
     lists = parser.add_mutually_exclusive_group()
     lists.add_argument("--kit", type=Path, help="a startup kit: its list of classes, and whether it allows code")
@@ -42,11 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the report; 1 where the job would be refused.
-
-    Raises:
-        ValueError: Something cannot be read.
-    """
+    """Print the report; 1 where the job would be refused."""
     from shared_components.flare.class_allow_list import policies_of_list, policy_of_kit
 
     policies = (policy_of_kit(args.kit),) if args.kit else policies_of_list(args.allow_list or ALLOW_LIST)

@@ -19,7 +19,6 @@ _SIZES = ("96x128:6000", "192x256:3000")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add = parser.add_argument
     add("bundle", help="whose network: a folder of bundles/")
     add("--out", type=Path, required=True, help="folder of the weights; one with a state is gone on with")
@@ -52,11 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train until the last step; 130 if stopped before.
-
-    Raises:
-        ValueError: An argument cannot be used, or the folder is another's; nothing was overwritten.
-    """
+    """Train until the last step; 130 if stopped before. After a ValueError nothing was overwritten."""
     _refuse_small(args, "threads", "save_every", "check_every", least=1)
     _refuse_small(args, "workers", least=0)
     if args.threads:

@@ -22,7 +22,6 @@ NEXT = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("file", nargs="?", type=Path, metavar="FEDERATION.yaml", help="who takes part")
     parser.add_argument("--example", type=Path, metavar="FILE", help="write an example to fill in, and end")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="of the kits and of their authority, 'ca'")
@@ -48,11 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make the kits, and print each person's next steps.
-
-    Raises:
-        ValueError: Something in the file or the folder cannot be; nothing was written.
-    """
+    """Make the kits, and print each person's next steps; after a ValueError nothing was written."""
     if args.example is not None:
         return _write_example(args.example)
     if args.file is None or args.out is None:

@@ -21,7 +21,6 @@ _PREVIEW_FRAMES = 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--out", type=Path, required=True, help="folder that gets site-1, site-2, ...")
     parser.add_argument("--sites", type=int, default=3, help="number of sites (default 3)")
     parser.add_argument(

@@ -12,7 +12,6 @@ HELP = "print a run's table and write its HTML report"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="state directory of the run (holds run.json)")
     parser.add_argument(
         "--evaluations",
@@ -25,11 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table and the page's path.
-
-    Raises:
-        RecordError: when the records cannot be read, or the page would replace another file.
-    """
+    """Print the table and the page's path; RecordError for unreadable records, or a page that replaces another file."""
     beside = _beside(args.evaluations)
     own = list(beside.values())[-1] if beside else None
     records = load_run(args.folder, evaluations=own, beside=beside)
@@ -40,12 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _beside(given: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Read the folders of evaluations by their names.
-
-    Raises:
-        RecordError: a folder holds none.
-        ValueError: of several, one has no name or another's.
-    """
+    """Read the folders of evaluations by their names; RecordError for a folder without any."""
     found = {}
     for text in given:
         name, _, folder = text.rpartition("=")

@@ -14,7 +14,6 @@ HELP = "list the runs that are kept, and remove old ones"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "place",
         nargs="?",
@@ -33,11 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, or remove what is named; 1 where a person says no.
-
-    Raises:
-        ValueError: There is no such run, it is running, or nobody can be asked; nothing was removed.
-    """
+    """List, or remove what is named; 1 where a person says no. After a ValueError nothing was removed."""
     try:
         return _run(args)
     except FederationError as error:
@@ -71,11 +66,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _agreed(count: int, what: str) -> bool:
-    """Ask the person at the terminal.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Ask the person at the terminal; ValueError where there is none."""
     if not sys.stdin.isatty():
         raise ValueError("nobody can be asked here; add --yes to remove them, nothing was removed")
     question = f"Remove {what}{'this run' if count == 1 else f'these {count} runs'}? [y/N] "

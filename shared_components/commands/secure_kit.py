@@ -11,7 +11,6 @@ HELP = "let a startup kit run SurgFL's jobs and nothing else: its lists of class
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("kit", type=Path, metavar="KIT", help="the folder that holds 'startup' and 'local'")
     parser.add_argument(
         "--allow-custom-code",
@@ -21,11 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what is missing and list the changes; 1 if the party's certificate is not valid.
-
-    Raises:
-        ValueError: The folder is no kit, or a file of it cannot be read; nothing was written.
-    """
+    """Write what is missing and list the changes; 1 if the certificate is invalid. A ValueError writes nothing."""
     kit = find_kit(args.kit)
     outside = why_outside(kit)
     if kit.part == "administrator":

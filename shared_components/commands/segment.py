@@ -29,7 +29,6 @@ HELP = "segment a video or a folder of frames: an overlay video, masks, and tabl
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("input", type=Path, metavar="INPUT", help="a video, an image, or a folder of images")
     add_model(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: <INPUT's name>-segmented, here")
@@ -52,11 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the results, and say what is visible when.
-
-    Raises:
-        ValueError: An argument, the model or the input cannot be used; nothing is left of the results.
-    """
+    """Write the results, and print what is visible when; after a ValueError no results are left."""
     if args.threads is not None:
         if args.threads < 1:
             raise InferenceError(f"--threads is {args.threads}; give a whole number from 1 on")

@@ -36,7 +36,6 @@ HELP = "put the weights of `surgfl pretrain` into bundles, scored and described"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add = parser.add_argument
     add("pretrained", type=Path, metavar="RUN", help="folder of the pre-training")
     add("--bundle", action="append", required=True, metavar="NAME", help="which gets them; may be repeated")
@@ -54,11 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Score and ship; all bundles get the same file, or none of them changes.
-
-    Raises:
-        ValueError: the weights or a site cannot be used; nothing was written.
-    """
+    """Score and ship; all bundles get the same file, or after a ValueError none of them changes."""
     trained = read_pretrained(args.pretrained)
     real = real_sites(dict(map(_named, args.real)))
     with tempfile.TemporaryDirectory() as folder:

@@ -47,7 +47,6 @@ FILE = "site.yaml"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     init = verbs.add_parser("init", help="look at a folder, ask what cannot be seen, write its site.yaml and check it")
     init.add_argument("folder", type=Path, metavar="FOLDER", help="where the images and masks lie")
@@ -75,11 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the file and check it; return 1 where something must be put right, 130 where it was interrupted.
-
-    Raises:
-        ValueError: The folder, an option or an answer cannot be used; nothing is written.
-    """
+    """Write the file and check it; 1: correct the site, 130: interrupted. A ValueError writes nothing."""
     out = args.out or args.folder / FILE
     if out.exists() and not args.force:
         raise SiteError(f"{out}: is there already; give --out another file, or replace it with --force")
@@ -104,11 +99,7 @@ class Talk:
     def get(
         self, option: str, given: Any, question: str, proposed: str | None, read: Callable[[str], Any] = str
     ) -> Any:
-        """Return what was given, or the answer to a question, or the proposal.
-
-        Raises:
-            SiteError: There is neither, and nobody to ask.
-        """
+        """Return what was given, the answer to a question or the proposal; SiteError without any of them."""
         if given is not None:
             return read(given) if isinstance(given, str) else given
         if not self.ask:

@@ -11,7 +11,6 @@ HELP = "compute the vectors of site texts, or list those of a file"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add = parser.add_argument
     add("texts", nargs="*", metavar="TEXT", help="whose vector is computed; none: list the file")
     add("--known", action="store_true", help="compute those of the texts that the project ships")
@@ -21,11 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compute and write, or list.
-
-    Raises:
-        ValueError: an encoder, a text or the file cannot be used; nothing was written.
-    """
+    """Compute the vectors and write them, or list a file's; after a ValueError nothing was written."""
     texts = [*args.texts, *(known_texts() if args.known else ())]
     if not texts:
         _list(args.file or SHIPPED, read_vectors(args.file or SHIPPED))

@@ -13,7 +13,6 @@ HELP = "write the labelled frames of SAR-RARP50's videos as images, once"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of `surgfl unpack-sar-rarp50`."""
     parser.add_argument("root", type=Path, help="folder of the dataset, of train1/, train2/ or test/")
     add_clip(parser, "frames of a clip: write those before, too")
 

@@ -95,11 +95,7 @@ def check_mode(method: str, mode: object) -> None:
 
 
 def height_and_width(option: str, text: str) -> tuple[int, int]:
-    """Read ``512x640``, given to an option, as (512, 640).
-
-    Raises:
-        ValueError: It has another form, or a side is 0.
-    """
+    """Read ``512x640``, given to an option, as (512, 640); ValueError for another form, or where a side is 0."""
     height, _, width = text.partition("x")
     if not (height.isdecimal() and width.isdecimal()):
         raise ValueError(f"{option} is {text!r}; give height and width such as 512x640")

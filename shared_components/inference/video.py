@@ -52,11 +52,7 @@ class Video:
 
 
 def look_at(path: Path) -> Video:
-    """Open a video and decode its first frame.
-
-    Raises:
-        InferenceError: It is no video, has no frames, or none that can be decoded here.
-    """
+    """Open a video and decode its first frame; InferenceError where it is none, or none of it can be decoded."""
     with _refused(), opened(path) as container:
         stream = shown_stream(container, path)
         rate = _plausible(stream.average_rate) or _plausible(stream.guessed_rate) or USUAL_RATE

@@ -50,11 +50,7 @@ class Volumes:
         self._open: tuple[LabelWriter, PictureWriter] | None = None
 
     def add(self, shot: Shot, mask: np.ndarray) -> None:
-        """Append a frame and its class ids, uint8 (H, W).
-
-        Raises:
-            InferenceError: The frames of a sub-folder differ in size, or are more than a volume takes.
-        """
+        """Append a frame and its class ids, uint8 (H, W); InferenceError for frames of other sizes, or too many."""
         if self._open is None or shot.sequence != self._sequence:
             self._finish()
             name, self._sequence = shot.sequence or self._alone, shot.sequence

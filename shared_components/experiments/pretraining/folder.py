@@ -33,11 +33,7 @@ class RunFolder:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock the folder while the block runs.
-
-        Raises:
-            ValueError: Another process has locked it, or the folder has foreign files.
-        """
+        """Lock the folder while the block runs; ValueError where another process has, or files are foreign."""
         self._refuse_other_files()
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / LOCK).open("w") as file:
