@@ -26,10 +26,9 @@ from torch import Tensor, nn
 from shared_components.core.task import Task, make_task
 from shared_components.data.synthetic.scene import render_video
 from shared_components.inference.frames import FrameStream
-from shared_components.inference.h264 import H264Video
-from shared_components.inference.predict import Predictor, predict_all
+from shared_components.inference.predict import Predictor, Streaming, predict_all, shown_frames
 from shared_components.inference.results import PredictionFolder
-from shared_components.inference.stream import Streaming, shown_frames
+from shared_components.inference.video import H264Video
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 
 RATE = 25  # frames a second

@@ -4,10 +4,19 @@ A `$` expression of a bundle does one call into this package and holds no logic 
 MONAI; a federation's executor imports the modules that it delegates to.
 """
 
+from shared_components.bundle_engines.evaluators import (
+    EvaluationStep,
+    FirstMetric,
+    NativeSamples,
+    PredictionStep,
+    PredictionWriter,
+    ScoreWriter,
+    ValidationBatches,
+    better,
+    key_metric,
+)
 from shared_components.bundle_engines.frames import FrameReader, FrameToNetworkd, LoadImageOrArrayd, MaskToFramed
-from shared_components.bundle_engines.many_gpus import average_gradients, join, leave, on_first_rank
 from shared_components.bundle_engines.options import bundle_root, refuse_unknown_keys
-from shared_components.bundle_engines.predict import PredictionStep, PredictionWriter
 from shared_components.bundle_engines.prepare import (
     explain_errors,
     input_size,
@@ -24,20 +33,21 @@ from shared_components.bundle_engines.prepare import (
     task_of,
     trained_network_for,
 )
-from shared_components.bundle_engines.scoring import (
-    EvaluationStep,
-    FirstMetric,
-    NativeSamples,
-    ScoreWriter,
-    ValidationBatches,
-    better,
-    key_metric,
-)
 from shared_components.bundle_engines.shown import show_progress
-from shared_components.bundle_engines.train import LossMeans, Rounds, TrainingStep, WeightSaver, notes_of
+from shared_components.bundle_engines.train import (
+    LossMeans,
+    Rounds,
+    TrainingStep,
+    WeightSaver,
+    average_gradients,
+    join,
+    leave,
+    notes_of,
+    on_first_rank,
+)
 from shared_components.common.machine import device
 from shared_components.inference.frames import FrameStream
-from shared_components.inference.stream import shown_frames
+from shared_components.inference.predict import shown_frames
 
 __all__ = [
     "EvaluationStep", "FirstMetric", "FrameReader", "FrameStream", "FrameToNetworkd", "LoadImageOrArrayd", "LossMeans",

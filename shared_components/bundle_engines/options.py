@@ -1,4 +1,4 @@
-"""Refuse overrides that are misspelt or change nothing: MONAI accepts both in silence."""
+"""Refuse overrides that are misspelt, of a wrong kind or change nothing: MONAI accepts all of them in silence."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import traceback
 from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import torch
 import yaml
-from monai.bundle import ConfigComponent, ConfigParser, ConfigWorkflow
+from monai.bundle import ConfigComponent, ConfigExpression, ConfigParser, ConfigWorkflow
 from monai.bundle.scripts import create_workflow
 from monai.bundle.scripts import run as run_bundle
 from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
+from msgspec import Meta
 
-from shared_components.bundle_engines.plain_options import wrong_option
+from shared_components.common.schema import check_values, shown
 
 FREE_SECTIONS = ("training", "tasks")
 """Plain sections that need not state every key; their readers refuse an unknown one by name."""
@@ -188,3 +190,57 @@ def _running_workflow() -> tuple[ConfigWorkflow | None, Mapping[str, Any]]:
     workflow = next((holder for holder in holders if isinstance(holder, ConfigWorkflow)), None)
     runner = next((frame.f_locals for frame in callers if frame.f_code is create_workflow.__code__), None)
     return workflow, {} if runner is None else {**runner["_args"], "config_file": runner["config_file"]}
+
+
+def _text(words: str) -> Any:
+    return Annotated[str, Meta(pattern=r"\S", description=f"it is {words}")]
+
+
+def _section(key: str) -> Any:
+    return Annotated[dict[Any, Any], Meta(description=f"it is a section: write its settings as --{key}#<name> <value>")]
+
+
+_COUNT = Annotated[int, Meta(ge=1, le=10**9, description="it is a whole number from 1 on")]
+_PATH = _text("a path")
+
+KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("site_config", "checkpoint", "input"), _PATH | None),
+    "output_dir": _PATH,
+    "start": _text("random, rendered or a path") | None,
+    "split": _text("the name of a split: train, validation or test"),
+    "empty_policy": _text("diagonal or paper"),
+    "masks": _text("png or none"),
+    "precision": _text("float32 or bf16"),
+    **dict.fromkeys(("val_interval", "every", "height", "width"), _COUNT),
+    "video_rate": Annotated[float, Meta(gt=0, le=1e9, description="it is a number of images a second, above 0")] | None,
+    "pictures": Annotated[bool | None, Meta(description="it is true, false or null")],
+    **{key: _section(key) for key in ("training", "tasks", "network_def", "method")},
+}
+"""The type of every option that a bundle may have; `device` depends on the machine."""
+
+
+def wrong_option(config: Mapping[str, Any]) -> str:
+    """Return one sentence on the first plain option that is of another kind than it should be; empty: all fit.
+
+    A value that MONAI works out, an expression or a reference, is left to what reads it.
+    """
+    plain = {key: str(v) if isinstance(v, Path) else v for key, v in config.items() if not _is_worked_out(v)}
+    try:
+        check_values(KINDS, plain, key="--{}")
+    except ValueError as error:
+        return str(error)
+    if "device" in plain and not _is_device(plain["device"]):
+        return f"--device is {shown(plain['device'])}; it is a device of this machine, such as cpu or cuda:0"
+    return ""
+
+
+def _is_device(value: Any) -> bool:
+    try:
+        torch.empty(0, device=torch.device(value))
+    except (TypeError, RuntimeError, AssertionError):  # no name of one, or none of this machine's
+        return False
+    return True
+
+
+def _is_worked_out(value: Any) -> bool:
+    return ConfigExpression.is_expression(value) or (isinstance(value, str) and value.startswith("@"))

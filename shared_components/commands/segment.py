@@ -19,9 +19,8 @@ from shared_components.core.trained_model import Trained, load_trained
 from shared_components.data.site_file import load_site
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
-from shared_components.inference.predict import FrameCount, Predictor, predict_all
+from shared_components.inference.predict import FrameCount, Predictor, predict_all, shown_frames
 from shared_components.inference.results import KEEP, PredictionFolder
-from shared_components.inference.stream import shown_frames
 from shared_components.inference.visible import summary
 from shared_components.networks.bundle_config import PRECISIONS, load_bundle
 

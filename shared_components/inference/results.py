@@ -16,7 +16,7 @@ from shared_components.core.task import Answer, Task
 from shared_components.inference import InferenceError
 from shared_components.inference.folder import ResultFolder
 from shared_components.inference.frames import FrameStream, Shot
-from shared_components.inference.h264 import H264Video
+from shared_components.inference.video import H264Video
 from shared_components.inference.visible import FRAMES, INTERVALS, VisibleTables
 from shared_components.inference.volumes import FOLDER as VOLUMES
 from shared_components.inference.volumes import Volumes, label_hashes, refuse_corrected

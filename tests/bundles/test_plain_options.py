@@ -7,8 +7,7 @@ from monai.bundle import ConfigWorkflow
 from PIL import Image
 
 from shared_components.bundle_engines import options
-from shared_components.bundle_engines.options import ConfigError
-from shared_components.bundle_engines.plain_options import KINDS, wrong_option
+from shared_components.bundle_engines.options import KINDS, ConfigError, wrong_option
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import check_size, load_bundle, weightless
 

@@ -9,8 +9,7 @@ import pytest
 
 from shared_components.data.synthetic.scene import render_video
 from shared_components.inference import InferenceError
-from shared_components.inference.h264 import H264Video
-from shared_components.inference.video import frames_of, look_at
+from shared_components.inference.video import H264Video, frames_of, look_at
 from tests.inference.conftest import grey
 
 
@@ -100,6 +99,6 @@ def test_what_cannot_be_coded_is_refused_in_one_sentence(tmp_path):
 
 
 def test_without_an_encoder_it_says_how_to_get_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("shared_components.inference.h264.CODEC", "nothing")
+    monkeypatch.setattr("shared_components.inference.video.CODEC", "nothing")
     with pytest.raises(InferenceError, match="install its own wheel"):
         H264Video(tmp_path / "a.mp4", rate=Fraction(25))

@@ -14,9 +14,8 @@ from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.trained_model import load_trained
 from shared_components.data.synthetic.scene import render_video
 from shared_components.inference.frames import FrameStream
-from shared_components.inference.h264 import H264Video
 from shared_components.inference.predict import Predictor
-from shared_components.inference.video import look_at
+from shared_components.inference.video import H264Video, look_at
 from shared_components.networks import bundle_config
 from shared_components.networks.checkpoints import save_weights
 from tests.inference.conftest import PARTS, write_image

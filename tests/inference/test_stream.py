@@ -10,8 +10,7 @@ import torch
 from shared_components.core.task import make_task
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
-from shared_components.inference.predict import Predictor
-from shared_components.inference.stream import Streaming, shown_frames
+from shared_components.inference.predict import Predictor, Streaming, shown_frames
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from tests.inference.conftest import PARTS, noise, write_image, write_video
 

@@ -38,7 +38,7 @@ from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.site.site_setup import set_up_site
 from shared_components.federation.step_file import StepFile
-from shared_components.inference.stream import Remembers, Streaming
+from shared_components.inference.predict import Remembers, Streaming
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_weights
 

@@ -4,29 +4,113 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
 import torch
+from torch import nn
 
 from shared_components.common import machine
-from shared_components.common.progress import heard
+from shared_components.common.progress import follow, heard, report_progress, speed
 from shared_components.common.progress_display import Board
+from shared_components.core.evaluation import BATCH, quick_scores
 from shared_components.core.initial_weights import RANDOM
-from shared_components.core.task import checkpoint_notes
-from shared_components.experiments.pretraining.checks import Checks, summary
+from shared_components.core.task import Batch, Scores, Task, checkpoint_notes
+from shared_components.data.dataset import collated
+from shared_components.data.samples import Item
+from shared_components.data.synthetic.looks import LOOKS
+from shared_components.data.transforms import to_tensors
 from shared_components.experiments.pretraining.folder import RunFolder
 from shared_components.experiments.pretraining.learner import Learner
 from shared_components.experiments.pretraining.plan import Settings, task_for
-from shared_components.experiments.pretraining.progress import Pace
-from shared_components.experiments.pretraining.stream import batches
+from shared_components.experiments.pretraining.stream import RESERVED, batches, held_out
 from shared_components.federation.provenance import commit
 from shared_components.networks.bundle_config import load_bundle
 
 LOGGED = 50  # steps between two losses in the log
+WINDOW = 50  # steps that the speed is averaged over
+RANDOM_LOOKS, SAMPLES = 12, 2  # looks to score on, and rendered frames of each
+
+
+class Pace:
+    """Reports steps with the speed of the last ones and the time left."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._times: deque[tuple[float, int]] = deque(maxlen=WINDOW)  # seconds of a step, its pixels
+        self._last = time.monotonic()
+
+    def step(self, done: int, loss: float) -> None:
+        """Report a step that has just ended, `done` being its number from 1."""
+        now = time.monotonic()
+        phase = self._settings.phase_of(done - 1)
+        self._times.append((now - self._last, phase.height * phase.width))
+        self._last = now
+        note = f"loss {loss:.3f}  {speed(self.pictures_per_second, 'pictures', self._seconds_left(done))}"
+        report_progress("step", done, self._settings.steps, note)
+
+    def pause(self) -> None:
+        """Exclude the time since the last step from the speed."""
+        self._last = time.monotonic()
+
+    @property
+    def pictures_per_second(self) -> float:
+        """Of the last steps."""
+        return self._settings.batch * len(self._times) / max(sum(seconds for seconds, _ in self._times), 1e-9)
+
+    def _seconds_left(self, done: int) -> float:
+        """Estimate by pixels: a later phase's steps take longer."""
+        pixels, first = 0, 0
+        for phase in self._settings.phases:
+            pixels += phase.height * phase.width * max(0, first + phase.steps - max(done, first))
+            first += phase.steps
+        return pixels * sum(s for s, _ in self._times) / max(sum(p for _, p in self._times), 1)
+
+
+class Checks:
+    """Held-out frames by group: of reserved random looks, or else of the settings' own looks, and of the named looks.
+
+    They are rendered once, at the last phase's size.
+    """
+
+    def __init__(self, task: Task, settings: Settings) -> None:
+        own = [f"random-{RESERVED + number}" for number in range(RANDOM_LOOKS)]
+        groups = {"trained" if settings.looks else "random": settings.looks or own, "named": LOOKS}
+        self._task = task
+        self._items = {name: _render(looks, task, settings) for name, looks in groups.items()}
+
+    def scores(self, network: nn.Module) -> dict[str, Scores]:
+        """Score a network on each group, in float32 and without slow metrics."""
+        return {
+            name: quick_scores(network, self._task, follow(_batches(items), "scoring", -(-len(items) // BATCH)))
+            for name, items in self._items.items()
+        }
+
+
+def summary(task: Task, scores: dict[str, Any]) -> str:
+    """Write each group's mean of the first metric."""
+    metric = task.metrics[0]
+    means = {name: (found.get(metric.name) or {}).get("mean") for name, found in scores.items()}
+    return f"{metric.label}: " + ", ".join(
+        f"{name} looks {metric.said(value)}" for name, value in means.items() if value is not None
+    )
+
+
+def _render(looks: Sequence[str], task: Task, settings: Settings) -> list[Item]:
+    found = []
+    for number, look in enumerate(follow(looks, "rendering looks to score on,")):
+        found += held_out(look, number, size=settings.size, spec=task.spec, count=SAMPLES)
+    return found
+
+
+def _batches(items: Sequence[Item]) -> Iterator[tuple[Batch, list[Item]]]:
+    for start in range(0, len(items), BATCH):
+        some = list(items[start : start + BATCH])
+        yield collated([to_tensors(item.images, {}) for item in some]), some
 
 
 class Pretraining:

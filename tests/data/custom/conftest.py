@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from shared_components.inference.h264 import H264Video
+from shared_components.inference.video import H264Video
 from tests.data.volumes import write_labels
 
 H, W, FRAMES = 24, 32, 4

@@ -3,9 +3,9 @@
 import pytest
 
 from shared_components.common.progress import Step, heard
-from shared_components.experiments.pretraining import progress
+from shared_components.experiments.pretraining import train
 from shared_components.experiments.pretraining.plan import Phase
-from shared_components.experiments.pretraining.progress import Pace
+from shared_components.experiments.pretraining.train import Pace
 from tests.experiments.pretraining.conftest import tiny
 
 SETTINGS = tiny(phases=(Phase(64, 64, 4), Phase(64, 128, 3)), batch=8)
@@ -14,7 +14,7 @@ SETTINGS = tiny(phases=(Phase(64, 64, 4), Phase(64, 128, 3)), batch=8)
 def stepped(monkeypatch, *, seconds, steps):
     """Take some steps of so many seconds each; return what was reported."""
     clock, told = [100.0], []
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(train.time, "monotonic", lambda: clock[0])
     pace = Pace(SETTINGS)
     with heard(told.append):
         for done in range(1, steps + 1):
