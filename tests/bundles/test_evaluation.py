@@ -116,14 +116,6 @@ def test_half_precision_is_scored_as_its_numbers_in_full(evaluate, of_parts, tmp
     assert "merged_classes" not in half  # of the site's own classes
 
 
-def test_a_model_of_coarser_classes_is_refused_by_name(evaluate, refusal, tmp_path):
-    notes = {"task": "segmentation", "outputs": "background,instrument"}
-    network = build_network(load_bundle("pfedsis").network, out_channels=2)
-    save_weights(tmp_path / "two.safetensors", network.state_dict(), notes)
-    sentence = refusal(evaluate, tmp_path / "two.safetensors")
-    assert "has learnt segmentation of background, instrument, and the site's task is" in sentence
-
-
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [

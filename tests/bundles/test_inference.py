@@ -69,17 +69,6 @@ def test_an_error_on_the_way_leaves_nothing(run, refusal, checkpoint, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "model.pt"])
-def test_without_a_checkpoint_the_bundles_own_weights_are_taken(run, checkpoint, video, tmp_path, name):
-    own = tmp_path / "bundle" / "models" / name
-    own.parent.mkdir(parents=True)
-    export_pt(checkpoint, own) if name == "model.pt" else own.write_bytes(checkpoint.read_bytes())
-    (own.parent / "model.json").write_text(json.dumps({"sha256": sha256_of(own)}))
-    given = {"bundle_root": str(tmp_path / "bundle"), "output_dir": str(tmp_path / "out"), **SIZE}
-    run("pfedsis", "inference", input=str(video), **given)
-    assert (tmp_path / "out" / "overlay.mp4").exists()
-
-
 def test_a_bundle_without_weights_says_how_to_get_some(run, refusal, video, tmp_path):
     given = {"bundle_root": str(tmp_path), "output_dir": str(tmp_path / "out"), **SIZE}
     assert refusal(run, "pfedsis", "inference", input=str(video), **given) == (

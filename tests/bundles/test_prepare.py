@@ -1,14 +1,36 @@
-"""What a checkpoint's header says of the task that it has learnt, whatever its kind."""
+"""First steps of a bundle: errors explained, and a checkpoint's task and network, of any bundle and arguments."""
 
 import json
+import logging
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
-from shared_components.bundle_engines import bundle_root, input_size, own_checkpoint, task_from_checkpoint
+from shared_components.bundle_engines import (
+    bundle_root,
+    input_size,
+    own_checkpoint,
+    prepare,
+    task_from_checkpoint,
+    trained_network_for,
+)
+from shared_components.cli import main
+from shared_components.common.atomic import not_written
 from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, sha256_of
-from shared_components.networks.checkpoints import load_metadata, load_weights, save_pt, save_weights
+from shared_components.core.task import make_task
+from shared_components.data.files import DataError
+from shared_components.data.site_file import load_site
+from shared_components.federation.in_process import run_together
+from shared_components.federation.messages import Job
+from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
+from shared_components.networks.checkpoints import export_pt, load_metadata, load_weights, save_pt, save_weights
+from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
+from tests.bundles.conftest import scored_by_hand
 
 
 @pytest.mark.parametrize("key", ["outputs", "classes"])
@@ -44,9 +66,246 @@ def test_a_bundles_own_checkpoint_is_what_it_ships_until_a_person_puts_a_model_p
 
 def test_the_bundles_root_is_where_its_config_lies_or_else_the_working_directory(prepare, bundles):
     assert bundle_root() == "."
-    workflow = prepare("pvt_fpn", "train", site_config="unused")
-    workflow.initialize()
-    assert workflow.bundle_root == str(bundles / "pvt_fpn")
+    for bundle in bundle_names():
+        workflow = prepare(bundle, "train", site_config="unused")
+        workflow.initialize()
+        assert workflow.bundle_root == str(bundles / bundle)
     given = prepare("pvt_fpn", "train", site_config="unused", bundle_root="/elsewhere")
     given.initialize()
     assert given.bundle_root == "/elsewhere"
+
+
+@pytest.fixture(autouse=True)
+def own_records():
+    """Leave the records of other tests' logs as they were."""
+    before = logging.getLogRecordFactory()
+    yield
+    logging.setLogRecordFactory(before)
+
+
+def told(error, monkeypatch, capsys):
+    """Return what an uncaught error prints, wrapped as MONAI wraps it."""
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    prepare.explain_errors()
+    wrapped = RuntimeError("Failed to evaluate")
+    wrapped.__cause__ = error
+    sys.excepthook(RuntimeError, wrapped, None)
+    return capsys.readouterr().err
+
+
+def test_a_path_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="Not a directory") as caught:
+        (tmp_path / "file" / "out").mkdir(parents=True)
+    said = told(caught.value, monkeypatch, capsys)
+    assert said.startswith(f"error: {tmp_path / 'file' / 'out'}: Not a directory; correct the path")
+    assert said.count("\n") == 1
+
+
+FULL = OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (DataError(Path("a.png"), "is damaged", "copy it again"), "error: a.png: is damaged; copy it again\n"),
+        (DataError(Path("a\x1b[2J.png"), "is damaged", "copy it again"), "error: a.png: is damaged; copy it again\n"),
+        (
+            not_written(Path("b.safetensors"), FULL),
+            "error: b.safetensors: could not be written (No space left on device)",
+        ),
+        (FULL, "error: a file in output_dir: No space left on device; "),
+    ],
+)
+def test_a_damaged_file_and_a_full_disk_are_one_sentence_without_escapes(error, sentence, monkeypatch, capsys):
+    said = told(error, monkeypatch, capsys)
+    assert said.startswith(sentence) and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "error, lines", [(DataError(Path("a.png"), "is damaged", "copy it again"), 1), (KeyError("x"), 5)]
+)
+def test_what_engines_log_of_an_error_is_one_line_where_it_is_for_a_person(error, lines, monkeypatch, caplog):
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    prepare.explain_errors()
+    try:
+        raise error
+    except Exception as caught:
+        logging.getLogger("ignite").exception("Exception: %s", caught)
+    assert len(caplog.text.splitlines()) == lines
+
+
+def test_other_errors_keep_their_traceback(monkeypatch, capsys):
+    for error in (OSError("of no file"), KeyError("x")):
+        assert "Failed to evaluate" in told(error, monkeypatch, capsys)
+
+
+def task_at(site_config):
+    return make_task("segmentation", classes=load_site(site_config).classes)
+
+
+PAIRS = pytest.mark.parametrize(("trained", "used"), [("pvt_fpn", "pfedsis"), ("pfedsis", "pvt_fpn")])
+
+
+@pytest.fixture(params=["model.safetensors", "model.pt"])
+def model_of(request, tmp_path):
+    """Return a function that leaves a bundle's model as a federation and as the zoo do."""
+
+    def model_of(bundle):
+        torch.manual_seed(1)
+        path = tmp_path / "model.safetensors"
+        save_weights(path, build_network(load_bundle(bundle).network).state_dict(), {"bundle": bundle})
+        if request.param == "model.pt":
+            export_pt(path, tmp_path / "model.pt")
+        return str(tmp_path / request.param)
+
+    return model_of
+
+
+@PAIRS
+def test_a_model_scores_the_same_with_both_bundles_evaluate(run, model_of, trained, used, site_config, small, tmp_path):
+    found = []
+    for bundle in (trained, used):
+        out = tmp_path / bundle
+        given = {"site_config": str(site_config), "checkpoint": model_of(trained), "output_dir": str(out)}
+        run(bundle, "train", "evaluate", **given, **small)
+        found.append(json.loads((out / "metrics.json").read_text()))
+    assert found[0] == found[1]
+
+
+@PAIRS
+def test_a_model_predicts_the_same_with_both_bundles_inference(run, model_of, trained, used, video, tmp_path):
+    for bundle in (trained, used):
+        given = {"input": str(video), "checkpoint": model_of(trained), "output_dir": str(tmp_path / bundle)}
+        run(bundle, "inference", height=64, width=96, **given)
+    masks = [sorted((tmp_path / bundle / "masks").iterdir()) for bundle in (trained, used)]
+    assert len(masks[0]) == 5
+    assert [path.read_bytes() for path in masks[0]] == [path.read_bytes() for path in masks[1]]
+
+
+def test_the_network_is_that_of_the_bundle_which_the_header_names(site_config, tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_weights(path, PvtFpn().state_dict(), {"bundle": "pvt_fpn"})
+    definition = PvtFpn(appearance_head=True, dropout=0.5)
+    network = trained_network_for(definition, task_at(site_config), str(path), bundle="pfedsis")
+    assert network.state_dict().keys() == load_weights(path).keys()
+    assert network.decoder_global.dropout.p == load_bundle("pvt_fpn").network.get("dropout", 0.2)
+
+
+def test_the_config_in_use_defines_the_network_of_its_own_bundle(site_config, tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_weights(path, PvtFpn().state_dict(), {"bundle": "pvt_fpn"})
+    definition = PvtFpn(dropout=0.5)
+    network = trained_network_for(definition, task_at(site_config), str(path), bundle="pvt_fpn")
+    assert network.decoder_global.dropout.p == 0.5
+
+
+@pytest.mark.parametrize("configs", [("train", "evaluate"), ("inference",)])
+def test_a_bundle_that_is_not_here_is_named(run, refusal, site_config, video, tmp_path, configs):
+    path = tmp_path / "model.safetensors"
+    save_weights(path, {"weight": torch.ones(1)}, {"bundle": "elsewhere"})
+    own = {"input": str(video)} if configs == ("inference",) else {"site_config": str(site_config)}
+    sentence = refusal(run, "pfedsis", *configs, checkpoint=str(path), output_dir=str(tmp_path / "out"), **own)
+    assert f"{path} is a checkpoint of another network than PvtFpn" in sentence
+    names = ", ".join(bundle_names())
+    assert sentence.endswith(f"it is of bundle 'elsewhere', which is not among those here ({names})")
+
+
+TRAINING = {"height": 64, "width": 96, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
+FRAMES = {"segmentation": {"frames": 1, "interval": 0.0}}
+SINGLE = {"temporal": False, "text": "none"}
+CHOICES = [("fedavg", {}, SINGLE), ("fedst", {"synthetic": "none"}, {"temporal": False, "text": "prompt"})]
+
+
+@pytest.fixture
+def federated(site_config, tmp_path):
+    """Return a function that federates two sites of the same frames for a round; it returns the best model."""
+    told = yaml.safe_load(site_config.read_text()) | {"text": "porcine nephrectomy"}
+    site_config.write_text(yaml.safe_dump(told))
+
+    def federated(method, arguments, network):
+        job = Job(
+            "chosen", "fedst", method, arguments=arguments, training=TRAINING, tasks=FRAMES, network=network, rounds=1
+        )
+        folder = run_together(job, {"a": site_config, "b": site_config}, tmp_path / "runs").folder
+        return folder / "a" / "best.safetensors"
+
+    return federated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "arguments", "network"), CHOICES)
+def test_the_best_model_is_scored_by_the_bundle_as_directly(
+    run, federated, site_config, tmp_path, method, arguments, network
+):
+    best = federated(method, arguments, network)
+    assert json.loads(load_metadata(best)["network"]) == network
+    options = {"site_config": str(site_config), "checkpoint": str(best), "output_dir": str(tmp_path / "out")}
+    run("fedst", "train", "evaluate", **options)
+    found = json.loads((tmp_path / "out" / "metrics.json").read_text())
+
+    direct = PvtFpnClips(out_channels=4, **network).eval()
+    direct.load_state_dict(load_weights(best))
+    expected = scored_by_hand(site_config, lambda image: direct(image).argmax(1)[0], ("shaft", "wrist", "clasper"))
+    assert found["frames"] == 2 and {key: found[key] for key in expected} == expected
+
+
+def test_it_is_shown_by_inference_and_by_surgfl_segment(run, federated, video, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    best = federated(*CHOICES[0])
+    run("fedst", "inference", input=str(video), checkpoint=str(best), output_dir=str(tmp_path / "out"))
+    assert (tmp_path / "out" / "overlay.mp4").stat().st_size > 0
+    assert main(["segment", str(video), "--model", str(best), "--out", "seen", "--threads", "1"]) == 0
+    masks = [sorted((tmp_path / name / "masks").glob("*.png")) for name in ("out", "seen")]
+    assert len(masks[0]) == len(masks[1]) == 5
+    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(*masks, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({"_target_": "os.system"}, "'_target_' is the bundle's own and cannot be chosen"),
+        ({"text": "$exit()"}, "text is the expression '$exit()'"),
+        (
+            {"temporal": False, "text": "selection"},
+            "another network than PvtFpnClips: it lacks indicator, selection.16",
+        ),
+    ],
+)
+def test_a_header_that_lies_is_refused_with_the_files_name(run, refusal, site_config, tmp_path, said, sentence):
+    path = tmp_path / "model.safetensors"
+    notes = {"bundle": "fedst", "network": json.dumps(said), "numbers": json.dumps(FRAMES["segmentation"])}
+    save_weights(path, PvtFpnClips(**SINGLE).state_dict(), notes)
+    options = {"site_config": str(site_config), "checkpoint": str(path), "output_dir": str(tmp_path / "out")}
+    found = refusal(run, "fedst", "train", "evaluate", **options)
+    assert sentence in found and found.startswith(f"checkpoint {path}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_say_nothing_are_not_scored_with_a_fresh_temporal_layer(run, refusal, site_config, tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_weights(path, PvtFpnClips(**SINGLE).state_dict(), {"bundle": "fedst"})
+    options = {"site_config": str(site_config), "checkpoint": str(path), "output_dir": str(tmp_path / "out")}
+    assert "it lacks indicator, temporal.16" in refusal(
+        run, "fedst", "train", "evaluate", **options, **{"tasks#segmentation#frames": 1}
+    )
+
+
+def test_plain_weights_are_scored_with_the_same_said_on_the_command_line(run, site_config, tmp_path):
+    """As docs/run.md says; what the header of the same weights says needs no word."""
+    torch.manual_seed(1)
+    told, plain = tmp_path / "model.safetensors", tmp_path / "model.pt"
+    notes = {"bundle": "fedst", "network": json.dumps(SINGLE), "task": "segmentation"}
+    notes |= {"numbers": json.dumps(FRAMES["segmentation"])}
+    save_weights(told, PvtFpnClips(**SINGLE).state_dict(), notes)
+    torch.save(load_weights(told), plain)
+    small = {f"training#{name}": TRAINING[name] for name in ("height", "width")}
+    by_hand = {f"network_def#{name}": value for name, value in SINGLE.items()}
+    by_hand |= {"tasks#segmentation#frames": 1}
+    found = []
+    for path, options in ((told, {}), (plain, by_hand)):
+        out = tmp_path / path.suffix
+        options |= {"site_config": str(site_config), "checkpoint": str(path), "output_dir": str(out), **small}
+        run("fedst", "train", "evaluate", **options)
+        found.append(json.loads((out / "metrics.json").read_text()))
+    assert found[0]["dice"] == found[1]["dice"] and found[0]["assd"] == found[1]["assd"]

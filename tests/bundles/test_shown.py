@@ -7,7 +7,7 @@ import pytest
 
 from shared_components.bundle_engines import shown
 from shared_components.common.progress import heard, report_progress
-from tests.common.test_progress_display import Terminal, seen
+from tests.common.test_progress import Terminal, seen
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigWorkflow, verify_net_in_out
+from monai.bundle import ConfigWorkflow
 
 from shared_components.bundle_engines import FirstMetric
 from shared_components.core import evaluation
@@ -231,7 +231,6 @@ def toy(bundles, tmp_path, monkeypatch):
         workflow.run()
         workflow.finalize()
 
-    toy.configs = folder / "toy" / "configs"
     return toy
 
 
@@ -261,13 +260,3 @@ def test_a_model_pt_of_another_networks_head_is_used_with_as_many_classes(toy, v
     given = {"input": str(video), "checkpoint": str(tmp_path / "model.pt"), "output_dir": str(tmp_path / "out")}
     toy("inference", **given, **single)
     assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
-
-
-@pytest.mark.parametrize("config", ["train", "inference"])
-def test_monai_verifies_a_bundle_of_the_tiny_network(toy, config):
-    verify_net_in_out(
-        net_id="network_def",
-        meta_file=str(toy.configs / "metadata.json"),
-        config_file=str(toy.configs / f"{config}.yaml"),
-        device="cpu",
-    )

@@ -23,6 +23,8 @@ from shared_components.core.task import make_task
 from shared_components.core.trained_model import load_trained
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
+from shared_components.federation.in_process import run_together
+from shared_components.federation.messages import Job
 from shared_components.networks.bundle_config import Training, build_network, load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.pvt_v2 import PvtV2B0
@@ -180,3 +182,21 @@ def test_a_network_of_other_arguments_is_known_by_the_header_alone(run, site_con
     path = tmp_path / "out" / "best.safetensors"
     assert json.loads(load_metadata(path)["network"]) == {"temporal": False}
     assert not load_trained(path, bundle="fedst").network.takes_clips
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bundle", "method", "changed"),
+    [("pfedsis", "pfedsis", {}), ("pvt_fpn", "fedavg", {"colour": 1.0}), ("pfedsis", "pfedsis", {"precision": "bf16"})],
+)
+def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(run, bundle, method, changed, site_config, small, tmp_path):
+    small |= {f"training#{name}": value for name, value in changed.items()}
+    training = {name.removeprefix("training#"): value for name, value in small.items()}
+    job = Job(name="alone", bundle=bundle, method=method, rounds=training.pop("rounds"), training=training)
+    folder = run_together(job, {"only": site_config}, tmp_path / "runs").folder
+    run(bundle, "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small)
+
+    federated = load_weights(folder / "only" / "model.safetensors")
+    alone = load_weights(tmp_path / "out" / "model.safetensors")
+    assert federated.keys() == alone.keys()
+    assert [name for name in alone if not torch.equal(alone[name], federated[name])] == []

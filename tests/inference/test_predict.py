@@ -1,5 +1,9 @@
-"""A model is shown frames one at a time; memory does not grow with their number."""
+"""Predictions of frames one by one, and of clips by a network that remembers earlier frames."""
 
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -8,9 +12,10 @@ from shared_components.common.progress import Step, heard
 from shared_components.core.task import make_task
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
-from shared_components.inference.predict import FrameCount, Predictor, predict_all
+from shared_components.inference.predict import FrameCount, Predictor, Streaming, predict_all, shown_frames
 from shared_components.inference.results import PredictionFolder
-from tests.inference.conftest import SEGMENTATION, Bright, grey, write_video
+from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from tests.inference.conftest import PARTS, SEGMENTATION, Bright, grey, noise, write_image, write_video
 
 
 def test_enlarging_is_the_argmax_of_logits_enlarged_by_nearest_neighbours():
@@ -82,3 +87,130 @@ def test_memory_stays_what_it_is_over_many_frames(tmp_path):
     done = predict_all(Predictor(network, SEGMENTATION), stream, folder)
     assert done.count == folder.count == len(resident) == 600
     assert max(resident[100:]) - resident[100] < 12e6
+
+
+CLIPS = make_task("segmentation", {"frames": 4, "interval": 0.2}, classes=PARTS)
+SINGLE = make_task("segmentation", classes=PARTS)
+
+
+class Counting(torch.nn.Module):
+    """Answers which images it remembers: frames are numbers."""
+
+    def begin_stream(self, stride, padding):
+        return stride, padding, ()
+
+    def remember(self, image, memory):
+        stride, padding, seen = memory
+        seen, instead = (*seen, float(image)), {"first": 0, "current": -1}[padding]
+        places = [len(seen) - 1 - back * stride for back in (3, 2, 1, 0)]
+        return [seen[n if n >= 0 else instead] for n in places], (stride, padding, seen)
+
+
+PADDED = make_task("segmentation", {"frames": 4, "interval": 0.2, "padding": "current"}, classes=PARTS)
+
+
+def stream(rate, total=9, every=1):
+    return SimpleNamespace(
+        rate=None if rate is None else Fraction(rate) / every, total=total, every=every, source="surgery.mp4"
+    )
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    network = PvtFpnClips(out_channels=4).eval()
+    for module in (network.temporal, network.selection):
+        for parameter in module.parameters():
+            torch.nn.init.normal_(parameter, std=0.2)
+    return network
+
+
+def test_what_it_shows_is_as_old_as_the_clips_it_has_learnt_from():
+    streaming = shown_frames(Counting(), CLIPS, stream(10))  # 0.2 s are two frames
+    shown = [streaming(torch.tensor(float(number))) for number in range(9)]
+    assert shown[0] == [0, 0, 0, 0] and shown[5] == [0, 1, 3, 5] and shown[8] == [2, 4, 6, 8]
+    streaming.forget()
+    assert streaming(torch.tensor(9.0)) == [9, 9, 9, 9]
+
+
+def test_what_it_shows_before_the_beginning_is_what_the_clips_had_that_it_has_learnt_from():
+    """FedST, Section 4.1.3: the current frame fills the slots of missing history."""
+    streaming = shown_frames(Counting(), PADDED, stream(5))
+    shown = [streaming(torch.tensor(float(number))) for number in range(5)]
+    assert shown == [[0, 0, 0, 0], [1, 1, 0, 1], [2, 0, 1, 2], [0, 1, 2, 3], [1, 2, 3, 4]]
+    streaming.forget()
+    assert streaming(torch.tensor(9.0)) == [9, 9, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("rate", "every", "stride"), [(25, 1, 5), (Fraction(30000, 1001), 1, 6), (24, 1, 5), (60, 4, 3), (5, 1, 1)]
+)
+def test_the_stride_is_the_nearest_number_of_frames(rate, every, stride):
+    assert shown_frames(Counting(), CLIPS, stream(rate, every=every)).stride == stride
+
+
+@pytest.mark.parametrize(
+    ("rate", "every", "sentence"),
+    [
+        (1, 1, r"looks at 4 frames 0.2 s apart, and surgery.mp4 is read at 1 frames a second, the nearest 1 s apart; "
+               "give a video of a higher rate, or another model"),
+        (25, 3, r"read at 8.33333 frames a second, the nearest 0.24 s apart; .* or a lower --every"),
+        (None, 1, "the images of surgery.mp4 have no rate; give it with --video-rate"),
+    ],
+)  # fmt: skip
+def test_a_stream_without_such_frames_is_refused(rate, every, sentence):
+    with pytest.raises(InferenceError, match=sentence):
+        shown_frames(Counting(), CLIPS, stream(rate, every=every))
+
+
+def test_one_image_is_its_own_past_and_single_frames_need_no_memory():
+    assert shown_frames(Counting(), CLIPS, stream(None, total=1))(torch.tensor(3.0)) == [3, 3, 3, 3]
+    network = Counting()
+    assert shown_frames(network, SINGLE, stream(None)) is network
+
+
+def test_a_network_that_remembers_nothing_is_refused():
+    with pytest.raises(InferenceError, match="Identity takes clips and remembers no frames"):
+        shown_frames(torch.nn.Identity(), CLIPS, stream(25))
+
+
+@pytest.mark.parametrize(("task", "instead"), [(CLIPS, 0), (PADDED, -1)])
+def test_a_videos_predictions_are_those_of_its_clips(network, tmp_path, task, instead):
+    path = write_video(tmp_path / "surgery.mp4", noise(9), rate=10)
+    frames = FrameStream(path, height=32, width=64)
+    predict = Predictor(shown_frames(network, task, frames), task)
+    images = [item["image"] for item in frames]
+    streamed = [predict(image, (32, 64))[0] for image in images]
+    for number, outputs in enumerate(streamed):
+        seen = images[: number + 1]
+        clip = [seen[number - back if number >= back else instead] for back in (6, 4, 2, 0)]
+        with torch.no_grad():
+            torch.testing.assert_close(outputs, network(torch.stack(clip, 1)), rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        alone = network(images[-1])
+    assert not torch.allclose(streamed[-1], alone, atol=1e-3)  # the past counts
+
+
+def test_what_is_remembered_of_one_folder_is_forgotten_in_the_next(network, tmp_path):
+    for number in range(3):
+        write_image(tmp_path / "frames" / "a" / f"{number}.png", 60 * number)
+        write_image(tmp_path / "frames" / "b" / f"{number}.png", 60 * number)
+    frames = FrameStream(tmp_path / "frames", height=32, width=64, video_rate=5)
+    predict = Predictor(shown_frames(network, CLIPS, frames), CLIPS)
+    found = [predict(item["image"], (40, 50), sequence=item["shot"].sequence)[0] for item in frames]
+    assert len(found) == 6
+    for first, second in zip(found[:3], found[3:], strict=True):
+        assert torch.equal(first, second)
+    assert not torch.equal(found[0], found[2])
+
+
+def test_memory_does_not_grow(network):
+    """Of each of six frames, three before and two apart, maps of 160 channels at 2x2 and 256 at 1x1 in float32."""
+    streaming, held = Streaming(network, 2), []
+    image = torch.from_numpy(np.full((1, 3, 32, 32), 0.5, np.float32))
+    with torch.no_grad():
+        for _ in range(40):
+            streaming(image)
+            storages = [x.untyped_storage() for frame in streaming._memory.frames for x in frame]
+            held.append(sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()))
+    assert held[5:] == [6 * (160 * 2 * 2 + 256) * 4] * 35

@@ -120,15 +120,6 @@ def test_the_record_says_what_was_shown_to_what(video, tmp_path):
     assert record["files"] == ["intervals.csv", "masks", "overlay.mp4", "visible.csv"]
 
 
-def test_an_error_on_the_way_leaves_nothing(video, tmp_path):
-    def fail(shape):
-        raise RuntimeError("out of memory")
-
-    with pytest.raises(RuntimeError, match="out of memory"):
-        written(video, tmp_path / "out", answer=fail)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("room", [0, 400, 1500])
 @pytest.mark.parametrize("options", [{}, {"volumes": True}, {"masks": "none", "pictures": False}])
 def test_a_full_disk_is_one_sentence_that_names_the_folder_and_leaves_nothing(video, tmp_path, options, room):

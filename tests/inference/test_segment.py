@@ -81,11 +81,6 @@ def shipping(model, tmp_path, monkeypatch):
     return folder
 
 
-def test_the_bundles_own_weights_are_taken_without_a_model(surgery, shipping, tmp_path):
-    assert main(["segment", str(surgery), "--out", "seen", "--masks", "none"]) == 0
-    assert (tmp_path / "seen" / "overlay.mp4").exists()
-
-
 def test_a_bundle_without_weights_says_how_to_get_some(surgery, shipping, capsys):
     shutil.rmtree(shipping / "models")
     assert main(["segment", str(surgery)]) == 2
