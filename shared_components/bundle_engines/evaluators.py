@@ -82,11 +82,9 @@ class NativeSamples:
 
 
 class EvaluationStep:
-    """The `iteration_update` of SupervisedEvaluator: predict and score; `scorer` has the scores of the current run.
+    """The `iteration_update` of SupervisedEvaluator: predict and score, when `quick` without slow metrics.
 
-    Args:
-        task: The task.
-        quick: Omit slow metrics.
+    `scorer` has the scores of the current run.
     """
 
     def __init__(self, task: Task, *, quick: bool) -> None:
@@ -137,12 +135,9 @@ def better(task: Task) -> Callable[[float, float], bool]:
 
 
 class ScoreWriter:
-    """A handler that writes metrics.json and metrics.csv when every sample of a split has been scored.
+    """A handler that writes metrics.json and metrics.csv when the evaluator's step has scored every sample of a split.
 
-    Args:
-        step, data: The evaluator's.
-        output_dir: Folder of both files; created if needed.
-        checkpoint: The evaluated weights, recorded by name and SHA-256.
+    The evaluated checkpoint is recorded by name and SHA-256.
     """
 
     def __init__(self, step: EvaluationStep, data: NativeSamples, output_dir: str, *, checkpoint: str) -> None:
@@ -199,12 +194,7 @@ def _cell(value: Any) -> Any:
 
 
 class PredictionStep:
-    """The `iteration_update` of SupervisedEvaluator: one frame's prediction at the frame's own size.
-
-    Args:
-        task: What the network has learnt.
-        precision: `bf16` runs the network under bfloat16 autocast.
-    """
+    """The `iteration_update` of SupervisedEvaluator: one frame's prediction at its own size, see `Predictor`."""
 
     def __init__(self, task: Task, *, precision: str = "float32") -> None:
         self._task, self._precision = task, precision

@@ -99,11 +99,7 @@ class MaskToFramed(MapTransform):
     """Bring masks of class ids to the size of their frame, by nearest neighbours, with the axes as the frame came.
 
     Takes (1, height, width) at the network's size; gives uint8 (1, H, W), or (1, W, H) of a file that `LoadImaged` has
-    read.
-
-    Args:
-        keys: Of the masks.
-        frame: Key of the frame, as `FrameToNetworkd` has left it.
+    read. `frame` is the key of the frame, as `FrameToNetworkd` has left it.
 
     Raises:
         InferenceError: When called without that frame, or with a mask of more than one channel.

@@ -92,11 +92,7 @@ def settings_of(training: Mapping[str, Any]) -> Training:
 
 
 def settings_at(training: Mapping[str, Any], checkpoint: str | Path | None) -> Training:
-    """Read the section `training`, with the input size that the checkpoint was trained at.
-
-    Raises:
-        ConfigError: A key is unknown, or the command line asks for another input size.
-    """
+    """Read the section `training`, with the checkpoint's input size; ConfigError for others, or an unknown key."""
     settings = settings_of(training)
     height, width = input_size(checkpoint, settings.height, settings.width, "training")
     return replace(settings, height=height, width=width)
@@ -134,13 +130,10 @@ def own_checkpoint(bundle_root: str) -> str:
 def task_of(
     tasks: Mapping[str, Any], site: Site, *, checkpoint: str | None = None, empty_policy: str | None = None
 ) -> Task:
-    """Build the task that the site names, or else the bundle's first.
+    """Build the task that the site names, or else the bundle's first, by the section `tasks`.
 
-    Args:
-        tasks: The section `tasks`.
-        site: The site.
-        checkpoint: Its header's numbers, such as the length of clips, replace the section's.
-        empty_policy: Of segmentation, instead of the bundle's.
+    The numbers of a checkpoint's header, such as the length of clips, replace the section's; `empty_policy` that of
+    segmentation.
 
     Raises:
         ConfigError: The bundle does not learn the site's task, or a number is wrong.
@@ -175,7 +168,7 @@ def network_for(
 
     Args:
         definition: The network of `network_def`; its own weights are not used.
-        task: The site's task.
+        task: Its channels are those of the last layer.
         settings: Its seed is that of the initial weights, as in a federation; the parts that it fixes do not train.
         bundle: Name of the bundle, whose shipped weights `rendered` means.
         start: `random`, `rendered` or the path of a file, see `initial_weights.begin`; default: the settings'.
@@ -211,14 +204,10 @@ def make_optimizer(network: nn.Module, settings: Training) -> torch.optim.Optimi
 def trained_network_for(
     definition: Remade, task: Task, checkpoint: str | None, *, bundle: str, site: Site | None = None
 ) -> nn.Module:
-    """Return a checkpoint's network with its weights; outputs of a finer class map are merged to the site's classes.
+    """Return a checkpoint's network with its weights; outputs of a finer class map are merged to the task's classes.
 
-    Args:
-        definition: The network of `network_def`, used unless the checkpoint's header names another bundle.
-        task: The site's task.
-        checkpoint: Its path.
-        bundle: Name of the bundle.
-        site: A model for unseen sites is conditioned on its text, see `site_conditioning.describe_site`.
+    The network is the definition unless the checkpoint's header names another bundle than `bundle`. A model for unseen
+    sites is conditioned on the site's text, see `site_conditioning.describe_site`.
 
     Raises:
         CheckpointError: Not given, missing, damaged, of another network, task or class map.

@@ -35,14 +35,8 @@ class Rounds:
     """Batches by round: each pass over this object is the next round.
 
     Batches, dropout and styles follow from (seed, site's number, round) as in a federation of this site alone
-    (`shared_components.core.training.make_context`).
-
-    Args:
-        dataset: The site's training frames.
-        settings: The section `training`.
-        task: The site's task.
-        method: The method; of its profile items, the site's own are the only ones.
-        rank: Number of this process where several train together; each has its own batches.
+    (`shared_components.core.training.make_context`); the site's are the only profile items. Of processes that train
+    together each, by its `rank`, has its own batches.
     """
 
     def __init__(
@@ -77,12 +71,7 @@ class Rounds:
 
 
 class TrainingStep:
-    """The `iteration_update` of SupervisedTrainer: `training.train_step`, as in a federation.
-
-    Args:
-        method: Its objective is minimised, each term on its own part of the network.
-        network: The trainer's network.
-        rounds: The trainer's data.
+    """The `iteration_update` of SupervisedTrainer: `training.train_step`, as in a federation, on the trainer's data.
 
     Raises:
         ConfigError: The network does not fit the task or method.
@@ -140,11 +129,8 @@ class LossMeans:
 class WeightSaver:
     """A handler that saves a network as safetensors: at a trainer every round, at an evaluator every best.
 
-    Args:
-        network: The network.
-        path: The file, replaced atomically.
-        notes: Strings for the file's header; round and validation score are added.
-        best_only: Save only when the evaluator's key metric is the best so far: exactly the weights scored.
+    The header has the `notes`, the round and the validation score. With `best_only` the weights are saved when the
+    evaluator's key metric is the best so far: exactly the weights scored.
     """
 
     def __init__(

@@ -6,6 +6,11 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from shared_components.core.shipped_weights import shipped_weights
+from shared_components.core.trained_model import Trained, load_trained
+from shared_components.data.site_file import load_site
+from shared_components.networks.bundle_config import load_bundle
+
 
 def add_clip(parser: ArgumentParser, frames: str) -> None:
     """Declare `--frames` and `--interval` of a clip."""
@@ -20,6 +25,14 @@ def add_model(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--site", type=Path, metavar="FILE", help="site.yaml of the site where it is used, for a model that knows none"
     )
+
+
+def open_model(args: Namespace) -> tuple[Path, Trained]:
+    """Return the path and the model of :func:`add_model`'s arguments; ValueError where it cannot be used."""
+    load_bundle(args.bundle)  # refuses an unknown name
+    path = args.model or shipped_weights(args.bundle, instead="name a checkpoint with --model")
+    site = load_site(args.site) if args.site else None
+    return path, load_trained(path, bundle=args.bundle, site=site)
 
 
 def report_generated(args: Namespace, changed: Sequence[Path], *, of: str) -> None:

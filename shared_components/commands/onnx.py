@@ -3,11 +3,8 @@
 import argparse
 from pathlib import Path
 
-from shared_components.commands import add_model
-from shared_components.core.shipped_weights import shipped_weights
-from shared_components.core.trained_model import Trained, load_trained
-from shared_components.data.site_file import load_site
-from shared_components.networks.bundle_config import load_bundle
+from shared_components.commands import add_model, open_model
+from shared_components.core.trained_model import Trained
 from shared_components.networks.onnx_file import OnnxError, export_onnx
 
 HELP = "write a model as ONNX with free batch, height and width, and compare it with PyTorch"
@@ -21,10 +18,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export, compare, and report the largest difference; after a ValueError no file is left."""
-    load_bundle(args.bundle)  # refuses an unknown name
-    path = args.model or shipped_weights(args.bundle, instead="name a checkpoint with --model")
-    site = load_site(args.site) if args.site else None
-    model = _segmenting(load_trained(path, bundle=args.bundle, site=site), path)
+    path, model = open_model(args)
+    if (kind := model.task.card.kind) != "segmentation":
+        raise OnnxError(f"checkpoint {path} has learnt {kind}; models of segmentation can be exported")
     out, frames = args.out or Path(f"{args.bundle}.onnx"), model.task.spec.frames
     print(f"exporting {path}, which takes a while", flush=True)
     sizes = [SMALL, model.size]
@@ -34,13 +30,6 @@ def run(args: argparse.Namespace) -> int:
     for (height, width), share in zip(sizes, shares, strict=True):
         print(f"at {height}x{width} it differs from PyTorch by {share:.0e} of the largest logit")
     return 0
-
-
-def _segmenting(model: Trained, path: Path) -> Trained:
-    kind = model.task.card.kind
-    if kind != "segmentation":
-        raise OnnxError(f"checkpoint {path} has learnt {kind}; models of segmentation can be exported")
-    return model
 
 
 def _facts(model: Trained, path: Path) -> dict[str, str]:

@@ -9,20 +9,17 @@ from pathlib import Path
 import torch
 
 from shared_components import __version__
-from shared_components.commands import add_model
+from shared_components.commands import add_model, open_model
 from shared_components.common.arguments import height_and_width
 from shared_components.common.machine import device
 from shared_components.common.progress import duration
 from shared_components.common.progress_display import shown
-from shared_components.core.shipped_weights import shipped_weights
-from shared_components.core.trained_model import Trained, load_trained
-from shared_components.data.site_file import load_site
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import FrameCount, Predictor, predict_all, shown_frames
 from shared_components.inference.results import KEEP, PredictionFolder
 from shared_components.inference.visible import summary
-from shared_components.networks.bundle_config import PRECISIONS, load_bundle
+from shared_components.networks.bundle_config import PRECISIONS
 
 HELP = "segment a video or a folder of frames: an overlay video, masks, and tables of what is visible when"
 
@@ -55,9 +52,8 @@ def run(args: argparse.Namespace) -> int:
         if args.threads < 1:
             raise InferenceError(f"--threads is {args.threads}; give a whole number from 1 on")
         torch.set_num_threads(args.threads)
-    path = args.model or _shipped(args.bundle)
-    site = load_site(args.site) if args.site else None
-    model = _segmenting(load_trained(path, bundle=args.bundle, site=site), path)
+    path, model = open_model(args)
+    _refuse_other_tasks(path, model.task.card.kind)
     height, width = height_and_width("--size", args.size) if args.size else model.size
     stream = FrameStream(args.input, height=height, width=width, every=args.every, video_rate=args.video_rate)
     out = args.out or Path(f"{args.input.resolve().stem}-segmented")
@@ -79,20 +75,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _shipped(bundle: str) -> Path:
-    load_bundle(bundle)  # refuses an unknown name
-    return shipped_weights(bundle, instead="name a checkpoint with --model")
-
-
-def _segmenting(model: Trained, path: Path) -> Trained:
-    """Refuse a model of another task."""
-    kind = model.task.card.kind
+def _refuse_other_tasks(path: Path, kind: str) -> None:
     if kind != "segmentation":
         raise InferenceError(
             f"checkpoint {path} has learnt {kind} and segments nothing; give one of segmentation, or use it with "
             "`python -m monai.bundle run` and its bundle's inference.yaml"
         )
-    return model
 
 
 def _report(folder: PredictionFolder, out: Path, done: FrameCount) -> Iterator[str]:

@@ -21,16 +21,8 @@ _PART = ".surgfl-"  # begins the name of the folder in which the files are made;
 class ResultFolder:
     """Files that are made in a hidden subfolder, so that a killed process leaves no half result.
 
-    A subfolder, since the folder may be a mounted disk. An earlier result is replaced when the new one is complete.
-
-    Args:
-        folder: Created if needed.
-
-    Attributes:
-        earlier: The record of the earlier result, with its `files`.
-
-    Raises:
-        InferenceError: It is a file, or has a foreign record.
+    A subfolder, since the folder may be a mounted disk. An earlier result, whose record is `earlier`, is replaced when
+    the new one is complete. An InferenceError names a folder that is a file or has a foreign record.
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -38,10 +38,8 @@ class Remembers(Protocol):
 class Streaming(nn.Module):
     """A network of clips as a network of single frames that remembers the earlier ones.
 
-    Args:
-        network: Of clips; InferenceError where it is not `Remembers`.
-        stride: Frames of the stream from one frame of a clip to the next.
-        padding: Replaces frames before the beginning, see `clips.PADDINGS`.
+    From one frame of a clip to the next there are `stride` frames of the stream; `padding` replaces frames before the
+    beginning, see `clips.PADDINGS`. An InferenceError names a network that is not `Remembers`.
     """
 
     def __init__(self, network: nn.Module, stride: int, padding: str = "first") -> None:
@@ -93,15 +91,10 @@ def _stride(task: Task, stream: FrameStream) -> int:
 
 
 class Predictor:
-    """A trained network with its task.
+    """A trained network with its task, in evaluation mode from now on.
 
-    Args:
-        network: In evaluation mode from now on; of `stream.shown_frames` where it takes clips.
-        task: What it has learnt.
-        precision: `bf16` runs the network under bfloat16 autocast.
-
-    Raises:
-        InferenceError: The precision is unknown.
+    A network of clips is one of `shown_frames`. `bf16` runs it under bfloat16 autocast; an unknown precision is an
+    InferenceError.
     """
 
     def __init__(self, network: nn.Module, task: Task, *, precision: str = "float32") -> None:
@@ -131,11 +124,7 @@ class Predictor:
 
 
 class FrameCount:
-    """Counts predicted frames, and reports them with the speed and the time left.
-
-    Args:
-        total: How many there will be; None: unknown. A container may announce too few.
-    """
+    """Counts predicted frames, and reports them with speed and time left; an announced total may be too small."""
 
     def __init__(self, total: int | None) -> None:
         self.count = 0

@@ -29,21 +29,13 @@ _SLACK = Fraction(1, 50)  # relative tolerance of a duration
 
 @dataclass(frozen=True)
 class Video:
-    """A video by its container.
-
-    Attributes:
-        path: The file.
-        rate: Frames per second, on average.
-        frames: Announced number of frames, if any.
-        seconds: Announced duration, if any.
-        aspect: Width of a pixel over its height.
-    """
+    """A video by its container."""
 
     path: Path
-    rate: Fraction
-    frames: int | None
-    seconds: Fraction | None
-    aspect: Fraction
+    rate: Fraction  # frames per second, on average
+    frames: int | None  # announced number
+    seconds: Fraction | None  # announced duration
+    aspect: Fraction  # width of a pixel over its height
 
     @property
     def total(self) -> int | None:
@@ -157,16 +149,12 @@ _BT709 = 1
 
 
 class H264Video:
-    """A video of frames of one size; an odd side is made even by repeating its last row or column.
+    """A file with frames of one size, complete after `close`; an odd side is made even by repeating its last line.
 
-    Args:
-        path: The file; complete after `close`.
-        rate: Frames per second.
-        aspect: Width of a pixel over its height.
+    `rate` is in frames per second; `aspect` is a pixel's width over its height.
 
     Raises:
-        InferenceError: There is no H.264 encoder; or, when frames are added, their size changes, or the file cannot be
-            written.
+        InferenceError: There is no encoder; or, when frames are added, their size changes, or the disk refuses them.
     """
 
     def __init__(self, path: Path, *, rate: Fraction, aspect: Fraction = Fraction(1)) -> None:

@@ -44,11 +44,7 @@ class Stretch:
 
 
 class Stretches:
-    """Joins frames of one sequence to stretches, part by part.
-
-    Args:
-        period: Seconds from one frame to the next; None where frames have no times: then only adjacent ones are joined.
-    """
+    """Joins frames of one sequence, `period` seconds apart, to stretches; without times (None) only adjacent frames."""
 
     def __init__(self, period: Fraction | None) -> None:
         self._closed: list[Stretch] = []
@@ -95,9 +91,7 @@ class Stretches:
 class VisibleTables:
     """Writes `visible.csv` row by row, and at the end `intervals.csv`; nothing where a task names no parts.
 
-    Args:
-        folder: Of the files.
-        rate: Frames per second; None where frames have no times.
+    `rate`: frames per second; None where frames have no times.
     """
 
     def __init__(self, folder: Path, rate: Fraction | None) -> None:

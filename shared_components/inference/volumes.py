@@ -27,14 +27,7 @@ class Volumes:
 
     Files: `labels/<video>.nii.gz` with class ids, `frames/<video>.nii` with colours, and `labels.txt`, the names and
     colours of the classes as ITK-SNAP reads them. A sub-folder of images is a video of its own.
-
-    Args:
-        folder: Created if needed.
-        stream: The source of the frames.
-        classes: Names, background first.
-
-    Raises:
-        InferenceError: The video has more frames than a volume takes.
+    `classes` begin with the background. An InferenceError names a video with more frames than a volume takes.
     """
 
     def __init__(self, folder: Path, stream: FrameStream, classes: Sequence[str]) -> None:

@@ -150,13 +150,8 @@ def _text_width(text: str, large: float = 1.0) -> int:
 def encoded(picture: np.ndarray, ending: str, options: Sequence[int] = ()) -> bytes:
     """Return the bytes of a picture's file, since OpenCV's own writer does not notice a full disk.
 
-    Args:
-        picture: uint8 RGB (H, W, 3), or one channel (H, W).
-        ending: Of the file's name, such as `.png`.
-        options: OpenCV's, such as the quality.
-
-    Raises:
-        ValueError: OpenCV cannot encode it.
+    The picture is uint8 RGB (H, W, 3) or one channel (H, W), the ending such as `.png`; ValueError where OpenCV cannot
+    encode it.
     """
     pixels = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR) if picture.ndim == 3 else picture
     done, data = cv2.imencode(ending, pixels, list(options))

@@ -116,17 +116,8 @@ def _batches(items: Sequence[Item]) -> Iterator[tuple[Batch, list[Item]]]:
 class Pretraining:
     """One pre-training.
 
-    Args:
-        settings: What is trained.
-        out: The folder of its files.
-        start: ``random``, ``rendered`` or a path.
-        command: The command line, for the record.
-        save_every: Steps between two states; `check_every`: between two scores.
-        workers: Processes that render ahead.
-        say: Where lines and progress are written.
-
-    Raises:
-        ValueError: A setting cannot be used.
+    `start` is ``random``, ``rendered`` or a path; `command` is recorded. There are `save_every` steps between two
+    states and `check_every` between two scores; `workers` processes render ahead. ValueError for a wrong setting.
     """
 
     def __init__(
