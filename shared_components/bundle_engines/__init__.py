@@ -29,11 +29,11 @@ from shared_components.bundle_engines.prepare import (
     readable_dataset,
     settings_at,
     settings_of,
+    show_progress,
     task_from_checkpoint,
     task_of,
     trained_network_for,
 )
-from shared_components.bundle_engines.shown import show_progress
 from shared_components.bundle_engines.train import (
     LossMeans,
     Rounds,

@@ -1,9 +1,12 @@
-"""First steps of every bundle: explain errors, read site.yaml and settings, build the network."""
+"""First steps of every bundle: explain errors, show progress, read site.yaml and settings, build the network."""
 
 from __future__ import annotations
 
+import atexit
 import errno
+import io
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +20,8 @@ from torch import nn
 
 from shared_components.bundle_engines.options import ConfigError, is_overridden
 from shared_components.common.atomic import NotWritten
+from shared_components.common.progress import listen
+from shared_components.common.progress_display import Board, StepLog, can_move
 from shared_components.common.sanitise import printable
 from shared_components.core import trained_model
 from shared_components.core import training as local
@@ -275,3 +280,35 @@ def _print_sentence(kind: type[BaseException], error: BaseException, traceback: 
             return
         cause = cause.__cause__
     sys.__excepthook__(kind, error, traceback)
+
+
+def show_progress() -> None:
+    """Display this process's progress from now on; of several that train together only the first one's."""
+    if int(os.environ.get("RANK", "0")):
+        return
+    if not can_move(sys.stdout):
+        listen(StepLog("", logger))
+        return
+    board = Board()
+    lines = _Lines(board)
+    for one in [logging.getLogger(), *map(logging.getLogger, logging.root.manager.loggerDict)]:
+        for handler in one.handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+                handler.setStream(lines)
+    sys.stdout = lines  # of handlers that are made later
+    listen(board.hear)
+    board.__enter__()
+    atexit.register(board.close)
+
+
+class _Lines(io.TextIOBase):
+    """A stream whose lines stay above the bar."""
+
+    def __init__(self, board: Board) -> None:
+        self._board, self._begun = board, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._begun = (self._begun + text).split("\n")
+        if lines:
+            self._board.say("\n".join(lines))
+        return len(text)

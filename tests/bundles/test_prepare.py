@@ -1,4 +1,4 @@
-"""First steps of a bundle: errors explained, and a checkpoint's task and network, of any bundle and arguments."""
+"""First steps of a bundle: errors explained, progress shown, and a checkpoint's task and network, of any bundle."""
 
 import json
 import logging
@@ -19,6 +19,7 @@ from shared_components.bundle_engines import (
 )
 from shared_components.cli import main
 from shared_components.common.atomic import not_written
+from shared_components.common.progress import heard, report_progress
 from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, sha256_of
 from shared_components.core.task import make_task
 from shared_components.data.files import DataError
@@ -31,6 +32,7 @@ from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
 from tests.bundles.conftest import scored_by_hand
+from tests.common.test_progress import Terminal, seen
 
 
 @pytest.mark.parametrize("key", ["outputs", "classes"])
@@ -76,10 +78,11 @@ def test_the_bundles_root_is_where_its_config_lies_or_else_the_working_directory
 
 
 @pytest.fixture(autouse=True)
-def own_records():
-    """Leave the records of other tests' logs as they were."""
+def _restored():
+    """Restore what these functions set for good: the factory of log records, and the listener of progress."""
     before = logging.getLogRecordFactory()
-    yield
+    with heard(lambda step: None):
+        yield
     logging.setLogRecordFactory(before)
 
 
@@ -309,3 +312,33 @@ def test_plain_weights_are_scored_with_the_same_said_on_the_command_line(run, si
         run("fedst", "train", "evaluate", **options)
         found.append(json.loads((out / "metrics.json").read_text()))
     assert found[0]["dice"] == found[1]["dice"] and found[0]["assd"] == found[1]["assd"]
+
+
+def test_on_a_terminal_printed_and_logged_lines_stay_above_a_bar(monkeypatch):
+    terminal, closing, logger = Terminal(), [], logging.getLogger("bundle")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(prepare.atexit, "register", closing.append)
+    handler = logging.StreamHandler(terminal)
+    logger.addHandler(handler)
+    prepare.show_progress()
+    report_progress("frame", 3, 9)
+    board = closing[0].__self__
+    board.look()
+    print("a printed line")
+    logger.warning("a logged line")
+    board.close()
+    logger.removeHandler(handler)
+    lines = [line.strip() for line in seen(terminal).splitlines()]
+    assert "a printed line" in lines and "a logged line" in lines and any("3/9" in line for line in lines)
+
+
+@pytest.mark.parametrize(("rank", "lines"), [("0", ["frame 3/9"]), ("1", [])])
+def test_elsewhere_the_first_process_logs_its_steps(monkeypatch, caplog, rank, lines):
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("shared_components.common.progress_display.PAUSE", 0.0)
+    prepare.show_progress()
+    with caplog.at_level(logging.INFO):
+        report_progress("frame", 3, 9)
+    assert [record.getMessage() for record in caplog.records] == lines
