@@ -3,7 +3,6 @@
 import csv
 import json
 
-import av
 import cv2
 import numpy as np
 import pytest
@@ -44,19 +43,6 @@ def test_the_options_of_the_command_are_those_of_the_config(run, checkpoint, tmp
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
         "intervals.csv", "overlays/day-1.mp4", "prediction.json", "visible.csv",
     ]  # fmt: skip
-
-
-def test_a_video_becomes_masks_and_an_overlay_video(run, checkpoint, video, tmp_path):
-    run("pfedsis", "inference", input=str(video), checkpoint=str(checkpoint), output_dir=str(tmp_path / "out"), **SIZE)
-    masks = sorted((tmp_path / "out" / "masks").iterdir())
-    assert [path.name for path in masks] == [f"frame_{index:06d}.png" for index in range(5)]
-    capture = cv2.VideoCapture(str(tmp_path / "out" / "overlay.mp4"))
-    assert capture.get(cv2.CAP_PROP_FRAME_COUNT) == 5 and capture.get(cv2.CAP_PROP_FPS) == 10
-    with av.open(str(tmp_path / "out" / "overlay.mp4")) as container:
-        assert container.streams.video[0].codec_context.name == "h264"
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "masks", "overlay.mp4", "visible.csv", "intervals.csv", "prediction.json",
-    }  # fmt: skip
 
 
 def test_an_error_on_the_way_leaves_nothing(run, refusal, checkpoint, tmp_path):

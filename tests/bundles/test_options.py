@@ -3,6 +3,7 @@
 import json
 import logging
 from importlib.util import find_spec
+from itertools import product
 
 import monai.bundle
 import numpy as np
@@ -158,35 +159,26 @@ def test_monais_runner_has_the_locals_that_the_options_are_read_from():
     assert [method.__code__.co_varnames[0] for method in methods] == ["self"] * 3
 
 
-NUMBERS = (0, -1, 1.5, float("nan"), True, "x", None, [1])
-
-
-@pytest.mark.parametrize("key", ["val_interval", "every", "height", "width"])
-@pytest.mark.parametrize("value", NUMBERS)
-def test_a_count_is_a_whole_number_from_1_on(key, value):
-    assert wrong_option({key: value}) == f"--{key} is {value!r}; it is a whole number from 1 on"
-
-
-@pytest.mark.parametrize("value", ["", " ", 5, True, ["a"], {"a": 1}])
-@pytest.mark.parametrize("key", ["output_dir", "site_config", "input", "checkpoint", "split", "start"])
-def test_a_text_is_a_text(key, value):
-    assert wrong_option({key: value}).startswith(f"--{key} is {value!r}; it is ")
-
-
-@pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan"), "x", True])
-def test_a_rate_is_above_0(value):
-    assert wrong_option({"video_rate": value}).endswith("a number of images a second, above 0")
-
-
-@pytest.mark.parametrize("value", ["x", [1], None, 5])
-@pytest.mark.parametrize("key", ["training", "tasks", "network_def", "method"])
-def test_a_section_is_changed_by_its_keys(key, value):
-    assert wrong_option({key: value}).endswith(f"it is a section: write its settings as --{key}#<name> <value>")
-
-
-@pytest.mark.parametrize("value", ["nonsense", "cuda:99", 3.5, ["cpu"], "meta:x"])
-def test_a_device_is_one_of_this_machine(value):
-    assert wrong_option({"device": value}).endswith("a device of this machine, such as cpu or cuda:0")
+@pytest.mark.parametrize(
+    ("keys", "values", "words"),
+    [
+        ("val_interval every height width", (0, -1, 1.5, float("nan"), True, "x", None, [1]),
+         "it is a whole number from 1 on"),
+        ("output_dir", ("", " ", 5, True, ["a"], {"a": 1}), "it is a path"),
+        ("site_config input checkpoint", ("", " ", 5, True, ["a"], {"a": 1}), "it is a path, or null"),
+        ("split", ("", " ", 5, True, ["a"]), "it is the name of a split: train, validation or test"),
+        ("start", ("", " ", 5, True, ["a"]), "it is random, rendered or a path, or null"),
+        ("video_rate", (0, -1, float("inf"), float("nan"), "x", True),
+         "it is a number of images a second, above 0, or null"),
+        ("training tasks network_def method", ("x", [1], None, 5),
+         "it is a section: write its settings as --{}#<name> <value>"),
+        ("device", ("nonsense", "cuda:99", 3.5, ["cpu"], "meta:x"),
+         "it is a device of this machine, such as cpu or cuda:0"),
+    ],
+)  # fmt: skip
+def test_an_option_of_a_wrong_kind_is_refused_with_its_value(keys, values, words):
+    for key, value in product(keys.split(), values):
+        assert wrong_option({key: value}) == f"--{key} is {value!r}; {words.format(key)}"
 
 
 @pytest.mark.parametrize("value", ["$engines.device()", "@site", 8, "cpu", None])

@@ -1,4 +1,4 @@
-"""How a block of each language is executed, in a copy of the repository."""
+"""How a block of each language is found in a document, made smaller, and executed in a copy of the repository."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -24,8 +25,144 @@ from shared_components.federation.messages import Job
 from shared_components.federation.progress import progress_line
 from shared_components.federation.site import limits
 from shared_components.networks.bundle_config import load_bundle
-from tests.docs.blocks import Block
-from tests.docs.smaller import smaller
+
+FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})\s*(?P<language>\S*)\s*(?P<note>.*)$")
+INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block; ``note`` is what follows the language: the path of a file, or a word for the rule."""
+
+    document: str
+    line: int
+    language: str
+    note: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.document}:{self.line}: {f'{self.language} {self.note}'.strip() or 'an indented block'}"
+
+
+def blocks_of(path: Path, name: str) -> list[Block]:
+    """Return a document's blocks in order; ``name`` is what the document is called in errors."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [Block(name, start + 1, *rest) for start, *rest in _found(lines)]
+
+
+def prose_of(path: Path) -> str:
+    """Return a document without its blocks."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    inside = {n for start, _, _, text in _found(lines) for n in range(start, start + text.count("\n") + 2)}
+    return "\n".join(line for number, line in enumerate(lines) if number not in inside)
+
+
+def commands_in(prose: str) -> list[str]:
+    """Return the code spans that are commands of ours: `surgfl ...`."""
+    return [span for span in INLINE.findall(prose) if span.startswith("surgfl ")]
+
+
+def _found(lines: list[str]) -> Iterator[tuple[int, str, str, str]]:
+    number = 0
+    while number < len(lines):
+        fence = FENCE.match(lines[number])
+        if fence:
+            end = next(n for n in range(number + 1, len(lines)) if lines[n].strip() == fence["marks"])
+            yield number, fence["language"], fence["note"].strip(), _joined(lines[number + 1 : end])
+            number = end
+        elif _is_indented(lines, number):
+            end = next((n for n in range(number, len(lines)) if not lines[n].startswith("    ")), len(lines))
+            yield number, "", "", _joined(lines[number:end])
+            number = end
+        number += 1
+
+
+def _is_indented(lines: list[str], number: int) -> bool:
+    return lines[number].startswith("    ") and (number == 0 or not lines[number - 1].strip())
+
+
+def _joined(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+SMALLER: tuple[tuple[str, str, str], ...] = (
+    (r"<address of this repository>", r"{origin}", "a repository that holds this Makefile"),
+    (
+        r"^make (install|demo|check|test|test-all|bench|supply-chain|prod-test)$",
+        r"make -n \1",
+        "minutes to an hour: make's own dry run prints what it would do",
+    ),
+    (
+        r"^(python -m evidence.(benchmarks.robustness|benchmarks.leakage|production)) .*$",
+        r"\1 --help",
+        "a quarter of an hour and more",
+    ),
+    (r"^source \.venv/bin/activate$", r"true", "the test's own environment is active"),
+    (r"/data/", r"{data}/", "where the test has made such files"),
+    (r"(nvflare simulator .* -n 3)\b", r"\1 -t 3", "a process per site instead of one per task: the same bits"),
+    (
+        r"^surgfl compare --preset",
+        r"python {plan} compare --sites {data}/sites --held-out hospital-d "
+        r"--server {data}/simulated/site.yaml --preset",
+        "hours: everything up to the first run is done, see plan.py",
+    ),
+    (
+        r"--scale paper",
+        r"--scale quick --seeds 1 --rounds 1 --iterations 1 --batch-size 1 --size 32x64 --jobs 1",
+        "weeks on two cores",
+    ),
+    (r"-m pytest -k", r'-m pytest tests/methods tests/reporting/test_methods.py -m "not slow" -k', "half an hour"),
+    (
+        r"(bundle run --config_file \S+/train.yaml --site_config \S+(?:[\s\\]+--start \S+)?)"
+        r"(?:[\s\\]+--training#\S+ \S+)*",
+        r"\1 --training#rounds 1 --training#iterations 1 --training#batch_size 1 --training#height 32 "
+        r"--training#width 64",
+        "minutes, or without options days, on two cores",
+    ),
+    (
+        r"--size 96x128:6000 --size 192x256:3000",
+        r"--size 64x64:1 --size 64x96:1 --batch-size 2 --looks rose",
+        "an hour and a half",
+    ),
+    (
+        r"^(kits/\S+/startup/start\.sh)$",
+        r"test -x \1",
+        "parties that stay until they are stopped; evidence/production starts them",
+    ),
+    (r"--frames 16 --videos 3,1,1", r"--frames 2 --videos 1,1,1 --height 64 --width 96", "a minute"),
+)
+"""(pattern, replacement, why the command is not run as printed), applied in this order."""
+
+JOBS = {
+    "rounds": 1,
+    "training": {"height": 32, "width": 64, "batch_size": 1, "iterations": 1},
+    "synthetic": {"frames_per_video": 2, "videos": [1, 1, 1], "height": 64, "width": 96},
+    "arguments": {"sensitivity_images": 1},
+}
+"""What replaces a job's own settings: of `arguments` only those that it has, of `synthetic` its tasks stay."""
+
+
+def smaller(text: str, **places: object) -> str:
+    """Return a block of commands as it is run; ``places`` fill the replacements' braces."""
+    for pattern, replacement, _ in SMALLER:
+        for name, place in places.items():
+            replacement = replacement.replace(f"{{{name}}}", str(place))
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    return text
+
+
+def shrink_jobs(folder: Path) -> None:
+    """Give every job below a folder the sizes of `JOBS`."""
+    for path in folder.glob("*/app/config/config_fed_server.json"):
+        config = json.loads(path.read_text())
+        settings = config["workflows"][0]["args"]
+        settings["rounds"] = JOBS["rounds"]
+        for key in ("training", "synthetic"):
+            settings[key] = {**settings.get(key, {}), **JOBS[key]}
+        own = settings.get("arguments", {})
+        settings["arguments"] = {**own, **{k: v for k, v in JOBS["arguments"].items() if k in own}}
+        path.write_text(json.dumps(config, indent=2))
+
 
 HERE = Path(__file__).resolve().parent
 LONGEST = 600  # seconds of one block
@@ -56,7 +193,7 @@ class Sandbox:
         RULES[block.language](self, block)
 
     def run(self, block: Block) -> None:
-        """Run commands with bash, as printed but for `smaller.SMALLER`."""
+        """Run commands with bash, as printed but for `SMALLER`."""
         commands = smaller(block.text, **self._places)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", commands], cwd=self.root, env=self.variables, text=True,

@@ -22,10 +22,19 @@ from shared_components.federation.messages import Job
 from shared_components.federation.site import limits
 from shared_components.networks.bundle_config import Training
 from shared_components.networks.checkpoints import load_metadata
-from tests.docs.blocks import blocks_of, commands_in, prose_of
 from tests.docs.files import write_data, write_model_and_video
-from tests.docs.rules import RULES, Sandbox, paths_in, refuse_command, yaml_keys
-from tests.docs.smaller import SMALLER, shrink_jobs
+from tests.docs.rules import (
+    RULES,
+    SMALLER,
+    Sandbox,
+    blocks_of,
+    commands_in,
+    paths_in,
+    prose_of,
+    refuse_command,
+    shrink_jobs,
+    yaml_keys,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]

@@ -106,13 +106,6 @@ def test_a_summary_without_times_names_the_frame():
     ]
 
 
-def test_a_task_that_names_nothing_has_no_tables(tmp_path):
-    tables = VisibleTables(tmp_path, Fraction(10))
-    tables.add(shot(), {})
-    tables.close()
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.9, "0:59"), (61, "1:01"), (3723, "1:02:03")])
 def test_positions_in_a_video_are_written_as_players_do(seconds, text):
     assert clock(Fraction(seconds)) == text
