@@ -129,16 +129,17 @@ def _config(args: argparse.Namespace, out: Path, talk: Talk) -> dict[str, Any]:
     folder = args.folder.resolve()
     public = None if args.images or args.masks else known_layout(folder, args.dataset)
     config: dict[str, Any] = {"name": args.name or _name_of(folder)}
+    root = "." if out.resolve().parent == folder else str(folder)
     if public is not None:
         print(f"{args.folder}: {public}, a layout that is known")
         _refuse_own(args, public)
-        config |= {"dataset": public, "root": _root(folder, out)}
+        config |= {"dataset": public, "root": root}
         reader = Source(public).reader
         videos = reader.videos(folder)
         frames = len(reader.frames(folder, videos[0]))
     else:
         described, videos, frames = _own(args, folder, talk)
-        config |= {"dataset": described.pop("dataset"), "root": _root(folder, out), **described}
+        config |= {"dataset": described.pop("dataset"), "root": root, **described}
     config["split"] = _split(args, talk, config["dataset"], videos, frames)
     return config | _rest(args, talk)
 
@@ -209,7 +210,8 @@ def _ids(args: argparse.Namespace, talk: Talk, values: Values, described: Mappin
         question = f"{written(value)} ({where}) is (a name, {BACKGROUND} or {IGNORE})"
         table[value] = talk.get("--id", None, question, None, class_name)
     parse_ids(table)
-    return {_key(value): table[value] for value in sorted(table, key=_number_first)}
+    ordered = sorted(table, key=_number_first)
+    return {value if isinstance(value, int) else written(value): table[value] for value in ordered}
 
 
 def _given_ids(given: Sequence[str], *, coloured: bool) -> dict[Value, str]:
@@ -229,10 +231,6 @@ def _given_ids(given: Sequence[str], *, coloured: bool) -> dict[Value, str]:
 
 def _number_first(value: Value) -> tuple[bool, Value]:
     return isinstance(value, tuple), value
-
-
-def _key(value: Value) -> Any:
-    return value if isinstance(value, int) else written(value)
 
 
 def _is_partly_labelled(args: argparse.Namespace, talk: Talk, found: Found, values: Values) -> bool:
@@ -322,10 +320,6 @@ def _refuse_own(args: argparse.Namespace, public: str) -> None:
                 f"--{option.replace('_', '-')} is for data of one's own, and this is {public}; leave it out, or add "
                 "--dataset frames"
             )
-
-
-def _root(folder: Path, out: Path) -> str:
-    return "." if out.resolve().parent == folder else str(folder)
 
 
 def _write(out: Path, config: Mapping[str, Any]) -> None:

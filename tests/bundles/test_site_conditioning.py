@@ -1,5 +1,5 @@
 # ruff: noqa: F401, F811 (the fixture `scenes`)
-"""FedST's models with the bundle's configs: a site's own keeps what it was told, the outsider's is told anew."""
+"""FedST's models by the bundle's configs: a site's own keeps its vector of text, one for unseen sites gets the site's."""
 
 import dataclasses
 import json
@@ -48,7 +48,7 @@ def own(federation):
 
 
 @pytest.fixture
-def outsiders(federation):
+def for_unseen(federation):
     return federation.folder / "server" / "model.safetensors"
 
 
@@ -85,15 +85,15 @@ def evaluate(run, tmp_path):
 # ---- headers
 
 
-def test_headers_say_who_was_told(own, outsiders, federation):
+def test_headers_record_the_encoder_of_the_sites_text(own, for_unseen, federation):
     assert load_metadata(own)["told"] == f"sentence {MINILM_SHA256}"
-    notes = load_metadata(outsiders)
+    notes = load_metadata(for_unseen)
     assert notes["told"] == "" and notes["sites"] == "2"
     assert json.loads(notes["arguments"]) == dict(federation.job.arguments)
     assert knows_no_site(notes) and not knows_no_site(load_metadata(own)) and not knows_no_site({})
 
 
-def test_a_method_that_tells_nothing_says_nothing():
+def test_a_method_without_conditioning_adds_no_notes():
     assert notes_of_told("") == notes_of_untold(load_method("fedavg"), {}, 3) == {}
 
 
@@ -104,31 +104,31 @@ def test_a_sites_own_model_is_scored_as_it_is(evaluate, own, scenes):
     assert evaluate(own, scenes[0]) == scored(own, scenes[0], vector_of(scenes[0]))
 
 
-def test_a_sites_own_model_keeps_what_it_was_told_elsewhere(evaluate, own, scenes):
+def test_a_sites_own_model_keeps_its_vector_at_another_site(evaluate, own, scenes):
     assert evaluate(own, scenes[1]) == scored(own, scenes[1], vector_of(scenes[0]))
 
 
-def test_the_outsiders_model_is_told_of_the_site_where_it_is_scored(evaluate, outsiders, scenes):
-    mean = load_file(outsiders)["indicator"]
+def test_the_model_for_unseen_sites_is_conditioned_on_the_site_where_it_is_scored(evaluate, for_unseen, scenes):
+    mean = load_file(for_unseen)["indicator"]
     torch.testing.assert_close(mean, (vector_of(scenes[0]) + vector_of(scenes[1])) / 2)
     due = vector_of(scenes[2])
-    assert evaluate(outsiders, scenes[2]) == scored(outsiders, scenes[2], due)
+    assert evaluate(for_unseen, scenes[2]) == scored(for_unseen, scenes[2], due)
     task = make_task("segmentation", classes=load_site(scenes[2]).classes)
     for site, indicator in ((load_site(scenes[2]), due), (None, mean)):
-        network = trained_network_for(PvtFpnClips(), task, str(outsiders), bundle="fedst", site=site)
+        network = trained_network_for(PvtFpnClips(), task, str(for_unseen), bundle="fedst", site=site)
         assert torch.equal(network.indicator, indicator)
 
 
-def test_where_classes_are_coarser_the_network_inside_is_told(outsiders, scenes, tmp_path):
+def test_where_classes_are_merged_the_network_inside_is_conditioned(for_unseen, scenes, tmp_path):
     site = load_site(rewritten(scenes[2], tmp_path / "c", classes="foreground"))
     task = make_task("segmentation", classes=site.classes)
-    merged = trained_network_for(PvtFpnClips(), task, str(outsiders), bundle="fedst", site=site)
+    merged = trained_network_for(PvtFpnClips(), task, str(for_unseen), bundle="fedst", site=site)
     assert torch.equal(merged.network.indicator, vector_of(scenes[2]))
 
 
-def test_numbered_kinds_count_the_site_as_one_more(outsiders, scenes, tmp_path):
-    notes = load_metadata(outsiders) | {"arguments": json.dumps({"text_encoder": "one_hot"})}
-    save_weights(tmp_path / "m.safetensors", load_file(outsiders), notes)
+def test_numbered_kinds_count_the_site_as_one_more(for_unseen, scenes, tmp_path):
+    notes = load_metadata(for_unseen) | {"arguments": json.dumps({"text_encoder": "one_hot"})}
+    save_weights(tmp_path / "m.safetensors", load_file(for_unseen), notes)
     network = PvtFpnClips()
     assert describe_site(network, tmp_path / "m.safetensors", load_site(scenes[2])) == "one_hot"
     assert network.indicator.nonzero().flatten().tolist() == [2]
@@ -138,10 +138,10 @@ def test_numbered_kinds_count_the_site_as_one_more(outsiders, scenes, tmp_path):
     "text, sentence",
     [("", "the site's text is ''; describe the site"), ("liver resection", "has no vector of the text")],
 )
-def test_a_site_without_a_text_of_use_is_refused(evaluate, outsiders, own, scenes, tmp_path, capsys, text, sentence):
+def test_a_site_without_a_text_of_use_is_refused(evaluate, for_unseen, own, scenes, tmp_path, capsys, text, sentence):
     bad = rewritten(scenes[2], tmp_path / "bad", text=text)
     with pytest.raises((ValueError, RuntimeError)) as caught:
-        evaluate(outsiders, bad)
+        evaluate(for_unseen, bad)
     capsys.readouterr()
     sys.excepthook(caught.type, caught.value, caught.tb)  # as at the command line
     said = capsys.readouterr().err
@@ -150,8 +150,8 @@ def test_a_site_without_a_text_of_use_is_refused(evaluate, outsiders, own, scene
 
 
 @pytest.mark.parametrize("changed", [{"method": "fedsgd"}, {"arguments": "[]"}, {"arguments": "{"}, {"sites": "many"}])
-def test_a_header_that_does_not_say_how_is_refused(outsiders, scenes, tmp_path, changed):
-    save_weights(tmp_path / "m.safetensors", load_file(outsiders), load_metadata(outsiders) | changed)
+def test_a_header_without_the_methods_arguments_is_refused(for_unseen, scenes, tmp_path, changed):
+    save_weights(tmp_path / "m.safetensors", load_file(for_unseen), load_metadata(for_unseen) | changed)
     with pytest.raises(CheckpointError, match=r"m\.safetensors knows no site, and its header does not say how"):
         describe_site(PvtFpnClips(), tmp_path / "m.safetensors", load_site(scenes[2]))
 
@@ -174,18 +174,18 @@ def shown(checkpoint, indicator, video):
     return [predictor(item["image"], item["shot"].image.shape[:2])[1] for item in stream]
 
 
-def test_frames_are_predicted_by_a_model_that_is_told_of_the_site(
-    run, refusal, outsiders, own, scenes, video, tmp_path, caplog
+def test_frames_are_predicted_by_a_model_that_is_conditioned_on_the_site(
+    run, refusal, for_unseen, own, scenes, video, tmp_path, caplog
 ):
-    given = {"input": str(video), "checkpoint": str(outsiders)}
-    told, mean = tmp_path / "told", tmp_path / "mean"
-    run("fedst", "inference", site_config=str(scenes[2]), output_dir=str(told), **given)
+    given = {"input": str(video), "checkpoint": str(for_unseen)}
+    seen, mean = tmp_path / "seen", tmp_path / "mean"
+    run("fedst", "inference", site_config=str(scenes[2]), output_dir=str(seen), **given)
     assert "goes by" not in caplog.text and "mean of its sites' texts" not in caplog.text
-    expected = shown(outsiders, vector_of(scenes[2]), video)
-    assert all(np.array_equal(a, b) for a, b in zip(masks_in(told), expected, strict=True))
+    expected = shown(for_unseen, vector_of(scenes[2]), video)
+    assert all(np.array_equal(a, b) for a, b in zip(masks_in(seen), expected, strict=True))
     run("fedst", "inference", output_dir=str(mean), **given)
     assert "told the mean of its sites' texts; name the site.yaml" in caplog.text
-    expected = shown(outsiders, load_file(outsiders)["indicator"], video)
+    expected = shown(for_unseen, load_file(for_unseen)["indicator"], video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(mean), expected, strict=True))
     given["checkpoint"] = str(own)
     said = refusal(run, "fedst", "inference", site_config=str(scenes[2]), output_dir=str(tmp_path / "x"), **given)
@@ -195,12 +195,12 @@ def test_frames_are_predicted_by_a_model_that_is_told_of_the_site(
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(tmp_path / "own"), expected, strict=True))
 
 
-def test_the_command_takes_the_site_too(outsiders, scenes, video, tmp_path, monkeypatch):
+def test_the_command_takes_the_site_too(for_unseen, scenes, video, tmp_path, monkeypatch):
     site = dataclasses.replace(load_site(scenes[2]))
-    assert torch.equal(load_trained(outsiders, bundle="pvt_fpn", site=site).network.indicator, vector_of(scenes[2]))
+    assert torch.equal(load_trained(for_unseen, bundle="pvt_fpn", site=site).network.indicator, vector_of(scenes[2]))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
-    command = ["segment", str(video), "--model", str(outsiders), "--out", "seen", "--site"]
+    command = ["segment", str(video), "--model", str(for_unseen), "--out", "seen", "--site"]
     assert main([*command, str(scenes[2])]) == 0
-    expected = shown(outsiders, vector_of(scenes[2]), video)
+    expected = shown(for_unseen, vector_of(scenes[2]), video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(tmp_path / "seen"), expected, strict=True))

@@ -100,15 +100,6 @@ def test_norms_and_biases_do_not_decay():
     assert [(len(group["params"]), group["weight_decay"]) for group in groups] == [(1, 0.3), (3, 0.0)]
 
 
-def test_what_a_step_needs_survives_being_named_and_read_back(learner_of):
-    one, other = learner_of(), learner_of()
-    for number in range(3):
-        one.step(number, batch_of())
-    other.restore(one.tensors())
-    assert one.step(3, batch_of(0.2)) == other.step(3, batch_of(0.2))
-    assert same(weights(one.network), weights(other.network)) and same(weights(one.average), weights(other.average))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["segmentation", "depth", "reconstruction"])
 def test_the_loss_falls_whatever_the_task(learner_of, task):

@@ -78,17 +78,6 @@ def test_a_size_that_the_network_or_the_renderer_does_not_take_is_refused(size, 
         build(bundle, task_for(bundle, "segmentation"), settings)
 
 
-def test_segmentation_learns_the_parts_and_depth_one_number():
-    bundle = load_bundle("pvt_fpn")
-    assert task_for(bundle, "segmentation").card.outputs == ("background", "shaft", "wrist", "clasper")
-    assert task_for(bundle, "depth").channels == 1
-
-
-def test_a_task_that_the_bundle_or_the_renderer_has_not_is_refused():
-    with pytest.raises(ValueError, match="bundle pvt_fpn: task 'phases' is unknown; use one of segmentation, "):
-        task_for(load_bundle("pvt_fpn"), "phases")
-
-
 SETTINGS = tiny(phases=(Phase(64, 64, 4), Phase(64, 128, 3)), batch=8)
 
 
