@@ -129,7 +129,7 @@ def test_an_overlay_of_ones_own_may_bring_keys_of_its_own(inference, bundles, tm
          "--train#handlers#1#interval?"),
         ({"train::dataloader::rnk": 1}, "unknown option --train#dataloader#rnk; "),
         ({"network_def#dropot": 0.1}, "unknown option --network_def#dropot; "),
-        ({"training#roundss": 3}, "training: unknown key 'roundss'; known keys: "),
+        ({"training#roundss": 3}, "training: unknown key 'roundss'; did you mean 'rounds'? known keys: "),
         ({"method#momentun": 0.9}, "method 'fedavg': "),
         ({"trackng": "mlflow"}, "unknown option --trackng; did you mean --tracking?"),
         ({"train#trainer#amp": True}, "--train#trainer#amp True would change nothing, since the training step is "
