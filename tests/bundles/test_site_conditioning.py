@@ -1,5 +1,5 @@
 # ruff: noqa: F401, F811 (the fixture `scenes`)
-"""FedST's models by the bundle's configs: a site's own keeps its vector, one for unseen sites gets the vector of the site."""
+"""FedST's models by the bundle's configs: a site's own keeps its vector, one for unseen sites gets the site's."""
 
 import dataclasses
 import json
