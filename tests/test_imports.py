@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ ONLY_IN: dict[str, set[str]] = {
 LISTED = {("core", "methods"), ("core", "tasks")}
 
 
+@cache
 def sources() -> list[Path]:
     return sorted((ROOT / PACKAGE).rglob("*.py"))
 
@@ -57,10 +59,12 @@ def part_of(module: str) -> str:
     return module.removeprefix(f"{PACKAGE}.").partition(".")[0]
 
 
+@cache
 def module_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+@cache
 def imports(path: Path) -> list[tuple[str, int]]:
     """Return every module that a file names in an import, late ones included, with the line."""
     found = []
@@ -77,6 +81,7 @@ def within(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
+@cache
 def ours(path: Path) -> list[tuple[str, int]]:
     """Return our own modules that a file imports; a name imported from a module counts as that module."""
     files = {module_of(file) for file in sources()}

@@ -13,19 +13,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Step:
-    """How far a piece of work is.
+    """How far a piece of work is."""
 
-    Attributes:
-        what: One word, such as ``training``.
-        done: Parts that are done.
-        total: All parts; None where the number is unknown, 0 where the work has no parts.
-        note: Such as ``loss 0.412``.
-    """
-
-    what: str
-    done: int = 0
-    total: int | None = 0
-    note: str = ""
+    what: str  # one word, such as ``training``
+    done: int = 0  # parts that are done
+    total: int | None = 0  # all parts; None where the number is unknown, 0 where the work has no parts
+    note: str = ""  # such as ``loss 0.412``
 
     def __str__(self) -> str:
         of = "" if self.total is None else f"/{self.total}"

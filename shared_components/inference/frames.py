@@ -24,19 +24,12 @@ _CLOCK = 100_000  # the largest denominator of a rate
 
 @dataclass(frozen=True)
 class Shot:
-    """One frame to predict.
+    """One frame to predict."""
 
-    Attributes:
-        name: Of its result files, such as `frame_000012`.
-        image: uint8 RGB (H, W, 3).
-        sequence: Its sub-folder, such as `day-1/left`; empty for a video, an image and the input folder itself.
-        seconds: Since the first frame of its sequence; None where the rate is unknown.
-    """
-
-    name: str
-    image: np.ndarray
-    sequence: str = ""
-    seconds: Fraction | None = None
+    name: str  # of its result files, such as `frame_000012`
+    image: np.ndarray  # uint8 RGB (H, W, 3)
+    sequence: str = ""  # its sub-folder, such as `day-1/left`; empty for a video, an image and the input folder itself
+    seconds: Fraction | None = None  # since the first frame of its sequence; None where the rate is unknown
 
     @property
     def path(self) -> str:

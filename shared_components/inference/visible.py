@@ -22,25 +22,16 @@ GAP = Fraction(1, 2)
 
 @dataclass(frozen=True)
 class Stretch:
-    """An interval in which a part is visible.
-
-    Attributes:
-        first: Path of the first frame that shows the part; likewise `last`.
-        begin: Seconds at which the first frame begins; None where frames have no times.
-        end: Seconds at which the last frame ends.
-        frames: How many show the part: frames of bridged gaps are not counted.
-        largest: Percent of the picture, in the frame that shows most of the part.
-        number: The first frame's, counted over all sequences.
-    """
+    """An interval in which a part is visible."""
 
     part: str
-    first: str
+    first: str  # path of the first frame that shows the part
     last: str
-    begin: Fraction | None
-    end: Fraction | None
-    frames: int
-    largest: float
-    number: int
+    begin: Fraction | None  # seconds at which the first frame begins; None where frames have no times
+    end: Fraction | None  # seconds at which the last frame ends
+    frames: int  # how many show the part: frames of bridged gaps are not counted
+    largest: float  # percent of the picture, in the frame that shows most of the part
+    number: int  # the first frame's, counted over all sequences
 
 
 class Stretches:

@@ -28,36 +28,22 @@ class Scale:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One picture.
+    """One picture."""
 
-    Attributes:
-        name: Such as frame, truth, prediction, errors.
-        image: uint8 RGB (H, W, 3).
-        note: A few words of its caption.
-        legend: Colours of this panel alone.
-        scale: Of a panel whose colours are numbers.
-    """
-
-    name: str
-    image: np.ndarray
-    note: str = ""
-    legend: tuple[Entry, ...] = ()
-    scale: Scale | None = None
+    name: str  # such as frame, truth, prediction, errors
+    image: np.ndarray  # uint8 RGB (H, W, 3)
+    note: str = ""  # a few words of its caption
+    legend: tuple[Entry, ...] = ()  # colours of this panel alone
+    scale: Scale | None = None  # of a panel whose colours are numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """Panels of one size.
-
-    Attributes:
-        panels: From left to right.
-        legend: Colours of several panels.
-        hatched: Whether a panel may be hatched where values are unknown.
-    """
+    """Panels of one size, from left to right."""
 
     panels: tuple[Panel, ...]
-    legend: tuple[Entry, ...] = ()
-    hatched: bool = False
+    legend: tuple[Entry, ...] = ()  # colours of several panels
+    hatched: bool = False  # whether a panel may be hatched where values are unknown
 
     def image(self) -> np.ndarray:
         """Draw all of it: a caption above every panel, scales and legends below; uint8 RGB (H, W, 3)."""

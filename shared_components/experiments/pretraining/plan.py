@@ -36,40 +36,24 @@ class Phase:
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings that determine the weights.
-
-    Attributes:
-        phases: Sizes in turn; one schedule of the learning rate covers all their steps.
-        seed: Of weights, scenes, augmentation and dropout.
-        batch: Samples of a batch, each of another video.
-        frames: Samples of a video; as many batches in turn show the same videos.
-        learning_rate: The highest one; `warmup`: share of the steps in which it rises.
-        average: Decay of the weights' moving average per step.
-        moved: Share of the frames that are flipped, scaled and cropped; `colour`: strength of `data.colours`.
-        start: Kind and hash of the initial weights.
-        numbers: Of the task, instead of the bundle's.
-        looks: Of the scenes, in turn; none: a new one for every video.
-
-    Raises:
-        ValueError: A setting is out of range; one sentence.
-    """
+    """All settings that determine the weights; a ValueError names one that is out of range."""
 
     bundle: str
     task: str
-    phases: tuple[Phase, ...]
-    seed: int = 2022
-    batch: int = 8
-    frames: int = 10
-    learning_rate: float = 1e-3
+    phases: tuple[Phase, ...]  # sizes in turn; one schedule of the learning rate covers all their steps
+    seed: int = 2022  # of weights, scenes, augmentation and dropout
+    batch: int = 8  # samples of a batch, each of another video
+    frames: int = 10  # samples of a video; as many batches in turn show the same videos
+    learning_rate: float = 1e-3  # the highest one
     weight_decay: float = 0.05
-    warmup: float = 0.05
-    average: float = 0.999
-    moved: float = 0.8
-    colour: float = 0.6
+    warmup: float = 0.05  # share of the steps in which the learning rate rises
+    average: float = 0.999  # decay of the weights' moving average per step
+    moved: float = 0.8  # share of the frames that are flipped, scaled and cropped
+    colour: float = 0.6  # strength of `data.colours`
     precision: str = "float32"
-    start: str = "random"
-    numbers: tuple[tuple[str, float], ...] = ()
-    looks: tuple[str, ...] = ()
+    start: str = "random"  # kind and hash of the initial weights
+    numbers: tuple[tuple[str, float], ...] = ()  # of the task, instead of the bundle's
+    looks: tuple[str, ...] = ()  # of the scenes, in turn; none: a new one for every video
 
     def __post_init__(self) -> None:
         where = "pretrain"
