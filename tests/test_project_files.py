@@ -48,6 +48,6 @@ def test_a_wheel_has_every_file_of_package_bundles_and_jobs(monkeypatch):
     data = [Path(source, name) for _, source, _, names in build.data_files for name in names]
     packed = {*map(str, data), *(str(Path(path)) for _, _, path in build.find_all_modules())}
     folders, left_out = ("shared_components", "bundles", "nvflare_jobs"), {"__pycache__", "runs", "results"}
-    due = [path for folder in folders for path in Path(folder).rglob("*") if path.is_file()]
-    assert {str(path) for path in due if not left_out & set(path.parts)} - packed == set()
+    expected = [path for folder in folders for path in Path(folder).rglob("*") if path.is_file()]
+    assert {str(path) for path in expected if not left_out & set(path.parts)} - packed == set()
     assert "nvflare_jobs/pfedsis/app/custom/.gitkeep" in packed

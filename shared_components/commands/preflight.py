@@ -49,14 +49,14 @@ def run(args: argparse.Namespace) -> int:
     folder, job, refusals = None, None, []
     if Path(args.job).is_dir():
         folder = read_job_folder(Path(args.job))
-        job, refusals = folder.job, _brought(folder, policies)
+        job, refusals = folder.job, _report_folder(folder, policies)
     elif args.job in method_names():
         job = Job(name=args.job, bundle=bundle_for(args.job), method=args.job)
         print(f"{args.job}: no job, the method with its own defaults in bundle {job.bundle}")
     else:
         raise ValueError(f"{args.job!r} is neither a job folder nor a method; methods: {', '.join(method_names())}")
     if job is not None:
-        refusals += _left(job, site, args.json)
+        refusals += _report_what_leaves(job, site, args.json)
     for words in filter(None, (policy.unguarded() for policy in policies)):
         print(f"WARNING: {words}")
     for refusal in dict.fromkeys(refusals):
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     return int(bool(refusals))
 
 
-def _brought(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
+def _report_folder(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
     """Print what a job folder brings; return what is refused of it."""
     refusals = list(folder.problems)
     rows = []
@@ -109,7 +109,7 @@ def _code(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
     return [f"{said}; a site that forbids code takes the copy without"]
 
 
-def _left(job: Job, site: Site | None, path: Path | None) -> list[str]:
+def _report_what_leaves(job: Job, site: Site | None, path: Path | None) -> list[str]:
     """Print what would leave; return what is refused of the job."""
     try:
         bundle = job.open_bundle()
@@ -119,10 +119,10 @@ def _left(job: Job, site: Site | None, path: Path | None) -> list[str]:
         else:
             task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
             check_limits(job, bundle, task, site)
-        due = expect(job, method, task)
+        expected = expect(job, method, task)
     except ValueError as error:
         return [str(error)]
-    report = what_leaves(job, due, publish=site.publish if site else None, withhold=site.withhold if site else ())
+    report = what_leaves(job, expected, publish=site.publish if site else None, withhold=site.withhold if site else ())
     _print(report)
     if path:
         path.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         kits = flare.provision(federation, args.out, passphrase=_passphrase(args, encrypted=False))
     issued = flare.read_issued(args.out)["parties"]
     encrypted = flare.needs_passphrase(args.out)
-    print("\n".join(_said(federation, args.out.resolve(), kits, issued, encrypted=encrypted)))
+    print("\n".join(_next_steps(federation, args.out.resolve(), kits, issued, encrypted=encrypted)))
     return 0
 
 
@@ -108,7 +108,7 @@ def _write_example(path: Path) -> int:
     return 0
 
 
-def _said(federation: Federation, out: Path, kits: Sequence[Kit], issued: dict, *, encrypted: bool) -> list[str]:
+def _next_steps(federation: Federation, out: Path, kits: Sequence[Kit], issued: dict, *, encrypted: bool) -> list[str]:
     key = "Its key is encrypted." if encrypted else "Its key is not encrypted (--encrypt)."
     if not kits:
         return [f"{out}: everybody in the file has a kit; no kit was written", f"{out / 'ca'}: {key}"]

@@ -42,18 +42,18 @@ def picture(scene, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def due(scene, tmp_path_factory):
+def expected_mask(scene, tmp_path_factory):
     """Return a function: the mask that `surgfl segment` writes of the frame with the bundle's own weights."""
     folder = tmp_path_factory.mktemp("segmented")
     Image.fromarray(scene).save(folder / "frame.png")
 
     @functools.cache
-    def due(bundle):
+    def expected_mask(bundle):
         words = ["--bundle", bundle, "--out", str(folder / bundle), "--threads", "1"]
         assert main(["segment", str(folder / "frame.png"), *words]) == 0
         return cv2.imread(str(folder / bundle / "masks" / "frame.png"), cv2.IMREAD_UNCHANGED)
 
-    return due
+    return expected_mask
 
 
 @pytest.fixture
@@ -114,13 +114,13 @@ def restored(mask, image):
 
 @pytest.mark.slow
 @EACH
-def test_monai_label_gets_the_masks_of_surgfl_segment(config, bundles, bundle, picture, scene, due):
+def test_monai_label_gets_the_masks_of_surgfl_segment(config, bundles, bundle, picture, scene, expected_mask):
     parser = config(bundle)
     network = network_of(parser, bundles, bundle)
     pre, post = (loaded_by_label(transforms_of(parser, "preprocessing")), transforms_of(parser, "postprocessing"))
     of_file = predicted(parser, network, {"image": str(picture)}, pre, post)
     of_array = predicted(parser, network, {"image": scene}, pre, post)
-    mask = due(bundle)
+    mask = expected_mask(bundle)
     assert mask.shape == (HEIGHT, WIDTH) and len(np.unique(mask)) > 1
     assert np.array_equal(np.asarray(restored(of_array["pred"], of_array["image"]))[0], mask)
     # MONAI has the columns of a picture's file first, and what it draws expects them there
@@ -166,7 +166,7 @@ def package(bundles, tmp_path):
 
 @pytest.mark.slow
 @EACH
-def test_monai_deploy_gets_the_masks_of_surgfl_segment(package, bundle, scene, due, tmp_path, monkeypatch):
+def test_monai_deploy_gets_the_masks_of_surgfl_segment(package, bundle, scene, expected_mask, tmp_path, monkeypatch):
     """Nothing of what it reads needs the bundle's folder: it has a TorchScript with the configs inside."""
     monkeypatch.chdir(tmp_path)
     network, parser = package(bundle)
@@ -180,10 +180,10 @@ def test_monai_deploy_gets_the_masks_of_surgfl_segment(package, bundle, scene, d
     pred = parser.get_parsed_content("inferer")(inputs=shown[given][None], network=network)
     found = compose["postprocessing"]({got: pred.detach()[0], **shown})[got]
     assert found.dtype == torch.uint8 and found.shape == (1, HEIGHT, WIDTH)
-    assert np.array_equal(np.asarray(found)[0], due(bundle))
+    assert np.array_equal(np.asarray(found)[0], expected_mask(bundle))
 
 
-def test_monais_own_engine_gets_the_mask_in_batches(config, bundles, picture, scene, due):
+def test_monais_own_engine_gets_the_mask_in_batches(config, bundles, picture, scene, expected_mask):
     Image.fromarray(scene[:200]).save(picture.with_name("other.png"))
     parser = config("pvt_fpn")
     files = [{"image": str(picture)}, {"image": str(picture.with_name("other.png"))}]
@@ -197,13 +197,13 @@ def test_monais_own_engine_gets_the_mask_in_batches(config, bundles, picture, sc
     )
     evaluator.run()
     assert [tuple(mask.shape) for mask in found] == [(1, WIDTH, HEIGHT), (1, WIDTH, 200)]
-    assert np.array_equal(np.asarray(found[0])[0].T, due("pvt_fpn"))
+    assert np.array_equal(np.asarray(found[0])[0].T, expected_mask("pvt_fpn"))
 
 
-def test_a_run_of_the_bundle_gets_the_mask_too(run, picture, due, tmp_path):
+def test_a_run_of_the_bundle_gets_the_mask_too(run, picture, expected_mask, tmp_path):
     run("pvt_fpn", "inference", input=str(picture), output_dir=str(tmp_path / "out"))
     mask = cv2.imread(str(tmp_path / "out" / "masks" / "frame.png"), cv2.IMREAD_UNCHANGED)
-    assert np.array_equal(mask, due("pvt_fpn"))
+    assert np.array_equal(mask, expected_mask("pvt_fpn"))
 
 
 def test_a_run_refuses_options_of_transforms_that_it_does_not_use(run, refusal, picture, tmp_path):
@@ -241,8 +241,8 @@ def test_a_mask_is_enlarged_by_hand():
     """2x2 to 4x6: every pixel twice down and three times across; the frame came with its rows first."""
     shown = FrameToNetworkd("image", 2, 2)({"image": np.zeros((3, 4, 6), np.uint8)})
     found = MaskToFramed("pred", frame="image")({**shown, "pred": torch.tensor([[[0.0, 1.0], [2.0, 3.0]]])})
-    due = [[0, 0, 0, 1, 1, 1]] * 2 + [[2, 2, 2, 3, 3, 3]] * 2
-    assert found["pred"].tolist() == [due]
+    expected = [[0, 0, 0, 1, 1, 1]] * 2 + [[2, 2, 2, 3, 3, 3]] * 2
+    assert found["pred"].tolist() == [expected]
 
 
 @pytest.mark.parametrize(

@@ -111,10 +111,10 @@ def test_a_sites_own_model_keeps_its_vector_at_another_site(evaluate, own, scene
 def test_the_model_for_unseen_sites_is_conditioned_on_the_site_where_it_is_scored(evaluate, for_unseen, scenes):
     mean = load_file(for_unseen)["indicator"]
     torch.testing.assert_close(mean, (vector_of(scenes[0]) + vector_of(scenes[1])) / 2)
-    due = vector_of(scenes[2])
-    assert evaluate(for_unseen, scenes[2]) == scored(for_unseen, scenes[2], due)
+    expected = vector_of(scenes[2])
+    assert evaluate(for_unseen, scenes[2]) == scored(for_unseen, scenes[2], expected)
     task = make_task("segmentation", classes=load_site(scenes[2]).classes)
-    for site, indicator in ((load_site(scenes[2]), due), (None, mean)):
+    for site, indicator in ((load_site(scenes[2]), expected), (None, mean)):
         network = trained_network_for(PvtFpnClips(), task, str(for_unseen), bundle="fedst", site=site)
         assert torch.equal(network.indicator, indicator)
 

@@ -11,8 +11,11 @@ import torch
 
 from shared_components.experiments.pretraining import train
 from shared_components.experiments.pretraining.learner import Learner
+from shared_components.experiments.pretraining.plan import Phase
 from shared_components.federation.store import load_tensors
 from shared_components.networks.checkpoints import load_metadata, load_weights
+
+SHORT = (Phase(64, 64, 2),)
 
 
 class Killed(BaseException):
@@ -56,7 +59,7 @@ def comparable(records):
     return [{key: value for key, value in record.items() if key not in timed} for record in records]
 
 
-def test_the_folder_has_the_model_its_facts_and_a_log(begin, tmp_path):
+def test_the_folder_has_the_averaged_model_its_facts_a_log_and_a_state(begin, tmp_path):
     assert begin(check_every=6).run()
     facts = json.loads((tmp_path / "run" / "pretraining.json").read_text())
     assert facts["steps"] == facts["steps_planned"] == 12 and facts["frames"] == 24 and facts["seed"] == 5
@@ -70,26 +73,22 @@ def test_the_folder_has_the_model_its_facts_and_a_log(begin, tmp_path):
     assert [record["step"] for record in found] == [6, 12, 12]
     assert set(found[0]["scores"]) == {"trained", "named"} and facts["scores"] == found[2]["scores"]
     assert found[1]["loss"] > 0 and found[1]["learning_rate"] < 1e-2
+    tensors, values = load_tensors(tmp_path / "run" / "state.safetensors")
+    assert values["step"] == 12
+    head = weights(tmp_path / "run")["head.weight"]
+    assert torch.equal(tensors["average|module.head.weight"], head)
+    assert not torch.equal(tensors["network|head.weight"], head)
 
 
 def test_numbers_of_the_loss_replace_the_bundles_and_are_noted(begin, tmp_path):
-    begin("plain").run()
-    begin("other", numbers=(("balance", 0.5), ("log_iou", 1.0))).run()
+    begin("plain", phases=SHORT).run()
+    begin("other", phases=SHORT, numbers=(("balance", 0.5), ("log_iou", 1.0))).run()
     assert not same(weights(tmp_path / "plain"), weights(tmp_path / "other"))
     notes = load_metadata(tmp_path / "other" / "model.safetensors")
     assert json.loads(notes["numbers"]) == {"balance": 0.5, "log_iou": 1.0}
     facts = json.loads((tmp_path / "other" / "pretraining.json").read_text())
     assert facts["settings"]["numbers"] == {"balance": 0.5, "log_iou": 1.0}
     assert facts["start"] == {"start": "random", "sha256": "", "from": "", "fresh": []}
-
-
-def test_the_model_is_the_average_and_the_state_has_both(begin, tmp_path):
-    begin().run()
-    tensors, values = load_tensors(tmp_path / "run" / "state.safetensors")
-    assert values["step"] == 12
-    name = "head.weight"
-    assert torch.equal(tensors[f"average|module.{name}"], weights(tmp_path / "run")[name])
-    assert not torch.equal(tensors[f"network|{name}"], weights(tmp_path / "run")[name])
 
 
 @pytest.mark.slow
@@ -196,7 +195,7 @@ def test_two_processes_do_not_share_a_folder(begin, tmp_path):
 
 @pytest.mark.parametrize("task", ["depth", "reconstruction"])
 def test_other_tasks_are_trained_and_scored_by_their_own_metrics(begin, tmp_path, task):
-    begin(task=task).run()
+    begin(task=task, phases=SHORT).run()
     (scores,) = [record["scores"] for record in records(tmp_path / "run") if "scores" in record]
     metric = {"depth": "rmse", "reconstruction": "mse"}[task]
     assert scores["named"][metric]["mean"] > 0
@@ -211,6 +210,6 @@ def test_losses_are_logged_every_few_steps(begin, tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("error")
 def test_random_looks_are_scored_beside_the_named_ones(begin, tmp_path):
-    begin(looks=()).run()
+    begin(looks=(), phases=SHORT).run()
     scores = records(tmp_path / "run")[-1]["scores"]
     assert set(scores) == {"random", "named"} and scores["random"]["frames"] == 24
