@@ -176,16 +176,6 @@ def test_a_model_scores_the_same_with_both_bundles_evaluate(run, model_of, train
     assert found[0] == found[1]
 
 
-@PAIRS
-def test_a_model_predicts_the_same_with_both_bundles_inference(run, model_of, trained, used, video, tmp_path):
-    for bundle in (trained, used):
-        given = {"input": str(video), "checkpoint": model_of(trained), "output_dir": str(tmp_path / bundle)}
-        run(bundle, "inference", height=64, width=96, **given)
-    masks = [sorted((tmp_path / bundle / "masks").iterdir()) for bundle in (trained, used)]
-    assert len(masks[0]) == 5
-    assert [path.read_bytes() for path in masks[0]] == [path.read_bytes() for path in masks[1]]
-
-
 def test_the_network_is_that_of_the_bundle_which_the_header_names(site_config, tmp_path):
     path = tmp_path / "model.safetensors"
     save_weights(path, PvtFpn().state_dict(), {"bundle": "pvt_fpn"})

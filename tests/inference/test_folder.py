@@ -149,12 +149,6 @@ def test_a_record_that_is_not_ours_is_refused(tmp_path, text):
         ResultFolder(tmp_path)
 
 
-def test_a_file_is_no_folder(tmp_path):
-    (tmp_path / "out").write_text("")
-    with pytest.raises(InferenceError, match="out is a file; give a folder"):
-        ResultFolder(tmp_path / "out")
-
-
 def test_a_result_of_another_input_is_not_replaced(tmp_path):
     folder = ResultFolder(tmp_path / "out")
     folder.begin()

@@ -125,12 +125,10 @@ def two_endings(path):
 @pytest.mark.parametrize(
     ("make", "options", "sentence"),
     [
-        (lambda path: None, {}, "input {path} does not exist; name a folder of frames or a video"),
         (lambda path: path.mkdir(), {}, "input folder {path} has no images (.png, "),
         (videos_only, {}, "input folder {path} has videos and no images; name one of the videos, such as {path}/a.mov"),
         (two_endings, {}, "input folder {path}/day has images that differ in their ending alone"),
         (lambda path: path.write_bytes(b"no video"), {}, "video {path} cannot be read"),
-        (write_image, {"every": 0}, "input: every is 0; it is a whole number, at least 1"),
         (write_image, {"video_rate": "fast"}, "the video rate is 'fast'; give frames per second"),
         (write_image, {"video_rate": "1/0"}, "the video rate is '1/0'; give frames per second"),
         (write_image, {"video_rate": -1}, "the video rate is -1; give frames per second"),

@@ -57,7 +57,7 @@ def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp
         (["pvt_fpn", "--size", "64x90:3"], "the size is 64x90, and PvtFpn takes multiples of 32"),
         (["pvt_fpn", "--size", "64x90"], "give height, width and steps such as 96x128:6000"),
         (["pvt_fpn", "--looks", "pink"], "look 'pink' is unknown"),
-        (["pvt_fpn", "--learning-rate", "nan"], "learning_rate is nan"),
+        (["pvt_fpn", "--learning-rate", "nan"], "pretrain: learning_rate is nan"),
         (["pvt_fpn", "--threads", "0"], "--threads is 0; give a whole number, at least 1"),
         (["pvt_fpn", "--workers", "-1"], "--workers is -1; give a whole number, at least 0"),
         (["pvt_fpn", "--number", "balance"], "--number is 'balance'; give a name and a value such as balance=0.5"),

@@ -49,11 +49,9 @@ def test_one_step_has_the_highest_rate():
     [
         ({"batch": 0}, "pretrain: batch is 0; it is a whole number, at least 1"),
         ({"seed": -1}, "pretrain: seed is -1"),
-        ({"learning_rate": math.nan}, "pretrain: learning_rate is nan"),
         ({"colour": 1.5}, "pretrain: colour is 1.5; it is a number, at least 0 and at most 1"),
         ({"average": 1.0}, "pretrain: average is 1.0; it is a number, at least 0 and below 1"),
         ({"precision": "fp16"}, "pretrain: precision 'fp16' is unknown; use one of float32, bf16"),
-        ({"looks": ("rose", "pink")}, "look 'pink' is unknown"),
         ({"phases": ()}, "no size; give height"),
         ({"phases": (Phase(64, 64, 0),)}, "steps of 64x64:0 is 0"),
     ],
