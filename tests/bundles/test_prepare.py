@@ -147,9 +147,6 @@ def task_at(site_config):
     return make_task("segmentation", classes=load_site(site_config).classes)
 
 
-PAIRS = pytest.mark.parametrize(("trained", "used"), [("pvt_fpn", "pfedsis"), ("pfedsis", "pvt_fpn")])
-
-
 @pytest.fixture(params=["model.safetensors", "model.pt"])
 def model_of(request, tmp_path):
     """Return a function that leaves a bundle's model as a federation and as the zoo do."""
@@ -165,7 +162,7 @@ def model_of(request, tmp_path):
     return model_of
 
 
-@PAIRS
+@pytest.mark.parametrize(("trained", "used"), [("pvt_fpn", "pfedsis"), ("pfedsis", "pvt_fpn")])
 def test_a_model_scores_the_same_with_both_bundles_evaluate(run, model_of, trained, used, site_config, small, tmp_path):
     found = []
     for bundle in (trained, used):
