@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a site of real frames to score on, and its name in the card; may be repeated",
     )
     add("--looks", default=",".join(LOOKS), metavar="A,B,...", help="looks to score on; default: all named")
-    add("--unseen", type=int, default=8, metavar="N", help="looks that no pre-training draws (default 8)")
+    add("--unseen", type=int, default=8, metavar="N", help="looks that no pre-training uses (default 8)")
     add("--videos", type=int, default=2, help="rendered of every look (default 2)")
     add("--frames", type=int, default=6, help="of every rendered video (default 6)")
 

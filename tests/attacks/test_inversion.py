@@ -74,7 +74,7 @@ def test_of_signs_it_finds_an_input_that_explains_them_as_well_as_the_true_one(l
     assert similar >= float(cosine(true, list(signs.values()))) - 1e-3
 
 
-def test_a_soft_sign_is_half_where_it_is_told():
+def test_a_soft_sign_by_hand():
     """The root mean square of (3, -4, 0, 0) is 2.5; softened once, 3 becomes 3 / 5.5 and -4 becomes -4 / 6.5."""
     found = _soft_sign(torch.tensor([3.0, -4.0, 0.0, 0.0]), 1.0)
     assert found.tolist() == pytest.approx([3 / 5.5, -4 / 6.5, 0.0, 0.0])

@@ -204,7 +204,7 @@ def test_every_option_that_is_checked_stands_in_a_file():
     ("size", "least", "near"),
     [((33, 64), 1, "32x64"), ((1, 64), 1, "32x64"), ((80, 90), 1, "64x96"), ((32, 64), 50, "64x64")],
 )
-def test_a_size_is_of_multiples_and_another_is_told_which_would_do(size, least, near):
+def test_a_size_that_is_no_multiple_is_refused_with_the_nearest_one(size, least, near):
     network = weightless(load_bundle("pvt_fpn").network)
     with pytest.raises(ValueError, match=rf"PvtFpn takes multiples of 32.*; {near} would do"):
         check_size(network, *size, least=least)

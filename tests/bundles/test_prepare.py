@@ -86,7 +86,7 @@ def _restored():
     logging.setLogRecordFactory(before)
 
 
-def told(error, monkeypatch, capsys):
+def printed(error, monkeypatch, capsys):
     """Return what an uncaught error prints, wrapped as MONAI wraps it."""
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     prepare.explain_errors()
@@ -100,7 +100,7 @@ def test_a_path_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch, ca
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="Not a directory") as caught:
         (tmp_path / "file" / "out").mkdir(parents=True)
-    said = told(caught.value, monkeypatch, capsys)
+    said = printed(caught.value, monkeypatch, capsys)
     assert said.startswith(f"error: {tmp_path / 'file' / 'out'}: Not a directory; correct the path")
     assert said.count("\n") == 1
 
@@ -121,7 +121,7 @@ FULL = OSError(28, "No space left on device")
     ],
 )
 def test_a_damaged_file_and_a_full_disk_are_one_sentence_without_escapes(error, sentence, monkeypatch, capsys):
-    said = told(error, monkeypatch, capsys)
+    said = printed(error, monkeypatch, capsys)
     assert said.startswith(sentence) and said.count("\n") == 1
 
 
@@ -140,7 +140,7 @@ def test_what_engines_log_of_an_error_is_one_line_where_it_is_for_a_person(error
 
 def test_other_errors_keep_their_traceback(monkeypatch, capsys):
     for error in (OSError("of no file"), KeyError("x")):
-        assert "Failed to evaluate" in told(error, monkeypatch, capsys)
+        assert "Failed to evaluate" in printed(error, monkeypatch, capsys)
 
 
 def task_at(site_config):
@@ -210,8 +210,8 @@ CHOICES = [("fedavg", {}, SINGLE), ("fedst", {"synthetic": "none"}, {"temporal":
 @pytest.fixture
 def federated(site_config, tmp_path):
     """Return a function that federates two sites of the same frames for a round; it returns the best model."""
-    told = yaml.safe_load(site_config.read_text()) | {"text": "porcine nephrectomy"}
-    site_config.write_text(yaml.safe_dump(told))
+    described = yaml.safe_load(site_config.read_text()) | {"text": "porcine nephrectomy"}
+    site_config.write_text(yaml.safe_dump(described))
 
     def federated(method, arguments, network):
         job = Job(
@@ -284,16 +284,16 @@ def test_weights_that_say_nothing_are_not_scored_with_a_fresh_temporal_layer(run
 def test_plain_weights_are_scored_with_the_same_said_on_the_command_line(run, site_config, tmp_path):
     """As docs/run.md says; what the header of the same weights says needs no word."""
     torch.manual_seed(1)
-    told, plain = tmp_path / "model.safetensors", tmp_path / "model.pt"
+    noted, plain = tmp_path / "model.safetensors", tmp_path / "model.pt"
     notes = {"bundle": "fedst", "network": json.dumps(SINGLE), "task": "segmentation"}
     notes |= {"numbers": json.dumps(FRAMES["segmentation"])}
-    save_weights(told, PvtFpnClips(**SINGLE).state_dict(), notes)
-    torch.save(load_weights(told), plain)
+    save_weights(noted, PvtFpnClips(**SINGLE).state_dict(), notes)
+    torch.save(load_weights(noted), plain)
     small = {f"training#{name}": TRAINING[name] for name in ("height", "width")}
     by_hand = {f"network_def#{name}": value for name, value in SINGLE.items()}
     by_hand |= {"tasks#segmentation#frames": 1}
     found = []
-    for path, options in ((told, {}), (plain, by_hand)):
+    for path, options in ((noted, {}), (plain, by_hand)):
         out = tmp_path / path.suffix
         options |= {"site_config": str(site_config), "checkpoint": str(path), "output_dir": str(out), **small}
         run("fedst", "train", "evaluate", **options)

@@ -152,16 +152,16 @@ def test_the_three_sections_that_a_federation_reads_are_plain(bundles, bundle, m
     assert loaded.training == Training(**document["training"])
 
 
-def test_a_method_tells_the_network_of_the_only_site_before_it_trains(site_config):
+def test_a_method_conditions_the_network_on_the_only_site_before_it_trains(site_config):
     site, heard = dataclasses.replace(load_site(site_config), text="porcine"), []
     rounds = SimpleNamespace(task=task_at(site), dataset=SimpleNamespace(site=site))
     network = build_network(load_bundle("pvt_fpn").network, out_channels=4)
 
-    def tell(given, facts):
+    def condition(given, facts):
         heard.append((given, facts))
         return ""
 
-    TrainingStep(changed(load_method("fedavg"), local_condition_on_site=tell), network, rounds)
+    TrainingStep(changed(load_method("fedavg"), local_condition_on_site=condition), network, rounds)
     assert heard == [(network, SiteFacts("porcine"))]
 
     def refuse(given, facts):

@@ -74,7 +74,7 @@ def test_model_pt_holds_the_shipped_weights_bit_for_bit_and_every_tensor_of_the_
 
 
 @EACH
-def test_metadata_tell_measured_scores_and_packages_that_are_those_of_the_tests(bundles, bundle):
+def test_metadata_hold_measured_scores_and_the_packages_of_these_tests(bundles, bundle):
     metadata = metadata_of(bundles, bundle)
     facts = json.loads((bundles / bundle / FACTS).read_text())
     named = [score["dice"]["mean"] for score in facts["scores"] if score["where"] == "named look"]

@@ -40,7 +40,7 @@ WRITERS = {
     "a.safetensors": lambda path: save_weights(path, {"w": torch.zeros(5000)}),
 }
 SENTENCE = r"could not be written \(File too large\); check the disk's space and the folder's rights$"
-"""What the kernel says at that limit, and nothing of the library that was told so."""
+"""What the kernel says at that limit, without the words of the library that wrote."""
 
 
 @pytest.mark.parametrize("room", [0, 1000])
@@ -53,7 +53,7 @@ def test_a_full_disk_is_an_error_and_leaves_the_old_file_alone(tmp_path, name, r
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_where_safetensors_tells_no_number_its_own_words_are_the_reason(tmp_path, monkeypatch):
+def test_an_error_of_safetensors_without_a_number_is_the_reason_in_its_own_words(tmp_path, monkeypatch):
     def refuses(*_, **__):
         raise SafetensorError("the header is too large")
 

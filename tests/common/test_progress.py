@@ -11,7 +11,7 @@ from shared_components.common.progress import Step, duration, follow, heard, rep
 from shared_components.common.progress_display import Board, StepLog, plain_line, shown
 
 
-def test_a_loop_tells_its_beginning_and_every_item_that_is_done_with():
+def test_a_loop_reports_its_beginning_and_every_item_that_is_done():
     steps = []
     with heard(steps.append):
         assert list(follow("ab", "reading")) == ["a", "b"]
@@ -174,7 +174,7 @@ def test_bars_that_cannot_be_drawn_do_not_end_the_work(terminal, clock, monkeypa
     assert "cannot be drawn" in caplog.text and terminal.getvalue().startswith("site-1 training")
 
 
-def test_a_block_shows_what_its_own_thread_tells():
+def test_a_block_shows_what_its_own_thread_reports():
     out = io.StringIO()
     with shown(out, title="site-1") as board:
         report_progress("rendering", 3, 9)

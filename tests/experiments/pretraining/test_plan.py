@@ -81,20 +81,22 @@ SETTINGS = tiny(phases=(Phase(64, 64, 4), Phase(64, 128, 3)), batch=8)
 
 def stepped(monkeypatch, *, seconds, steps):
     """Take some steps of so many seconds each; return what was reported."""
-    clock, told = [100.0], []
+    clock, steps_heard = [100.0], []
     monkeypatch.setattr(train.time, "monotonic", lambda: clock[0])
     pace = Pace(SETTINGS)
-    with heard(told.append):
+    with heard(steps_heard.append):
         for done in range(1, steps + 1):
             clock[0] += seconds
             pace.step(done, 0.5)
-    return told
+    return steps_heard
 
 
 def test_a_step_is_reported_with_loss_speed_and_time_left(monkeypatch):
-    told = stepped(monkeypatch, seconds=5.0, steps=4)
-    assert told[1] == Step("step", 2, 7, "loss 0.500  1.6 pictures/s  about 40 s left")
-    assert told[3] == Step("step", 4, 7, "loss 0.500  1.6 pictures/s  about 30 s left")  # of twice as many pixels
+    steps_heard = stepped(monkeypatch, seconds=5.0, steps=4)
+    assert steps_heard[1] == Step("step", 2, 7, "loss 0.500  1.6 pictures/s  about 40 s left")
+    assert steps_heard[3] == Step(
+        "step", 4, 7, "loss 0.500  1.6 pictures/s  about 30 s left"
+    )  # of twice as many pixels
 
 
 @pytest.mark.parametrize(("seconds", "left"), [(60.0, "about 9 min left"), (3600.0, "about 9.0 h left")])
