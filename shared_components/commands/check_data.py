@@ -1,4 +1,4 @@
-"""surgfl check-data: read a whole site before any job does, and list what must be put right."""
+"""`surgfl check-data`: read a whole site before any job does, and list what must be put right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""surgfl unpack-sar-rarp50: write the labelled frames of SAR-RARP50's videos, and their clips, to rgb/."""
+"""`surgfl unpack-sar-rarp50`: write the labelled frames of SAR-RARP50's videos, and their clips, to rgb/."""
 
 from __future__ import annotations
 
