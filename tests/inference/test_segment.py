@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from shared_components.cli import main
-from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.trained_model import load_trained
 from shared_components.data.synthetic.scene import render_video
 from shared_components.inference.frames import FrameStream
@@ -67,21 +66,10 @@ def test_a_video_becomes_an_overlay_masks_and_tables(surgery, model, tmp_path, c
     assert "surgery-segmented/overlay.mp4" in said
 
 
-@pytest.fixture
-def shipping(model, tmp_path, monkeypatch):
-    """Return a folder of bundles of which `pvt_fpn` ships a model."""
-    folder = tmp_path / "bundles" / "pvt_fpn"
-    shutil.copytree(bundle_config.bundles_folder() / "pvt_fpn" / "configs", folder / "configs")
-    (folder / "models").mkdir()
-    shutil.copy(model(), folder / "models" / "model.safetensors")
-    facts = {"sha256": sha256_of(folder / "models" / "model.safetensors")}
-    (folder / "models" / "model.json").write_text(json.dumps(facts))
-    monkeypatch.setattr(bundle_config, "bundles_folder", lambda: folder.parent)
-    return folder
-
-
-def test_a_bundle_without_weights_says_how_to_get_some(surgery, shipping, capsys):
-    shutil.rmtree(shipping / "models")
+def test_a_bundle_without_weights_says_how_to_get_some(surgery, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "bundles"
+    shutil.copytree(bundle_config.bundles_folder() / "pvt_fpn" / "configs", folder / "pvt_fpn" / "configs")
+    monkeypatch.setattr(bundle_config, "bundles_folder", lambda: folder)
     assert main(["segment", str(surgery)]) == 2
     error = capsys.readouterr().err
     assert "bundle 'pvt_fpn' ships no weights" in error and error.count("\n") == 1
