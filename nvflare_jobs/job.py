@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nvflare.job_config.api import FedJob
-from shared_components.flare.deployment.job_copy import production_copy
 
 from shared_components.federation.messages import FederationError
 from shared_components.flare.deployment.job_folder import JobFolderError
+from shared_components.flare.deployment.submission import production_copy
 from shared_components.flare.workspaces import is_held, refuse_unusable
 
 JOBS = Path(__file__).resolve().parent

@@ -60,7 +60,7 @@ class Round(LocalRound):
 
     last_only = False
 
-    def _drawn(self, iterations):
+    def _augmented(self, iterations):
         for number in range(iterations):
             yield self.dataset.batch(number, self.last_only)
 
