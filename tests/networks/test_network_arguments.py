@@ -73,7 +73,7 @@ def test_the_bundles_networks_are_among_them():
         ({"text": b"none"}, "text is b'none'; write a text"),
         ({"dropout": float("nan")}, "dropout is nan; write"),
         ({"dropout": float("inf")}, "dropout is inf; write"),
-        ({"indicator": 10**400}, "indicator is 10+; write"),
+        ({"indicator": 10**400}, "indicator is a whole number of over 80 digits; write"),
         ({"kernels": [7, float("nan")]}, r"kernels is \[7, nan\]; write"),
         ({"temporal": "false"}, "temporal is 'false'; it is true or false"),
         ({"temporal": 0}, "temporal is 0; it is true or false"),

@@ -307,7 +307,7 @@ def test_answers_that_end_leave_nothing_behind(how, tmp_path, answer, monkeypatc
         ((*NAMED, "--images", "{v}/img", "--masks", "{v}/gt"), "holds no images or video files at '{v}/img'"),
         ((*NAMED, "--dataset", "endovis2018"), "holds no videos of endovis2018"),
         ((*NAMED, "--dataset", "nifti"), "NIfTI label volumes called as their video, and holds 4 folders of images"),
-        ((*NAMED, "--frame-interval", "0"), "'frame_interval' is 0; write a whole number of 1"),
+        ((*NAMED, "--frame-interval", "0"), "'frame_interval' is 0; it is a whole number, at least 1"),
         ((*NAMED, "--axes", "stored"), "'axes' is for 'nifti'"),
     ],
 )
