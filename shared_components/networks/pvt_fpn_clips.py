@@ -14,10 +14,47 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shared_components.networks.channel_selection import ChannelSelection, Prompt
-from shared_components.networks.fpn import SEGMENTATION, FpnDecoder
+from shared_components.networks.pvt_fpn import SEGMENTATION, FpnDecoder
 from shared_components.networks.pvt_v2 import CHANNELS, HEADS, PvtV2B0
 from shared_components.networks.temporal import EXPANSION, KERNELS, RECEPTIVE_FIELDS, WINDOW, TemporalLayer
+
+
+class ChannelSelection(nn.Module):
+    """Amplify the channels that fit a site's text (Section 3.2.2), given as the vector of a frozen text encoder.
+
+    87,200 parameters for 160 channels and an indicator of 384.
+    """
+
+    def __init__(self, channels: int, indicator: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(channels + indicator, channels)  # columns are [map, indicator]
+        nn.init.trunc_normal_(self.gate.weight, std=0.02)
+        nn.init.zeros_(self.gate.bias)
+
+    def forward(self, features: Tensor, indicator: Tensor) -> Tensor:
+        """(B, C, H, W), (D,) -> (B, C, H, W), every channel times a factor of 1 to 2."""
+        pooled = features.mean((2, 3))  # (B, C, H, W) -> (B, C)
+        # Eq. (7): sigmoid(FC([GAP(F), indicator])), the composite indicator: (B, C + D) -> (B, C)
+        composite = self.gate(torch.cat([pooled, indicator.expand(pooled.shape[0], -1)], 1)).sigmoid()
+        return features + features * composite[:, :, None, None]  # Eq. (8)
+
+
+class Prompt(nn.Module):
+    """Add an embedding of the indicator to every pixel: the ablation without selection (Table 4, third row).
+
+    The paper does not describe how the prompt is used; this is our choice. 61,440 parameters for 160 channels and an
+    indicator of 384, initially 0; nothing is added for an indicator of zeros, which stands for no text.
+    """
+
+    def __init__(self, channels: int, indicator: int) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(indicator, channels, bias=False)
+        nn.init.zeros_(self.embedding.weight)
+
+    def forward(self, features: Tensor, indicator: Tensor) -> Tensor:
+        """(B, C, H, W), (D,) -> (B, C, H, W)."""
+        return features + self.embedding(indicator)[:, None, None]  # (D,) -> (C, 1, 1)
+
 
 STRIDES = (4, 8, 16, 32)  # pixels of the image per pixel of the encoder's maps
 TEXTS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -114,8 +151,7 @@ class PvtFpnClips(nn.Module):
     def set_indicator(self, indicator: Tensor) -> None:
         """Set the indicator of a site's text, (D,), a part of the state that is initially zero.
 
-        Raises:
-            ValueError: It has another shape or is not finite, or the network was made without text.
+        Raises ValueError for another shape, numbers that are not finite, or a network without text.
         """
         if "selection" not in self.parts:
             raise ValueError("PvtFpnClips was made with text 'none'; make it with 'selection' or 'prompt'")
@@ -128,14 +164,10 @@ class PvtFpnClips(nn.Module):
         self.indicator.copy_(indicator.detach())
 
     def forward(self, clip: Tensor) -> Tensor:
-        """Predict the logits of the current frame.
+        """Predict the logits of the current frame: (B, T, 3, H, W) in [0, 1] -> (B, out_channels, H, W).
 
-        Args:
-            clip: (B, T, 3, H, W) in [0, 1], oldest frame first, the current one last; or a frame (B, 3, H, W), which
-                counts as a clip that repeats it. H and W multiples of 32; ValueError for any other size.
-
-        Returns:
-            (B, out_channels, H, W).
+        The oldest frame is first, the current one last; a frame (B, 3, H, W) counts as a clip that repeats it. H and W
+        are multiples of 32; ValueError for any other size.
         """
         self._check(clip)
         if clip.dim() == 4:
@@ -158,15 +190,9 @@ class PvtFpnClips(nn.Module):
         The result is that of `forward`, in evaluation, on the clip of this frame and those `stride`, 2 * `stride`, ...
         frames before it; see `Memory` for frames before the beginning. No gradient reaches earlier frames.
 
-        Args:
-            image: (B, 3, H, W) in [0, 1]; H and W multiples of 32.
-            memory: Of the frame before; at the beginning that of `begin_stream`.
-
-        Returns:
-            logits (B, out_channels, H, W), and the memory for the next frame.
-
-        Raises:
-            ValueError: The size is another, or not that of the frame before.
+        Takes a frame (B, 3, H, W) in [0, 1] and the memory of the frame before, at the beginning that of
+        `begin_stream`; returns logits (B, out_channels, H, W) and the memory for the next frame. Raises ValueError
+        unless 32 divides H and W, and for another size than that of the frame before.
         """
         if image.dim() != 4:
             raise ValueError(f"PvtFpnClips remembers frames (B, 3, H, W), and got {list(image.shape)}")

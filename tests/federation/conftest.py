@@ -16,7 +16,7 @@ from shared_components.federation.messages import FederationError, Job, SiteRefu
 from shared_components.federation.protocol import Answers, conduct
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as site_side
-from shared_components.networks import bundle_config, fpn, pvt_fpn, pvt_fpn_clips, pvt_v2
+from shared_components.networks import bundle_config, pvt_fpn, pvt_fpn_clips, pvt_v2
 from shared_components.networks.bundle_config import bundle_for
 from tests.changed_method import changed
 
@@ -55,9 +55,9 @@ def narrow(monkeypatch, request):
         return
     for module in (pvt_v2, pvt_fpn, pvt_fpn_clips):
         monkeypatch.setattr(module, "CHANNELS", (8, 16, 40, 64))
-    for module in (fpn, pvt_fpn, pvt_fpn_clips):
+    for module in (pvt_fpn, pvt_fpn_clips):
         monkeypatch.setattr(module, "SEGMENTATION", 32)
-    monkeypatch.setattr(fpn, "PYRAMID", 64)
+    monkeypatch.setattr(pvt_fpn, "PYRAMID", 64)
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""The network of FedST: clips, streams, what a single frame gives, the text, its parts, counts, errors, export."""
+"""The network of FedST: channel selection, clips, streams, single frames, the text, parts, counts, errors, export."""
+
+import math
 
 import onnxruntime
 import pytest
@@ -8,7 +10,7 @@ from torch import nn
 from shared_components.networks.checkpoints import load_encoder, save_weights
 from shared_components.networks.parts import resolve
 from shared_components.networks.pvt_fpn import PvtFpn
-from shared_components.networks.pvt_fpn_clips import Memory, PvtFpnClips
+from shared_components.networks.pvt_fpn_clips import ChannelSelection, Memory, Prompt, PvtFpnClips
 from shared_components.networks.pvt_v2 import PvtV2B0
 
 SINGLE = {"temporal": False, "text": "none"}
@@ -34,6 +36,37 @@ def network() -> PvtFpnClips:
 def count(network: nn.Module, *names: str) -> int:
     state = network.state_dict()
     return sum(state[name].numel() for name in state if name.startswith(names))
+
+
+def test_channel_selection_equals_its_equations_written_out():
+    torch.manual_seed(0)
+    selection = ChannelSelection(3, 2)
+    torch.nn.init.normal_(selection.gate.weight)
+    torch.nn.init.normal_(selection.gate.bias)
+    features, indicator = torch.rand(2, 3, 4, 5), torch.tensor([0.5, -2.0])
+    found = selection(features, indicator)
+    for sample in range(2):
+        means = [sum(features[sample, c].flatten().tolist()) / 20 for c in range(3)]
+        for c in range(3):
+            row = zip(selection.gate.weight[c].tolist(), means + indicator.tolist(), strict=True)
+            gate = 1 / (1 + math.exp(-sum(w * x for w, x in row) - selection.gate.bias[c].item()))
+            torch.testing.assert_close(found[sample, c], features[sample, c] * (1 + gate))
+
+
+def test_a_prompt_adds_the_embedded_text_to_every_pixel():
+    prompt = Prompt(3, 2)
+    features, indicator = torch.rand(2, 3, 4, 5), torch.tensor([0.5, -2.0])
+    assert torch.equal(prompt(features, indicator), features)  # zeros at first
+    with torch.no_grad():
+        prompt.embedding.weight.copy_(torch.tensor([[2.0, 0], [0, 1], [2, 1]]))
+    added = torch.tensor([1.0, -2.0, -1.0]).reshape(3, 1, 1)
+    torch.testing.assert_close(prompt(features, indicator), features + added)
+    assert torch.equal(prompt(features, torch.zeros(2)), features)  # nothing was told
+
+
+def test_the_numbers_of_parameters_are_one_linear_layer_each():
+    assert count(ChannelSelection(160, 384), "") == (160 + 384) * 160 + 160 == 87_200
+    assert count(Prompt(160, 384), "") == 384 * 160 == 61_440
 
 
 def test_the_number_of_parameters_is_what_is_counted_by_hand():
