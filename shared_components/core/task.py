@@ -204,15 +204,26 @@ def checkpoint_notes(
     return notes | ({"classes": notes["outputs"]} if card.kind == "segmentation" else {})
 
 
-def mean_rows(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> Scores:
-    """Average numbers of frames that have one output: ``{name: {"mean": mean or None}, ..., "frames": count}``.
+class OneOutput:
+    """What tasks of one output, without named classes, have in common: a score is a number per metric."""
 
-    NaN is not counted. Raises ValueError where there are no frames.
-    """
-    if not rows:
-        raise ValueError("no frames to summarise; the split has no frames")
-    found: Scores = {}
-    for name in names:
-        known = [row[name] for row in rows if not math.isnan(row[name])]
-        found[name] = {"mean": math.fsum(known) / len(known) if known else None}
-    return {**found, "frames": len(rows)}
+    metrics: tuple[Metric, ...]
+
+    def rows(self, score: dict[str, float]) -> list[dict[str, float]]:
+        return [score]
+
+    def summarise(self, scores: Sequence[dict[str, float]]) -> Scores:
+        """Return ``{metric: {"mean": mean or None}, ..., "frames": count}``; NaN is not counted.
+
+        Raises ValueError where there are no frames.
+        """
+        if not scores:
+            raise ValueError("no frames to summarise; the split has no frames")
+        found: Scores = {}
+        for metric in self.metrics:
+            known = [score[metric.name] for score in scores if not math.isnan(score[metric.name])]
+            found[metric.name] = {"mean": math.fsum(known) / len(known) if known else None}
+        return {**found, "frames": len(scores)}
+
+    def visible(self, answer: Answer) -> dict[str, float]:
+        return {}

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
-from shared_components.core.task import Array, Batch, Scores, last_frame, mean_rows, sample_spec
+from shared_components.core.task import Array, Batch, OneOutput, last_frame, sample_spec
 from shared_components.data.files import depth_values
 from shared_components.data.samples import Item, SampleSpec
 
@@ -77,8 +77,7 @@ def build(
         pooling: Pixels of one loss: those of the whole ``batch``, or of an ``image``, averaged over images.
         frames, interval, padding: Of a sample's clip, see `samples.SampleSpec`.
 
-    Raises:
-        ValueError: A number is out of its range, or the pooling is unknown.
+    Raises ValueError for a number out of its range and an unknown pooling.
     """
     between("depth", "scale", scale, LEAST)
     between("depth", "log_error", log_error, 0)
@@ -90,7 +89,7 @@ def build(
 
 
 @dataclass(frozen=True)
-class Depth:
+class Depth(OneOutput):
     """See `task.Task`. An answer is float32 (H, W) in mm, a score a number per metric (NaN: nothing known)."""
 
     scale: float
@@ -149,20 +148,11 @@ class Depth:
         plain, after = _errors(predicted, true), _errors(scaled, true)
         return plain | {"rmse_scaled": after["rmse"], "abs_rel_scaled": after["abs_rel"]}
 
-    def rows(self, score: dict[str, float]) -> list[dict[str, float]]:
-        return [score]
-
-    def summarise(self, scores: Sequence[dict[str, float]]) -> Scores:
-        return mean_rows(scores, [metric.name for metric in METRICS])
-
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
         """Return the depth as 16 bits, 256 per millimetre, and as colour with a scale bar."""
         from shared_components.reporting.overlays import depth_overlay
 
         return {"depth": depth_values(answer), "overlays": depth_overlay(image, answer)}
-
-    def visible(self, answer: Array) -> dict[str, float]:
-        return {}
 
     def sheet(self, answer: Array, item: Item) -> Sheet:
         """Draw frame, truth, prediction and its errors, depth as colour."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from shared_components.common.arguments import between
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
-from shared_components.core.task import Array, Batch, Scores, last_frame, mean_rows, sample_spec
+from shared_components.core.task import Array, Batch, OneOutput, last_frame, sample_spec
 from shared_components.data.samples import Item, SampleSpec
 
 GREY = 0.5
@@ -49,8 +49,7 @@ def build(
         hidden: Share of the patches that is hidden, inside (0, 1).
         frames, interval, padding: Of a sample's clip, of which the last frame is restored, see `samples.SampleSpec`.
 
-    Raises:
-        ValueError: A number is out of its range.
+    Raises ValueError for a number out of its range.
     """
     between("reconstruction", "patch", patch, 1, 16_384, whole=True)
     between("reconstruction", "hidden", hidden, 0, 1, ends="()")
@@ -68,7 +67,7 @@ class Restored:
 
 
 @dataclass(frozen=True)
-class Reconstruction:
+class Reconstruction(OneOutput):
     """See `task.Task`. An answer is `Restored`, a score a number per metric."""
 
     patch: int
@@ -85,8 +84,7 @@ class Reconstruction:
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Add "hidden", bool (B, H, W): in every sample the same number of patches.
 
-        Raises:
-            ValueError: The frame is no whole number of patches.
+        Raises ValueError for a frame that is no whole number of patches.
         """
         image = batch["image"]
         B, (H, W) = len(image), image.shape[-2:]
@@ -132,20 +130,11 @@ class Reconstruction:
         mse = float(np.mean((answer.image[answer.hidden] - true) ** 2))
         return {"mse": mse, "psnr": 10 * math.log10(1 / max(mse, 1e-12))}
 
-    def rows(self, score: dict[str, float]) -> list[dict[str, float]]:
-        return [score]
-
-    def summarise(self, scores: Sequence[dict[str, float]]) -> Scores:
-        return mean_rows(scores, [metric.name for metric in METRICS])
-
     def files(self, answer: Restored, image: Array) -> dict[str, Array]:
         """Return the restored frame, and a sheet of frame, input and restored frame."""
         _, restored = _shown(answer, image)
         drawn = self.sheet(answer, Item(image[None], {}, "")).image()
         return {"restored": restored, "overlays": drawn}
-
-    def visible(self, answer: Restored) -> dict[str, float]:
-        return {}
 
     def sheet(self, answer: Restored, item: Item) -> Sheet:
         """Draw frame, masked and restored; visible pixels are the frame's own."""

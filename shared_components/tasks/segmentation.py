@@ -19,14 +19,7 @@ from shared_components.common.drawing.pictures import legend, overlay
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
 from shared_components.core.losses import segmentation_loss
-from shared_components.core.metrics import (
-    DISTANCE_METRICS,
-    POLICIES,
-    REGION_METRICS,
-    FrameScores,
-    frame_scores,
-    summarise,
-)
+from shared_components.core.metrics import POLICIES, FrameScores, frame_scores, summarise
 from shared_components.core.task import Array, Batch, Scores, last_frame, sample_spec
 from shared_components.data.samples import Item, SampleSpec
 
@@ -73,8 +66,7 @@ def build(
         empty_policy: Score of a class that is empty in a frame, one of `metrics.POLICIES`.
         frames, interval, padding: Of a sample's clip, see `samples.SampleSpec`.
 
-    Raises:
-        ValueError: There are no classes, or the policy is unknown.
+    Raises ValueError without classes, and for an unknown policy or a number out of its range.
     """
     if len(classes) < 2:
         raise ValueError("segmentation needs a background and a class; the site's data set has no class map")
@@ -129,7 +121,7 @@ class Segmentation:
         return frame_scores(answer, truth, classes=classes, distances=not quick, policy=self.empty_policy)
 
     def rows(self, score: FrameScores) -> list[dict[str, Any]]:
-        names = [m for m in REGION_METRICS + DISTANCE_METRICS if getattr(score, m) is not None]
+        names = [metric.name for metric in METRICS if getattr(score, metric.name) is not None]
         return [
             {
                 "class": name,
