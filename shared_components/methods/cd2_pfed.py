@@ -4,7 +4,6 @@ Federated Learning, CVPR 2022."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch.nn.functional as F
@@ -73,11 +72,7 @@ def channels(share: float) -> Rule:
 
     def rule(network: nn.Module) -> TensorRule:
         heads = resolve(network, HEADS, "cd2_pfed")
-
-        def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
-            return channel_slices(name, tensor, share, heads)
-
-        return slices
+        return lambda name, tensor, module: channel_slices(name, tensor, share, heads)
 
     return rule
 
@@ -126,9 +121,8 @@ def mutual_divergence(one: Tensor, other: Tensor) -> Tensor:
     Both are logits (B, C, H, W).
     """
     logs = [value.float().log_softmax(1) for value in (one, other)]
-
-    def towards(student: Tensor, teacher: Tensor) -> Tensor:
-        divergence = F.kl_div(student, teacher.detach(), log_target=True, reduction="none")
-        return divergence.sum(1).mean()
-
-    return (towards(logs[0], logs[1]) + towards(logs[1], logs[0])) / 2
+    first, second = (
+        F.kl_div(student, teacher.detach(), log_target=True, reduction="none").sum(1).mean()
+        for student, teacher in (logs, logs[::-1])
+    )
+    return (first + second) / 2

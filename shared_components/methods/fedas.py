@@ -17,18 +17,7 @@ from shared_components.common.arguments import between
 from shared_components.core.aggregators.fisher import GROUP, FisherMean, fisher_trace
 from shared_components.core.extras import scalar
 from shared_components.core.losses import IGNORED, shrink_label
-from shared_components.core.method import (
-    About,
-    Batch,
-    Context,
-    Extras,
-    Local,
-    LocalWork,
-    Losses,
-    Method,
-    Requires,
-    Server,
-)
+from shared_components.core.method import About, Batch, Context, Local, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.partition import Partition, Pieces, Role, Rule, TensorRule, below, cut, paste, prefixed
 from shared_components.core.rules import HEAD, modules
 from shared_components.networks.parts import inside, resolve, shared_paths, trained_parameters
@@ -84,7 +73,9 @@ def head(personal: Sequence[str]) -> Rule:
     return rule
 
 
-def measure_fisher(network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition) -> Extras:
+def measure_fisher(
+    network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition
+) -> dict[str, Pieces]:
     """Return the trace of the Fisher matrix of the trained model over the training frames."""
     return {GROUP: {"value": torch.tensor(fisher_trace(network, batches), dtype=torch.float64)}}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from shared_components.common.arguments import require_list
@@ -57,11 +57,7 @@ def normalisation(norms: Sequence[str] | None) -> Rule:
                 f"it has {', '.join(present) or 'none of any kind'}"
             )
         kept = tuple(NORMS[kind] for kind in wanted)
-
-        def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
-            # by type: the release looks for "bn" in a name, which finds nothing in most transformers
-            return (Slice(Role.LOCAL if isinstance(module, kept) else Role.GLOBAL),)
-
-        return slices
+        # by type: the release looks for "bn" in a name, which finds nothing in most transformers
+        return lambda name, tensor, module: (Slice(Role.LOCAL if isinstance(module, kept) else Role.GLOBAL),)
 
     return rule

@@ -79,16 +79,13 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
 def queries(private: Role, rest: Role) -> Rule:
     """Return the rule that gives the query projections of the encoder's attention one role and the rest another."""
 
-    def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
-        return (Slice(private if is_query(name) else rest),)
-
     def rule(network: nn.Module) -> TensorRule:
         if not any(map(is_query, network.state_dict())):
             raise ValueError(
                 f"feddp: {type(network).__name__} has no queries in its encoder (encoder.<block>.attn.q) to keep "
                 "at home; it needs an encoder with attention"
             )
-        return slices
+        return lambda name, tensor, module: (Slice(private if is_query(name) else rest),)
 
     return rule
 

@@ -88,12 +88,8 @@ def background_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     another site labels and this batch counts as background. Pixels labelled 255 are background, too, if a class is
     absent, and are ignored otherwise.
 
-    Args:
-        logits: (B, C, H, W).
-        label: (B, H, W) int64, class ids or 255.
-
-    Returns:
-        The mean of -log(p + 1e-7) over the pixels that count; 0 if there are none.
+    Of logits (B, C, H, W) and a label (B, H, W), int64 class ids or 255, it is the mean of -log(p + 1e-7) over the
+    pixels that count; 0 if there are none.
     """
     absent = [c for c in range(logits.shape[1]) if not bool((label == c).any())]
     probability = logits.float().softmax(1)
@@ -114,16 +110,9 @@ def pixel_contrast(
     The share of a prototype is e^s / (e^s + sum of e^n over the prototypes n of other classes); other prototypes of the
     pixel's class are not in its denominator, or sites that agree would compete with each other.
 
-    Args:
-        features: (N, D), of length 1.
-        labels: (N,) class ids.
-        prototypes: (M, D), of length 1, several per class: one per site.
-        prototype_labels: (M,) class ids.
-        temperature: Divides the cosines.
-
-    Returns:
-        The mean of -log of the shares over the pixels whose class has a prototype, and over these prototypes; near 0
-        for perfect features and prototypes, however many sites there are.
+    Features (N, D) and prototypes (M, D), one per class and site, are of length 1; labels, (N,) and (M,), are class
+    ids; the temperature divides the cosines. Returns the mean of -log of the shares over the pixels whose class has a
+    prototype, and over these prototypes; near 0 for perfect features and prototypes, however many sites there are.
     """
     cosines = features @ prototypes.T / temperature  # (N, D) @ (D, M) -> (N, M)
     own = labels[:, None] == prototype_labels[None]  # (N, M)
@@ -139,14 +128,9 @@ def pixel_contrast(
 def balanced_anchors(labels: Tensor, prototype_labels: Tensor, anchors: int, generator: torch.Generator) -> Tensor:
     """Sample pixels to contrast, as many of a rare class as of a frequent one, if it has them.
 
-    Args:
-        labels: (N,) class ids.
-        prototype_labels: (M,) class ids; pixels of other classes are not sampled.
-        anchors: Number of pixels; each class has an equal share, rounded down, at least one.
-        generator: On the CPU; not used for a class with no more pixels than its share.
-
-    Returns:
-        Indices into ``labels``, class after class.
+    Labels (N,) and prototype_labels (M,) are class ids; pixels of other classes than the prototypes' are not sampled.
+    Each class has an equal share of ``anchors``, rounded down, at least one; the generator, on the CPU, is not used for
+    a class with no more pixels than that. Returns indices into ``labels``, class after class.
     """
     classes = [c for c in labels.unique().tolist() if bool((prototype_labels == c).any())]
     share = max(1, anchors // max(len(classes), 1))

@@ -9,20 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import nn
-
 from shared_components.common.arguments import between, one_of, true_or_false
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import (
-    About,
-    ConditionOnSite,
-    Local,
-    Method,
-    Requires,
-    Server,
-    ServerUpdate,
-    SiteFacts,
-)
+from shared_components.core.method import About, ConditionOnSite, Local, Method, Requires, Server, ServerUpdate
 from shared_components.core.rules import representation
 from shared_components.core.serq import RATE, FineTuning, Quantification, check_beforehand
 from shared_components.core.text.encoders import DEFAULT, KINDS
@@ -101,8 +90,4 @@ def build(
 
 def _if_it_has_an_indicator(describe: SiteText) -> ConditionOnSite:
     """Condition networks that have an indicator; those without are Table 4's rows without text."""
-
-    def condition(network: nn.Module, facts: SiteFacts) -> str:
-        return describe(network, facts) if "indicator" in parts_of(network) else ""
-
-    return condition
+    return lambda network, facts: describe(network, facts) if "indicator" in parts_of(network) else ""

@@ -46,9 +46,7 @@ class Training:
     validation, what a method measures or trains outside of local steps, evaluation and inference stay float32,
     so that scores are those of the weights that are saved.
 
-    Raises:
-        ValueError: a value is of another type, out of its range or not finite, or the precision or the start is
-            unknown.
+    Raises ValueError for a value of another type, out of its range, not finite or unknown.
     """
 
     height: Annotated[int, Meta(ge=1, le=16_384)] = 512
@@ -134,10 +132,9 @@ def load_bundle(
 
 
 def tasks_from(section: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Read the section `tasks`: kinds and their numbers; without one a bundle learns segmentation.
+    """Read the section `tasks`, kinds and their numbers; without one a bundle learns segmentation.
 
-    Raises:
-        ValueError: An override is of a kind that the bundle does not learn, or is no mapping.
+    Raises ValueError for an override that is of a kind that the bundle does not learn, or no mapping.
     """
     found = {kind: dict(numbers or {}) for kind, numbers in (section or {"segmentation": {}}).items()}
     for kind, numbers in overrides.items():
@@ -150,12 +147,9 @@ def tasks_from(section: Mapping[str, Any], overrides: Mapping[str, Mapping[str, 
 
 
 def training_from(values: Mapping[str, Any]) -> Training:
-    """Build the training settings; a misspelt key is refused by name, and a value that cannot be.
+    """Build the training settings; a misspelt key and a value out of its range are refused by name: ValueError.
 
     Parts that the network does not have are refused where it is known.
-
-    Raises:
-        ValueError: one sentence.
     """
     given = check_keys(sorted(kinds_of(Training)), values, "training")
     fixed, rates = given.get("fixed") or (), given.get("learning_rates") or {}
@@ -166,10 +160,9 @@ def training_from(values: Mapping[str, Any]) -> Training:
 
 
 def build_network(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:
-    """Build the network that `network_def` names; only classes of `shared_components.networks` are built.
+    """Build the network that `network_def` names, of a class in `shared_components.networks`.
 
-    Raises:
-        ValueError: It names another class, or the class cannot be made with these arguments.
+    Raises ValueError where it names another class, or the class cannot be made with these arguments.
     """
     arguments = {k: v for k, v in definition.items() if not k.startswith("_")} | overrides
     kind = _network_class(definition)
@@ -189,14 +182,8 @@ def weightless(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:
 def check_size(network: nn.Module, height: int, width: int, *, least: int = 1) -> None:
     """Refuse an input size that a network does not take: it halves a frame several times, so sides are multiples.
 
-    Args:
-        network: Its ``stride`` is what they are multiples of; without one it takes any.
-        height: Of the input in pixels.
-        width: Likewise.
-        least: Of both sides.
-
-    Raises:
-        ValueError: One sentence with a size that would do.
+    Height and width, in pixels, are multiples of the network's ``stride`` (without one it takes any) and at least
+    ``least``. Raises ValueError with a size that would do.
     """
     stride = int(getattr(network, "stride", 1))
     if all(side % stride == 0 and side >= least for side in (height, width)):

@@ -36,12 +36,9 @@ class CheckpointError(ValueError):
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a state dict as safetensors; at every moment `path` is either the old file or the new one.
+    """Write a state dict, on any device, as safetensors; at every moment `path` is either the old file or the new one.
 
-    Args:
-        path: The file; a missing folder is created.
-        state: Tensors by name, on any device.
-        metadata: Short strings for the file's header, such as the method and the round.
+    A missing folder is created. The metadata are short strings for the file's header, such as the method.
     """
     write_tensors(path, _on_cpu(state), metadata or {})
 
@@ -84,7 +81,7 @@ def _sort_header(path: Path) -> None:
 def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write a plain state dict as `torch.save` does, the form that MONAI's tools read; atomically, with a header.
 
-    Args as in `save_weights`. The same tensors and header give the same bytes.
+    Otherwise as `save_weights`. The same tensors and header give the same bytes.
     """
     written = io.BytesIO()
     torch.save(_on_cpu(state), written)
@@ -97,14 +94,9 @@ def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]
 def load_weights(path: Path) -> dict[str, Tensor]:
     """Read a state dict from safetensors, or from a `torch.save` file that holds tensors only.
 
-    Half precision, in which bundles ship their weights, becomes float32.
-
-    Args:
-        path: A `.safetensors` file, or `.pt` / `.pth` with a state dict, alone or under one of the usual keys
-            "state_dict", "model" or "network".
-
-    Raises:
-        CheckpointError: The file is missing, damaged, or holds anything but named tensors.
+    Half precision, in which bundles ship their weights, becomes float32. A `.pt` or `.pth` file has the state dict
+    alone or under one of the usual keys "state_dict", "model" or "network". Raises CheckpointError for a file that is
+    missing, damaged, or holds anything but named tensors.
     """
     halves = (torch.float16, torch.bfloat16)
     return {name: value.float() if value.dtype in halves else value for name, value in stored_weights(path).items()}
@@ -129,8 +121,7 @@ def stored_weights(path: Path) -> dict[str, Tensor]:
 def load_metadata(path: Path) -> dict[str, str]:
     """Read the strings that `save_weights` or `save_pt` wrote into the header; empty for other files.
 
-    Raises:
-        CheckpointError: The file is damaged.
+    Raises CheckpointError for a damaged file.
     """
     try:
         if Path(path).suffix != ".safetensors":
@@ -155,9 +146,8 @@ def _notes_in_zip(path: Path) -> dict[str, str]:
 def header_of(path: Path | None) -> dict[str, str]:
     """Return a checkpoint's header; empty if there is no such file.
 
-    Raises:
-        CheckpointError: It is damaged, holds an expression that MONAI would run, too many names of classes, or names
-            with control characters.
+    Raises CheckpointError for one that is damaged, holds an expression that MONAI would run, too many names of classes,
+    or names with control characters.
     """
     if path is None or not path.is_file():
         return {}
@@ -180,9 +170,7 @@ def load_into(network: nn.Module, path: Path) -> None:
     Modules that the network's class declares as `training_only` (a tuple of names) may be missing on either side: what
     the file lacks keeps its weights, what the network lacks is ignored.
 
-    Raises:
-        CheckpointError: The checkpoint differs in any other name or shape, or holds NaN or infinity; the network keeps
-            its weights.
+    Raises CheckpointError where another name or shape differs, and for NaN or infinity; the network keeps its weights.
     """
     own, state = network.state_dict(), load_weights(path)
     helpers = tuple(f"{module}." for module in getattr(type(network), "training_only", ()))
@@ -196,8 +184,7 @@ def load_into(network: nn.Module, path: Path) -> None:
 def load_encoder(network: nn.Module, path: Path) -> None:
     """Load an official ImageNet checkpoint (`pvt_v2_b0.pth`) without its classifier `head.*` into `network.encoder`.
 
-    Raises:
-        CheckpointError: Any other name or shape differs, or it holds NaN or infinity; the network keeps its weights.
+    Raises CheckpointError where another name or shape differs, and for NaN or infinity; the network keeps its weights.
     """
     state = {name: tensor for name, tensor in load_weights(path).items() if not name.startswith("head.")}
     encoder = network.get_submodule("encoder")
@@ -225,8 +212,7 @@ def _only_tensors(path: Path, loaded: Any) -> dict[str, Tensor]:
 def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path, what: str) -> None:
     """Refuse a checkpoint whose tensors differ in names or shapes from those of a network, ``what`` in the sentence.
 
-    Raises:
-        CheckpointError: The sentence names the first of each kind.
+    Raises CheckpointError, which names the first of each kind.
     """
     missing = [name for name in expected if name not in found]
     unexpected = [name for name in found if name not in expected]

@@ -24,14 +24,9 @@ WORDS = {bool: "true or false", int: "a whole number", float: "a finite number",
 
 
 def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
-    """Return the arguments that are given, checked against a network's constructor.
+    """Return the given arguments, checked by name and kind against the annotations of a network's constructor.
 
-    Args:
-        given: By name; texts, finite numbers, truth values, null, and lists of these.
-        network: The class; its constructor has annotations.
-
-    Raises:
-        ValueError: They are no mapping, or one of them cannot be chosen; the sentence names it.
+    They are texts, finite numbers, truth values, null, and lists of these; ValueError names one that cannot be chosen.
     """
     if not isinstance(given, Mapping):
         raise ValueError(f"network: it is {shown(given)}; write arguments of {network.__name__} as 'name: value'")
@@ -47,9 +42,7 @@ def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
 def differing(network: nn.Module, own: nn.Module) -> dict[str, Any]:
     """Return, as plain values, the arguments that a network was made with and another one of its class was not.
 
-    Args:
-        network, own: what they were made with is the keywords of `remade`; nothing differs where they have none, or
-            are of two classes.
+    They are the keywords of `remade`; nothing differs where the two have none, or are of two classes.
     """
     if type(network) is not type(own):
         return {}

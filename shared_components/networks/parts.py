@@ -30,9 +30,8 @@ def parts_of(network: nn.Module) -> Mapping[str, tuple[str, ...]]:
 def resolve(network: nn.Module, names: Collection[str], what: str = "parts") -> frozenset[str]:
     """Return the paths of the modules that some names mean: parts of the network, or paths of modules or tensors.
 
-    Raises:
-        ValueError: See :func:`require_list`; or a name is no part and no module, or holds no weights. ``what`` begins
-            the sentence.
+    Raises ValueError as :func:`require_list`, and for a name that is no part and no module, or holds no weights;
+    ``what`` begins the sentence.
     """
     require_list(names, what)
     parts = parts_of(network)
@@ -60,9 +59,7 @@ def freeze(network: nn.Module, names: Collection[str]) -> None:
     """Fix some parts, ``training.fixed``: their parameters get no gradient, their tensors are FIXED in a partition.
 
     The network is changed in place; copies of it are fixed, too.
-
-    Raises:
-        ValueError: A name is no part and no module, or the names are no list.
+    Raises ValueError for a name that is no part and no module, or names that are no list.
     """
     require_list(names, "training.fixed", "encoder", least=0)
     if not names:
@@ -103,13 +100,9 @@ def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
 def by_learning_rate(network: nn.Module, rates: Mapping[str, float]) -> list[tuple[float | None, list[nn.Parameter]]]:
     """Group the trained parameters by the learning rate of their part, ``training.learning_rates``.
 
-    Returns:
-        Pairs of a rate and its parameters, in the network's order: first, with None, the parameters of no named part,
-        if there are any; then part by part.
-
-    Raises:
-        ValueError: A part is unknown, lies in another one, or holds nothing that is trained; or nothing is
-            trained at all.
+    Returns pairs of a rate and its parameters, in the network's order: first, with None, the parameters of no named
+    part, if there are any; then part by part. Raises ValueError for a part that is unknown, lies in another one or
+    holds nothing that is trained, and where nothing is trained at all.
     """
     trained, what = trained_parameters(network), "training.learning_rates"
     if not trained:

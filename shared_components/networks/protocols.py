@@ -15,7 +15,6 @@ class SplitFeatures(Protocol):
 
     def encode(self, image: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Return both halves of the feature maps: the shared decoder's and the personal one's."""
-        ...
 
 
 @runtime_checkable
@@ -24,19 +23,15 @@ class TwoPaths(SplitFeatures, Protocol):
 
     def decode(self, shared: list[Tensor], own: list[Tensor]) -> dict[str, Tensor]:
         """Predict from both halves: "pred", "global" and, with an appearance head, "restored"."""
-        ...
 
     def forward_parts(self, image: Tensor) -> dict[str, Tensor]:
         """Encode and decode."""
-        ...
 
     def forward_global(self, image: Tensor) -> Tensor:
         """Predict with the shared path alone."""
-        ...
 
     def forward_features(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """Predict, and return the map that the classifiers read, too."""
-        ...
 
 
 @runtime_checkable
@@ -47,7 +42,6 @@ class Encodes(Protocol):
 
     def decode(self, features: list[Tensor]) -> Tensor:
         """Predict the logits (B, classes, H, W) from the encoder's maps."""
-        ...
 
 
 _TWO_PATHS = "a network with a shared and a personal path, such as pvt_fpn's"

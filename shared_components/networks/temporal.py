@@ -27,11 +27,7 @@ class View(nn.Module):
     Square and window have the same centre, rounded towards the top left. A cell averages those of its pixels that are
     inside the map; one without any is masked.
 
-    Args:
-        window: Side of a window in pixels.
-        field: Side of the square in pixels, a multiple of the kernel.
-        kernel: Side of a cell in pixels.
-        heads: Of the attention.
+    Sides of window, square (``field``, a multiple of the kernel) and cell (``kernel``) are in pixels of the map.
     """
 
     def __init__(self, *, window: int, field: int, kernel: int, heads: int) -> None:
@@ -47,10 +43,9 @@ class View(nn.Module):
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Pool one frame (B, H, W, C), once for all windows that see the same cell.
 
-        Returns:
-            cells (B, M, C); the indices of those that each window sees, row by row: (windows, cells^2); and the
-            attention's bias of each pixel of a window to each of these, minus infinity for a cell outside of the
-            map: (windows, heads, window^2, cells^2).
+        Returns cells (B, M, C); the indices of those that each window sees, row by row: (windows, cells^2); and the
+        attention's bias of each pixel of a window to each of these, minus infinity for a cell outside of the map:
+        (windows, heads, window^2, cells^2).
         """
         B, H, W, C = features.shape
         rows, row, inside_rows = self._along(H, features)
@@ -67,9 +62,8 @@ class View(nn.Module):
     def _along(self, length: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Lay out the cells along one side of the map.
 
-        Returns:
-            the weights of the side's pixels in every cell (M, length); the cells that each window sees, and whether
-            they have a pixel inside the map: both (windows, cells).
+        Returns the weights of the side's pixels in every cell (M, length); the cells that each window sees, and whether
+        they have a pixel inside the map: both (windows, cells).
         """
         windows = (length + self.window - 1) // self.window
         first = torch.arange(windows, device=like.device)[:, None] * self.window + self.offset
@@ -137,8 +131,7 @@ class TemporalLayer(nn.Module):
     def forward(self, frames: list[Tensor]) -> Tensor:
         """Enrich T maps (B, C, H, W) of any size, oldest first, to one (B, C, H, W), channels last in memory.
 
-        Raises:
-            ValueError: There are more or fewer maps than receptive fields.
+        Raises ValueError for more or fewer maps than receptive fields.
         """
         if len(frames) != len(self.views):
             raise ValueError(f"TemporalLayer takes maps of {len(self.views)} frames, and got {len(frames)}")
