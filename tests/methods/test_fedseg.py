@@ -8,16 +8,7 @@ import torch
 
 from shared_components.core.method import Models, Update, load_method
 from shared_components.core.partition import Partition, Role, cut, partition_network
-from shared_components.methods.fedseg import (
-    WithPrototypes,
-    background_cross_entropy,
-    balanced_anchors,
-    check_prototypes,
-    flat_pixels,
-    gathered,
-    measure_prototypes,
-    pixel_contrast,
-)
+from shared_components.methods import fedseg
 from shared_components.networks.bundle_config import build_network, load_bundle
 from tests.federation.conftest import make_job
 from tests.methods.toys import context, frames
@@ -51,15 +42,17 @@ def test_back_ce_is_the_definition_pixel_by_pixel(classes):
     logits = torch.randn(2, 4, 3, 4, generator=generator)
     label = torch.tensor(classes)[torch.randint(0, len(classes), (2, 3, 4), generator=generator)]
     assert {int(v) for v in label.flatten()} == set(classes)
-    assert background_cross_entropy(logits, label).item() == pytest.approx(scalar_back_ce(logits, label), rel=1e-5)
+    assert fedseg.background_cross_entropy(logits, label).item() == pytest.approx(
+        scalar_back_ce(logits, label), rel=1e-5
+    )
 
 
 def test_back_ce_with_all_classes_is_cross_entropy_and_without_any_label_is_zero():
     logits, label = torch.randn(1, 2, 1, 2), torch.tensor([[[0, 1]]])
     expected = torch.nn.functional.cross_entropy(logits, label)
-    torch.testing.assert_close(background_cross_entropy(logits, label), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(fedseg.background_cross_entropy(logits, label), expected, rtol=1e-5, atol=1e-5)
     only_ignored = torch.full((1, 1, 2), 255)
-    assert background_cross_entropy(logits, only_ignored).item() == pytest.approx(0, abs=1e-5)
+    assert fedseg.background_cross_entropy(logits, only_ignored).item() == pytest.approx(0, abs=1e-5)
 
 
 def test_absent_classes_are_folded_into_the_background_without_any_label_255():
@@ -68,13 +61,13 @@ def test_absent_classes_are_folded_into_the_background_without_any_label_255():
     logits, label = 2 * torch.randn(2, 4, 5, 5), (torch.arange(50) % 2).view(2, 5, 5)
     plain = torch.nn.functional.cross_entropy(logits, label)
     assert plain.item() == pytest.approx(2.4785, abs=1e-4)
-    assert background_cross_entropy(logits, label).item() == pytest.approx(1.4834, abs=1e-4)
+    assert fedseg.background_cross_entropy(logits, label).item() == pytest.approx(1.4834, abs=1e-4)
 
 
 def test_the_background_does_not_push_an_absent_class_down():
     """Without fold the gradient of a background pixel would press classes 2 and 3."""
     logits = torch.zeros(1, 4, 1, 2, requires_grad=True)
-    background_cross_entropy(logits, torch.tensor([[[0, 1]]])).backward()
+    fedseg.background_cross_entropy(logits, torch.tensor([[[0, 1]]])).backward()
     at_background = logits.grad[0, :, 0, 0]
     assert at_background[1] > 0 and (at_background[[0, 2, 3]] < 0).all()
 
@@ -83,7 +76,7 @@ def test_the_contrast_leaves_a_pixels_other_prototypes_out_of_the_denominator():
     """One pixel of class 1; prototypes of class 0 (cosine 0), and of class 1 at two sites (cosines 1 and 0.6)."""
     features = torch.tensor([[1.0, 0.0]])
     prototypes = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]])
-    found = pixel_contrast(features, torch.tensor([1]), prototypes, torch.tensor([0, 1, 1]), 0.5)
+    found = fedseg.pixel_contrast(features, torch.tensor([1]), prototypes, torch.tensor([0, 1, 1]), 0.5)
     other, first, second = (math.exp(c / 0.5) for c in (0.0, 1.0, 0.6))
     expected = -(math.log(first / (first + other)) + math.log(second / (second + other))) / 2
     assert found.item() == pytest.approx(expected, rel=1e-6)
@@ -92,28 +85,28 @@ def test_the_contrast_leaves_a_pixels_other_prototypes_out_of_the_denominator():
 def test_perfect_features_of_four_sites_have_no_contrast_left():
     """Three orthogonal classes: log(1 + 8 exp(-1 / 0.07)) is 5e-6; with all positives below it is log 4."""
     prototypes, classes = torch.eye(3).repeat(4, 1), torch.arange(3).repeat(4)
-    found = pixel_contrast(torch.eye(3), torch.arange(3), prototypes, classes, 0.07)
+    found = fedseg.pixel_contrast(torch.eye(3), torch.arange(3), prototypes, classes, 0.07)
     assert found.item() == pytest.approx(math.log1p(8 * math.exp(-1 / 0.07)), abs=1e-7) and found < 6e-6
 
 
 def test_without_other_classes_the_contrast_is_zero_and_its_gradient_finite():
     features = torch.tensor([[0.6, 0.8]], requires_grad=True)
-    found = pixel_contrast(features, torch.tensor([0]), torch.eye(2), torch.tensor([0, 0]), 0.07)
+    found = fedseg.pixel_contrast(features, torch.tensor([0]), torch.eye(2), torch.tensor([0, 0]), 0.07)
     found.backward()
     assert found == 0 and features.grad.tolist() == [[0.0, 0.0]]
 
 
 def test_pixels_whose_class_has_no_prototype_do_not_count():
     prototypes, classes = torch.tensor([[1.0, 0.0]]), torch.tensor([0])
-    both = pixel_contrast(torch.eye(2), torch.tensor([0, 3]), prototypes, classes, 1.0)
-    alone = pixel_contrast(torch.eye(2)[:1], torch.tensor([0]), prototypes, classes, 1.0)
+    both = fedseg.pixel_contrast(torch.eye(2), torch.tensor([0, 3]), prototypes, classes, 1.0)
+    alone = fedseg.pixel_contrast(torch.eye(2)[:1], torch.tensor([0]), prototypes, classes, 1.0)
     assert torch.equal(both, alone)
-    assert pixel_contrast(torch.eye(2), torch.tensor([3, 3]), prototypes, classes, 1.0) == 0
+    assert fedseg.pixel_contrast(torch.eye(2), torch.tensor([3, 3]), prototypes, classes, 1.0) == 0
 
 
 def anchors(labels, prototype_labels, count, seed=0):
     labels, prototype_labels = torch.tensor(labels), torch.tensor(prototype_labels)
-    return balanced_anchors(labels, prototype_labels, count, torch.Generator().manual_seed(seed))
+    return fedseg.balanced_anchors(labels, prototype_labels, count, torch.Generator().manual_seed(seed))
 
 
 def test_anchors_are_balanced_and_a_class_with_too_few_pixels_gives_all_of_them():
@@ -157,11 +150,11 @@ def test_prototypes_are_class_means_under_the_received_model(network):
     with torch.no_grad():
         for parameter in moved.parameters():
             parameter.add_(1.0)
-    found = measure_prototypes(moved, [batch], known, partition)["prototypes"]
+    found = fedseg.measure_prototypes(moved, [batch], known, partition)["prototypes"]
     assert found["present"].tolist() == [1, 0, 1, 0]
     with torch.no_grad():
         _, features = copy.deepcopy(network).eval().forward_features(batch["image"])
-    pixels, labels = flat_pixels(features, batch["label"])
+    pixels, labels = fedseg.flat_pixels(features, batch["label"])
     for c in (0, 2):
         mean = [sum(float(p[d]) for p in pixels[labels == c]) / int((labels == c).sum()) for d in range(128)]
         length = math.sqrt(sum(v * v for v in mean))
@@ -179,8 +172,8 @@ def test_the_logits_beside_the_features_are_the_networks_own(network):
 def test_the_server_sends_every_sites_prototypes_to_all_in_the_sites_order():
     group = [{"mean": torch.full((2, 3), float(i)), "present": torch.tensor([1.0, float(i)])} for i in range(2)]
     updates = [Update(s, 0, {"w": torch.ones(1)}, {"prototypes": g}) for s, g in zip(("a", "b"), group, strict=True)]
-    result = WithPrototypes().apply({}, Partition(()), Models({"w": torch.ones(1)}, {}), updates[::-1])
-    rows, classes = gathered(result.models.broadcast["prototypes"])
+    result = fedseg.WithPrototypes().apply({}, Partition(()), Models({"w": torch.ones(1)}, {}), updates[::-1])
+    rows, classes = fedseg.gathered(result.models.broadcast["prototypes"])
     assert classes.tolist() == [0, 0, 1] and rows[:, 0].tolist() == [0, 1, 1]
 
 
@@ -204,7 +197,7 @@ def test_weight_zero_and_the_first_round_leave_back_ce_alone(network):
 )
 def test_what_is_no_prototype_per_class_does_not_leave(group):
     with pytest.raises(ValueError):
-        check_prototypes(group, {"head_global.bias": torch.zeros(4)})
+        fedseg.check_prototypes(group, {"head_global.bias": torch.zeros(4)})
 
 
 @pytest.mark.slow

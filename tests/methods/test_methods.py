@@ -136,14 +136,6 @@ def test_an_absent_site_still_receives_a_whole_model(built):
     assert all(torch.isfinite(value).all() for value in result.models.of("d").values())
 
 
-def test_no_local_piece_is_asked_for_and_exactly_the_declared_ones_travel(built):
-    method, network, partition = built
-    models, _, updates = federation(method, network, partition)
-    declared = set(partition.with_roles(Role.GLOBAL, Role.MIXED))
-    assert set(models.of("site-1")) == set(updates[0].pieces) == declared
-    assert not declared & set(partition.with_roles(Role.LOCAL))
-
-
 def test_what_is_measured_passes_the_checks_of_site_and_server(built):
     method, network, partition = built
     models, _, updates = federation(method, network, partition)

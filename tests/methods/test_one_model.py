@@ -1,13 +1,20 @@
-"""The one-model methods that differ in the server's step: what they share, limits, and how many sites they need."""
+"""One-model methods: what those with a step of the server share; q-FedAvg's loss; FedLD's decomposition and margin."""
 
+import math
+from itertools import permutations
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from shared_components.core.method import load_method, method_names
-from shared_components.core.partition import Role, partition_network
-from tests.methods.toys import SITES, shared, step, updates
+from shared_components.core.aggregators.decomposition import LayerwiseDecomposition, decomposed
+from shared_components.core.extras import scalar
+from shared_components.core.method import Context, Models, Update, load_method, method_names
+from shared_components.core.partition import Partition, Role, cut, partition_network
+from shared_components.methods.fedld import squared_probability
+from tests.methods.toys import SITES, Plain, context, frames, names, partition, shared, step, tensor, updates
 
 JOBS = Path(__file__).parents[2] / "nvflare_jobs"
 METHODS = ["fedavgm", "fedadam", "fedmedian", "trimmed_mean", "krum", "multi_krum", "norm_bound", "qfedavg"]
@@ -46,3 +53,155 @@ def test_robust_rules_need_three_sites_and_more_for_more_faults():
     assert [load_method("krum", faults=f).requires.min_sites for f in (0, 1, 2)] == [3, 5, 7]
     assert load_method("multi_krum", faults=1, keep=6).requires.min_sites == 7
     assert load_method("trimmed_mean", trim=2).requires.min_sites == 5
+
+
+# ---- q-FedAvg
+
+
+def batches(count=5, size=2):
+    torch.manual_seed(0)
+    image, label = torch.randn(count, 1, 2, 2), torch.randint(0, 2, (count, 2, 2))
+    return [{"image": i, "label": y} for i, y in zip(image.split(size), label.split(size), strict=True)]
+
+
+def site(network):
+    partition = partition_network(network, load_method("qfedavg").partition)
+    loss = nn.functional.cross_entropy
+    return partition, Context(
+        0, Plain(loss), torch.Generator(), received=cut(network.state_dict(), partition, Role.GLOBAL)
+    )
+
+
+def test_the_loss_is_that_of_the_received_weights_averaged_over_frames():
+    network = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Dropout(0.5)).train()
+    partition, context = site(network)
+    expected = 0.0
+    for batch in batches(size=1):
+        with torch.no_grad():
+            expected += float(nn.functional.cross_entropy(network[0](batch["image"]), batch["label"])) / 5
+    with torch.no_grad():
+        network[0].weight.mul_(-3)  # "training"
+    after = {name: value.clone() for name, value in network.state_dict().items()}
+    found = load_method("qfedavg").local.measure(network, batches(), context, partition)
+    assert float(found["loss"]["value"]) == pytest.approx(expected, rel=1e-5)
+    assert network.training and all(torch.equal(after[n], v) for n, v in network.state_dict().items())
+    scalar(found["loss"], {})
+
+
+def test_all_frames_are_measured_unless_a_number_is_given():
+    assert (
+        load_method("qfedavg").local.measure_images is None
+        and load_method("qfedavg", loss_images=8).local.measure_images == 8
+    )
+    assert set(load_method("qfedavg").local.extras) == {"loss"}
+
+
+# ---- FedLD
+
+
+def by_svd(changes, keep=0.8):
+    """The rule in numpy and loops: left singular vectors of G instead of eigenvectors of G G^T."""
+    G = np.array(changes, dtype=float)
+    m = len(G)
+    left, singular, _ = np.linalg.svd(G, full_matrices=False)
+    count = max(1, int(keep * m))
+    strengths = [s**2 / m for s in singular]
+    total = np.zeros(G.shape[1])
+    for g in G:
+        rebuilt = np.zeros_like(g)
+        for j in range(min(count, len(singular))):
+            w = left[:, j] @ G
+            if sum(1 for other in G if other @ w > 0) * 2 < m:
+                w = -w
+            projection = (g @ w) / (w @ w) * w
+            length = math.sqrt(sum(v * v for v in projection))
+            if length > 1e-9:
+                rebuilt += strengths[j] / sum(strengths) * math.sqrt(g @ g) * projection / length
+        total += rebuilt / m
+    return total.tolist()
+
+
+@pytest.mark.parametrize("sites, size", [(2, 3), (3, 7), (5, 4), (5, 30)])
+def test_the_decomposition_is_the_rule_by_svd(sites, size):
+    generator = torch.Generator().manual_seed(sites * size)
+    changes = torch.randn(sites, size, generator=generator, dtype=torch.float64)
+    assert decomposed(changes).tolist() == pytest.approx(by_svd(changes.tolist()), rel=1e-9, abs=1e-12)
+
+
+def test_identical_sites_move_by_their_common_change():
+    change = tensor([3.0, -4.0])
+    torch.testing.assert_close(decomposed(torch.stack([change] * 4)), change)
+
+
+def test_two_sites_that_agree_in_part_by_hand():
+    """Changes (1, 0) and (1, 2): k = 1; H = [[1, 1], [1, 5]] / 2, its first vector (0.2298, 0.9732)."""
+    vector = [math.sqrt(5) - 2, 1.0]  # of [[1, 1], [1, 5]]: eigenvalue 3 + sqrt 5, x / y = 1 / (2 + sqrt 5)
+    w = [vector[0] * 1 + vector[1] * 1, vector[1] * 2]
+    length = math.hypot(*w)
+    mean = (1 + math.sqrt(5)) / 2
+    kept = (3 + math.sqrt(5)) / 6  # of the eigenvalues 3 +- sqrt 5 the first
+    expected = [kept * mean * w[0] / length, kept * mean * w[1] / length]
+    assert decomposed(tensor([[1.0, 0.0], [1.0, 2.0]])).tolist() == pytest.approx(expected)
+
+
+def test_what_is_left_out_shortens_the_step_by_its_share_of_the_singular_values():
+    """Orthogonal changes of squared lengths 5, 4, 3: of 12, two kept directions have 5 and 4; each site one of them.
+
+    Dividing by the kept values alone would make the step 12 / 9 = 1.33 times longer.
+    """
+    lengths = [math.sqrt(5), 2.0, math.sqrt(3)]
+    expected = [5 / 12 * lengths[0] / 3, 4 / 12 * lengths[1] / 3, 0.0]
+    assert decomposed(torch.diag(tensor(lengths))).tolist() == pytest.approx(expected)
+
+
+def test_sites_that_do_not_move_give_zero_and_not_nan():
+    assert decomposed(torch.zeros(3, 4)).tolist() == [0.0] * 4
+    assert torch.isfinite(decomposed(tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]))).all()
+
+
+def test_the_first_round_is_the_mean_and_later_ones_the_decomposition():
+    values = [[2.0, 2.0], [1.0, 4.0], [4.0, 2.0]]
+    first = step(LayerwiseDecomposition(), shared(), updates(values))
+    assert first.models.shared["w"].tolist() == [2.75, 2.5]
+    start = first.models.shared["w"]
+    second = step(LayerwiseDecomposition(), first.models, updates(values), first.state)
+    moved = by_svd([[v - s for v, s in zip(value, start.tolist(), strict=True)] for value in values])
+    assert second.models.shared["w"].tolist() == pytest.approx(
+        [s + m for s, m in zip(start.tolist(), moved, strict=True)]
+    )
+
+
+def test_order_of_sites_changes_no_bit_and_one_site_keeps_its_own():
+    first = step(LayerwiseDecomposition(), shared(), updates())
+    given = updates([[2.5, 2.5], [1.0, 4.5], [4.0, 2.0], [1.5, 2.0], [9.0, -9.0]])
+    results = [
+        LayerwiseDecomposition().apply(first.state, partition(), first.models, list(order)).models.shared["w"]
+        for order in list(permutations(given))[:30]
+    ]
+    assert all(torch.equal(results[0], other) for other in results)
+    alone = LayerwiseDecomposition().apply(first.state, partition(), first.models, given[:1])
+    assert torch.equal(alone.models.shared["w"], given[0].pieces["w"])
+
+
+def test_counters_are_not_decomposed():
+    models = Models({"steps": torch.tensor([4])}, {})
+    given = [Update(s, 0, {"steps": torch.tensor([n])}) for s, n in zip(names(2), (7, 5), strict=True)]
+    result = LayerwiseDecomposition().apply({}, Partition(()), models, given)
+    assert result.models.shared["steps"].tolist() == [7] and not result.state
+
+
+def test_the_margin_is_a_mean_over_pixels_or_the_whole_batchs_sum():
+    probabilities = [[0.5, 0.3, 0.2], [0.9, 0.05, 0.05]]
+    logits = torch.tensor([[math.log(p) for p in pixel] for pixel in probabilities]).T.reshape(1, 3, 1, 2)
+    squares = [sum(p * p for p in pixel) for pixel in probabilities]
+    assert squared_probability(logits).item() == pytest.approx(sum(squares) / 2)
+    assert squared_probability(logits, whole_batch=True).item() == pytest.approx(sum(squares))
+
+
+def test_margin_zero_is_the_task_alone():
+    network, batch = torch.nn.Conv2d(3, 4, 1), frames((4, 4), count=1)
+    off, on = (load_method("fedld", margin=m).local.objective(network, batch, context()) for m in (0.0, 0.5))
+    assert [term.name for term in off] == ["segmentation"] and torch.equal(off[0].value, on[0].value)
+    probability = network(batch["image"]).softmax(1)
+    expected = 0.5 * math.log(1 + probability.square().sum(1).mean().item())
+    assert on[1].value.item() == pytest.approx(expected, rel=1e-5)

@@ -62,20 +62,7 @@ def test_a_hypernetwork_has_the_published_number_of_weights(network):
     assert all(name.startswith(("hypernetwork/", "personal/")) for name in state)
 
 
-@pytest.mark.parametrize("mode", ["corrected", "as_released"])
-def test_every_weight_is_the_reported_mixture(mode):
-    models, sent = toy()
-    _, result = run(build(mode=mode), models, sent)
-    for site, layers in result.report["mixing"].items():
-        for layer, share in layers.items():
-            assert sum(share.values()) == pytest.approx(1, abs=1e-6) and min(share.values()) >= 0
-            for name in LAYERS[layer]:
-                for i, found in enumerate(result.models.mixed[site][name].tolist()):
-                    expected = sum(share[u.site] * float(u.pieces[name][i]) for u in sent)
-                    assert found == pytest.approx(expected, abs=1e-6)
-
-
-def weights_by_hand(state, site, count):
+def shares_by_hand(state, site, count):
     """The hypernetwork in plain loops over numbers."""
     own = {n.split("/")[-1]: v.tolist() for n, v in state.items() if n.startswith(f"hypernetwork/{site}/")}
 
@@ -94,13 +81,19 @@ def weights_by_hand(state, site, count):
     return found
 
 
-def test_the_mixing_weights_equal_plain_loops():
+@pytest.mark.parametrize("mode", ["corrected", "as_released"])
+def test_every_weight_is_the_reported_mixture_and_its_shares_equal_plain_loops(mode):
     models, sent = toy()
-    _, result = run(build(), models, sent)
+    _, result = run(build(mode=mode), models, sent)
     for site, layers in result.report["mixing"].items():
-        by_hand = weights_by_hand(result.state, site, 3)
-        for shares, expected in zip(layers.values(), by_hand, strict=True):
-            assert list(shares.values()) == pytest.approx(expected, abs=1e-5)
+        by_hand = shares_by_hand(result.state, site, 3)
+        for (layer, share), expected_shares in zip(layers.items(), by_hand, strict=True):
+            assert list(share.values()) == pytest.approx(expected_shares, abs=1e-5)
+            assert sum(share.values()) == pytest.approx(1, abs=1e-6) and min(share.values()) >= 0
+            for name in LAYERS[layer]:
+                for i, found in enumerate(result.models.mixed[site][name].tolist()):
+                    expected = sum(share[u.site] * float(u.pieces[name][i]) for u in sent)
+                    assert found == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("mode, better", [("corrected", True), ("as_released", False)])

@@ -129,18 +129,6 @@ def test_routing_of_algorithm_1_on_the_real_network(network):
         torch.testing.assert_close(piece.view(routed), expected, atol=1e-6, rtol=1e-4)
 
 
-def test_appearance_reaches_no_global_and_consistency_no_personal_weight(network):
-    network.eval()
-    method = build()
-    partition = partition_network(network, method.partition)
-    for name, reached, spared in (("appearance", Role.MIXED, Role.GLOBAL), ("consistency", Role.GLOBAL, Role.MIXED)):
-        term = [t for t in method.local.objective(network, batch(), context()) if t.name == name]
-        route_gradients(term, network, partition)
-        grads = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in network.named_parameters()}
-        sizes = {r: sum(float(p.view(grads).abs().sum()) for p in partition if p.role is r) for r in (reached, spared)}
-        assert sizes[reached] > 0 and sizes[spared] == 0
-
-
 def test_without_ape_and_sge_the_loss_is_the_tasks_own(network):
     terms = build(ape=False, sge=False).local.objective(network, batch(), context())
     assert [(t.name, t.role) for t in terms] == [("segmentation", None)]

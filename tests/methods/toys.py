@@ -18,12 +18,10 @@ SAMPLES = [1, 1, 2, 1, 1]
 
 
 def tensor(values) -> torch.Tensor:
-    """Return float64."""
     return torch.tensor(values, dtype=torch.float64)
 
 
 def names(count: int) -> list[str]:
-    """Return ``site-1`` to ``site-count``."""
     return [f"site-{i + 1}" for i in range(count)]
 
 
@@ -42,12 +40,10 @@ def updates(
 
 
 def shared(theta: Sequence[float] = THETA) -> Models:
-    """All sites start from one GLOBAL piece ``w``."""
     return Models({"w": tensor(theta)}, {})
 
 
 def mixed(values: Sequence[Sequence[float]]) -> Models:
-    """Every site has a MIXED piece ``w`` of its own."""
     return Models({}, {site: {"w": tensor(v)} for site, v in zip(names(len(values)), values, strict=True)})
 
 
@@ -68,14 +64,12 @@ def partition(role: Role = Role.GLOBAL) -> Partition:
 
 
 def context(round: int = 0, **known) -> Context:
-    """A site's context in a federation of segmentation."""
     return Context(round, SEGMENTATION, torch.Generator().manual_seed(0), **known)
 
 
 def frames(
     size: tuple[int, int] = (32, 32), count: int = 2, classes: int = 4, seed: int = 0
 ) -> dict[str, torch.Tensor]:
-    """A batch of random images and labels."""
     generator = torch.Generator().manual_seed(seed)
     image = torch.rand(count, 3, *size, generator=generator)
     return {"image": image, "label": torch.randint(0, classes, (count, *size), generator=generator)}
@@ -110,17 +104,14 @@ class Plain:
 
 
 def card(*classes: str) -> Card:
-    """The card of a segmentation of these classes."""
     return Card("segmentation", classes)
 
 
 def profiles(count: int) -> list[Profile]:
-    """Profiles of ``count`` sites."""
     return [Profile(site, 100, card("background", "a")) for site in names(count)]
 
 
 def start(aggregator, models: Models, count: int, role: Role = Role.GLOBAL) -> State:
-    """Return an aggregator's first state."""
     return aggregator.init(partition(role), models, profiles(count))
 
 

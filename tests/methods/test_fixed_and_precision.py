@@ -1,19 +1,85 @@
-"""Mixed precision of a local step: bfloat16 inside, float32 in all that is kept and sent, off by default."""
+"""Every method with a fixed encoder, and in bfloat16: what moves, what is sent, and what is refused."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from shared_components.core.method import Context, load_method
-from shared_components.core.partition import partition_network
+from shared_components.core.method import Context, load_method, method_names
+from shared_components.core.partition import Role, cut, fixed_hash, partition_network
 from shared_components.core.training import make_context as context_of
-from shared_components.core.training import train_step
-from shared_components.networks.bundle_config import Training, load_bundle
+from shared_components.core.training import make_optimizer, train_step
+from shared_components.methods.fedas import Alignment
+from shared_components.methods.feddp import teachers
+from shared_components.networks.bundle_config import Training, build_network, bundle_for, load_bundle
+from shared_components.networks.parts import freeze
 from tests.federation.conftest import TINY, make_job, narrow  # noqa: F401
 from tests.methods.test_methods import built, make_batch, make_context, sent  # noqa: F401
 from tests.methods.toys import SEGMENTATION, Plain
+
+
+def role_in_the_encoder(method):
+    """Return the role whose slices all lie in the encoder, if there is one."""
+    with torch.device("meta"):
+        network = build_network(load_bundle(bundle_for(method.name)).network)
+    places = {(piece.role, piece.tensor.partition(".")[0]) for piece in partition_network(network, method.partition)}
+    inside = {role for role, place in places if place == "encoder"} - {r for r, p in places if p != "encoder"}
+    return next((role.upper() for role in inside), None)
+
+
+def fixed_network(method):
+    torch.manual_seed(0)
+    network = build_network(load_bundle(bundle_for(method)).network)
+    freeze(network, ["encoder"])
+    return network
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_a_step_moves_all_but_the_fixed_encoder(name):
+    """A method that exchanges or keeps the encoder alone is refused."""
+    method, network = load_method(name), fixed_network(name)
+    if role := role_in_the_encoder(method):
+        with pytest.raises(ValueError, match=rf"all that the method makes {role} is fixed, encoder\."):
+            partition_network(network, method.partition)
+        return
+    partition = partition_network(network, method.partition)
+    start = {n: v.clone() for n, v in network.state_dict().items()}
+    pieces = sent(network, partition)
+    assert not any(n.startswith("encoder.") for n in pieces)
+    context = make_context(received=pieces, round=1, iterations=1)
+    train_step(network, make_optimizer(network, Training()), method, make_batch(), context, partition)
+    assert all(p.grad is None for n, p in network.named_parameters() if n.startswith("encoder."))
+    after = network.state_dict()
+    assert fixed_hash(after, partition) == fixed_hash(start, partition) != ""
+    moved = {n.partition(".")[0] for n, v in after.items() if not torch.equal(v, start[n])}
+    assert moved and "encoder" not in moved
+    if method.local.measure:
+        extras = method.local.measure(network, [make_batch()], context, partition)
+        shared = cut(after, partition, Role.GLOBAL)
+        for group, check in method.local.extras.items():
+            check(extras[group], shared)
+
+
+def test_fedas_aligns_no_base_that_is_fixed():
+    network = fixed_network("fedas")
+    freeze(network, ["decoder_global"])
+    work = SimpleNamespace(network=network)  # no frames are asked for
+    assert Alignment(0.1)._align(work, {"encoder.norm1.weight": torch.ones(32)}) == {}
+
+
+def test_feddps_teachers_have_the_networks_own_fixed_part():
+    network = fixed_network("feddp")
+    partition = partition_network(network, load_method("feddp", fine_tune_from=2).partition)
+    pieces = cut(network.state_dict(), partition, Role.MIXED)
+    (teacher,) = teachers(network, {f"0/{name}": value + 1 for name, value in pieces.items()})
+    for name, value in teacher.state_dict().items():
+        assert torch.equal(value, network.state_dict()[name] + (0 if name.startswith("encoder.") else 1))
+
+
+# ---- precision
+
 
 NOT_IN_BF16 = 1 + 2**-8  # between 1 and the next bfloat16, 1 + 2**-7; rounds to even
 
