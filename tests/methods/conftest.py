@@ -1,9 +1,18 @@
-"""Fixtures of the methods' tests: federations of tiny synthetic sites, also of sites with other class maps."""
+"""Fixtures of the methods' tests: federations of tiny synthetic sites, sites with other class maps, a network."""
 
 import pytest
+import torch
 import yaml
 
+from shared_components.networks.bundle_config import build_network, load_bundle
 from tests.federation.conftest import federate, scenes  # noqa: F401
+
+
+@pytest.fixture(scope="module")
+def network():
+    """The network of the baselines, in evaluation; a test that changes it takes a copy."""
+    torch.manual_seed(0)
+    return build_network(load_bundle("pvt_fpn").network).eval()
 
 
 @pytest.fixture

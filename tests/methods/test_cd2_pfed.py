@@ -9,16 +9,9 @@ import torch
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
 from shared_components.methods.cd2_pfed import CyclicDistillation, mutual_divergence, ramp
-from shared_components.networks.bundle_config import build_network, load_bundle
 from tests.methods.toys import context, frames
 
 BATCH, LATE = frames(count=1), 100  # a round after the ramp
-
-
-@pytest.fixture(scope="module")
-def network():
-    torch.manual_seed(0)
-    return build_network(load_bundle("pvt_fpn").network).eval()
 
 
 def test_the_last_half_of_every_layers_output_channels_stays(network):

@@ -9,7 +9,6 @@ import torch
 from shared_components.core.method import Models, Update, load_method
 from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods import fedseg
-from shared_components.networks.bundle_config import build_network, load_bundle
 from tests.federation.conftest import make_job
 from tests.methods.toys import context, frames
 
@@ -130,12 +129,6 @@ def test_anchors_are_at_least_one_of_each_class_and_drawn_by_the_generator():
     assert torch.equal(same, again) and not torch.equal(same, other)
 
 
-@pytest.fixture(scope="module")
-def network():
-    torch.manual_seed(0)
-    return build_network(load_bundle("pvt_fpn").network)
-
-
 def context_of(network, **known):
     received = cut(network.state_dict(), partition_network(network, load_method("fedseg").partition), Role.GLOBAL)
     return context(1, received=received, **known)
@@ -153,7 +146,7 @@ def test_prototypes_are_class_means_under_the_received_model(network):
     found = fedseg.measure_prototypes(moved, [batch], known, partition)["prototypes"]
     assert found["present"].tolist() == [1, 0, 1, 0]
     with torch.no_grad():
-        _, features = copy.deepcopy(network).eval().forward_features(batch["image"])
+        _, features = network.forward_features(batch["image"])
     pixels, labels = fedseg.flat_pixels(features, batch["label"])
     for c in (0, 2):
         mean = [sum(float(p[d]) for p in pixels[labels == c]) / int((labels == c).sum()) for d in range(128)]
@@ -164,9 +157,8 @@ def test_prototypes_are_class_means_under_the_received_model(network):
 
 def test_the_logits_beside_the_features_are_the_networks_own(network):
     image = torch.rand(1, 3, 32, 64)
-    still = copy.deepcopy(network).eval()
-    logits, features = still.forward_features(image)
-    assert torch.equal(logits, still(image)) and features.shape == (1, 128, 8, 16)
+    logits, features = network.forward_features(image)
+    assert torch.equal(logits, network(image)) and features.shape == (1, 128, 8, 16)
 
 
 def test_the_server_sends_every_sites_prototypes_to_all_in_the_sites_order():
@@ -180,9 +172,8 @@ def test_the_server_sends_every_sites_prototypes_to_all_in_the_sites_order():
 def test_weight_zero_and_the_first_round_leave_back_ce_alone(network):
     sent = {"0/mean": torch.nn.functional.normalize(torch.randn(4, 128), dim=1), "0/present": torch.ones(4)}
     first, later = context_of(network), context_of(network, broadcast={"prototypes": sent})
-    still = copy.deepcopy(network).eval()
     for weight, known, names in ((0.0, later, []), (1.0, later, ["contrast"]), (1.0, first, [])):
-        terms = load_method("fedseg", weight=weight).local.objective(still, frames(count=1), known)
+        terms = load_method("fedseg", weight=weight).local.objective(network, frames(count=1), known)
         assert [term.name for term in terms] == ["segmentation", *names]
 
 
