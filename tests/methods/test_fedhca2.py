@@ -64,21 +64,15 @@ def test_every_module_of_a_decoder_is_a_layer():
     assert "encoder" in layers and all(len(names) <= 2 for n, names in layers.items() if n != "encoder")
 
 
-def test_decoders_equal_plain_loops():
+def test_decoders_and_encoders_with_the_reported_direction_equal_plain_loops():
     aggregator, state, models, sent = toy()
-    found = aggregator.apply(state, TOY, models, sent).models.mixed
+    result = aggregator.apply(state, TOY, models, sent)
     for name in (WEIGHT, BIAS, OTHER):
         deltas = [change(u, models, name) for u in sent]
         for update, own in zip(sent, deltas, strict=True):
-            more = attended(own, deltas)
-            last = models.mixed[update.site][name].tolist()
+            last, more = models.mixed[update.site][name].tolist(), attended(own, deltas)
             expected = [a + b + 0.1 * c for a, b, c in zip(last, own, more, strict=True)]
-            assert found[update.site][name].tolist() == pytest.approx(expected, abs=1e-12)
-
-
-def test_encoders_equal_plain_loops_with_the_reported_direction():
-    aggregator, state, models, sent = toy()
-    result = aggregator.apply(state, TOY, models, sent)
+            assert result.models.mixed[update.site][name].tolist() == pytest.approx(expected, abs=1e-12)
     share = list(result.report["conflict"].values())
     deltas = [change(u, models, ENCODER) for u in sent]
     direction = [sum(w * d[k] for w, d in zip(share, deltas, strict=True)) for k in range(4)]
