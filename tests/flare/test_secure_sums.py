@@ -191,7 +191,7 @@ def test_a_site_with_another_sites_certificate_is_left_out(kits, tmp_path, scene
     """Else all sites would refuse every round because of one."""
     job = make_job("fedavg", rounds=1, min_sites=2, secure_sums=SECURE)
     federation = Federation(job, tmp_path, [*scenes, scenes[0]], SITES)
-    federation.server.upload._sums._project = Project(kits["server1"])
+    federation.server.upload._project = Project(kits["server1"])
     for site, runner in federation.sites.items():
         runner._identity = kit_identity(kits[site if site in kits else "site-2"])  # the third has the second's kit
     federation.enrol()

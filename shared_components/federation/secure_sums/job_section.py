@@ -13,7 +13,6 @@ from shared_components.common.schema import Schema, fits
 from shared_components.core.method import Method
 from shared_components.core.partition import Pieces
 from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
-from shared_components.federation.secure_sums.masks import check_threshold
 
 if TYPE_CHECKING:
     from shared_components.federation.messages import Job
@@ -34,11 +33,7 @@ def fraction_bits_of(job: Job) -> int:
 
 
 def check_method(job: Job, method: Method) -> None:
-    """Refuse secure sums for a method whose server needs more than the weighted sum, or gets no weights.
-
-    Raises:
-        ValueError: One sentence.
-    """
+    """Refuse, by ValueError, secure sums for a method whose server needs more than the weighted sum."""
     if not job.secure_sums or method.server.weighted_sum_only:
         return
     because = method.about.secure_sums.partition(": ")[2] or "its server needs more than a weighted sum"
@@ -46,16 +41,6 @@ def check_method(job: Job, method: Method) -> None:
         f"{method.name} does not work with secure_sums ({because}); leave the section out, or choose a method with "
         "'yes' in the last column of docs/methods.md"
     )
-
-
-def check_asked(job: Job, count: int) -> None:
-    """Refuse a threshold that does not fit how many sites a round asks.
-
-    Raises:
-        ValueError: One sentence.
-    """
-    if job.secure_sums:
-        check_threshold(threshold_of(job), count)
 
 
 def as_tensors(content: Mapping[str, bytes]) -> Pieces:
@@ -69,11 +54,7 @@ def as_bytes(value: Tensor) -> bytes:
 
 
 def check_bytes(group: str, content: Pieces, due: Sequence[str], shape: tuple[int, ...]) -> None:
-    """Refuse what is no uint8 of one shape for every due name.
-
-    Raises:
-        ValueError: The sentence names the first that is missing, undeclared or of another form.
-    """
+    """Refuse, by a ValueError that names the first, what is no uint8 of one shape for every expected name."""
     if odd := sorted(set(content) ^ set(due)):
         raise ValueError(f"its {group} of {odd[0]} {'are missing' if odd[0] in due else 'are not due'}")
     for name, value in content.items():
@@ -82,16 +63,10 @@ def check_bytes(group: str, content: Pieces, due: Sequence[str], shape: tuple[in
 
 
 def check_masked(groups: Mapping[str, Pieces], like: Pieces, sites: Sequence[str], sealed: int) -> None:
-    """Refuse a masked answer that is not whole; the weights in it nobody can check but the site itself.
+    """Refuse, by a ValueError that names group and tensor, the groups of a masked answer that is not whole.
 
-    Args:
-        groups: The answer's.
-        like: Pieces that are summed.
-        sites: Whom the round asks.
-        sealed: Bytes that one site sends to another.
-
-    Raises:
-        ValueError: The sentence names the group, and the tensor.
+    Only the site itself can check the weights in it. ``like`` are the pieces that are summed, ``sites`` those that the
+    round asks, and ``sealed`` the bytes that one site sends to another.
     """
     if set(groups) != {MASKED, SHARES, HASHES}:
         raise ValueError(f"it carries the groups {sorted(groups)}; a masked answer has masked, shares and hashes")

@@ -37,27 +37,17 @@ def check_possible(job: Job, method: Method, sites: Sequence[str]) -> None:
 class Admission:
     """Collects the sites' answers to `enrol` and leaves out the sites that do not fit.
 
-    Args:
-        job, method: What to run.
-        sites: Who is asked, in order.
-        least: Sites that the first round needs.
-        file: What a ``start: file`` begins from on this machine, if there is one.
-        upload: How the sites upload; takes what they enrol with for it.
-
-    Attributes:
-        sites: Who takes part, of those that have answered.
-        left_out: Who does not, and why.
-        found: What each has enrolled with.
-        givers: Who is asked for its weights.
+    ``sites`` are asked, in order; ``least`` of them the first round needs. ``file`` is what a ``start: file`` begins
+    from on this machine, if there is one.
     """
 
     def __init__(
         self, job: Job, method: Method, sites: Sequence[str], *, least: int, file: Path | None = None, upload: Plain
     ) -> None:
-        self.sites = list(sites)
-        self.left_out: dict[str, str] = {}
+        self.sites = list(sites)  # that take part, of those that have answered
+        self.left_out: dict[str, str] = {}  # the others, and why
         self.found: dict[str, Enrolment] = {}
-        self.givers: set[str] = set()
+        self.givers: set[str] = set()  # sites that are asked for their weights
         self._method, self._least, self._upload = method, least, upload
         self._reader = EnrolmentReader(job, method, file=file)
 
@@ -67,11 +57,7 @@ class Admission:
         return {site: self.found[site].profile for site in self.sites if site in self.found}
 
     def take(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
-        """Take answers, or why there is none, and leave out the sites that do not fit.
-
-        Args:
-            replies: As `parse_reply.read` returned them.
-            failures: By site.
+        """Take parsed answers, or why there is none, and leave out the sites that do not fit.
 
         Raises:
             FederationError: Too few sites are left, with the sentence about each that is not; or sites differ without

@@ -24,11 +24,7 @@ LARGEST_RATIO = 10_000  # of a site's samples to the median of the others'
 
 
 def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
-    """Read a site's profile from a reply's header or a saved state.
-
-    Raises:
-        FederationError: It is malformed.
-    """
+    """Read a site's profile from a reply's header or a saved state; FederationError where it is malformed."""
     older = {"items": {}, "fixed": "", "prepared": "", "start": {"start": "random", "sha256": ""}}
     try:
         own = older | check_reply_header("enrol", header, f"the profile of {site}", required=("samples", "card"))
@@ -40,40 +36,23 @@ def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
 
 @dataclass(frozen=True)
 class Enrolment:
-    """What a site enrolled with, checked by itself.
-
-    Attributes:
-        profile: Its samples, task, items, start and encoder.
-        partition: Of its network, as it follows from the job and the site's task.
-        shapes: Of the pieces that the method shares, by name.
-        pieces: Its weights; empty where it was not asked for them.
-    """
+    """What a site enrolled with, checked by itself."""
 
     profile: Profile
-    partition: Partition
-    shapes: tuple[tuple[str, tuple[int, ...]], ...]
-    pieces: Pieces
+    partition: Partition  # of its network, as it follows from the job and the site's task
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]  # of the pieces that the method shares, by name
+    pieces: Pieces  # its weights; empty where it was not asked for them
 
 
 class EnrolmentReader:
-    """Reads the sites' answers to `enrol`, and checks each against what follows from the job and the site's task.
-
-    Args:
-        job, method: The run's.
-        file: What a ``start: file`` begins from on this machine, if there is one.
-    """
+    """Reads the sites' answers to `enrol`, and checks each against what follows from the job and the site's task."""
 
     def __init__(self, job: Job, method: Method, *, file: Path | None = None) -> None:
         self._job, self._method, self._file = job, method, file
         self._first: dict[Card, FirstWeights] = {}
 
     def read(self, site: str, reply: Message, *, asked: bool) -> Enrolment:
-        """Return what a site enrolled with.
-
-        Args:
-            site: Its name.
-            reply: As `parse_reply.read` returned it.
-            asked: Whether the site was asked for its weights.
+        """Return what a site enrolled with, by its parsed reply; ``asked``: it was asked for its weights.
 
         Raises:
             FederationError: It is malformed, of no task of the job, withholds what the method needs, or its network,
@@ -119,11 +98,7 @@ class EnrolmentReader:
 
 
 def _refuse_other_start(site: str, profile: Profile, first: FirstWeights, partition: Partition, kind: str) -> bool:
-    """Refuse a site that does not begin as the job says; say whether this machine has the weights it begins from.
-
-    Raises:
-        FederationError: Its start is of another kind, or of other shipped weights, or its FIXED weights differ.
-    """
+    """Refuse a site that does not begin as the job says; return whether this machine has the weights it begins from."""
     if kind == FILE and profile.start["start"] == FILE and profile.start != first.start:
         return False  # the site's file is not on this machine; sites are compared with one another
     due = first.start or {"start": kind, "sha256": ""}
@@ -143,17 +118,10 @@ def _refuse_other(site: str, what: str, value: Any, due: Any) -> None:
 
 
 def _check_first_weights(site: str, pieces: Pieces, began: Pieces, *, same: bool) -> None:
-    """Refuse weights that a network of this job does not begin from.
+    """Refuse, by a FederationError that names the piece, weights that a network of this job does not begin from.
 
-    Args:
-        site: Whose they are.
-        pieces: Its GLOBAL and MIXED ones.
-        began: This machine's.
-        same: Whether both begin from the same; else the site's file is not here, and only a size can be checked.
-
-    Raises:
-        FederationError: The sentence names the piece: missing or undeclared, of another shape or kind of number, with
-            values that are not finite or larger than `LARGEST_WEIGHT`, or too far from this machine's.
+    ``began`` are this machine's. Unless both begin from the ``same``, the site's file is not here, and of the distance
+    only a size can be checked.
     """
     if odd := sorted(set(pieces) ^ set(began)):
         raise FederationError(f"{site} enrols with other pieces than its network has, the first is {odd[0]}")

@@ -1,4 +1,6 @@
-"""The model for a hospital outside the federation: the mean of the models of consenting sites.
+"""A run's models at the server: that for a hospital outside the federation, and those that sites give to the result.
+
+An outsider's model is the mean of the models of consenting sites.
 
 FedST (section on the out-of-federation setting) averages the personalised models of the sites. A site consents with
 `publish: [model]` in its site.yaml; its whole model, LOCAL pieces included, then travels once, at the finish. Where all
@@ -10,18 +12,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from shared_components.core.aggregators.mean import weighted_sum
 from shared_components.core.card import Card
-from shared_components.core.method import Method, Models, Profile, State
+from shared_components.core.method import Method, Models, Profile, State, site_order
 from shared_components.core.partition import Partition, Pieces, Role, paste
-from shared_components.core.task import Task
+from shared_components.core.site_conditioning import notes_of_untold
+from shared_components.core.task import Task, checkpoint_notes, make_task
 from shared_components.federation.allowed_payload import expect, first_weights
 from shared_components.federation.messages import Job, Message
+from shared_components.federation.server.state import ServerState
 from shared_components.federation.server.update_checks import RejectedUpdate, check_pieces
+from shared_components.federation.store import SINGLE
 from shared_components.networks.checkpoints import save_weights
 
 logger = logging.getLogger(__name__)
@@ -56,15 +62,7 @@ def given_models(
 
 
 def expected_model(job: Job, method: Method, task: Task, pieces: Pieces, *, file: Path | None) -> State:
-    """Return what a site's whole model is compared with: the job's first weights with the delivered pieces in them.
-
-    Args:
-        job: What was run.
-        method: Of the job.
-        task: Of the site.
-        pieces: GLOBAL and MIXED, as the site was sent them last.
-        file: The first weights of a job with ``start: file``, if the server has them.
-    """
+    """Return what a site's whole model is compared with: the job's first weights with the delivered pieces in them."""
     state = first_weights(job, task, file=file).state
     paste(pieces, expect(job, method, task).partition, state)
     return state
@@ -85,9 +83,9 @@ def _with_counts_of(model: Pieces, expected: State) -> State:
 def write_outsiders(
     folder: Path, models: Mapping[Card, State], notes: Callable[[Card], Mapping[str, str]]
 ) -> dict[str, str]:
-    """Write ``model.safetensors``, or one ``model-<kind>.safetensors`` per task where there are several.
+    """Write ``model.safetensors``, or one ``model-<kind>.safetensors`` per task; return their names by the card's text.
 
-    ``notes`` returns a task's header. Returns the names of the files by the card as text.
+    ``notes`` returns a task's header.
     """
     written: dict[str, str] = {}
     for number, (card, state) in enumerate(models.items()):
@@ -102,14 +100,9 @@ def write_outsiders(
 def outsiders(
     method: Method, partition: Partition, models: Models, profiles: Sequence[Profile], given: Mapping[str, Pieces]
 ) -> dict[Card, State]:
-    """Return the model for outsiders of every task that has one.
+    """Return the model for outsiders of every task that has one, from what was delivered or from consenting sites.
 
-    Args:
-        method: Combines models by its ``server.outsider``, or else by their mean.
-        partition: Of the network.
-        models: As delivered.
-        profiles: Of all sites, in order.
-        given: Whole models of the sites that consent.
+    ``profiles`` are those of all sites, in order; ``given`` the whole models of the sites that consent.
     """
     found: dict[Card, State] = {}
     for card in dict.fromkeys(profile.card for profile in profiles):
@@ -134,3 +127,51 @@ def whole(pieces: Pieces, partition: Partition) -> State:
     for piece in sorted(partition, key=lambda p: p.start or 0):
         rows[piece.tensor].append(pieces[piece.name])
     return {name: found[0] if len(found) == 1 else torch.cat(found) for name, found in rows.items()}
+
+
+def task_of(job: Job, card: Card) -> Task:
+    """Return the task of a card, with the settings of the job's bundle for its kind."""
+    return make_task(card.kind, job.open_bundle().tasks.get(card.kind), classes=card.outputs)
+
+
+def write_models(
+    job: Job,
+    method: Method,
+    state: ServerState,
+    delivered: Models,
+    replies: Mapping[str, Message],
+    folder: Path,
+    *,
+    file: Path | None,
+) -> dict[str, Any]:
+    """Write the outsiders' models and those that sites give into the server's folder; return the run's record of them.
+
+    ``delivered`` are the models that the sites were sent at the finish, ``replies`` the answers to it, and ``file`` the
+    first weights of a job with ``start: file``, if the server has them.
+    """
+
+    def expected(site: str) -> State:
+        task = task_of(job, state.profiles[site].card)
+        return expected_model(job, method, task, delivered.of(site), file=file)
+
+    def notes(card: Card) -> dict[str, str]:
+        return _notes(job, method, state, card)
+
+    given, single = (
+        given_models(replies, state.sites, group, expected, largest_change=job.largest_change) for group in AT_FINISH
+    )
+    profiles = [state.profiles[site] for site in state.sites]
+    found = outsiders(method, state.partition, delivered, profiles, given)
+    files = write_outsiders(folder, found, notes)
+    for site, model in single.items():
+        save_weights(folder / SINGLE / f"{site}.safetensors", model, {**notes(state.profiles[site].card), "site": site})
+    return {"kind": "outsider", "files": files, "sites": site_order(given)}
+
+
+def _notes(job: Job, method: Method, state: ServerState, card: Card) -> dict[str, str]:
+    """Return the header of an outsider's model."""
+    bundle = job.open_bundle()
+    size = bundle.training.height, bundle.training.width
+    numbers = bundle.tasks.get(card.kind, {})
+    notes = checkpoint_notes(bundle.name, method.name, task_of(job, card), numbers, size=size, network=bundle.chosen)
+    return notes | notes_of_untold(method, job.arguments, len(state.sites)) | {"round": str(state.round)}

@@ -33,9 +33,7 @@ DTYPES = frozenset(
 def read(task: str, reply: object) -> Message:
     """Return a site's reply to a task, each value of the form that the record and the server rely on.
 
-    Args:
-        task: ``enrol``, ``round``, ``unmask`` or ``finish``.
-        reply: As the transport delivered it; a message that was read before is returned as it is.
+    A message that was read before is returned as it is.
 
     Returns:
         A message whose header has no values but those that `message_schema.REPLY` declares for the task, and whose
@@ -56,11 +54,7 @@ def read(task: str, reply: object) -> Message:
 
 
 def read_body(reply: Message) -> tuple[Pieces, dict[str, Pieces]]:
-    """Return the tensors of a message, be it a site's or the server's: dense, on the processor, few enough.
-
-    Raises:
-        RejectedUpdate: As :func:`read`.
-    """
+    """Return the tensors of a site's or the server's message: dense, on the processor, few enough; else as `read`."""
     if not isinstance(reply.groups, Mapping) or len(reply.groups) > MOST_GROUPS:
         raise RejectedUpdate(f"its groups are no dictionary of at most {MOST_GROUPS}")
     pieces, groups = _read_tensors("piece", reply.pieces), {}

@@ -26,10 +26,9 @@ from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.server import update_checks
 from shared_components.federation.server.admission import Admission, check_possible
 from shared_components.federation.server.enrolment import check_as_before, initial_models, profile_header
-from shared_components.federation.server.requests import deliveries, header_for
-from shared_components.federation.server.result import task_of, write_models
+from shared_components.federation.server.outsider import task_of, write_models
 from shared_components.federation.server.round_log import RoundLog
-from shared_components.federation.server.state import ServerState
+from shared_components.federation.server.state import ServerState, deliveries, header_for
 from shared_components.federation.server.training import FindSite, ServerData, open_server_data, train_at_server
 from shared_components.federation.server.update_checks import RejectedUpdate
 from shared_components.federation.server.upload import upload_of

@@ -1,4 +1,4 @@
-"""The server's state after a round, as tensors and values, for a resume."""
+"""The server's state after a round, as tensors and values for a resume, and the messages that it sends by it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from shared_components.core.method import Models, Profile, site_order
+from shared_components.core.method import Method, Models, Profile, site_order
 from shared_components.core.partition import Partition
-from shared_components.federation.messages import FederationError
+from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.server.enrolment import profile_header, profile_of
 from shared_components.federation.store import groups_of, named_groups
 
@@ -82,3 +82,35 @@ class ServerState:
             own=values.get("own"),  # older states have none
         )
         return state, values["records"]
+
+
+def header_for(site: str, job: Job, run: str, state: ServerState) -> dict[str, Any]:
+    """Return the plain values of every message to a site, see `message_schema.REQUEST`."""
+    return {
+        "job": job.to_json(),
+        "run": run,
+        "round": state.round,
+        "index": state.sites.index(site),
+        "number": state.numbers[site],
+        "numbers": len(state.numbers),
+        "sites": len(state.sites),
+    }
+
+
+def deliveries(
+    job: Job, method: Method, run: str, state: ServerState, models: Models, sites: Sequence[str]
+) -> dict[str, Message]:
+    """Return each site's own message with its pieces of the models, what is broadcast, and all sites' profile items."""
+    names = sorted(method.requires.items | method.requires.optional_items)
+    header: dict[str, Any] = {"items": {n: [state.profiles[s].items.get(n) for s in state.sites] for n in names}}
+    if method.requires.pooled:
+        header["pool"] = state.sites
+    groups = {group: pieces for group, pieces in models.broadcast.items() if pieces}
+    return {
+        site: Message(
+            header_for(site, job, run, state) | header | {"answered": state.answered.get(site)},
+            models.of(site),
+            dict(groups),
+        )
+        for site in sites
+    }

@@ -37,11 +37,7 @@ class ServerData:
     profile: Profile
 
     def check_as_before(self, before: Mapping[str, Any] | None) -> None:
-        """Refuse to resume on data other than ``before``, the header of the server's profile when the run began.
-
-        Raises:
-            FederationError: The data have changed.
-        """
+        """Refuse to resume on data other than ``before``, the header of the server's profile when the run began."""
         if before is not None:
             check_as_before({SERVER: profile_of(SERVER, before)}, {SERVER: self.profile})
 
@@ -67,12 +63,7 @@ def open_server_data(
 ) -> ServerData:
     """Read and check all of the server's data before the first round.
 
-    Args:
-        job: What to run.
-        find_data: Finds the data; None where the server has none.
-        start_weights: The file of the first weights, where the job's ``start`` is ``file``.
-        sites: Number of sites.
-        kept: Tensors of a resumed run's training at the server.
+    ``kept`` are the tensors of a resumed run's training at the server, ``sites`` is the number of sites.
 
     Raises:
         FederationError: The server has no data, they are wrong, or the method cannot train on them.
@@ -106,16 +97,7 @@ def train_at_server(
     """Run the method's ``server_update`` after the aggregation of a round.
 
     All chance follows from (seed, the number after the last site's, round), and optimizers and memory are saved with
-    the server's state, so that a resumed run gives equal bits.
-
-    Args:
-        job: What is run.
-        data: The server's.
-        result: Of the aggregator.
-        kept: Tensors of the training in earlier rounds: optimizers and memory.
-        start_weights: The file of the first weights, where the job's ``start`` is ``file``.
-        round: From 0.
-        sites: Number of sites.
+    the server's state (``kept``), so that a resumed run gives equal bits.
 
     Returns:
         The method's result, the tensors to keep, and the losses for the record.

@@ -25,15 +25,10 @@ class RejectedUpdate(ValueError):
 
 
 def check_header(header: Mapping[str, Any], *, round: int, largest_samples: int) -> int:
-    """Return the samples that a reply reports.
-
-    Args:
-        header: The reply's, as `parse_reply` read it.
-        round: The round under way.
-        largest_samples: What the site enrolled with.
+    """Return the samples that a parsed reply reports.
 
     Raises:
-        RejectedUpdate: It is of another round, or has no sample count, or a larger one.
+        RejectedUpdate: It is of another round, or has no sample count, or a larger one than the site enrolled with.
     """
     if header.get("round") != round:
         named = header["round"] + 1 if "round" in header else None  # people count rounds from 1
@@ -45,13 +40,9 @@ def check_header(header: Mapping[str, Any], *, round: int, largest_samples: int)
 
 
 def check_pieces(pieces: Pieces, sent: Pieces, *, largest_change: float, noise: float = 0.0) -> None:
-    """Refuse pieces that are missing, undeclared, misshapen, not finite or too far from what was sent.
+    """Refuse a site's pieces that are missing, undeclared, misshapen, not finite or too far from what was sent.
 
-    Args:
-        pieces: The site's.
-        sent: What it began with.
-        largest_change: The job's.
-        noise: How much further an update with noise may go.
+    ``noise`` is how much further than ``largest_change`` allows an update with noise may go.
 
     Raises:
         RejectedUpdate: The sentence names the first such piece, or how far the update went.
@@ -74,11 +65,7 @@ def check_pieces(pieces: Pieces, sent: Pieces, *, largest_change: float, noise: 
 def check_extras(
     groups: Mapping[str, Pieces], expected: Mapping[str, CheckExtra], shared: Pieces, *, method: str
 ) -> None:
-    """Refuse groups that the method does not declare, or whose tensors it does not accept.
-
-    Raises:
-        RejectedUpdate: The sentence names the group.
-    """
+    """Refuse, by a RejectedUpdate that names it, a group that the method does not declare or accept."""
     if set(groups) != set(expected):
         raise RejectedUpdate(f"it carries the extras {sorted(groups)}; {method} has {sorted(expected)}")
     for group, pieces in groups.items():

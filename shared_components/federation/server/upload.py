@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -13,10 +14,14 @@ from shared_components.core.partition import Pieces
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.privacy.gaussian import UNIT, Privacy, epsilon, farthest
 from shared_components.federation.privacy.noisy_updates import why_not_private
+from shared_components.federation.secure_sums import job_section, masks
+from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_vector
 from shared_components.federation.secure_sums.identity import Project
-from shared_components.federation.secure_sums.job_section import HEADER, check_asked, check_method
-from shared_components.federation.server.secure_sums import ServerSums
-from shared_components.federation.server.update_checks import check_extras, check_pieces, noted
+from shared_components.federation.secure_sums.keys import check_public
+from shared_components.federation.secure_sums.shares import SHARE
+from shared_components.federation.server.update_checks import RejectedUpdate, check_extras, check_pieces, noted
+
+SUM = "sum"  # the name of the one update that the aggregator sees
 
 
 class Plain:
@@ -50,19 +55,9 @@ class Plain:
     def take(
         self, site: str, round: int, reply: Message, sent: Pieces, shared: Pieces, *, samples: int, method: Method
     ) -> Update:
-        """Turn a reply whose header is checked into an update.
+        """Turn a reply whose header is checked into an update; RejectedUpdate where it is misshapen or too large.
 
-        Args:
-            site: Its name.
-            round: From 0.
-            reply: To the round's message.
-            sent: The pieces of that message.
-            shared: The GLOBAL ones among them.
-            samples: From the reply's header.
-            method: Of the job.
-
-        Raises:
-            RejectedUpdate: It is misshapen, not finite or too large.
+        ``sent`` are the pieces of the round's message, ``shared`` the GLOBAL ones among them.
         """
         check_pieces(reply.pieces, sent, largest_change=self._job.largest_change, noise=self._noise(sent))
         check_extras(reply.groups, method.local.extras, shared, method=method.name)
@@ -123,43 +118,137 @@ class Noisy(Plain):
 
 
 class Masked(Plain):
-    """Masked updates, of which the server sees the weighted mean alone."""
+    """Secure sums: forward keys and sealed shares, add masked vectors, remove the masks; the mean alone is seen.
+
+    Nothing outlives a restart, after which a round begins again. ``project`` is the server's startup kit, whose root
+    vouches for the sites' keys; None without a kit.
+    """
 
     def __init__(self, job: Job, run: str, project: Project | None) -> None:
         super().__init__(job)
-        self._sums = ServerSums(job, run, project)
-        self.least = self.to_unmask = self._sums.threshold
+        self.least = self.to_unmask = job_section.threshold_of(job)
+        self._run, self._project = f"{job.name}/{run}", project
+        self._keys: dict[str, dict[str, str]] = {}
+        self._total = 0
+        self._attempt: masks.Attempt | None = None
+        self._masked: dict[str, masks.Masked] = {}
+        self._opened: dict[str, dict[str, list[bytes]]] = {}
+        self._failures: dict[str, str] = {}
 
     def check(self, method: Method, asked: int) -> None:
         try:
-            check_method(self._job, method)
-            check_asked(self._job, asked)
+            job_section.check_method(self._job, method)
+            masks.check_threshold(self.to_unmask, asked)
         except ValueError as error:
             raise FederationError(str(error)) from error
 
+    def enrol(self, site: str, reply: Message) -> None:
+        """Store a site's public key.
+
+        Raises:
+            FederationError: It is missing, invalid, another site's, or not vouched for by the site's certificate: all
+                sites would refuse it.
+        """
+        if job_section.KEY not in reply.header:
+            raise FederationError(f"{site} enrols without a key for secure sums; use one version of surgfl everywhere")
+        said = reply.header[job_section.KEY]
+        if any(said["key"] == other["key"] for name, other in self._keys.items() if name != site):
+            raise FederationError(f"{site} enrols with another site's key for secure sums; start it with its own")
+        try:
+            check_public(bytes.fromhex(said["key"]))
+            if self._project:
+                self._project.check(site, self._run.encode(), said)
+        except ValueError as error:
+            raise FederationError(
+                f"{site} enrols with a key for secure sums that no site would take: {error}"
+            ) from error
+        self._keys[site] = said
+
     def begin(self, round: int, asked: Sequence[str], samples: Mapping[str, int]) -> dict[str, Any]:
-        return {HEADER: self._sums.begin(round, asked, samples)}
+        """Begin an attempt at a round; FederationError where the threshold does not fit the number of sites.
+
+        Every site stores the list of the keys of all sites of the run.
+        """
+        try:
+            self._attempt = masks.Attempt(self._run, round, os.urandom(16).hex(), tuple(asked), self.to_unmask)
+        except ValueError as error:
+            raise FederationError(str(error)) from error
+        self._total = sum(samples.values())
+        self._masked, self._opened, self._failures = {}, {}, {}
+        keys = {site: self._keys[site] for site in samples}
+        section = {"nonce": self._attempt.nonce, "sites": list(asked), "total": self._total, "keys": keys}
+        return {job_section.HEADER: section}
 
     def take(
         self, site: str, round: int, reply: Message, sent: Pieces, shared: Pieces, *, samples: int, method: Method
     ) -> Update:
-        self._sums.take(site, reply, shared)
+        """Store a site's masked vector, shares and hashes; RejectedUpdate where they are incomplete or misshapen."""
+        sites = self._current.sites
+        try:
+            if reply.pieces:
+                raise ValueError("it sends pieces beside a secure sum")
+            job_section.check_masked(reply.groups, shared, sites, masks.sealed_bytes(len(sites)))
+        except ValueError as error:
+            raise RejectedUpdate(str(error)) from error
+        groups = (reply.groups[name] for name in (job_section.SHARES, job_section.HASHES))
+        shares, hashes = ({s: job_section.as_bytes(v) for s, v in group.items()} for group in groups)
+        self._masked[site] = masks.Masked(as_vector(reply.groups[job_section.MASKED]), shares, hashes)
         return Update(site, round, {}, samples=samples)
 
-    def enrol(self, site: str, reply: Message) -> None:
-        self._sums.enrol(site, reply)
-
     def unmask_messages(self, headers: Mapping[str, dict[str, Any]]) -> dict[str, Message]:
-        return self._sums.messages(headers)
+        found = {}
+        for site, header in headers.items():
+            sealed = job_section.as_tensors({sender: sent.shares[site] for sender, sent in self._masked.items()})
+            said = {job_section.HEADER: {"nonce": self._current.nonce, "sites": list(self._masked)}}
+            found[site] = Message(header | said, {}, {job_section.SHARES: sealed})
+        return found
 
     def unmasked(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
-        self._sums.opened(replies, failures)
+        """Store the opened shares; an incomplete or misshapen reply counts as none."""
+        self._failures = dict(failures)
+        absent = len(self._current.sites) - len(self._masked)
+        for site, reply in replies.items():
+            try:
+                if reply.pieces or set(reply.groups) != {job_section.OPENED}:
+                    raise ValueError(f"it carries the groups {sorted(reply.groups)}; 'opened' is due")
+                content = reply.groups[job_section.OPENED]
+                job_section.check_bytes(job_section.OPENED, content, list(self._masked), (1 + absent, SHARE))
+            except ValueError as error:
+                self._failures[site] = str(error)
+                continue
+            self._opened[site] = {name: [job_section.as_bytes(row) for row in rows] for name, rows in content.items()}
 
     def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
-        return [self._sums.mean(updates, shared)]
+        """Return the updates' mean alone, weighted by samples, checked like a single site's update.
+
+        Raises:
+            FederationError: Too few sites have opened their shares, some do not fit, or the mean is not valid.
+        """
+        round, samples = self._current.round, sum(update.samples for update in updates)
+        try:
+            total = masks.take_off(self._current, self._masked, self._opened)
+        except ValueError as error:
+            reasons = "".join(f"; {site}: {reason}" for site, reason in self._failures.items())
+            raise FederationError(f"round {round + 1} has no secure sum: {error}{reasons}") from error
+        point = FixedPoint(self._total, job_section.fraction_bits_of(self._job))
+        pieces = point.decode(total, samples, shared)
+        try:
+            check_pieces(pieces, shared, largest_change=self._job.largest_change)
+        except RejectedUpdate as error:
+            sites = ", ".join(update.site for update in updates)
+            raise FederationError(
+                f"the secure sum of round {round + 1} is of no use, and nobody can tell whose fault it is: "
+                f"{error}; ask {sites}"
+            ) from error
+        return [Update(SUM, round, pieces, samples=samples)]
 
     def about(self, updates: Sequence[Update]) -> dict[str, Any]:
         return {"secure_sum": [update.site for update in updates]}
+
+    @property
+    def _current(self) -> masks.Attempt:
+        assert self._attempt is not None
+        return self._attempt
 
 
 def upload_of(job: Job, run: str, project: Project | None = None) -> Plain:
