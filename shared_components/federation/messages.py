@@ -12,16 +12,35 @@ from typing import Annotated, Any
 from msgspec import Meta
 from torch import Tensor
 
-from shared_components.common.schema import check_keys, check_values, kinds_of, parse, required_by
+from shared_components.common.arguments import between
+from shared_components.common.reject_code import refuse_code
+from shared_components.common.schema import Schema, check_keys, check_values, kinds_of, parse, required_by, shown
 from shared_components.core.partition import Pieces
-from shared_components.federation.job_ranges import LARGEST, SYNTHETIC, SecureSums, check_section
 from shared_components.federation.privacy.gaussian import Privacy
+from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
 from shared_components.networks.bundle_config import MOST_ROUNDS, Bundle, load_bundle
 
 MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds
 SECTIONS = ("arguments", "training", "tasks", "network", "synthetic", "privacy", "secure_sums")
 CHECKED_WHERE_READ = ("training", "network")  # each value by its own type and range: `open_bundle`
 Name = Annotated[str, Meta(description="write a name")]
+LARGEST = 1_000_000_000  # of any number but a seed
+LARGEST_SEED = 2**63 - 1
+MOST_VALUES, LONGEST_TEXT, DEEPEST = 1000, 1000, 4  # of a section
+Side = Annotated[int, Meta(ge=1, le=4096)]
+Videos = Annotated[int, Meta(ge=0, le=1000)]
+SYNTHETIC: Mapping[str, Any] = {
+    "frames_per_video": Annotated[int, Meta(ge=1, le=100_000)],
+    "height": Side,
+    "width": Side,
+    "seed": Annotated[int, Meta(ge=0, le=LARGEST_SEED)],
+    "clip": Annotated[int, Meta(ge=1, le=1024)],
+    "interval": Annotated[float, Meta(ge=0, le=3600)],
+    "videos": Annotated[
+        list[Videos], Meta(min_length=3, max_length=3, description="it is three whole numbers: train, validation, test")
+    ],
+}
+"""What a simulator's rendered site is made of."""
 
 
 class FederationError(RuntimeError):
@@ -36,15 +55,12 @@ class SiteRefusal(FederationError):
 class Message:
     """Plain values and tensors.
 
-    Attributes:
-        header: Plain values.
-        pieces: GLOBAL and MIXED pieces of the network; empty where there are none.
-        groups: Further tensors by the name of their group: a method's extras, what its server broadcasts, and at
-            the finish a consenting site's ``model``.
+    The groups are tensors beside the network's: a method's extras, what its server broadcasts, and at the finish a
+    consenting site's ``model``.
     """
 
     header: dict[str, Any]
-    pieces: Pieces = field(default_factory=dict)
+    pieces: Pieces = field(default_factory=dict)  # GLOBAL and MIXED ones of the network
     groups: dict[str, Pieces] = field(default_factory=dict)
 
     @property
@@ -59,14 +75,17 @@ def total_bytes(pieces: Mapping[str, Tensor]) -> int:
 
 
 def folder_name(what: str, value: str) -> str:
-    """Return a name that may become a folder; a server must not choose where a site writes.
-
-    Raises:
-        ValueError: It is not made of letters, digits, `_`, `-` and `.`, or begins with a dot.
-    """
+    """Return a name that may become a folder, else raise ValueError; a server must not choose where a site writes."""
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", str(value)):
         raise ValueError(f"{what} {value!r} is no folder name; use letters, digits, '_', '-' and '.'")
     return value
+
+
+class SecureSums(Schema, frozen=True):
+    """How many sites a sum has at least, more than half of them, and the bits of a weight behind the binary point."""
+
+    threshold: Annotated[int, Meta(ge=2, le=10_000)]
+    fraction_bits: Annotated[int, Meta(ge=8, le=48)] = FRACTION_BITS
 
 
 @dataclass(frozen=True)
@@ -92,7 +111,7 @@ class Job:
             ``videos`` for train, validation and test, ``height``, ``width``, ``seed``; ``tasks`` to cycle through,
             frames of a ``clip`` and their ``interval`` in seconds).
         privacy: Clipped noise on every update, see `privacy.gaussian.Privacy`; empty: none.
-        secure_sums: Let the server see nothing but the sum of the sites' weights, see `job_ranges.SecureSums`; empty:
+        secure_sums: Let the server see nothing but the sum of the sites' weights, see `SecureSums`; empty:
             it sees each site's.
     """
 
@@ -118,7 +137,7 @@ class Job:
         check_values({key: kinds[key] for key in required_by(Job)}, values, "job")
         who = f"job {folder_name('job name', self.name)}"
         for key in SECTIONS:
-            check_section(who, key, values[key], values=key not in CHECKED_WHERE_READ)
+            _check_section(who, key, values[key], values=key not in CHECKED_WHERE_READ)
         check_values({key: kind for key, kind in kinds.items() if key not in SECTIONS}, values, who)
         check_values(SYNTHETIC, self.synthetic, who, key="synthetic.{}")
         if self.privacy:
@@ -145,13 +164,9 @@ class Job:
         return load_bundle(self.bundle, self.training, self.tasks, self.network)
 
     def drawn(self, sites: Sequence[str], round: int, seed: int, *, least: int = 1) -> list[str]:
-        """Return the sites that take part in a round, in their order: the same ones whenever the round is run again.
+        """Sample the sites that take part in a round, from 0, in their order; a round that is run again has the same.
 
-        Args:
-            sites: All sites, in order.
-            round: From 0 on.
-            seed: The training's.
-            least: Sites that the method needs.
+        ``seed`` is the training's, ``least`` how many sites the method needs.
         """
         count = min(len(sites), max(least, math.ceil(self.client_fraction * len(sites) - 1e-9)))
         if count == len(sites):
@@ -164,3 +179,36 @@ class Job:
     def from_json(cls, values: Mapping[str, Any]) -> Job:
         """Build a job; ValueError names a key that is unknown, missing or out of its range."""
         return cls(**check_keys(kinds_of(cls), values, "job", required_by(cls)))
+
+
+def _check_section(who: str, section: str, given: object, *, values: bool) -> None:
+    """Refuse, by ValueError, what is no mapping of names to plain values: texts, numbers, truth values, null, lists.
+
+    Without ``values`` ranges and the number of values are not checked, but the form, and that it holds no code.
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{who}: {section} is {shown(given)}; write its settings as 'name: value'")
+    if values and (count := _plain_values(who, section, given, 1)) > MOST_VALUES:
+        raise ValueError(f"{who}: {section} has {count} values; at most {MOST_VALUES} are read")
+    refuse_code(given, f"{who}: {section}")
+
+
+def _plain_values(who: str, key: str, value: object, depth: int) -> int:
+    """Return how many plain values there are."""
+    if isinstance(value, Mapping | list | tuple) and depth > DEEPEST:
+        raise ValueError(f"{who}: {key} is nested deeper than {DEEPEST} levels")
+    if isinstance(value, Mapping):
+        if odd := [name for name in value if not isinstance(name, str) or len(name) > LONGEST_TEXT]:
+            raise ValueError(f"{who}: {key} has the key {odd[0]!r:.80}; a key is a short text")
+        return sum(_plain_values(who, f"{key}.{name}", item, depth + 1) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return sum(_plain_values(who, key, item, depth + 1) for item in value)
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise ValueError(f"{who}: {key} is a text of {len(value)} characters; at most {LONGEST_TEXT}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        return 1  # no method or task takes it: refused where it is read, with its range
+    elif value is not None and not isinstance(value, bool):
+        most = LARGEST_SEED if key.rpartition(".")[2] == "seed" else LARGEST
+        between(who, key, value, -most, most)
+    return 1

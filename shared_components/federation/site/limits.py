@@ -21,14 +21,11 @@ from msgspec.structs import asdict
 from shared_components.common.schema import Schema, parse, shown
 from shared_components.core.task import Task
 from shared_components.data.site import Site, SiteError
-from shared_components.federation.job_ranges import LARGEST
-from shared_components.federation.messages import Job
+from shared_components.federation.messages import LARGEST, Job
 from shared_components.federation.privacy.gaussian import DELTA, Clip, Delta, Multiplier
 from shared_components.networks.bundle_config import Bundle, weightless
 
 FILE = "limits.yaml"
-
-
 Count = Annotated[int, Meta(ge=1, le=10**15)]
 
 
@@ -105,12 +102,7 @@ def read_limits(path: Path) -> Limits:
 def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int = 1) -> None:
     """Refuse a job that demands more of a site than it allows, before anything is built.
 
-    Args:
-        job: The server's.
-        bundle: Its bundle, with the job's numbers in it.
-        task: The site's.
-        site: Whose limits count.
-        sites: How many sites the federation has.
+    ``bundle`` has the job's numbers in it; ``sites`` is how many sites the federation has.
 
     Raises:
         SiteError: The sentence names the first key and the site's file, or the file is wrong.
@@ -128,11 +120,7 @@ def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int
 
 
 def _check_noise(job: Job, demand: Demand, site: Site) -> None:
-    """Refuse a job with less noise than a site demands; what it may spend is `noisy_updates.Release`'s to say.
-
-    Raises:
-        SiteError: The sentence names the key.
-    """
+    """Refuse a job with less noise than a site demands; `noisy_updates.Release` checks what it may spend."""
     who, file, noise = f"site {site.name}", site.path.with_name(FILE), job.noise
     if noise is None:
         raise SiteError(f"{who}: the job has no 'privacy', and the site demands noise; add it, or see {file}")
