@@ -40,27 +40,17 @@ def expect(job: Job, method: Method, task: Task) -> Expected:
 
 @dataclass(frozen=True)
 class FirstWeights:
-    """What every site's network of a job begins from.
+    """What every site's network of a job begins from."""
 
-    Attributes:
-        start: As in a profile; None where the job's start is a file that is not on this machine.
-        state: The network's; without the file the seed's.
-    """
-
-    start: dict[str, str] | None
-    state: State
+    start: dict[str, str] | None  # as in a profile; None where the job's start is a file that is not on this machine
+    state: State  # of the network; without the file the seed's
 
 
 def first_weights(job: Job, task: Task, *, file: Path | None) -> FirstWeights:
     """Build the network as a site does, from the job's seed and start; torch's own generator stays as it is.
 
-    Args:
-        job: Gives network, seed and start.
-        task: The site's.
-        file: What a ``start: file`` begins from on this machine, if there is one.
-
-    Raises:
-        ValueError: The network cannot be built, or its start not be read.
+    ``file`` is what a ``start: file`` begins from on this machine, if there is one. ValueError where the network cannot
+    be built, or its start not be read.
     """
     bundle = job.open_bundle()
     settings = bundle.training

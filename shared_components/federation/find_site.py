@@ -31,8 +31,8 @@ def find_site(name: str, *, local: Path, scenes: Path | None, job: Job, index: i
     Args:
         name: The site's name in the federation.
         local: The ``local`` folder of the site's FLARE workspace.
-        scenes: Where a simulator renders synthetic sites; None in a real deployment.
-        job: Its ``synthetic`` section sizes the rendered site.
+        scenes: Where a simulator renders synthetic sites, sized by the job's ``synthetic``; None in a deployment.
+        job: What is run.
         index: The site's number, which chooses its look: names change nothing in the result.
 
     Raises:

@@ -27,14 +27,8 @@ def run_together(
 ) -> ServerRunner:
     """Run a job to its end, or go on with its newest run; sites answer one after the other.
 
-    The result is bit-equal to FLARE's, whose transport changes no number.
-
-    Args:
-        told: Called after every round.
-        options: As the other arguments, those of :func:`open_together`.
-
-    Raises:
-        FederationError: The job cannot go on; one sentence for a person.
+    The result is bit-equal to FLARE's, whose transport changes no number. ``told`` is called after every round; the
+    other arguments are those of :func:`open_together`. FederationError says why the job cannot go on.
     """
     server, runners = open_together(job, sites, root, **options)
 
@@ -63,7 +57,7 @@ def open_together(
     Args:
         job: What to run.
         sites: Every site's site.yaml by name.
-        root: Where runs are kept; this one is ``<root>/<job>/<run>``.
+        root: Where runs are stored; this one is ``<root>/<job>/<run>``.
         server_data: The server's own site.yaml, for methods that train there.
         start_weights: The file of the first weights, where the job's ``start`` is ``file``.
         resume: Go on with an unfinished run of the same job.
@@ -91,11 +85,7 @@ def open_together(
 
 
 def answer(ask: Ask, runners: Mapping[str, SiteRunner]) -> Answers:
-    """Let every site that is asked answer in turn.
-
-    Raises:
-        FederationError: A site refuses.
-    """
+    """Let every site that is asked answer in turn; FederationError where one refuses."""
 
     def reply(name: str, message: Message) -> Message:
         with under(name):

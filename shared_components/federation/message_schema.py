@@ -147,16 +147,10 @@ REQUIRED = {"enrol": "send_initial", "round": "items", "unmask": HEADER, "finish
 
 
 def check_reply_header(task: str, header: object, who: str, *, required: Collection[str] = ()) -> dict[str, Any]:
-    """Return a reply's plain values if each has its declared form.
-
-    Args:
-        task: What it answers.
-        header: As it arrived.
-        who: Begins the sentence.
-        required: Names without which it is refused.
+    """Return the plain values of a reply to a task if each has its declared form, and the required ones are there.
 
     Raises:
-        ValueError: One sentence with the path of the first value that does not.
+        ValueError: One sentence, which begins with ``who``, with the path of the first value that does not.
     """
     kinds = {name: field.kind for name, field in REPLY.items() if task in field.tasks}
     values = check_keys(kinds, header, who, required)
@@ -203,7 +197,7 @@ def check_items(items: Mapping[str, Any]) -> None:
 
 
 def _check_scores(scores: Mapping[str, Any], where: str) -> None:
-    """Refuse what is no metric, numbers of a metric that are none, and too many."""
+    """Refuse what is no metric, values of a metric that are no numbers, and too many numbers."""
     for name, item in scores.items():
         if not isinstance(item, Mapping) and name not in UNSCORED:
             raise ValueError(f"{where}.{name} is {shown(item)}; a metric has a number, or null, of each output")

@@ -16,13 +16,9 @@ from shared_components.reporting.records import round_number, score
 def progress_line(
     record: Mapping[str, Any], *, rounds: int, seconds_left: float | None, metric: Metric | None = None
 ) -> str:
-    """Return one line: round, site, loss, score before this round's training, seconds, megabytes, time left.
+    """Return one line on a site's record: round, loss, score before this round's training, seconds, megabytes, rest.
 
-    Args:
-        record: Of the site.
-        rounds: Of the job.
-        seconds_left: Until the end of the run; None if unknown.
-        metric: Selects the site's best model; None leaves the score out.
+    ``metric`` is the one that selects the site's best model; None leaves the score out.
     """
     parts = [f"round {round_number(record['round'])}/{rounds}  {record['site']}"]
     if loss := record.get("loss"):

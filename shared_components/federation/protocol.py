@@ -55,8 +55,7 @@ Conversation = Generator[Ask, Answers, None]
 def conduct(server: ServerRunner) -> Conversation:
     """Yield what to ask and take the answers, from enrolment (also after a resume) to the last delivery.
 
-    Raises:
-        FederationError: The job cannot go on; one sentence for a person.
+    FederationError says in one sentence why a job cannot go on.
     """
     messages = server.enrol_messages()
     while messages:
@@ -84,12 +83,7 @@ def drive(
     *,
     told: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> None:
-    """Carry a conversation to its end.
-
-    Args:
-        exchange: Sends what is asked and returns the answers.
-        told: Called after every round with the record of its aggregation.
-    """
+    """Carry a conversation to its end; ``told`` is called after every round with the record of its aggregation."""
     conversation = conduct(server)
     ask = next(conversation)
     while True:

@@ -59,8 +59,7 @@ class KeptRun:
 def find_runs(place: Path) -> list[KeptRun]:
     """List the runs of a workspace, a state folder, a job's folder there, a comparison or a startup kit, oldest first.
 
-    Raises:
-        FederationError: It is none of these.
+    Any other place is refused by FederationError.
     """
     places = [place, *(Path(form.format(place)) for form in _PLACES)]
     folders = [folder for one in places for folder in _run_folders(one)]
@@ -73,7 +72,6 @@ def find_runs(place: Path) -> list[KeptRun]:
 
 
 def _run_folders(root: Path) -> Iterator[Path]:
-    """Yield the runs of a state folder, or of one job's folder."""
     if root.is_dir():
         yield from filter(is_run, sorted([*root.iterdir(), *root.glob("*/*")]))
 
@@ -122,8 +120,7 @@ def _status(folder: Path, description: dict[str, Any], ended: bool) -> str:
 def chosen_runs(runs: Iterable[KeptRun], names: Iterable[str]) -> list[KeptRun]:
     """Return the runs of these names: ``<job>/<when>``, ``<when>`` where one job alone has it, or a path.
 
-    Raises:
-        FederationError: A name is of no run, or of several.
+    FederationError where a name is of no run, or of several.
     """
     runs, chosen = list(runs), []
     for name in names:

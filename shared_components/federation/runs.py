@@ -56,11 +56,7 @@ def open_run(job: Job, root: Path, *, resume: bool | str) -> Path:
 
 
 def chosen_run(jobs: Path, resume: bool | str) -> Path | None:
-    """Return the run of a job to resume, see `open_run`.
-
-    Raises:
-        FederationError: A named run is missing, or none of its rounds has ended.
-    """
+    """Return the run of a job to resume, see `open_run`; FederationError where a named run has ended no round."""
     if not isinstance(resume, str):
         return newest_run(jobs) if resume else None
     if resume == LATEST:
@@ -141,8 +137,7 @@ def server_files(run: Path) -> RoundFiles:
 def has_ended_a_round(run: Path) -> bool:
     """Return whether a round of a run has ended, by the server's states, its records or run.json.
 
-    Raises:
-        FederationError: Only run.json is left, and it is damaged.
+    FederationError where only run.json is left, and it is damaged.
     """
     if rounds_in(run / "server") or (run / "server" / RECORDS).is_file():
         return True
@@ -173,7 +168,6 @@ def state_to_resume(run: Path, rounds: int) -> tuple[int, dict[str, Tensor], dic
 
 
 def _description(run: Path) -> dict[str, Any]:
-    """Return the content of a run's run.json."""
     path = run / DESCRIPTION
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -199,14 +193,8 @@ def point_latest_to(folder: Path) -> None:
 def working_on(folder: Path, *, wait: float = 0.0, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Lock a run, so that no other process continues or removes it.
 
-    Args:
-        folder: Of the run.
-        wait: Seconds to wait for another process, such as one that outlives a killed server when the job is submitted
-            again.
-        stop: Called while waiting; True ends the wait.
-
-    Raises:
-        FederationError: Another process works on the run.
+    For ``wait`` seconds, or until ``stop`` returns True, wait for another process, such as one that outlives a killed
+    server when the job is submitted again; then raise FederationError.
     """
     with (folder / LOCK).open("a") as file:
         end, waits = time.monotonic() + wait, False

@@ -62,7 +62,7 @@ def check_reply(message: Message, asked: Asked, site: Site) -> None:
 
 def _check(message: Message, asked: Asked, site: Site, due: Expected) -> None:
     if asked.job.noise:
-        check_stripped(asked.task, message)
+        check_stripped(message)
         if asked.task == "round":
             check_entered(message, site, job=asked.job.name, run=asked.header["run"], round=asked.header["round"])
     _check_header(message.header, asked, due, site)

@@ -48,11 +48,7 @@ def ledgers(site: Site) -> list[Path]:
 
 
 def read_ledger(path: Path) -> list[Entry]:
-    """Return all entries, oldest first; none if there is no file.
-
-    Raises:
-        SiteError: It cannot be read; a part of a ledger would count too little.
-    """
+    """Return all entries, oldest first; none if there is no file; SiteError if a line is damaged: no part counts."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         return [Entry(**json.loads(line)) for line in lines]
@@ -65,11 +61,7 @@ def read_ledger(path: Path) -> list[Entry]:
 
 
 def enter(site: Site, entry: Entry) -> None:
-    """Write an entry into the ledgers of a site, before the update leaves.
-
-    Raises:
-        SiteError: One cannot be read or written; then nothing may leave.
-    """
+    """Write an entry into the ledgers of a site before the update leaves; on SiteError nothing may leave."""
     for path in ledgers(site):
         with alone(path):
             lines = [json.dumps(asdict(one), sort_keys=True) for one in (*read_ledger(path), entry)]
@@ -83,11 +75,7 @@ def releases(entries: list[Entry]) -> Counter[float]:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Lock a ledger, so that no other job of the site writes between this one's reading and writing.
-
-    Raises:
-        SiteError: The ledger cannot be written.
-    """
+    """Lock a ledger between reading and writing it; SiteError where it cannot be written."""
     try:
         with path.with_suffix(".lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -47,14 +46,14 @@ def why_not_private(method: Method) -> str:
     )
 
 
-def strip_to_noisy(task: str, reply: Message) -> Message:
+def strip_to_noisy(reply: Message) -> Message:
     """Return a reply without anything that depends on the data, but for the noisy pieces of a round."""
     header = {key: value for key, value in reply.header.items() if leaves_with_noise(key)}
     header |= {key: value for key, value in (("samples", SAMPLES), ("items", {})) if key in header}
     return Message(header, reply.pieces)
 
 
-def check_stripped(task: str, reply: Message) -> None:
+def check_stripped(reply: Message) -> None:
     """Refuse a reply that has more than `strip_to_noisy` leaves; ValueError names it."""
     if odd := sorted(key for key in reply.header if not leaves_with_noise(key)) or sorted(reply.groups):
         raise ValueError(f"{odd[0]} is not covered by the job's privacy")
@@ -71,32 +70,13 @@ def check_entered(reply: Message, site: Site, *, job: str, run: str, round: int)
 
 
 class Release:
-    """The noisy updates of one site in one run.
-
-    Args:
-        privacy: Of the job.
-        job: What is run.
-        site: Whose data are trained on.
-        name: Of the site in the federation.
-        folder: Of the site in the run.
-        run: Its name.
-        random: Source of the noise.
-    """
+    """The noisy updates of one site in one run; ``folder`` is the site's in the run, ``random`` the noise's source."""
 
     def __init__(
-        self,
-        privacy: Privacy,
-        job: Job,
-        site: Site,
-        *,
-        name: str,
-        folder: Path,
-        run: str,
-        random: Randomness = os.urandom,
+        self, privacy: Privacy, job: Job, site: Site, *, name: str, folder: Path, run: str, random: Randomness
     ) -> None:
         self.privacy, self.job, self.site, self.name = privacy, job, site, name
-        self.folder, self.run = folder, run
-        self._random = random
+        self.folder, self.run, self._random = folder, run, random
         # as many as the site's states: a server may repeat the request of two rounds ago
         self._sent = RoundFiles(folder / "sent", of=f"{job.name}/{run}/{name}, sent", keep=3)
 
@@ -148,13 +128,9 @@ class Release:
         return None
 
     def noisy(self, message: Message, began: Pieces, trained: Pieces, *, variances: Collection[str] = ()) -> Pieces:
-        """Return the noisy update, entered in the ledger and stored as the only reply to this request.
+        """Return the noisy update, entered in the ledger and stored as the only reply to this round's message.
 
-        Args:
-            message: Of the round.
-            began: The pieces before training.
-            trained: The pieces after it.
-            variances: See `clip_and_noise`.
+        The pieces are those before and after training; ``variances`` as in `clip_and_noise`.
         """
         if not trained:
             return trained  # nothing leaves, and nothing is spent

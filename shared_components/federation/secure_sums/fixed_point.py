@@ -21,14 +21,9 @@ BITS = 62  # of the sum's magnitude; one more is its sign, one is spare
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """The conversion of weights to integers and back.
+    """The conversion of weights to integers and back."""
 
-    Attributes:
-        total: Samples of all sites that may be in a sum.
-        fraction_bits: Bits behind the binary point.
-    """
-
-    total: int
+    total: int  # samples of all sites that may be in a sum
     fraction_bits: int = FRACTION_BITS
 
     @property
@@ -69,12 +64,9 @@ class FixedPoint:
         return (numbers * 2.0**self.fraction_bits).round().long().numpy()
 
     def decode(self, summed: np.ndarray, samples: int, like: Pieces) -> Pieces:
-        """Return the mean weighted by samples; integer pieces, such as counts of steps, are rounded.
+        """Return the mean, weighted by samples, from the sum of the sites' vectors modulo 2^64 and of their samples.
 
-        Args:
-            summed: The sum of the sites' vectors modulo 2^64.
-            samples: The total of these sites.
-            like: Tensors with the pieces' names, shapes and dtypes.
+        The pieces are named, shaped and typed as ``like``; integers, such as counts of steps, are rounded.
         """
         flat = torch.from_numpy(summed.view(np.int64)).double() / (2.0**self.fraction_bits * samples)
         pieces, start = {}, 0

@@ -27,11 +27,7 @@ _PADDING = padding.PSS(mgf=padding.MGF1(SHA256()), salt_length=padding.PSS.DIGES
 
 
 class Project:
-    """The root certificate of a startup kit (of a site or the server) in folder ``startup``.
-
-    Raises:
-        ValueError: The root's certificate cannot be read.
-    """
+    """The root certificate of a startup kit (of a site or the server); ValueError where it cannot be read."""
 
     def __init__(self, startup: Path) -> None:
         try:
@@ -69,11 +65,7 @@ class Project:
 
 
 class Identity(Project):
-    """The private key and certificates of a site's startup kit, in its folder ``startup``.
-
-    Raises:
-        ValueError: A file cannot be read, or the key is no RSA key, unlike FLARE's.
-    """
+    """A site's private key and certificates of its kit; ValueError where one cannot be read or is no RSA key."""
 
     def __init__(self, startup: Path) -> None:
         super().__init__(startup)

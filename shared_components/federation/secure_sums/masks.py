@@ -79,11 +79,7 @@ def sealed_bytes(sites: int) -> int:
 def mask(vector: np.ndarray, attempt: Attempt, keys: Keys, *, own: bytes | None = None) -> Masked:
     """Mask a site's vector, uint64, in place; never call it twice for the same attempt.
 
-    Args:
-        vector: Changed in place.
-        attempt: Of the round.
-        keys: Of the site.
-        own: b_v, 32 bytes, in tests alone; else from the operating system.
+    ``own`` is b_v, 32 bytes, given in tests alone; else it comes from the operating system.
     """
     site, count = keys.site, len(attempt.sites)
     found = {site: own or os.urandom(SECRET)}
@@ -131,15 +127,10 @@ def unmask(attempt: Attempt, keys: Keys, sealed: Mapping[str, bytes]) -> dict[st
 def take_off(
     attempt: Attempt, masked: Mapping[str, Masked], opened: Mapping[str, Mapping[str, Sequence[bytes]]]
 ) -> np.ndarray:
-    """Return the sum of the sites' vectors modulo 2^64, which is exact.
-
-    Args:
-        attempt: Which.
-        masked: What the sites of the sum have sent.
-        opened: What each site that answered has opened, see :func:`unmask`.
+    """Return the sum of the sites' vectors modulo 2^64, which is exact, by what others have opened (see `unmask`).
 
     Raises:
-        ValueError: Fewer than the threshold have answered, or the shares of a site's masks do not fit together.
+        ValueError: Fewer than the threshold have opened, or the shares of a site's masks do not fit together.
     """
     if len(opened) < attempt.threshold:
         raise ValueError(f"{len(opened)} sites have opened their shares; the threshold is {attempt.threshold}")

@@ -22,22 +22,15 @@ PLACE = ("number", "numbers")  # the site's number, and of how many: its random 
 
 
 def site_folder(root: Path, job: str, run: str, site: str) -> Path:
-    """Return a site's own folder of a run.
-
-    Raises:
-        ValueError: The run's name cannot be a folder's; a server must not choose where a site writes.
-    """
+    """Return a site's own folder of a run; ValueError where the run's name cannot be a folder's."""
     return root / folder_name("job name", job) / folder_name("run", run) / site
 
 
 def agreed_job(task: str, header: Mapping[str, Any], root: Path, *, site: str) -> Job:
     """Return the job that an answer to a message follows: the one of the site's enrolment in this run.
 
-    Args:
-        task: ``enrol``, ``round``, ``unmask`` or ``finish``; the first enrolment alone may come with a job that is new.
-        header: The message's: ``job``, ``run`` and `PLACE`.
-        root: Where runs are kept.
-        site: The federation's name of the site.
+    The first enrolment alone may come with a job that is new. Of the message's header ``job``, ``run`` and `PLACE` are
+    read; ``root`` is the folder of all runs.
 
     Raises:
         SiteRefusal: The site has not enrolled in the run, or with other settings than the message has; the sentence
@@ -65,7 +58,7 @@ def agreed_job(task: str, header: Mapping[str, Any], root: Path, *, site: str) -
 
 
 def keep_agreed(header: Mapping[str, Any], root: Path, *, site: str) -> None:
-    """Keep the job of an enrolment beside the site's run; what is kept there already stays as it is."""
+    """Write the job of an enrolment into the site's folder of the run, unless one is there."""
     job = Job.from_json(header["job"])
     path = site_folder(root, job.name, header["run"], site) / ENROLLED
     if not path.is_file():

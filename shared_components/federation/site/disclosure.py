@@ -39,24 +39,14 @@ class Weights:
 
 @dataclass(frozen=True)
 class Leaving:
-    """One part of an answer.
-
-    Attributes:
-        task: ``enrol``, ``round``, ``unmask`` (secure sums alone) or ``finish``.
-        kind: ``weights``, ``extra``, ``item`` (of `publish`) or ``value`` (plain, of the header).
-        name: Its name in the message.
-        form: Its shape, or a description.
-        bytes: Of its tensors; 0 for plain values, which are short.
-        leaves: Whether it leaves the site; None: that depends on a site.yaml that is not known yet.
-        why: On what that depends.
-    """
+    """One part of an answer, by its name in the message."""
 
     task: str
-    kind: str
+    kind: str  # weights, extra, item (of `publish`) or value (plain, of the header)
     name: str
-    form: str
-    bytes: int
-    leaves: bool | None = True
+    form: str  # its shape, or a description
+    bytes: int  # of its tensors; 0 for plain values, which are short
+    leaves: bool | None = True  # None: that depends on a site.yaml that is not known yet
     why: str = ""
 
 
@@ -102,13 +92,7 @@ class WhatLeaves:
 def what_leaves(
     job: Job, due: Expected, *, publish: Collection[str] | None = None, withhold: Collection[str] = ()
 ) -> WhatLeaves:
-    """Return what a job lets leave of a site.
-
-    Args:
-        job: The server's.
-        due: What follows from it and the site's task.
-        publish, withhold: Of the site's `site.yaml`; None: there is no site yet.
-    """
+    """Return what a job lets leave of a site; ``publish`` is None where there is no site.yaml yet."""
     weights = tuple(_weights(role, due.pieces(role)) for role in Role)
     parts = [*_enrol(due, publish), *_round(due), *_finish(due, publish)]
     parts += [_plain(task, name, withhold) for task in TASKS for name in _values(task, job)]

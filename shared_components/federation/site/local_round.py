@@ -21,13 +21,7 @@ OPTIMIZER, MEMORY = "optimizer:", "memory/"
 
 @dataclass
 class LocalRound:
-    """The implementation of ``method.LocalWork``.
-
-    Attributes:
-        kept: Optimizers' tensors of earlier rounds, as :meth:`tensors` returned them.
-        validation: Frames of the validation split, if the method trains by them.
-        stop: Called before every batch; raises once the server has ended the task.
-    """
+    """The implementation of ``method.LocalWork``."""
 
     network: nn.Module
     partition: Partition
@@ -35,9 +29,9 @@ class LocalRound:
     method: Method
     dataset: SampleDataset
     settings: Training
-    kept: Mapping[str, Tensor] = field(default_factory=dict)
-    validation: SampleDataset | None = None
-    stop: Callable[[], None] = lambda: None
+    kept: Mapping[str, Tensor] = field(default_factory=dict)  # by earlier rounds, see `tensors`
+    validation: SampleDataset | None = None  # frames of the validation split, if the method trains by them
+    stop: Callable[[], None] = lambda: None  # called before every batch; raises once the server has ended the task
     _optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
 
     def run(self) -> Losses:

@@ -20,9 +20,7 @@ from shared_components.federation.server.update_checks import RejectedUpdate
 def read(task: str, message: Message) -> Message:
     """Return a server's message, each value of the form that the site relies on.
 
-    Args:
-        task: ``enrol``, ``round``, ``unmask`` or ``finish``.
-        message: As the transport delivered it; one that was read before is returned as it is.
+    A message that was read before is returned as it is.
 
     Raises:
         ValueError: The task is unknown, a plain value is unknown, missing or of another form, or it carries an

@@ -117,7 +117,7 @@ class SiteRunner:
         reply.header["round"] = message.header["round"]
         reply.header.setdefault("seconds", {})["total"] = time.perf_counter() - self._began
         reply.header["memory_mb"] = machine.peak_memory_mb()
-        reply = upload.strip(task, reply)
+        reply = upload.strip(reply)
         header = {key: value for key, value in reply.header.items() if REPLY[key].withheld not in site.withhold}
         return replace(reply, header=header)
 

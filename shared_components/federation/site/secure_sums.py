@@ -32,14 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class SiteSums:
-    """One site's secure sums in a run.
-
-    Args:
-        job: As the site enrolled with it.
-        site: Its name in the federation.
-        run: Its name.
-        folder: Of the site in the run.
-        identity: The site's startup kit, which vouches for keys; None: the server alone does.
+    """One site's secure sums in a run; without ``identity``, its startup kit, the server alone vouches for keys.
 
     Raises:
         ValueError: The file is damaged, or gone although a round has been trained.
@@ -171,11 +164,7 @@ def _certified(said: Said | None) -> tuple[str, str] | None:
 
 
 def _refuse_other_sites(before: Mapping[str, Said], now: Mapping[str, Said]) -> None:
-    """Refuse sites, keys and certificates unlike those that the server named first.
-
-    Raises:
-        ValueError: The sentence names the first site that is new, missing or has another key.
-    """
+    """Refuse, by a ValueError that names the first, a site that is new, missing or has another key or certificate."""
     for site in sorted({*before, *now}):
         if _certified(before.get(site)) != _certified(now.get(site)):
             what = "a new site" if site not in before else "no" if site not in now else "another key of"
@@ -196,11 +185,7 @@ def _nonce(header: object) -> str:
 
 
 def _form(header: object, own: str) -> tuple[str, list[str], dict[str, Said]]:
-    """Return the nonce, the sites and the keys in a message's section.
-
-    Raises:
-        ValueError: They are malformed, or this site is not among them.
-    """
+    """Return nonce, sites and keys of a message's section; ValueError where they are malformed or without this site."""
     nonce = _nonce(header)
     assert isinstance(header, Mapping)
     sites, keys, total = header.get("sites"), header.get("keys"), header.get("total")

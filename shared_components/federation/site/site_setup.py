@@ -87,11 +87,7 @@ class SiteSetup:
 def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, sites: int = 1) -> SiteSetup:
     """Build a task's tools; the network starts from the training's seed or from what its ``start`` names.
 
-    Args:
-        job: Of the server.
-        site: Whose data are used.
-        start_weights: The file of the first weights, where ``start`` is ``file``.
-        sites: Number of sites.
+    ``start_weights`` is the file of a ``start: file``; ``sites`` is the number of sites.
 
     Raises:
         ValueError: The job or the site names something that does not exist or does not fit, or the job asks for more

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,21 +40,14 @@ class Plain:
         """Record the network that the training begins with."""
 
     def update(self, message: Message, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
-        """Return the reply to a round's message.
-
-        Args:
-            message: Of the server.
-            header: Of the reply, with ``samples``.
-            pieces: GLOBAL and MIXED, as trained.
-            extras: Measured by the method.
-        """
+        """Return the reply to a round's message, with the GLOBAL and MIXED pieces as trained."""
         return Message(header, pieces, dict(extras))
 
     def unmask(self, message: Message) -> Message:
         """Open the shares that remove the masks from a round's sum."""
         raise SiteRefusal(f"site {self._site}: the job has no secure sums to open")
 
-    def strip(self, task: str, reply: Message) -> Message:
+    def strip(self, reply: Message) -> Message:
         """Return a reply without what must stay at the site."""
         return reply
 
@@ -84,8 +76,8 @@ class Noisy(Plain):
         noisy = self._release.noisy(message, self._began, pieces, variances=self._variances)
         return Message(header, noisy, dict(extras))
 
-    def strip(self, task: str, reply: Message) -> Message:
-        return strip_to_noisy(task, reply)
+    def strip(self, reply: Message) -> Message:
+        return strip_to_noisy(reply)
 
 
 class Masked(Plain):
@@ -119,25 +111,11 @@ class Masked(Plain):
 
 
 def upload_of(
-    job: Job,
-    site: Site,
-    *,
-    name: str,
-    run: str,
-    folder: Path,
-    random: Randomness = os.urandom,
-    identity: Identity | None = None,
+    job: Job, site: Site, *, name: str, run: str, folder: Path, random: Randomness, identity: Identity | None
 ) -> Plain:
-    """Return the upload of a site in a run of a job.
+    """Return the upload of a site in a run; ``folder`` is the site's, ``random`` the source of its noise.
 
-    Args:
-        job: What is run.
-        site: Whose data are trained on.
-        name: Of the site in the federation.
-        run: Its name.
-        folder: Of the site in the run.
-        random: Source of the noise.
-        identity: The site's startup kit, which vouches for its key of secure sums.
+    ``identity`` is the startup kit that vouches for the site's key of secure sums.
     """
     if job.noise:
         return Noisy(job, name, Release(job.noise, job, site, name=name, folder=folder, run=run, random=random))
