@@ -1,5 +1,6 @@
 """Three tiny synthetic sites, a tiny network, and a federation that runs in this process."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch
 import yaml
 
 from shared_components.core.method import load_method, site_order
+from shared_components.core.partition import Role, cut
 from shared_components.data.synthetic.site import write_site
 from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
@@ -26,6 +28,7 @@ SMALL = {  # what makes a job of a method small
     "pfedsis": {"arguments": {"sensitivity_images": 2}},
     "fedst": {"arguments": {"batches": 1, "pretraining": 1}, "tasks": SINGLE},
 }
+SITES = ("site-1", "site-2", "site-3")
 VIDEOS = {"train": 1, "validation": 1, "test": 1}
 NOT_TINY = {"fedas", "feddp", "fedseg", "fedst", "pfedsis"}  # which ask more of a network than `Tiny` has
 
@@ -88,14 +91,14 @@ def job_on_toy(request):
 @pytest.fixture(scope="session")
 def scenes(tmp_path_factory):
     """Return the site.yaml files of three tiny sites."""
-    out = tmp_path_factory.mktemp("scenes")
-    plans = plan_sites(out, sites=3)
-    for plan in plans:
-        write_site(
-            plan.folder, look=plan.look, seed=plan.seed, layout=plan.layout, videos=VIDEOS,
-            frames_per_video=4, height=64, width=96,
-        )  # fmt: skip
-    return [plan.folder / "site.yaml" for plan in plans]
+    return render(tmp_path_factory.mktemp("scenes"))
+
+
+def render(out, *, sites=3, layout="auto", tasks=("segmentation",), **sizes):
+    """Render tiny sites; return their site.yaml files."""
+    sizes = {"videos": VIDEOS, "frames_per_video": 4, "height": 64, "width": 96, **sizes}
+    plans = plan_sites(out, sites=sites, layout=layout, tasks=tasks)
+    return [write_site(p.folder, look=p.look, seed=p.seed, layout=p.layout, task=p.task, **sizes) for p in plans]
 
 
 def make_job(method="pfedsis", **changes):
@@ -128,6 +131,15 @@ def play(monkeypatch):
         return method
 
     return replace
+
+
+def fine_tune(work, result):
+    """Train the averaged model on the server's frames, and count the rounds in the memory."""
+    losses = work.train()
+    done = work.context.memory.get("rounds", torch.tensor(0))
+    work.context.memory["rounds"] = done + 1
+    shared = cut(work.network.state_dict(), work.partition, Role.GLOBAL)
+    return dataclasses.replace(result, models=dataclasses.replace(result.models, shared=shared)), losses
 
 
 class Federation:
@@ -186,10 +198,21 @@ def federate(tmp_path, scenes):
     The server of a method that trains there has the third site's frames.
     """
 
-    def make(job=None, *, names=("site-1", "site-2", "site-3"), folder=None, **options):
+    def make(job=None, *, names=SITES, folder=None, **options):
         job = job or make_job()
         if load_method(job.method, **job.arguments).server.update is not None:
             options.setdefault("server_data", scenes[2])
         return Federation(job, folder or tmp_path / "runs", scenes, names, **options)
+
+    return make
+
+
+@pytest.fixture
+def publishing(scenes, tmp_path):
+    """Return a function that makes a federation of sites whose `publish` is as given, site by site."""
+
+    def make(job, *items):
+        files = [rewritten(path, tmp_path / f"publishing-{i}", publish=items[i]) for i, path in enumerate(scenes)]
+        return Federation(job, tmp_path / "runs", files, SITES)
 
     return make

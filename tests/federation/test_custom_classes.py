@@ -13,10 +13,9 @@ from safetensors.torch import load_file
 from shared_components.core.card import Card
 from shared_components.federation.messages import FederationError
 from tests.data.volumes import write_labels
-from tests.federation.conftest import Federation, make_job
+from tests.federation.conftest import SITES, Federation, make_job
 
 CLASSES = ("background", "bulldog clamp", "irrigator")
-SITES = ("site-1", "site-2", "site-3")
 
 
 def own_site(folder: Path, ids: dict[int, str], *, kind: str = "frames") -> Path:

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
 from shared_components.core import training as local
@@ -15,11 +14,9 @@ from shared_components.core.task import make_task
 from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
-from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, load_bundle
-from tests.federation.conftest import TINY, Federation, make_job, same
+from tests.federation.conftest import SITES, TINY, Federation, make_job, render, rewritten, same
 
 
 def by_rank(federation):
@@ -73,16 +70,12 @@ def test_one_site_alone_is_local_training(federate, scenes, colour):
 
 
 def test_local_pieces_never_leave_and_survive_between_rounds(federate):
-    federation = federate(make_job(arguments={"ape": False, "sensitivity_images": 2}))
-    federation.enrol()
+    federation = federate(make_job(arguments={"ape": False, "sensitivity_images": 2})).enrol()
     replies = federation.replies()
     assert all("decoder_personal" not in n for r in replies.values() for n in r.pieces)
     federation.send(replies)
     federation.replies()
-    files = {
-        name: federation.sites[name]._files(federation.server.job, federation.server.folder.name) for name in replies
-    }
-    kept = {name: file.load()[1] for name, file in files.items()}
+    kept = {name: federation.files(name).load()[1] for name in replies}
     name = "local/decoder_personal.lateral.0.weight"
     assert not torch.equal(kept["site-1"][name], kept["site-2"][name])
 
@@ -105,21 +98,10 @@ def test_finish_leaves_models_metrics_overlays_and_records(federate):
     assert set(up) == {"global", "mixed", "sensitivity"} and up["global"] == up["sensitivity"]
 
 
-def test_a_site_without_the_styles_that_sge_needs_is_told(federate, scenes, tmp_path):
-    federation = federate()
-    text = scenes[1].read_text()
-    scenes[1].write_text(yaml.safe_dump({**yaml.safe_load(text), "publish": []}))
-    try:
-        with pytest.raises(FederationError, match="site-2 does not publish 'style'"):
-            federation.enrol()
-    finally:
-        scenes[1].write_text(text)
-
-
-def test_another_jobs_run_is_not_resumed(federate, tmp_path):
-    federate(make_job(rounds=1)).run()
-    with pytest.raises(FederationError, match="other settings of training"):
-        federate(make_job(training={**TINY, "iterations": 3}), resume=True)
+def test_a_site_without_the_styles_that_sge_needs_is_told(scenes, tmp_path):
+    closed = rewritten(scenes[1], tmp_path / "closed", publish=[])
+    with pytest.raises(FederationError, match="site-2 does not publish 'style'"):
+        Federation(make_job(), tmp_path / "runs", [scenes[0], closed], SITES[:2]).enrol()
 
 
 def test_resume_without_a_run_starts_one(federate):
@@ -136,11 +118,7 @@ def test_more_rounds_continue_a_finished_run(federate, tmp_path):
 
 def test_a_quarantined_frame_is_set_aside_to_the_end(tmp_path):
     """An unreadable validation frame within the site's quarantine costs that frame, not the job."""
-    plan = plan_sites(tmp_path / "scenes", sites=1)[0]
-    videos = {"train": 1, "validation": 1, "test": 1}
-    path = write_site(
-        plan.folder, look=plan.look, seed=1, layout=plan.layout, videos=videos, frames_per_video=6, height=64, width=96
-    )
+    (path,) = render(tmp_path / "scenes", sites=1, frames_per_video=6)
     path.write_text(path.read_text() + "\nquarantine: 0.2\n")
     samples(load_site(path), "validation")[2].images[0].write_bytes(b"not a picture")
     federation = Federation(make_job("fedavg", rounds=1), tmp_path / "runs", [path], ("site-1",)).run().finish()

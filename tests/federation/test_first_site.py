@@ -2,23 +2,29 @@
 
 import dataclasses
 import json
+import math
+import re
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from shared_components.federation.messages import FederationError, Message
-from tests.federation.conftest import Federation, make_job, rewritten
+from tests.federation.conftest import SITES, Federation, make_job, same
+from tests.federation.test_initial_weights import given, written
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
 
-SITES = ("site-1", "site-2", "site-3")
-OTHERWISE = {
-    "card": {"kind": "segmentation", "outputs": ["background", "tool"], "inputs": ["image"], "frames": 1},
-    "fixed": "0" * 64,
-    "start": {"start": "rendered", "sha256": "1" * 64},
-    "partition": [{"tensor": "head.weight", "role": "local"}],
-    "prepared": "clip " + "2" * 64,
+OTHERWISE = {  # what a site changes in the header with which it enrols, and words of the refusal
+    "card": (
+        {"kind": "segmentation", "outputs": ["background", "tool"], "inputs": ["image"], "frames": 1},
+        "task|its network",
+    ),
+    "fixed": ("0" * 64, "site-. enrols with fixed weights other than the job's"),
+    "start": ({"start": "rendered", "sha256": "1" * 64}, "site-. enrols with start other than the job's"),
+    "partition": ([{"tensor": "head.weight", "role": "local"}], "network partition other than the job's"),
+    "prepared": ("clip " + "2" * 64, "their encoder"),
+    "samples": ("four", "site-.: its answer to 'enrol': samples is 'four'.*; use one version of surgfl everywhere"),
 }
 
 
@@ -43,12 +49,13 @@ def test_a_site_that_enrols_otherwise_is_left_out_alone(federate, key, site):
     if key == "prepared":  # one encoder for all but one
         for other in SITES:
             replies = said(replies, other, prepared="clip " + "1" * 64)
-    federation.send(said(replies, site, **{key: OTHERWISE[key]}))
+    value, words = OTHERWISE[key]
+    federation.send(said(replies, site, **{key: value}))
     if federation.asked.task == "enrol":  # the first site's weights are asked of the next
         federation.send(federation.replies())
     others = [other for other in SITES if other != site]
     assert federation.server.state.sites == others == list(federation.asked.messages)
-    assert site in federation.server.left_out[site]
+    assert site in federation.server.left_out[site] and re.search(words, federation.server.left_out[site])
     federation.run().finish()
     assert json.loads((federation.server.folder / "run.json").read_text())["left_out"].keys() == {site}
 
@@ -57,44 +64,60 @@ def test_with_two_groups_of_one_size_nobody_can_tell_who_is_wrong(federate, scen
     more = Federation(toy(), tmp_path / "runs", [*scenes, scenes[0]], [*SITES, "site-4"])
     replies = more.replies()
     for site in ("site-2", "site-4"):
-        replies = said(replies, site, card=OTHERWISE["card"])
+        replies = said(replies, site, card=OTHERWISE["card"][0])
     with pytest.raises(FederationError, match="site-1, site-3 and site-2, site-4 differ in their task"):
         more.send(replies)
 
 
 def test_a_site_that_was_left_out_stays_out_after_a_restart(federate):
     federation = federate(toy(rounds=2))
-    federation.send(said(federation.replies(), "site-2", card=OTHERWISE["card"]))
+    federation.send(said(federation.replies(), "site-2", card=OTHERWISE["card"][0]))
     federation.run(until=1)
     again = federate(toy(rounds=2), names=SITES, resume=True)
     assert again.resumed and list(again.asked.messages) == ["site-1", "site-3"]
     assert again.run().finish().server.state.sites == ["site-1", "site-3"]
 
 
-@pytest.mark.parametrize(
-    "spoil", [lambda w: w + 1e6 / 2, lambda w: 1000 * w, lambda w: w + 0.1], ids=["1e6", "times", "near"]
-)
+SPOILT = {  # first weights that the job's start does not give, and words of the refusal
+    "1e6": (lambda value: value + 1e6 / 2, "differs by"),
+    "times": (lambda value: 1000 * value, "differs by"),
+    "near": (lambda value: value + 0.1, "differs by"),
+    "NaN": (lambda value: value * math.nan, "not finite"),
+    "large": (lambda value: value + 1e30, r"beyond 1e\+06"),
+    "half": (lambda value: value.half(), r"torch.float16 \(.*\); its network has torch.float32"),
+    "none": (lambda value: None, "its piece .* is None"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
 @pytest.mark.parametrize("method", ["fedavg", "mat_fl"])
 def test_first_weights_that_the_jobs_start_does_not_give_are_their_sites_fault(federate, method, spoil):
+    change, words = SPOILT[spoil]
     federation = federate(toy(method))
     replies = federation.replies()
-    pieces = {
-        name: spoil(value) if value.is_floating_point() else value for name, value in replies["site-1"].pieces.items()
-    }
     honest = dict(replies["site-1"].pieces)
+    pieces = {name: change(value) if value.is_floating_point() else value for name, value in honest.items()}
     federation.send({**replies, "site-1": Message(replies["site-1"].header, pieces)})
     assert list(federation.server.left_out) == ["site-1"]
-    assert "differs by" in federation.server.left_out["site-1"]
+    assert re.search(words, federation.server.left_out["site-1"])
     if federation.asked.task == "enrol":
+        assert list(federation.asked.messages) == ["site-2"]
         federation.send(federation.replies())
     assert federation.server.state.sites == ["site-2", "site-3"]
+    assert {message.header["number"] for message in federation.asked.messages.values()} == {1, 2}
     if method == "fedavg":
-        assert all(torch.equal(honest[name], value) for name, value in federation.server.state.models.shared.items())
+        assert same(honest, federation.server.state.models.shared)
+
+
+def test_an_undeclared_tensor_at_enrolment_is_refused(federate):
+    federation = federate(toy(min_sites=0))
+    replies = federation.replies()
+    replies["site-1"].pieces["ballast"] = torch.zeros(1)
+    with pytest.raises(FederationError, match=r"site-1 enrols with other pieces .* the first is ballast"):
+        federation.send(replies)
 
 
 def test_weights_of_a_file_that_the_server_has_not_are_bounded_by_a_new_networks(federate, tmp_path):
-    from .test_initial_weights import given, written
-
     federation = given(federate(toy(training={"start": "file"})), written(tmp_path / "a.safetensors", 7), SITES)
     replies = federation.replies()
     large = {name: value * 1000 for name, value in replies["site-1"].pieces.items()}
@@ -104,7 +127,29 @@ def test_weights_of_a_file_that_the_server_has_not_are_bounded_by_a_new_networks
     assert federation.server.state.sites == ["site-2", "site-3"] == list(federation.asked.messages)
 
 
-# ---- the finish
+# ---- a round and the finish
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seconds": {"total": 10**400}}, {"header": []}, {"pieces": {"head.bias": None}}, {"final": "text"}],
+    ids=["seconds", "header", "piece", "final"],
+)
+def test_one_sites_answer_ends_nobody_elses_job(federate, change):
+    federation = federate(toy()).enrol()
+    for task in ("round", "finish"):
+        replies = federation.replies()
+        reply = replies["site-2"]
+        header = change.get("header", {**reply.header, **{k: v for k, v in change.items() if k != "pieces"}})
+        replies["site-2"] = Message(header, change.get("pieces", reply.pieces), reply.groups)
+        if task == "round":
+            assert [r["site"] for r in federation.send(replies)["rejected"]] == ["site-2"]
+        else:
+            with pytest.raises(StopIteration):
+                federation.send(replies)
+    finals = [r["site"] for r in federation.server.records if r["kind"] == "final"]
+    assert finals == ["site-1", "site-3"]
+
 
 ODD_MODELS = {
     "another name": lambda model: {**model, "extra": torch.zeros(3)},
@@ -118,9 +163,8 @@ ODD_MODELS = {
 
 
 @pytest.mark.parametrize("odd", ODD_MODELS)
-def test_an_odd_model_of_the_first_giver_excludes_itself_alone(scenes, tmp_path, odd):
-    files = [rewritten(path, tmp_path / f"s{i}", publish=["model", "result"]) for i, path in enumerate(scenes)]
-    federation = Federation(toy("fedper"), tmp_path / "runs", files, SITES).run()
+def test_an_odd_model_of_the_first_giver_excludes_itself_alone(publishing, odd):
+    federation = publishing(toy("fedper"), *[["model", "result"]] * 3).run()
     replies = federation.replies()
     groups = {name: ODD_MODELS[odd](model) for name, model in replies["site-1"].groups.items()}
     honest = [replies[site].groups["model"] for site in SITES[1:]]

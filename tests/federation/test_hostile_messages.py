@@ -133,6 +133,7 @@ REQUESTS = [  # task, what a server changes in its message, words of the refusal
     ("round", {"index": 3}, "index is 3, and sites is 3"),
     ("enrol", {"send_initial": "$exit()"}, "send_initial is '$exit()'; it is true or false"),
     ("enrol", {"job": ["a"]}, "job: it is ['a']; write its settings"),
+    ("round", {"job": {"name": "x"}}, "job: 'bundle' is missing; add it"),
     ("enrol", {"evil": 1}, "the server's enrol message: unknown key 'evil'; known keys: job, run"),
     ("enrol", {3: 1}, "unknown key 3"),
     *(("enrol", {key: ...}, f"{key!r} is missing") for key in ("job", "run", "round", "index", "send_initial")),

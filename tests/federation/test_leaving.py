@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-import yaml
 
 from shared_components.core.method import load_method, method_names
 from shared_components.core.task import make_task
@@ -13,7 +12,7 @@ from shared_components.federation.allowed_payload import expect
 from shared_components.federation.messages import FederationError, total_bytes
 from shared_components.federation.site import runner as site
 from shared_components.federation.site.disclosure import FILE, what_leaves
-from tests.federation.conftest import Federation, make_job
+from tests.federation.conftest import SITES, Federation, make_job, rewritten, same
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
 ROUND, FINISH = "round", "finish"
@@ -90,23 +89,14 @@ def test_what_is_withheld_is_said_to_stay():
 
 
 def test_a_federation_ends_well_where_a_site_withholds_all_that_it_may(federate, scenes, tmp_path):
-    folder = tmp_path / "withholding"
-    folder.mkdir()
-    values = yaml.safe_load(scenes[1].read_text())
-    values["root"] = str((scenes[1].parent / values["root"]).resolve())
-    values["withhold"] = ["loss", "scores", "seconds", "memory"]
-    own = folder / "site.yaml"
-    own.write_text(yaml.safe_dump(values))
+    own = rewritten(scenes[1], tmp_path / "withholding", withhold=["loss", "scores", "seconds", "memory"])
     assert load_site(own).withhold == ("loss", "scores", "seconds", "memory")
-    federation = Federation(
-        make_job("fedavg"), tmp_path / "runs", [scenes[0], own, scenes[2]], ("site-1", "site-2", "site-3")
-    )
+    federation = Federation(make_job("fedavg"), tmp_path / "runs", [scenes[0], own, scenes[2]], SITES)
     federation.run()
     replies = federation.replies()
     assert set(replies["site-2"].header) == {"round"} and "final" in replies["site-1"].header
     plain = federate(make_job("fedavg"), folder=tmp_path / "plain").run()
-    same, other = federation.weights(), plain.weights()
-    assert all(torch.equal(same[name], other[name]) for name in other)
+    assert same(federation.weights(), plain.weights())
     federation.finish()
     records = federation.server.records
     assert not any("metrics" in r or "loss" in r for r in records if r.get("site") == "site-2")

@@ -79,8 +79,3 @@ def test_a_run_from_before_jobs_said_it_had_the_bundles_own(federate, tmp_path):
 def test_a_site_refuses_what_cannot_be_before_the_first_round(federate, network, sentence):
     with pytest.raises((FederationError, ValueError), match=sentence):  # what names code is no job at all
         federate(job(network)).enrol()
-
-
-def test_a_network_that_is_no_mapping_makes_no_job():
-    with pytest.raises(ValueError, match=r"network is \[8\]; write its settings as 'name: value'"):
-        job([8])

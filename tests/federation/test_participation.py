@@ -1,5 +1,5 @@
 """What a running federation offers beside rounds of averaging: absences, a fraction of the sites, profile items that
-may be refused, a server that trains, and the model that an outsider gets."""
+may be refused, and the model that an outsider gets."""
 
 import dataclasses
 import json
@@ -9,14 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components.core.method import load_method
-from shared_components.core.partition import Role, cut
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.flare.results import leave_result
 from shared_components.networks.checkpoints import load_metadata
-from tests.federation.conftest import Federation, make_job, rewritten, same
-
-SITES = ("site-1", "site-2", "site-3")
-
+from tests.federation.conftest import SITES, Federation, make_job, rewritten, same
 
 # ---- absences
 
@@ -38,7 +34,7 @@ def test_a_site_that_was_absent_keeps_what_is_its_own_when_a_round_is_asked_agai
     assert again.server.state.round == 2
     second = again.replies(["site-2"])["site-2"]
     assert same(first.pieces, second.pieces) and first.header["metrics"] == second.header["metrics"]
-    best = again.sites["site-2"]._files(job, again.server.folder.name).load()[2]["best"]
+    best = again.files("site-2").load()[2]["best"]
     assert best  # what it had found before its absence is not forgotten
 
 
@@ -93,12 +89,6 @@ def test_every_site_has_its_turn():
     assert all(30 <= turns.count(name) <= 75 for name in names)  # 50 each on average
 
 
-@pytest.mark.parametrize("value", [0, -0.5, 1.5, float("nan"), True, "half"])
-def test_a_fraction_that_is_none_is_refused(value):
-    with pytest.raises(ValueError, match=r"client_fraction is .*; it is a number, above 0 and at most 1"):
-        make_job("fedavg", client_fraction=value)
-
-
 # ---- profile items
 
 
@@ -122,15 +112,6 @@ def test_what_no_method_asks_for_is_not_sent(federate):
     assert all("items" in r.header and not r.header["items"] for r in federate(make_job("fedavg")).replies().values())
 
 
-@pytest.mark.parametrize("value", [[[0.5] * 3], [[0.5, 0.5, float("nan")]] * 2, "grey", {"patient": 1}])
-def test_an_item_of_another_form_ends_the_enrolment(federate, value):
-    federation = federate(make_job())
-    replies = federation.replies()
-    replies["site-2"].header["items"]["style"] = value
-    with pytest.raises(FederationError, match="site-2: profile item 'style' should be six numbers"):
-        federation.send(replies)
-
-
 # ---- what a method is for
 
 
@@ -138,35 +119,6 @@ def test_a_method_for_another_kind_of_task_refuses_by_one_sentence(play, federat
     play(requires_kinds=("depth",))
     with pytest.raises(FederationError, match="fedavg is for depth, and the site's task is segmentation"):
         federate(make_job("fedavg")).enrol()
-
-
-# ---- a server that trains
-
-
-def fine_tune(work, result):
-    """Train the averaged model on the server's frames, and count the rounds in the memory."""
-    losses = work.train()
-    done = work.context.memory.get("rounds", torch.tensor(0))
-    work.context.memory["rounds"] = done + 1
-    shared = cut(work.network.state_dict(), work.partition, Role.GLOBAL)
-    return dataclasses.replace(result, models=dataclasses.replace(result.models, shared=shared)), losses
-
-
-def test_a_server_trains_with_the_tools_of_a_site_and_goes_on_bit_equal_after_a_kill(play, federate, scenes, tmp_path):
-    play(server_update=fine_tune)
-    job = make_job("fedavg", rounds=3)
-
-    def options(name):
-        return {"names": ("site-1", "site-2"), "folder": tmp_path / name, "server_data": scenes[2]}
-
-    straight = federate(job, **options("a")).run()
-    federate(job, **options("b")).run(until=1).replies()  # killed when all sites have trained round 1
-    again = federate(job, **options("b"), resume=True).run()
-    assert same(straight.weights(), again.weights())
-    assert straight.server.state.kept["memory/rounds"] == 3
-    assert any(name.startswith("optimizer:") for name in straight.server.state.kept)
-    record = straight.server.last_record
-    assert record["loss"]["segmentation"] > 0 and record["seconds_training"] > 0
 
 
 # ---- the outsider's model
@@ -177,18 +129,16 @@ def outsider_of(federation):
     return record, federation.server.folder / "server" / "model.safetensors"
 
 
-def test_where_all_is_global_the_outsider_gets_what_everybody_has(federate, scenes, tmp_path):
-    closed = [rewritten(path, tmp_path / f"c{i}", publish=["style"]) for i, path in enumerate(scenes)]
-    federation = Federation(make_job("fedavg", rounds=1), tmp_path / "runs", closed, SITES).run().finish()
+def test_where_all_is_global_the_outsider_gets_what_everybody_has(publishing):
+    federation = publishing(make_job("fedavg", rounds=1), ["style"], ["style"], ["style"]).run().finish()
     record, path = outsider_of(federation)
     assert same(load_file(path), federation.server.state.models.shared) and record["sites"] == []
     assert load_metadata(path)["bundle"] == "pvt_fpn" and load_metadata(path)["task"] == "segmentation"
 
 
-def test_of_personal_models_the_outsider_gets_the_mean_of_those_that_consent(scenes, tmp_path):
+def test_of_personal_models_the_outsider_gets_the_mean_of_those_that_consent(publishing):
     """FedPer: site-3 does not consent; the other two have 4 frames each, so that the mean is plain."""
-    files = [rewritten(path, tmp_path / f"c{i}", publish=["model"] if i < 2 else []) for i, path in enumerate(scenes)]
-    federation = Federation(make_job("fedper", rounds=1), tmp_path / "runs", files, SITES).run().finish()
+    federation = publishing(make_job("fedper", rounds=1), ["model"], ["model"], []).run().finish()
     record, path = outsider_of(federation)
     own = [load_file(federation.server.folder / site / "model.safetensors") for site in SITES[:2]]
     for name, value in load_file(path).items():
@@ -197,10 +147,8 @@ def test_of_personal_models_the_outsider_gets_the_mean_of_those_that_consent(sce
     assert record["sites"] == ["site-1", "site-2"]
 
 
-def test_a_site_may_give_its_own_model_to_the_result_and_no_mean_is_made_of_it(scenes, tmp_path):
-    given = (["result"], [], ["model"])
-    files = [rewritten(path, tmp_path / f"c{i}", publish=given[i]) for i, path in enumerate(scenes)]
-    federation = Federation(make_job("fedper", rounds=1), tmp_path / "runs", files, SITES).run().finish()
+def test_a_site_may_give_its_own_model_to_the_result_and_no_mean_is_made_of_it(publishing, tmp_path):
+    federation = publishing(make_job("fedper", rounds=1), ["result"], [], ["model"]).run().finish()
     record, path = outsider_of(federation)
     assert record["sites"] == ["site-3"]
     single = federation.server.folder / "server" / "sites"
@@ -215,9 +163,8 @@ def test_a_site_may_give_its_own_model_to_the_result_and_no_mean_is_made_of_it(s
     assert models == ["models/server/model.safetensors", "models/site-1/model.safetensors"]
 
 
-def test_personal_models_stay_at_home_without_consent(scenes, tmp_path):
-    closed = [rewritten(path, tmp_path / f"c{i}", publish=[]) for i, path in enumerate(scenes)]
-    federation = Federation(make_job("fedper", rounds=1), tmp_path / "runs", closed, SITES).run()
+def test_personal_models_stay_at_home_without_consent(publishing):
+    federation = publishing(make_job("fedper", rounds=1), [], [], []).run()
     replies = federation.replies()
     assert all(reply.empty for reply in replies.values())
     with pytest.raises(StopIteration):
@@ -226,10 +173,9 @@ def test_personal_models_stay_at_home_without_consent(scenes, tmp_path):
     assert record["files"] == {} and not path.exists()
 
 
-def test_a_method_may_say_itself_what_the_outsider_gets(play, scenes, tmp_path):
+def test_a_method_may_say_itself_what_the_outsider_gets(play, publishing):
     play(server_outsider=lambda models, samples: {n: v * 0 for n, v in models[0].items()})
-    files = [rewritten(path, tmp_path / f"c{i}", publish=["model"]) for i, path in enumerate(scenes)]
-    federation = Federation(make_job("fedavg", rounds=1), tmp_path / "runs", files, SITES).run().finish()
+    federation = publishing(make_job("fedavg", rounds=1), ["model"], ["model"], ["model"]).run().finish()
     assert all(value.abs().sum() == 0 for value in load_file(outsider_of(federation)[1]).values())
 
 

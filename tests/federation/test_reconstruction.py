@@ -8,11 +8,9 @@ import pytest
 from safetensors.torch import load_file
 
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
-from shared_components.data.synthetic.site_plan import plan_sites
 from shared_components.networks.checkpoints import load_metadata
 from shared_components.tasks.reconstruction import GREY
-from tests.federation.conftest import VIDEOS, Federation, make_job
+from tests.federation.conftest import Federation, make_job, render
 
 SITES = ("site-1", "site-2")
 LABELS = ("label", "ground_truth", "segmentation", "mask", "depth")
@@ -21,13 +19,7 @@ LABELS = ("label", "ground_truth", "segmentation", "mask", "depth")
 @pytest.fixture(scope="module")
 def unlabelled(tmp_path_factory):
     """Return the site.yaml files of two sites, in two layouts, that hold nothing but frames."""
-    plans = plan_sites(tmp_path_factory.mktemp("unlabelled"), sites=2, tasks=["reconstruction"])
-    for plan in plans:
-        write_site(
-            plan.folder, look=plan.look, seed=plan.seed, layout=plan.layout, task=plan.task, videos=VIDEOS,
-            frames_per_video=4, height=64, width=96,
-        )  # fmt: skip
-    return [plan.folder / "site.yaml" for plan in plans]
+    return render(tmp_path_factory.mktemp("unlabelled"), sites=2, tasks=["reconstruction"])
 
 
 @pytest.fixture(scope="module")

@@ -5,20 +5,17 @@ import dataclasses
 import pytest
 import torch
 
-from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal
+from shared_components.federation.messages import FederationError, Message, SiteRefusal
 from shared_components.federation.runs import server_files
 from shared_components.federation.server.update_checks import RejectedUpdate
-from tests.federation.conftest import Federation, make_job
+from tests.federation.conftest import SITES, Federation, make_job
 
 
 @pytest.fixture(scope="module")
 def round_one(tmp_path_factory, request):
     """A federation of FedAvg after enrolment, and the sites' honest replies."""
     scenes = request.getfixturevalue("scenes")
-    federation = Federation(
-        make_job("fedavg", min_sites=2), tmp_path_factory.mktemp("runs"), scenes, ("site-1", "site-2", "site-3")
-    )
-    federation.enrol()
+    federation = Federation(make_job("fedavg", min_sites=2), tmp_path_factory.mktemp("runs"), scenes, SITES).enrol()
     return federation, federation.replies()
 
 
@@ -42,6 +39,9 @@ def test_an_honest_update_passes(round_one):
         ({NAME: torch.full((4,), 1e30)}, "largest_change"),
         ({NAME: torch.zeros(5)}, r"torch.float32 \(5,\); it should be torch.float32 \(4,\)"),
         ({NAME: torch.zeros(4, dtype=torch.float64)}, "float64"),
+        ({NAME: torch.zeros(4, dtype=torch.int64)}, "int64"),
+        ({NAME: torch.zeros(4, dtype=torch.float16)}, "float16"),
+        ({NAME: torch.zeros(0)}, r"torch.float32 \(0,\)"),
         ({"extra": torch.zeros(1)}, "nobody asked for, the first is extra"),
         ({"header": {"round": 7}}, "it is of round 8, this is round 1"),
         ({"header": {"samples": 10**9}}, "enrolled with 4"),
@@ -64,14 +64,6 @@ def test_missing_pieces_and_undeclared_extras_are_rejected(round_one):
         federation.server.check_update("site-1", reply)
 
 
-def test_odd_headers_reject_a_site_and_do_not_end_the_round(federate):
-    federation = federate(make_job("fedavg", min_sites=2))
-    federation.enrol()
-    replies = federation.replies()
-    replies["site-2"] = changed(replies["site-2"], header={"loss": 3, "metrics": {"dice": 1}, "seconds": []})
-    assert [r["site"] for r in federation.send(replies)["rejected"]] == ["site-2"]
-
-
 def test_latest_names_the_run_whose_sites_enrolled_last(federate, tmp_path):
     """A launch that is refused at enrolment leaves it alone; a resume moves it back."""
     first, second = federate(make_job("fedavg")), federate(make_job("fedavg"))
@@ -84,8 +76,7 @@ def test_latest_names_the_run_whose_sites_enrolled_last(federate, tmp_path):
 
 
 def test_a_round_survives_a_bad_update_and_records_it(federate):
-    federation = federate(make_job("fedavg", min_sites=2))
-    federation.enrol()
+    federation = federate(make_job("fedavg", min_sites=2)).enrol()
     replies = federation.replies()
     replies["site-2"] = changed(replies["site-2"], **{NAME: torch.full((4,), float("nan"))})
     record = federation.send(replies)
@@ -94,12 +85,12 @@ def test_a_round_survives_a_bad_update_and_records_it(federate):
     torch.testing.assert_close(federation.server.state.models.shared[NAME], expected.float())
 
 
-def test_too_few_updates_end_the_job_with_every_reason(federate):
-    federation = federate(make_job("fedavg"))
-    federation.enrol()
-    replies = federation.replies(names=["site-1", "site-3"])
-    with pytest.raises(FederationError, match="2 valid updates and needs 3: site-2: it did not answer"):
-        federation.send(replies, {"site-2": "it did not answer"})
+@pytest.mark.parametrize("failures, why", [({"site-2": "it did not answer"}, "it did not answer"), ({}, "no answer")])
+def test_too_few_updates_end_the_job_with_every_reason(federate, failures, why):
+    """A driver that forgets a site must not make the round need fewer."""
+    federation = federate(make_job("fedavg")).enrol()
+    with pytest.raises(FederationError, match=f"2 valid updates and needs 3: site-2: {why}"):
+        federation.send(federation.replies(["site-1", "site-3"]), failures)
 
 
 def test_sites_with_other_class_maps_are_both_named(federate):
@@ -110,13 +101,10 @@ def test_sites_with_other_class_maps_are_both_named(federate):
         federation.send(replies)
 
 
-@pytest.mark.parametrize("least, begins", [(3, True), (4, False)])
-def test_more_updates_than_there_are_sites_are_refused_before_anybody_is_asked(federate, least, begins):
-    if begins:
-        assert federate(make_job("fedavg", min_sites=least)).asked.task == "enrol"
-        return
+def test_more_updates_than_there_are_sites_are_refused_before_anybody_is_asked(federate):
+    assert federate(make_job("fedavg", min_sites=3)).asked.task == "enrol"
     with pytest.raises(FederationError, match="min_sites is 4, and there are 3 sites; add sites, or give"):
-        federate(make_job("fedavg", min_sites=least))
+        federate(make_job("fedavg", min_sites=4))
 
 
 def test_a_missing_enrolment_is_named(federate):
@@ -125,13 +113,6 @@ def test_a_missing_enrolment_is_named(federate):
     del replies["site-2"]
     with pytest.raises(FederationError, match="site-2 did not enrol"):
         federation.send(replies)
-
-
-def test_job_refuses_unknown_keys_and_no_rounds():
-    with pytest.raises(ValueError, match="'round'"):
-        Job.from_json({"name": "a", "bundle": "b", "method": "c", "round": 3})
-    with pytest.raises(ValueError, match="rounds is 0"):
-        dataclasses.replace(make_job(), rounds=0)
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp/x", "", ".hidden", "a/b", "a" * 200])
@@ -145,13 +126,6 @@ def test_a_job_or_run_cannot_choose_where_a_site_writes(name, federate):
         federation.sites["site-1"].answer("enrol", message)
 
 
-def test_a_site_whose_answer_is_nowhere_counts_as_absent(federate):
-    """A driver that forgets a site must not make the round need fewer."""
-    federation = federate(make_job("fedavg")).enrol()
-    with pytest.raises(FederationError, match="2 valid updates and needs 3: site-2: no answer"):
-        federation.send(federation.replies(["site-1", "site-3"]))
-
-
 def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate):
     federation = federate(make_job("fedavg", client_fraction=0.5)).enrol()
     (idle,) = set(federation.server.state.sites) - set(federation.asked.messages)
@@ -159,21 +133,6 @@ def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate):
     record = federation.send({**replies, idle: next(iter(replies.values()))})
     assert record["rejected"] == [{"site": idle, "reason": "the round did not ask it"}]
     assert record["drawn"] == sorted(replies)
-
-
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"items": {"age": 4}}, "there is no profile item 'age'"),
-        ({"fixed": 3}, "fixed is 3; it is a hash, or empty; use one version of surgfl everywhere"),
-    ],
-)
-def test_a_malformed_profile_ends_the_enrolment_by_a_sentence(federate, change, words):
-    federation = federate(make_job("fedavg"))
-    replies = federation.replies()
-    replies["site-2"].header.update(change)
-    with pytest.raises(FederationError, match=f"site-2.*{words}"):
-        federation.send(replies)
 
 
 def test_a_run_of_an_older_version_is_not_resumed(federate, tmp_path):

@@ -1,26 +1,158 @@
-"""A server that trains: what is wrong with its data is said before the first round, by its file and key."""
+"""A server that trains (SERQ, fine-tuning): after a kill, beside LOCAL pieces; wrong data are refused."""
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import save_file
 
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, Slice
+from shared_components.core.serq import FineTuning, Quantification, check_beforehand
 from shared_components.data.samples import LABELLED, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
 from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.runs import server_files
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.server.training import ServerData
+from shared_components.federation.site import site_setup as site_side
 from shared_components.federation.store import load_tensors, save_tensors
+from shared_components.networks import tiny
+from shared_components.networks.protocols import Encodes
 from shared_components.reporting.costs import server_seconds
 from shared_components.reporting.records import load_run
-from tests.federation.conftest import TINY, VIDEOS, Federation, make_job, rewritten, same
-from tests.federation.test_participation import fine_tune
-from tests.federation.test_serq import SERQ, options, play  # noqa: F401 (fixtures)
+from tests.changed_method import changed
+from tests.federation.conftest import TINY, Federation, fine_tune, make_job, render, rewritten, same
 
+SERQ = Quantification(batches=2, pretraining=2)
 NAMES = ("site-1", "site-2")
+
+
+class Mapped(tiny.Tiny):
+    """Tiny, with an encoder that returns a list of maps and a decode of them; of clips it has no need here."""
+
+    def __init__(self, *, out_channels: int = 4) -> None:
+        super().__init__(out_channels=out_channels)
+        self.encoder = torch.nn.Sequential(*self.encoder, Listed())
+
+    def _features(self, image):
+        maps = self.encoder(image)[-1]
+        return maps, maps
+
+    def decode(self, features):
+        logits = self.head(self.decoder(features[-1]))
+        return torch.nn.functional.interpolate(logits, scale_factor=4.0, mode="bilinear")
+
+
+class Listed(torch.nn.Module):
+    def forward(self, features):
+        return [features]
+
+
+def own_filters(network):
+    """Keep the first half of the second convolution's filters, and all normalisation of the encoder, at the site."""
+
+    def slices(name, tensor, module):
+        if name == "encoder.3.weight":
+            return Slice(Role.LOCAL, 0, 8), Slice(Role.GLOBAL, 8, 16)
+        norm = name.startswith(("encoder.1.", "encoder.4."))
+        return (Slice(Role.LOCAL if norm else Role.GLOBAL),)
+
+    return slices
+
+
+@pytest.fixture
+def play(monkeypatch, toy_bundle):
+    """Return a function that makes a job of FedAvg with own filters and a server that trains."""
+    monkeypatch.setattr(tiny, "Mapped", Mapped, raising=False)
+    config = toy_bundle / "toy" / "configs" / "train.yaml"
+    config.write_text(config.read_text().replace("networks.tiny.Tiny", "networks.tiny.Mapped"))
+    assert "Mapped" in config.read_text()
+
+    def job(update, *, kinds=None, **changes):
+        method = changed(
+            load_method("fedavg"), partition=own_filters, server_update=update, requires_network=Encodes,
+            requires_kinds=kinds, server_check=check_beforehand if isinstance(update, Quantification) else None,
+        )  # fmt: skip
+        for side in (server_side, site_side):
+            monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
+        return make_job("fedavg", bundle="toy", **changes)
+
+    return job
+
+
+@pytest.fixture
+def options(scenes, tmp_path):
+    """Return a function that names two sites, a server with the third one's frames, and a folder."""
+    return lambda name: {"names": NAMES, "folder": tmp_path / name, "server_data": scenes[2]}
+
+
+@pytest.mark.parametrize("update", [SERQ, FineTuning(2)])
+def test_a_killed_run_ends_bit_equal(play, federate, options, update):
+    job = play(update, rounds=2)
+    straight = federate(job, **options("a")).run()
+    federate(job, **options("b")).run(until=1).replies()  # killed when all sites have trained round 1
+    again = federate(job, **options("b"), resume=True).run()
+    assert again.resumed and straight.server.state.round == again.server.state.round == 2
+    assert same(straight.weights(), again.weights()) and same(straight.server.state.kept, again.server.state.kept)
+
+
+def test_the_server_keeps_both_models_optimizers_the_descriptor_and_the_running_mean(play, federate, options):
+    server = federate(play(SERQ, rounds=2), **options("a")).run().server
+    kept = server.state.kept
+    assert kept["memory/average"].shape == kept["memory/descriptor"].shape == (16, 8, 16)
+    steps = {name: int(value) for name, value in kept.items() if name.endswith("r:/0/step")}
+    steps |= {name: int(value) for name, value in kept.items() if name.endswith("pretrained/0/step")}
+    assert steps == {"optimizer:/0/step": 4, "optimizer:pretrained/0/step": 6}  # pre-training counts
+    first, second = (r for r in server.records if r["kind"] == "aggregation")
+    assert set(first["loss"]) - set(second["loss"]) == {"pretraining segmentation"}
+    assert set(second["loss"]) == {
+        "pretrained segmentation", "descriptor", "global segmentation", "representation",
+    }  # fmt: skip
+    scores = {"pretraining_batches", "pretraining_before", "pretraining_best"}
+    assert first["seconds_pretraining"] < first["seconds_training"] and "seconds_pretraining" not in second
+    assert set(first["serq"]) - set(second["serq"]) == scores
+    assert 0 <= first["serq"]["pretraining_before"] <= first["serq"]["pretraining_best"] <= 1
+    assert second["serq"]["descriptor_square"] > 0 and second["serq"]["average_square"] > 0
+
+
+def own_of(federation, site):
+    _, tensors, _ = federation.files(site).load()
+    found = {name: value for name, value in tensors.items() if "encoder.3.weight[0:8]" in name}
+    assert found
+    return found
+
+
+def test_the_servers_training_changes_what_is_sent_and_leaves_what_is_the_sites_own(play, federate, options, scenes):
+    plain = federate(play(None, rounds=1), **options("a")).run()
+    quantified = federate(play(SERQ, rounds=1), **options("b")).run()
+    sent = quantified.asked.messages
+    assert set(sent) == {"site-1", "site-2"}
+    assert not any("[0:8]" in name or "encoder.1." in name for m in sent.values() for name in m.pieces)
+    for site in NAMES:
+        assert same(own_of(plain, site), own_of(quantified, site))
+    before, after = plain.server.state.models.shared, quantified.server.state.models.shared
+    assert before.keys() == after.keys() and "encoder.3.weight[8:16]" in after
+    changed = {name for name in after if not torch.equal(before[name], after[name])}
+    trained = {name for name in after if not name.startswith("past.")}  # what is over time has no part in it
+    assert changed == trained
+
+
+def test_a_run_whose_frames_have_another_size_now_stops_with_one_sentence(play, federate, options, monkeypatch):
+    """A job's own size cannot change (`runs.open_run`); what the memory holds is looked at all the same."""
+    job = play(SERQ, rounds=2)
+    federate(job, **options("a")).run(until=1)
+    again = federate(job, **options("a"), resume=True)
+    again.server.state.kept["memory/descriptor"] = torch.zeros(16, 4, 4)
+    with pytest.raises(FederationError, match=r"the server cannot train: serq: the descriptor .* \(16, 4, 4\)"):
+        again.run()
+
+
+def test_a_bundle_whose_network_has_no_decode_is_refused_before_the_first_round(play, federate, options, toy_bundle):
+    job, config = play(SERQ), toy_bundle / "toy" / "configs" / "train.yaml"
+    config.write_text(config.read_text().replace("networks.tiny.Mapped", "networks.tiny.Tiny"))
+    with pytest.raises(FederationError, match=r"fedavg needs a network with a way .* Tiny has none"):
+        federate(job, **options("a"))
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +160,13 @@ def rendered(tmp_path_factory):
     """Return a function that renders a site of a layout, once."""
     found = {}
 
-    def render(layout, task="segmentation", **sizes):
+    def once(layout, task="segmentation", **sizes):
         if (layout, task) not in found:
-            folder = tmp_path_factory.mktemp(layout)
-            sizes = {"videos": VIDEOS, "frames_per_video": 3, "height": 64, "width": 96, **sizes}
-            found[layout, task] = write_site(folder, look="rose", seed=3, layout=layout, task=task, **sizes)
+            sizes = {"frames_per_video": 3, "layout": layout, "tasks": [task], **sizes}
+            (found[layout, task],) = render(tmp_path_factory.mktemp(layout), sites=1, **sizes)
         return found[layout, task]
 
-    return render
+    return once
 
 
 @pytest.fixture
@@ -55,12 +186,7 @@ def refusal(tmp_path, scenes):
 # ---- its files
 
 
-def test_without_a_description_it_is_named(play, refusal, tmp_path):  # noqa: F811
-    said = refusal(play(SERQ), tmp_path / "gone" / "site.yaml")
-    assert said == f"the server cannot train: {tmp_path}/gone/site.yaml: no such file; write a site.yaml there"
-
-
-def test_a_frame_that_cannot_be_read_is_named(play, refusal, rendered, tmp_path):  # noqa: F811
+def test_a_frame_that_cannot_be_read_is_named(play, refusal, rendered, tmp_path):
     path = rendered("endovis2018")
     frame = samples(load_site(path), "train", LABELLED)[0].images[0]
     before = frame.read_bytes()
@@ -72,7 +198,7 @@ def test_a_frame_that_cannot_be_read_is_named(play, refusal, rendered, tmp_path)
     assert said.startswith("the server cannot train: site server: ") and str(frame) in said
 
 
-def test_a_key_that_is_misspelt_is_named(play, refusal, scenes, tmp_path):  # noqa: F811
+def test_a_key_that_is_misspelt_is_named(play, refusal, scenes, tmp_path):
     path = rewritten(scenes[2], tmp_path / "s", clases="parts")
     assert refusal(play(SERQ), path).startswith(f"the server cannot train: {path}: unknown key 'clases'")
 
@@ -80,12 +206,7 @@ def test_a_key_that_is_misspelt_is_named(play, refusal, scenes, tmp_path):  # no
 # ---- beside the sites'
 
 
-def test_coarser_classes_than_the_sites_are_refused_with_what_to_write(
-    play,  # noqa: F811
-    refusal,
-    scenes,
-    tmp_path,
-):
+def test_coarser_classes_than_the_sites_are_refused_with_what_to_write(play, refusal, scenes, tmp_path):
     path = rewritten(scenes[2], tmp_path / "s", classes="foreground")
     assert refusal(play(SERQ), path) == (
         f"the server cannot train: {path}: its task is segmentation of background, instrument, and the sites' is "
@@ -93,12 +214,7 @@ def test_coarser_classes_than_the_sites_are_refused_with_what_to_write(
     )
 
 
-def test_finer_classes_are_refused_until_they_are_read_as_the_sites(
-    play,  # noqa: F811
-    refusal,
-    scenes,
-    tmp_path,
-):
+def test_finer_classes_are_refused_until_they_are_read_as_the_sites(play, refusal, scenes, tmp_path):
     coarse = [rewritten(path, tmp_path / f"s{n}", classes="shaft_manipulator") for n, path in enumerate(scenes[:2])]
     said = refusal(play(SERQ), scenes[2], sites=coarse)
     assert said.endswith("; write 'classes: shaft_manipulator' there") and str(scenes[2]) in said
@@ -107,7 +223,7 @@ def test_finer_classes_are_refused_until_they_are_read_as_the_sites(
     assert run.server.data.profile.card == run.server.state.profiles["site-1"].card
 
 
-def test_data_of_another_task_are_refused(play, refusal, rendered):  # noqa: F811
+def test_data_of_another_task_are_refused(play, refusal, rendered):
     path = rendered("scared", "depth")
     said = refusal(play(fine_tune), path)
     assert said.startswith(f"the server cannot train: {path}: its task is depth of mm, and the sites' is segm")
@@ -116,11 +232,9 @@ def test_data_of_another_task_are_refused(play, refusal, rendered):  # noqa: F81
     assert said.startswith(f"the server cannot train: {path}: fedavg is for segmentation, and the site's task ")
 
 
-def test_the_server_begins_from_what_the_sites_begin_from(play, scenes, tmp_path):  # noqa: F811
+def test_the_server_begins_from_what_the_sites_begin_from(play, scenes, tmp_path):
     """Else the weights that are the sites' own, LOCAL, would be others here."""
     torch.manual_seed(1)
-    from .test_serq import Mapped
-
     files = [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
     for file in files:
         save_file({n: v.contiguous() for n, v in Mapped().state_dict().items()}, file)
@@ -144,11 +258,7 @@ def test_a_network_of_which_frames_train_nothing_is_refused(refusal, scenes):
     assert said.startswith("the server cannot train: serq: training.fixed names all that predicts from a frame")
 
 
-def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(
-    play,  # noqa: F811
-    federate,
-    options,  # noqa: F811
-):
+def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(play, federate, options):
     """A job's own size cannot change (`runs.open_run`), that of its bundle can."""
     run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
     folder = run.server.folder / "server"
@@ -185,7 +295,7 @@ def test_still_images_at_the_server_repeat_themselves_as_clips(federate, rendere
 # ---- a resume
 
 
-def test_a_resumed_run_wants_the_servers_data_as_they_were(play, federate, options, scenes, tmp_path):  # noqa: F811
+def test_a_resumed_run_wants_the_servers_data_as_they_were(play, federate, options, scenes, tmp_path):
     federate(play(SERQ, rounds=2), **options("a")).run(until=1)
     config = yaml.safe_load(scenes[2].read_text())
     (video,) = config["split"]["train"]
@@ -195,7 +305,7 @@ def test_a_resumed_run_wants_the_servers_data_as_they_were(play, federate, optio
         again.enrol()
 
 
-def test_a_state_of_before_knows_nothing_of_the_servers_data(scenes, federate, play, options):  # noqa: F811
+def test_the_servers_data_have_a_profile_like_a_sites_and_are_in_its_state(federate, play, options):
     run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
     own = run.server.data
     assert isinstance(own, ServerData) and own.profile.site == SERVER and own.profile.samples == 4
@@ -209,7 +319,7 @@ def test_a_server_that_does_not_train_has_no_data_of_its_own(federate):
     assert run.server.data is None and server_files(run.server.folder).load()[2]["own"] is None
 
 
-def test_what_the_file_says_during_a_run_changes_nothing(play, federate, options, scenes, tmp_path):  # noqa: F811
+def test_what_the_file_says_during_a_run_changes_nothing(play, federate, options, scenes, tmp_path):
     """It was read and checked at enrolment, and is read again by a resume."""
     mine = rewritten(scenes[2], tmp_path / "s")
     both = [federate(play(SERQ, rounds=2), **options(n) | {"server_data": mine}).run(until=1) for n in "ab"]
@@ -224,12 +334,7 @@ def test_what_the_file_says_during_a_run_changes_nothing(play, federate, options
 # ---- how long the sites wait
 
 
-def test_the_sites_wait_for_what_the_record_says_and_no_longer(
-    federate,
-    options,  # noqa: F811
-    play,  # noqa: F811
-    monkeypatch,
-):
+def test_the_sites_wait_for_what_the_record_says_and_no_longer(federate, options, play, monkeypatch):
     """By a clock that stands still but for 2 s of averaging, 7 s of the server's training and 30 s of the sites'."""
     now = [100.0]
     monkeypatch.setattr(server_side.time, "perf_counter", lambda: now[0])

@@ -1,6 +1,5 @@
 """FedST's local half in a whole federation: every site's network knows its own site, and nobody else's does."""
 
-import dataclasses
 import json
 
 import pytest
@@ -20,14 +19,12 @@ from shared_components.experiments.shipping.bundle_files.make import write_bundl
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.server import training
-from shared_components.federation.server.enrolment import check_as_before, profile_header, profile_of
+from shared_components.federation.server.enrolment import profile_header, profile_of
 from shared_components.federation.site import site_setup as site_side
 from shared_components.networks import bundle_config
 from tests.changed_method import changed
-from tests.federation.conftest import Federation, make_job, rewritten, same
-from tests.federation.test_participation import fine_tune
+from tests.federation.conftest import SITES, Federation, fine_tune, make_job, rewritten, same
 
-SITES = ("site-1", "site-2", "site-3")
 CLIPS = """\
 title: Clips
 network_def: |
@@ -214,16 +211,6 @@ def test_a_text_without_a_vector_is_refused_before_the_first_round(play, scenes,
     assert "surgfl text-vectors" in said
 
 
-def test_a_site_without_a_text_and_one_without_an_encoder_are_refused(play, scenes, tmp_path):
-    play()
-    bad = rewritten(scenes[0], tmp_path / "a", text="")
-    said = refusal_of(Federation(job(), tmp_path / "runs", [bad], ["ward"]))
-    assert said.startswith(f"site ward, {bad}: the site's text is ''; describe the site")
-    play(local_condition_on_site=SiteText(kind="clip"))
-    said = refusal_of(Federation(job(), tmp_path / "runs", [scenes[0]], ["ward"]))
-    assert said.startswith(f"site ward, {scenes[0]}: encoder 'clip' reads texts") and "'text_encoder'" in said
-
-
 def test_a_vectors_file_that_is_not_there_is_refused(play, scenes, tmp_path):
     play()
     bad = rewritten(scenes[0], tmp_path / "a", text_vectors="gone.safetensors")
@@ -231,10 +218,10 @@ def test_a_vectors_file_that_is_not_there_is_refused(play, scenes, tmp_path):
         Federation(job(), tmp_path / "runs", [bad], ["ward"]).enrol()
 
 
-def own_vectors(folder, text, *, model, sha256, width=384):
+def own_vectors(folder, text, *, model, sha256):
     """Write a file of one site's vector; return what its site.yaml says."""
     folder.mkdir(exist_ok=True)
-    values = torch.nn.functional.normalize(torch.arange(1.0, width + 1), dim=0)
+    values = torch.nn.functional.normalize(torch.arange(1.0, 385), dim=0)
     add_vectors(folder / "own.safetensors", [Vector(values, "clip", model, sha256, site_text(text))])
     return {"text": text, "text_vectors": str(folder / "own.safetensors")}
 
@@ -256,25 +243,6 @@ def test_a_site_may_bring_vectors_of_its_own_if_all_are_of_one_encoder(play, sce
     said = refusal_of(mixed)
     assert said.startswith(f"site-1 and site-2 differ in their encoder (clip {'1' * 64} and clip {'2' * 64})")
     assert said.endswith("make text_vectors or text_encoder in site.yaml agree")
-
-
-def test_vectors_of_another_width_than_the_networks_are_refused(play, scenes, tmp_path):
-    play()
-    own = own_vectors(tmp_path / "a", "x", model="m", sha256="1" * 64, width=512)
-    path = rewritten(scenes[0], tmp_path / "a" / "site", **own)
-    said = refusal_of(Federation(job(), tmp_path / "runs", [path], ["ward"]))
-    assert said.startswith(f"site ward, {path}: the vector of ") and "has 512 numbers, and 384 are" in said
-
-
-def test_a_network_that_cannot_be_told_is_refused(play, federate):
-    play(partition=load_method("fedavg").partition)
-    said = refusal_of(federate(job(bundle="toy"), names=["site-1"]))
-    assert "Tiny cannot be told a site's text" in said
-
-
-def test_a_rule_that_would_send_the_text_is_refused(play, federate):
-    play(partition=load_method("fedavg").partition)
-    assert "would tell the site's text to indicator, which is not LOCAL" in refusal_of(federate(job()))
 
 
 def test_a_site_that_says_nothing_compares_with_none(play, federate):
@@ -301,23 +269,15 @@ def test_a_resumed_run_ends_with_the_same_bits(play, federate, tmp_path):
     assert all(same(kept(straight, site), kept(again, site)) for site in SITES[:2])
 
 
-def test_a_resumed_run_wants_the_encoder_that_it_began_with(play, federate):
+@pytest.mark.parametrize("other, shown", [(SiteText(kind="one_hot"), "one_hot"), (None, "none")])
+def test_a_resumed_run_wants_the_encoder_that_it_began_with(play, federate, other, shown):
     play()
     federate(job(rounds=2), names=["site-1"]).run(until=1)
-    play(local_condition_on_site=SiteText(kind="one_hot"))
-    said = rf"site-1 has another encoder than when the run began \(one_hot now, sentence {MINILM_SHA256} then\)"
+    play(local_condition_on_site=other)
+    said = rf"site-1 has another encoder than when the run began \({shown} now, sentence {MINILM_SHA256} then\)"
     again = federate(job(rounds=2), names=["site-1"], resume=True)
     with pytest.raises(FederationError, match=said):
         again.enrol()
-
-
-def test_no_encoder_is_called_none_in_that_sentence(play, federate):
-    play()
-    profiles = federate(job(), names=["site-1"]).enrol().server.state.profiles
-    bare = {"site-1": dataclasses.replace(profiles["site-1"], prepared="")}
-    with pytest.raises(FederationError, match=rf"\(none now, sentence {MINILM_SHA256} then\)"):
-        check_as_before(profiles, bare)
-    check_as_before(profiles, profiles)
 
 
 def test_a_site_whose_text_changes_between_rounds_is_refused_by_itself(play, scenes, tmp_path):
