@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from shared_components.core.method import Aggregation, Models, Term
 from shared_components.core.partition import Role, Slice
@@ -73,8 +74,6 @@ def test_what_is_deployed_is_validated_and_saved_and_training_goes_on_from_the_o
 
     play(local_update=update, local_deploy=deploy)
     federation = federate(make_job("fedavg"), names=["a"]).run().finish()
-    from safetensors.torch import load_file
-
     saved = load_file(federation.server.folder / "a" / "model.safetensors")
     assert saved["head_global.bias"].tolist() == [7.0] * 4
     assert federation.server.state.models.shared["head_global.bias"].abs().max() < 1

@@ -163,13 +163,6 @@ def test_a_second_smaller_sum_of_a_round_is_refused(toy_bundle, federate):
         federation.sites["site-1"].answer("unmask", Message(question.header, {}, {SHARES: fewer}))
 
 
-def test_what_a_site_opens_is_never_both_kinds_for_one_site(toy_bundle, federate):
-    federation = federate(secure_job(min_sites=2)).enrol()
-    federation.send(federation.replies(["site-1", "site-2"]), failing(federation, "site-3"))
-    opened = federation.replies()["site-1"].groups[OPENED]
-    assert {site: tuple(rows.shape) for site, rows in opened.items()} == {"site-1": (2, 33), "site-2": (2, 33)}
-
-
 ROSTERS = {
     "another key of site-2": lambda keys: keys | {"site-2": {"key": "9" * 64}},
     "no site-3": lambda keys: {site: said for site, said in keys.items() if site != "site-3"},
@@ -202,8 +195,7 @@ def changed(federation, site, **values):
 
 
 def test_other_sites_keys_and_nonces_of_a_round_are_refused(toy_bundle, federate):
-    federation = federate(secure_job())
-    federation.enrol()
+    federation = federate(secure_job()).enrol()
     said = federation.asked.messages["site-1"].header["sums"]
     two = ["site-1", "site-2"]
     answer = federation.sites["site-1"].answer
@@ -265,9 +257,7 @@ def test_a_runaway_site_refuses_itself_where_the_server_cannot_see_it(toy_bundle
 
 
 def test_a_mean_that_went_too_far_ends_the_job_and_blames_nobody_alone(toy_bundle, federate, monkeypatch):
-    from shared_components.federation.site import upload
-
-    monkeypatch.setattr(upload, "check_pieces", lambda *a, **k: None)
+    monkeypatch.setattr("shared_components.federation.site.upload.check_pieces", lambda *a, **k: None)
     federation = federate(secure_job(largest_change=1e-9)).enrol()
     federation.send(federation.replies())
     with pytest.raises(FederationError, match=r"nobody can tell whose fault .*; ask site-1, site-2, site-3"):
@@ -275,8 +265,8 @@ def test_a_mean_that_went_too_far_ends_the_job_and_blames_nobody_alone(toy_bundl
 
 
 @pytest.mark.parametrize("method", [name for name in method_names() if name not in SUMMED])
-def test_other_methods_are_refused_by_the_server_and_by_a_site(federate, method):
-    job = make_job(method, secure_sums=SECURE)
+def test_other_methods_are_refused_by_the_server(toy_bundle, federate, method):
+    job = secure_job(method)
     with pytest.raises(FederationError, match=f"{method} does not work with secure_sums"):
         federate(job)
 

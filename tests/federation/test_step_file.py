@@ -1,7 +1,5 @@
 """How far a site is within its task: a file in a simulator."""
 
-import pytest
-
 from shared_components.common.progress import Step
 from shared_components.federation import step_file
 
@@ -13,12 +11,8 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-def test_the_server_reads_what_the_site_told_last(tmp_path, clock):
+def test_the_server_reads_what_the_site_told_last(tmp_path):
+    clock = Clock()
     listener = step_file.StepFile(tmp_path / "site-1", clock)
     assert step_file.read_step(tmp_path / "site-1") is None
     listener(Step("training", 1, 9, "loss 0.5"))

@@ -1,14 +1,28 @@
-"""State files: atomic, two kept, found again."""
+"""State files: atomic, two kept; a run whose files are damaged goes on to the same bits, or names what it lacks."""
 
+import json
 import os
+import shutil
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from shared_components.common.atomic import write_json
 from shared_components.federation import store
+from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.store import DamagedState, RoundFiles, load_tensors, save_tensors, state_root
+from tests.federation.conftest import make_job, same
+
+
+@pytest.fixture
+def federate(toy_bundle, federate):
+    return federate
+
+
+def toy(method, **changes):
+    return make_job(method, bundle="toy", training={}, **changes)
 
 
 def test_tensors_and_values_come_back(tmp_path):
@@ -30,28 +44,22 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     assert "old" in path.read_text() and len(list(tmp_path.iterdir())) == 1
 
 
-def test_the_newest_two_rounds_are_kept(tmp_path):
-    files = RoundFiles(tmp_path, of="job/run/server")
-    for round in range(4):
+@pytest.mark.parametrize(
+    "rounds, keep, left",
+    [
+        (range(4), 2, [2, 3]),
+        ((0, 1, 4), 2, [1, 4]),  # rounds 2 and 3 were missed; round 4 was trained, and is asked again after a resume
+        ((0, 2, 1), 2, [0, 1]),  # a run that went back drops its later state
+        (range(5), 3, [2, 3, 4]),
+    ],
+)
+def test_the_newest_rounds_are_kept_and_found(tmp_path, rounds, keep, left):
+    files = RoundFiles(tmp_path, of="job/run/server", keep=keep)
+    for round in rounds:
         files.save(round, {"w": torch.tensor([round])}, {})
-    assert files.rounds() == [2, 3]
-    assert files.load()[0] == 3 and files.load(before=3)[0] == 2 and files.load(before=1) is None
-
-
-def test_a_round_that_is_done_again_finds_the_state_before_it_however_old(tmp_path):
-    """Rounds 2 and 3 were missed; round 4 was trained, and is asked again after a resume."""
-    files = RoundFiles(tmp_path, of="job/run/server")
-    for round in (0, 1, 4):
-        files.save(round, {"w": torch.tensor([round])}, {})
-    assert files.rounds() == [1, 4]
-    assert files.load(before=4)[0] == 1
-
-
-def test_a_later_state_of_a_run_that_went_back_is_dropped(tmp_path):
-    files = RoundFiles(tmp_path, of="job/run/server")
-    for round in (0, 2, 1):
-        files.save(round, {"w": torch.tensor([round])}, {})
-    assert files.rounds() == [0, 1]
+    assert files.rounds() == left
+    assert files.load()[0] == left[-1] and files.load(before=left[-1])[0] == left[-2]
+    assert files.load(before=left[0]) is None
 
 
 def test_a_simulators_state_lies_beside_its_workspace(tmp_path, monkeypatch):
@@ -136,8 +144,118 @@ def test_stray_files_beside_the_states_are_left_alone(tmp_path):
     assert files.rounds() == [1, 2] and all(stray.is_file() for stray in strays)
 
 
-def test_as_many_states_are_kept_as_asked_for(tmp_path):
-    files = RoundFiles(tmp_path, of="job/run/site-1", keep=3)
-    for round in range(5):
-        files.save(round, {}, {})
-    assert files.rounds() == [2, 3, 4]
+# ---- damage in a run
+
+
+@pytest.mark.parametrize("method, damage", [("fedavgm", cut_off), ("fedper", flip)])
+def test_a_server_whose_newest_state_is_damaged_goes_on_from_the_one_before_to_the_same_bits(
+    federate, tmp_path, caplog, method, damage
+):
+    """Even where a site has trained the round after the damaged one before all were killed."""
+    straight = federate(toy(method, rounds=3), folder=tmp_path / "a").run()
+    broken = federate(toy(method, rounds=3), folder=tmp_path / "b").run(until=2)
+    broken.replies(names=["site-2"])
+    newest = broken.server.folder / "server" / "round-00001.safetensors"
+    damage(newest)
+    again = federate(toy(method, rounds=3), folder=tmp_path / "b", resume=True)
+    assert again.resumed and again.server.state.round == 1 and str(newest) in caplog.text
+    assert same(straight.weights(), again.run().weights())
+    assert same(straight.server.state.aggregator, again.server.state.aggregator)
+    records = [record["round"] for record in again.server.records if record["kind"] == "aggregation"]
+    assert records == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "damage, words",
+    [
+        (lambda path: path.unlink(), "is missing"),
+        (lambda path: path.write_text(path.read_text()[:40]), "is damaged"),
+        (lambda path: path.write_text("[1]"), "says nothing of a job"),
+        (lambda path: path.write_text(json.dumps({"job": None})), "says nothing of a job"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "is damaged"),
+    ],
+)
+def test_a_run_without_a_description_is_not_begun_anew(federate, damage, words):
+    server = federate(toy("fedavg")).run(until=1).server
+    damage(server.folder / "run.json")
+    with pytest.raises(FederationError, match=rf"run\.json {words}.*put an intact copy there"):
+        federate(toy("fedavg"), resume=True)
+
+
+def test_a_site_whose_newest_state_is_damaged_refuses_and_names_the_file(federate):
+    broken = federate(toy("fedper", rounds=3)).run(until=2)
+    flip(broken.server.folder / "site-2" / "round-00001.safetensors")
+    again = federate(toy("fedper", rounds=3), resume=True).enrol()
+    with pytest.raises(SiteRefusal, match=r"site-2: .*damaged, .*site-2/round-00001\.safetensors"):
+        again.replies(["site-2"])
+
+
+def test_stray_files_do_not_hinder_a_resume(federate):
+    folder = federate(toy("fedavg")).run(until=1).server.folder
+    for party in ("server", "site-1"):
+        (folder / party / "round-copy.safetensors").write_text("mine")
+        (folder / party / "round-00009.safetensors").mkdir()
+    (folder.parent / "2 notes").mkdir()
+    (folder.parent / "9.txt").write_text("mine")
+    again = federate(toy("fedavg"), resume=True)
+    assert again.resumed and again.run().server.state.round == 2
+
+
+def test_a_resume_with_fewer_rounds_than_are_done_is_refused(federate):
+    federate(toy("fedavg", rounds=3)).run(until=2)
+    with pytest.raises(FederationError, match="has done 2 rounds and the job's 'rounds' is 1; give at least"):
+        federate(toy("fedavg", rounds=1), resume=True)
+    assert federate(toy("fedavg", rounds=2), resume=True).server.state.round == 2
+
+
+# ---- a state of something else
+
+
+@pytest.mark.parametrize("gone", ["round-00000.safetensors", ""])
+def test_a_server_whose_states_or_folder_are_gone_does_not_begin_anew(federate, gone):
+    server = federate(toy("fedavg")).run(until=1).server
+    assert json.loads((server.folder / "run.json").read_text())["rounds_ended"] == 1
+    if gone:
+        (server.folder / "server" / gone).unlink()
+    else:
+        shutil.rmtree(server.folder / "server")
+    with pytest.raises(FederationError, match=r"the state after them is gone, server/round-\*\.safetensors"):
+        federate(toy("fedavg"), resume=True)
+    assert not federate(toy("fedavg")).resumed  # who asks for no resume begins anew
+
+
+def test_an_older_state_under_a_newer_name_is_none(federate, caplog):
+    server = federate(toy("fedavg", rounds=3)).run(until=2).server
+    old, new = (server.folder / "server" / f"round-{n:05d}.safetensors" for n in (0, 1))
+    shutil.copy(old, new)
+    assert federate(toy("fedavg", rounds=3), resume=True).server.state.round == 1
+    assert "round 1', and that of" in caplog.text and "round 2' is due there" in caplog.text
+
+
+@pytest.mark.parametrize("other", ["site-1/round-00001", "site-2/round-00000"])
+def test_another_sites_or_rounds_state_is_not_a_sites_own(federate, other):
+    broken = federate(toy("fedper", rounds=3)).run(until=2)
+    folder = broken.server.folder
+    shutil.copy(folder / f"{other}.safetensors", folder / "site-2" / "round-00001.safetensors")
+    again = federate(toy("fedper", rounds=3), resume=True).enrol()
+    with pytest.raises(SiteRefusal, match=r"site-2: .*damaged, .*site-2/round-00001\.safetensors"):
+        again.replies(["site-2"])
+
+
+def test_another_runs_state_is_not_this_ones(federate, tmp_path):
+    first, second = (federate(toy("fedavg", rounds=3)).run(until=1).server for _ in range(2))
+    state = "server/round-00000.safetensors"
+    shutil.copy(first.folder / state, second.folder / state)
+    with pytest.raises(FederationError, match=f"is the state of 'test-fedavg/{first.folder.name}/server, round 1'"):
+        federate(toy("fedavg", rounds=3), resume=True)
+
+
+def test_a_state_of_an_older_version_says_so(federate):
+    server = federate(toy("fedavg", rounds=2)).run(until=1).server
+    path = server.folder / "server" / "round-00000.safetensors"
+    with safe_open(str(path), framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        header = {key: value for key, value in file.metadata().items() if key != "of"}
+    save_file(tensors, path, header)
+    with pytest.raises(FederationError, match="does not say whose state it is: it is damaged, or of an older version"):
+        federate(toy("fedavg", rounds=2), resume=True)

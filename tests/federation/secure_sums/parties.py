@@ -11,12 +11,10 @@ from shared_components.federation.secure_sums.masks import Attempt, Masked, mask
 
 
 def private_of(number: int) -> bytes:
-    """Return the same private key for the same number."""
     return bytes([number + 1]) * 32
 
 
 def make_keys(count: int) -> dict[str, Keys]:
-    """Return every site's keys by name."""
     names = [f"site-{number + 1}" for number in range(count)]
     public = {name: public_of(private_of(number)) for number, name in enumerate(names)}
     return {name: Keys(name, private_of(number), public) for number, name in enumerate(names)}
@@ -29,13 +27,11 @@ def make_attempt(count: int, *, threshold: int | None = None, nonce: str = "a", 
 
 
 def vectors_of(count: int, length: int = 1000) -> dict[str, np.ndarray]:
-    """Draw every site's vector of uint64."""
     generator = np.random.default_rng(7)
     return {f"site-{number + 1}": generator.integers(0, 2**64, length, dtype=np.uint64) for number in range(count)}
 
 
 def masked_by_all(attempt: Attempt, keys: Mapping[str, Keys], vectors: Mapping[str, np.ndarray]) -> dict[str, Masked]:
-    """Let every site mask a copy of its vector."""
     return {site: mask(vectors[site].copy(), attempt, keys[site]) for site in attempt.sites}
 
 
@@ -49,8 +45,5 @@ def opened_by(
     }
 
 
-def open_sum(
-    attempt: Attempt, keys: Mapping[str, Keys], masked: Mapping[str, Masked], answering: Collection[str]
-) -> np.ndarray:
-    """Return the sum as the server finds it."""
+def open_sum(attempt: Attempt, keys: Mapping[str, Keys], masked: Mapping[str, Masked], answering: Collection[str]):
     return take_off(attempt, masked, opened_by(attempt, keys, masked, answering))
