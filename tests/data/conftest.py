@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +16,12 @@ import numpy as np
 import pytest
 import yaml
 
+from shared_components.data.files import frame_number
+from shared_components.data.readers import find_reader
+from shared_components.data.samples import Sample, SampleSpec
+
 H, W = 64, 80
+FOUR = SampleSpec(frames=4, interval=0.2)
 COLOURS_2018 = {0: (0, 0, 0), 1: (0, 255, 0), 2: (125, 255, 12), 3: (0, 255, 255)}
 SAR_IDS = {0: 0, 1: 3, 2: 2, 3: 1}
 FINEST_JPEG = [
@@ -64,6 +70,29 @@ def assert_frame(image: np.ndarray, index: int, path: Path) -> None:
 def remove_folder(folder: Path) -> None:
     """Remove a folder and all in it."""
     shutil.rmtree(folder)
+
+
+def own_spec(dataset: str) -> SampleSpec:
+    """Ask for the targets that a dataset has."""
+    return SampleSpec(targets=find_reader(dataset).TARGETS)
+
+
+def numbers(sample: Sample) -> list[int]:
+    """Return the numbers in the names of a clip's images."""
+    return [frame_number(path) for path in sample.images]
+
+
+def run_command(command: ModuleType, *words: object) -> int:
+    """Run a command of `surgfl` with these words."""
+    parser = ArgumentParser()
+    command.configure(parser)
+    return command.run(parser.parse_args([str(word) for word in words]))
+
+
+def write_yaml(path: Path, config: dict[str, object]) -> Path:
+    """Write a site.yaml without the keys whose value is None."""
+    path.write_text(yaml.safe_dump({key: value for key, value in config.items() if value is not None}))
+    return path
 
 
 def write_endovis2017(root: Path, videos: int, frames: int) -> list[str]:
@@ -195,20 +224,25 @@ WRITERS: dict[str, Callable[[Path, int, int], list[str]]] = {
 }
 
 
-SEGMENTED = tuple(name for name in WRITERS if name != "scared")
-"""The datasets with labels."""
-
-
-@pytest.fixture(params=SEGMENTED)
-def segmented(request: pytest.FixtureRequest) -> str:
-    """Name of a dataset with labels."""
-    return request.param
+@pytest.fixture
+def layouts() -> ModuleType:
+    """Return this module."""
+    return sys.modules[__name__]
 
 
 @pytest.fixture
-def layouts() -> ModuleType:
-    """Give the tests the functions of this file, which pytest does not let them import."""
-    return sys.modules[__name__]
+def packed_video(tmp_path: Path) -> Path:
+    """Write a folder of SAR-RARP50 as it is published: a video of 126 frames, as bright as twice their numbers, and
+    masks at 0, 60 and 120.
+    """
+    folder = tmp_path / "video_1"
+    for index in range(3):
+        write(folder / f"segmentation/{60 * index:09d}.png", canonical_mask(index))
+    video = cv2.VideoWriter(str(folder / "video_left.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 60, (W, H))
+    for number in range(126):
+        video.write(np.full((H, W, 3), 2 * number, dtype=np.uint8))
+    video.release()
+    return folder
 
 
 @pytest.fixture
@@ -220,9 +254,7 @@ def make_site(tmp_path: Path) -> Callable[..., Path]:
         names = WRITERS[dataset](root, 3, frames)
         split = {key: [name] for key, name in zip(("train", "validation", "test"), names, strict=True)}
         config = {"name": "hospital-a", "dataset": dataset, "root": "data", "split": split, **changes}
-        path = tmp_path / "site.yaml"
-        path.write_text(yaml.safe_dump({key: value for key, value in config.items() if value is not None}))
-        return path
+        return write_yaml(tmp_path / "site.yaml", config)
 
     return make
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -16,12 +12,12 @@ from shared_components.data.check import check_site, readable_samples
 from shared_components.data.dataset import SampleDataset, batches, once
 from shared_components.data.files import whole_steps
 from shared_components.data.profile_items import style_statistics
-from shared_components.data.readers import find_reader, sar_rarp50
+from shared_components.data.readers import find_reader
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
+from tests.data.conftest import FOUR, numbers, run_command
 
-FOUR = SampleSpec(frames=4, interval=0.2)  # every 12th number at 60 a second
 PAIR = SampleSpec(frames=2, interval=0.5)  # every number at 2 a second
 
 
@@ -39,14 +35,10 @@ def dense(make_site, layouts):
     return make
 
 
-def numbers(paths: tuple[Path, ...]) -> list[int]:
-    return [int(path.stem) for path in paths]
-
-
 def test_a_clip_is_four_frames_at_the_interval_the_last_is_the_current_one(dense):
     listed = samples(dense(), "train", FOUR)
 
-    assert [numbers(sample.images) for sample in listed] == [
+    assert [numbers(sample) for sample in listed] == [
         [0, 0, 0, 0],  # nothing came before: the first frame is repeated
         [24, 36, 48, 60],
         [84, 96, 108, 120],
@@ -60,14 +52,14 @@ def test_a_clip_is_four_frames_at_the_interval_the_last_is_the_current_one(dense
 def test_history_is_repeated_from_the_first_frame_where_it_is_too_short(dense):
     listed = samples(dense(), "train", SampleSpec(frames=4, interval=0.5))
 
-    assert numbers(listed[1].images) == [0, 0, 30, 60]
+    assert numbers(listed[1]) == [0, 0, 30, 60]
 
 
 def test_history_is_the_current_frame_where_the_task_says_so(dense):
     """FedST, Section 4.1.3: the current frame is duplicated in the slots that no frame fills, and in no other."""
     listed = samples(dense(), "train", SampleSpec((), frames=4, interval=0.1, padding="current"))
 
-    assert [numbers(sample.images) for sample in listed[:5]] == [
+    assert [numbers(sample) for sample in listed[:5]] == [
         [0, 0, 0, 0], [6, 6, 0, 6], [12, 0, 6, 12], [0, 6, 12, 18], [6, 12, 18, 24],
     ]  # fmt: skip
 
@@ -76,14 +68,14 @@ def test_without_targets_every_image_ends_a_clip(dense):
     listed = samples(dense(), "train", SampleSpec((), frames=3, interval=0.1))
 
     assert len(listed) == 22
-    assert numbers(listed[1].images) == [0, 0, 6]
-    assert numbers(listed[21].images) == [114, 120, 126]
+    assert numbers(listed[1]) == [0, 0, 6]
+    assert numbers(listed[21]) == [114, 120, 126]
 
 
 def test_a_site_that_refuses_history_repeats_the_frame_at_any_interval(dense):
     listed = samples(dense(history=False), "train", SampleSpec(frames=3, interval=0.123))
 
-    assert [numbers(sample.images) for sample in listed] == [[0] * 3, [60] * 3, [120] * 3]
+    assert [numbers(sample) for sample in listed] == [[0] * 3, [60] * 3, [120] * 3]
 
 
 @pytest.mark.parametrize(("padding", "second"), [("first", "frame004"), ("current", "frame005")])
@@ -117,7 +109,7 @@ def test_scared_clips_show_the_images_between_the_depth_maps(make_site, tmp_path
 
     listed = samples(load_site(path), "train", SampleSpec(("depth",), frames=3, interval=0.04))
 
-    assert [numbers(sample.images) for sample in listed] == [[0, 0, 0], [2, 3, 4], [6, 7, 8]]
+    assert [numbers(sample) for sample in listed] == [[0, 0, 0], [2, 3, 4], [6, 7, 8]]
 
 
 @pytest.mark.parametrize(("dataset", "video"), [("endovis2017", "instrument_dataset_1"), ("endovis2018", "seq_1")])
@@ -185,10 +177,7 @@ def test_an_image_missing_between_others_is_a_problem_of_the_clips_that_show_it(
     )
     assert (problem.sample.video, problem.sample.index) == ("video_1", 60)
     assert check_site(site) == []  # no harm where single frames are asked for
-    parser = argparse.ArgumentParser()
-    check_data.configure(parser)
-    words = [str(site.path), "--frames", "4", "--interval", "0.2"]
-    assert check_data.run(parser.parse_args(words)) == 1
+    assert run_command(check_data, site.path, "--frames", "4", "--interval", "0.2") == 1
     assert str(problem) in capsys.readouterr().out
 
 
@@ -316,40 +305,3 @@ def test_images_without_targets_make_batches_of_images_alone(dense):
     (batch,) = once(dataset_of(dense(), SampleSpec(())), batch_size=32, generator=torch.Generator())
 
     assert list(batch) == ["image"] and batch["image"].shape == (22, 3, 64, 80)
-
-
-@pytest.fixture
-def packed(tmp_path: Path, layouts) -> Path:
-    """Write a video of 130 frames with masks at 0, 60 and 120."""
-    folder = tmp_path / "video_1"
-    for number in (0, 60, 120):
-        layouts.write(folder / f"segmentation/{number:09d}.png", layouts.canonical_mask(0))
-    size = (layouts.W, layouts.H)
-    video = cv2.VideoWriter(str(folder / "video_left.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 60, size)
-    for number in range(130):
-        video.write(np.full((layouts.H, layouts.W, 3), number, dtype=np.uint8))
-    video.release()
-    return folder
-
-
-def test_unpacking_writes_the_frames_of_clips_too(packed):
-    assert sar_rarp50.unpack(packed, frames=4, interval=0.2) == 9
-
-    found = find_reader("sar_rarp50").images(packed.parent, "video_1")
-    assert sorted(found) == [0, 24, 36, 48, 60, 84, 96, 108, 120]
-    assert [number for number, _, _ in find_reader("sar_rarp50").frames(packed.parent, "video_1")] == [0, 60, 120]
-    assert abs(find_reader("sar_rarp50").read_image(found[36]).mean() - 36) < 1.5
-
-
-def test_unpacking_for_clips_misses_no_mask_at_the_start(packed):
-    (packed / "segmentation/000000000.png").unlink()
-
-    sar_rarp50.unpack(packed, frames=3, interval=0.5)
-
-    assert sorted(find_reader("sar_rarp50").images(packed.parent, "video_1")) == [30, 60, 90, 120]
-    assert [number for number, _, _ in find_reader("sar_rarp50").frames(packed.parent, "video_1")] == [60, 120]
-
-
-def test_unpacking_at_an_interval_that_60_frames_a_second_cannot_give_is_refused(packed):
-    with pytest.raises(ValueError, match=r"0\.17 s is no whole number of frames at 60 a second"):
-        sar_rarp50.unpack(packed, frames=4, interval=0.17)

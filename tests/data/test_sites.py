@@ -5,28 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared_components.data.readers import find_reader, reader_names
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-
-
-def own_asks(dataset: str) -> SampleSpec:
-    return SampleSpec(targets=find_reader(dataset).TARGETS)
-
-
-def test_every_layout_is_listed_and_read_through_its_site(segmented, make_site, layouts):
-    site = load_site(make_site(segmented))
-
-    for split in ("train", "validation", "test"):
-        listed = samples(site, split)
-        assert len(listed) == 4
-        for index, frame in enumerate(listed):
-            assert frame.site == "hospital-a"
-            item = read_sample(frame)
-            layouts.assert_frame(item.images[0], index, frame.images[0])
-            assert int(item.targets["label"].max()) == len(site.classes) - 1
-            assert item.name == f"{frame.video.replace('/', '_')}-{frame.index}"
+from tests.data.conftest import H, canonical_mask, depth_map, frame_image, own_spec, write
 
 
 def test_frames_are_in_time_order_and_videos_as_listed(make_site):
@@ -63,16 +45,16 @@ def test_an_empty_split_is_refused_by_site_and_file(split, make_site):
     assert str(error.value) == (f"site hospital-a: {path}: split 'train' has no frames; list its videos under 'split'")
 
 
-def test_parts_are_merged_where_the_site_asks_for_fewer_classes(make_site, layouts):
+def test_parts_are_merged_where_the_site_asks_for_fewer_classes(make_site):
     site = load_site(make_site(classes="shaft_manipulator"))
 
     mask = read_sample(samples(site, "train")[0]).targets["label"]
 
-    np.testing.assert_array_equal(mask, np.minimum(layouts.canonical_mask(0), 2))
+    np.testing.assert_array_equal(mask, np.minimum(canonical_mask(0), 2))
 
 
 @pytest.mark.parametrize("dataset", ["endovis2017", "endovis2018", "sar_rarp50"])
-def test_all_parts_are_one_where_the_site_asks_for_the_instrument_alone(dataset, make_site, layouts):
+def test_all_parts_are_one_where_the_site_asks_for_the_instrument_alone(dataset, make_site):
     site = load_site(make_site(dataset, classes="foreground"))
 
     mask = read_sample(samples(site, "train")[0]).targets["label"]
@@ -82,21 +64,22 @@ def test_all_parts_are_one_where_the_site_asks_for_the_instrument_alone(dataset,
     np.testing.assert_array_equal(mask > 0, own > 0)
 
 
-def test_a_mask_of_another_size_is_refused_by_both_files(make_site, layouts):
-    frame = samples(load_site(make_site("sar_rarp50")), "train")[2]
-    file = frame.targets["label"][0]
-    layouts.write(file, np.zeros((layouts.H, 2), dtype=np.uint8))
+@pytest.mark.parametrize(("dataset", "noun"), [("sar_rarp50", "mask"), ("scared", "depth")])
+def test_a_target_of_another_size_is_refused_by_both_files(dataset, noun, make_site):
+    frame = samples(load_site(make_site(dataset)), "train", own_spec(dataset))[2]
+    ((file,),) = frame.targets.values()
+    write(file, np.zeros((H, 2), dtype=np.uint16 if noun == "depth" else np.uint8))
 
     with pytest.raises(SiteError) as error:
         read_sample(frame)
 
     assert str(error.value) == (
-        f"site hospital-a: {file}: mask is 2x64 but its image {frame.images[0]} is 80x64; "
-        "export the mask at the size of its image"
+        f"site hospital-a: {file}: {noun} is 2x64 but its image {frame.images[0]} is 80x64; "
+        f"export the {noun} at the size of its image"
     )
 
 
-def test_masks_of_native_size_are_allowed_in_the_test_folder_of_pfedsis_only(make_site, layouts):
+def test_masks_of_native_size_are_allowed_in_the_test_folder_of_pfedsis_only(make_site):
     site = load_site(make_site("pfedsis_npy"))
 
     item = read_sample(samples(site, "test")[0])
@@ -104,43 +87,13 @@ def test_masks_of_native_size_are_allowed_in_the_test_folder_of_pfedsis_only(mak
     assert (item.images.shape, mask.shape) == ((1, 64, 80, 3), (128, 160))
 
     frame = samples(site, "train")[0]
-    layouts.write(frame.targets["label"][0], mask)
+    write(frame.targets["label"][0], mask)
     with pytest.raises(SiteError, match="mask is 160x128"):
         read_sample(frame)
 
 
-@pytest.mark.parametrize("dataset", reader_names())
-def test_a_missing_image_is_refused_by_site_and_file(dataset, make_site):
-    frame = samples(load_site(make_site(dataset)), "train", own_asks(dataset))[0]
-    frame.images[0].unlink()
-
-    with pytest.raises(SiteError) as error:
-        read_sample(frame)
-
-    assert str(error.value).startswith(f"site hospital-a: {frame.images[0]}: file is missing; ")
-
-
-@pytest.mark.parametrize("dataset", reader_names())
-def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dataset, make_site, layouts):
-    site = load_site(make_site(dataset))
-    listed = samples(site, "train", own_asks(dataset))
-    for file in {file for sample in listed for files in sample.targets.values() for file in files}:
-        file.unlink()
-    for folder in (*site.root.rglob("ground_truth"), *site.root.rglob("Masks*"), *site.root.rglob("mask")):
-        layouts.remove_folder(folder)
-
-    unlabelled = samples(load_site(site.path), "train", SampleSpec(targets=()))
-
-    twice = 2 if dataset == "sar_rarp50" else 1  # whose images are at 10 Hz
-    assert [sample.images for sample in unlabelled][::twice] == [sample.images for sample in listed]
-    assert len(unlabelled) == 4 * twice
-    item = read_sample(unlabelled[0])
-    layouts.assert_frame(item.images[0], 0, unlabelled[0].images[0])
-    assert item.targets == {}
-
-
-def test_the_cropped_layout_of_ternaus_needs_no_masks_without_targets(tmp_path, layouts):
-    layouts.write(tmp_path / "data/instrument_dataset_1/images/frame003.png", layouts.frame_image(3))
+def test_the_cropped_layout_of_ternaus_needs_no_masks_without_targets(tmp_path):
+    write(tmp_path / "data/instrument_dataset_1/images/frame003.png", frame_image(3))
     split = "{train: [instrument_dataset_1]}"
     (tmp_path / "site.yaml").write_text(f"dataset: endovis2017\nroot: data\nsplit: {split}\n")
 
@@ -149,16 +102,19 @@ def test_the_cropped_layout_of_ternaus_needs_no_masks_without_targets(tmp_path, 
     assert (sample.index, sample.targets) == (3, {})
 
 
-def test_a_target_that_the_dataset_has_not_is_refused_by_one_sentence(make_site):
+@pytest.mark.parametrize(("target", "others"), [("weather", "none"), ("depth", "scared")])
+def test_a_target_that_the_dataset_has_not_is_refused_with_those_that_have_it(target, others, make_site):
     path = make_site()
 
     with pytest.raises(SiteError) as error:
-        samples(load_site(path), "train", SampleSpec(targets=("weather",)))
+        samples(load_site(path), "train", SampleSpec(targets=(target,)))
 
-    assert str(error.value) == (f"site hospital-a: {path}: endovis2017 has no weather; datasets with weather: none")
+    assert str(error.value) == (
+        f"site hospital-a: {path}: endovis2017 has no {target}; datasets with {target}: {others}"
+    )
 
 
-def test_a_site_with_depth_is_read_in_millimetres(make_site, layouts):
+def test_a_site_with_depth_is_read_in_millimetres(make_site):
     site = load_site(make_site("scared", task="depth"))
 
     listed = samples(site, "train", SampleSpec(targets=("depth",)))
@@ -166,24 +122,7 @@ def test_a_site_with_depth_is_read_in_millimetres(make_site, layouts):
 
     assert (site.task, site.classes, len(listed)) == ("depth", (), 4)
     assert item.name == "dataset_1_keyframe_1-2"
-    np.testing.assert_array_equal(item.targets["depth"], layouts.depth_map(2) / np.float32(256))
-
-
-def test_a_dataset_without_depth_names_those_that_have_it(make_site):
-    path = make_site()
-
-    with pytest.raises(SiteError) as error:
-        samples(load_site(path), "train", SampleSpec(targets=("depth",)))
-
-    assert str(error.value) == (f"site hospital-a: {path}: endovis2017 has no depth; datasets with depth: scared")
-
-
-def test_depth_of_another_size_is_refused_by_both_files(make_site, layouts):
-    sample = samples(load_site(make_site("scared")), "train", SampleSpec(targets=("depth",)))[0]
-    layouts.write(sample.targets["depth"][0], np.zeros((4, 4), dtype=np.uint16))
-
-    with pytest.raises(SiteError, match=r"depth is 4x4 but its image .* is 80x64; export the depth at"):
-        read_sample(sample)
+    np.testing.assert_array_equal(item.targets["depth"], depth_map(2) / np.float32(256))
 
 
 def test_a_dataset_without_labels_has_no_classes_to_choose(make_site):

@@ -11,16 +11,16 @@ from shared_components.data.check import check_site
 from shared_components.data.classes import CLASS_MAPS, coarser_ids
 from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader
-from shared_components.data.samples import Sample, SampleSpec, samples
+from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
+from tests.data.conftest import FOUR, canonical_mask, frame_image, numbers, remove_folder, write, write_grasp
 
 READER = find_reader("grasp")
-FOUR = SampleSpec(frames=4, interval=0.2)
 
 
 @pytest.fixture
-def dense(tmp_path, layouts):
+def dense(tmp_path):
     """Make a site of one video of 2 s with images at 30 Hz, masks after 0.5 s and 1.5 s.
 
     `counted` turns an image's place into the number in its name.
@@ -29,22 +29,18 @@ def dense(tmp_path, layouts):
     def make(video: str, counted=lambda place: place) -> Site:
         for place in range(60):
             name = f"{video}/{counted(place):09d}"
-            layouts.write(tmp_path / f"data/frames/{name}.jpg", np.full((8, 12, 3), 2 * place, dtype=np.uint8))
+            write(tmp_path / f"data/frames/{name}.jpg", np.full((8, 12, 3), 2 * place, dtype=np.uint8))
             if place in (15, 45):
                 mask = np.full((8, 12), 7, dtype=np.uint8)
-                layouts.write(tmp_path / f"data/annotations/segmentations/{name}.png", mask)
+                write(tmp_path / f"data/annotations/segmentations/{name}.png", mask)
         (tmp_path / "site.yaml").write_text(f"dataset: grasp\nroot: data\nsplit: {{train: [{video}]}}\n")
         return load_site(tmp_path)
 
     return make
 
 
-def names(sample: Sample) -> list[int]:
-    return [int(path.stem) for path in sample.images]
-
-
-def test_all_seven_instruments_are_foreground(tmp_path, layouts):
-    layouts.write(tmp_path / "a.png", np.arange(8, dtype=np.uint8)[None])
+def test_all_seven_instruments_are_foreground(tmp_path):
+    write(tmp_path / "a.png", np.arange(8, dtype=np.uint8)[None])
 
     assert READER.read_target("label", (tmp_path / "a.png",)).tolist() == [[0, 1, 1, 1, 1, 1, 1, 1]]
     assert coarser_ids(CLASS_MAPS["parts"], CLASS_MAPS[READER.CLASS_MAP]) == (0, 1, 1, 1)
@@ -54,7 +50,7 @@ def test_clips_of_cases_counted_by_30_are_0_2_s_apart(dense):
     listed = samples(dense("CASE041"), "train", FOUR)
 
     assert [sample.index for sample in listed] == [15, 45]
-    assert [names(sample) for sample in listed] == [[0, 3, 9, 15], [27, 33, 39, 45]]
+    assert [numbers(sample) for sample in listed] == [[0, 3, 9, 15], [27, 33, 39, 45]]
 
 
 def test_clips_of_cases_counted_by_45_show_every_sixth_image_of_30_a_second(dense):
@@ -64,15 +60,19 @@ def test_clips_of_cases_counted_by_45_show_every_sixth_image_of_30_a_second(dens
 
     assert check_site(site, FOUR) == []
     assert [sample.index for sample in listed] == [15, 45]  # places: 0.5 s and 1.5 s
-    assert names(listed[0]) == [0, 4, 14, 22]
-    assert names(listed[1]) == [40, 50, 58, 68]  # the image named 59, 0.2 s by the count, does not exist
+    assert numbers(listed[0]) == [0, 4, 14, 22]
+    assert numbers(listed[1]) == [40, 50, 58, 68]  # the image named 59, 0.2 s by the count, does not exist
 
 
-def test_the_names_published_for_both_counts_are_35_seconds_apart(tmp_path, layouts):
-    published = {"CASE001": (68, 1642, 3218), "CASE053": (15, 1065)}
-    for video, counts in published.items():
-        for count in counts:
-            layouts.write(tmp_path / f"annotations/segmentations/{video}/{count:09d}.png", np.zeros((2, 2), np.uint8))
+def test_the_names_published_for_both_counts_are_35_seconds_apart(tmp_path):
+    for name in (
+        "CASE001/000000068",
+        "CASE001/000001642",
+        "CASE001/000003218",
+        "CASE053/000000015",
+        "CASE053/000001065",
+    ):
+        write(tmp_path / f"annotations/segmentations/{name}.png", np.zeros((2, 2), dtype=np.uint8))
 
     numbers = {video: [frame[0] for frame in READER.frames(tmp_path, video)] for video in ("CASE001", "CASE053")}
 
@@ -93,33 +93,33 @@ def test_an_image_missing_from_a_clip_is_named_or_where_names_count_otherwise_de
     assert problem.file == tmp_path / "data/frames/CASE041/000000039.jpg"
 
 
-def test_one_frame_a_second_is_numbered_in_the_same_time(tmp_path, layouts):
+def test_one_frame_a_second_is_numbered_in_the_same_time(tmp_path):
     for second in range(5):
-        layouts.write(tmp_path / f"data/frames/CASE001/{second:05d}.jpg", layouts.frame_image(second))
-        mask = layouts.canonical_mask(second)
-        layouts.write(tmp_path / f"data/annotations/segmentations/CASE001/{second:05d}.png", mask)
+        write(tmp_path / f"data/frames/CASE001/{second:05d}.jpg", frame_image(second))
+        mask = canonical_mask(second)
+        write(tmp_path / f"data/annotations/segmentations/CASE001/{second:05d}.png", mask)
     (tmp_path / "site.yaml").write_text("dataset: grasp\nroot: data\nsplit: {train: [CASE001]}\n")
     site = load_site(tmp_path)
 
     listed = samples(site, "train", SampleSpec(frames=3, interval=2.0))
 
     assert [sample.index for sample in listed] == [0, 30, 60, 90, 120]
-    assert names(listed[4]) == [0, 2, 4]
+    assert numbers(listed[4]) == [0, 2, 4]
     with pytest.raises(SiteError, match=r"CASE001 of grasp has an image every 1 s .* ask for a multiple of 1 s"):
         samples(site, "train", FOUR)
 
 
-def test_masks_that_the_lists_name_are_missed_even_when_the_images_are_away(tmp_path, layouts):
-    layouts.write_grasp(tmp_path, 2, 3)
+def test_masks_that_the_lists_name_are_missed_even_when_the_images_are_away(tmp_path):
+    write_grasp(tmp_path, 2, 3)
     listing = READER.frames(tmp_path, "CASE002")
-    layouts.remove_folder(tmp_path / "annotations/segmentations")
+    remove_folder(tmp_path / "annotations/segmentations")
 
     assert READER.frames(tmp_path, "CASE002") == listing
     assert len(listing) == 3
 
 
-def test_without_lists_the_masks_alone_say_what_is_labelled(tmp_path, layouts):
-    layouts.write_grasp(tmp_path, 1, 3)
+def test_without_lists_the_masks_alone_say_what_is_labelled(tmp_path):
+    write_grasp(tmp_path, 1, 3)
     masks = READER.frames(tmp_path, "CASE001")
     for path in (tmp_path / "annotations").glob("*.json"):
         path.unlink()
@@ -127,8 +127,8 @@ def test_without_lists_the_masks_alone_say_what_is_labelled(tmp_path, layouts):
     assert READER.frames(tmp_path, "CASE001") == masks
 
 
-def test_a_list_is_read_again_when_it_was_changed(tmp_path, layouts):
-    layouts.write_grasp(tmp_path, 1, 2)
+def test_a_list_is_read_again_when_it_was_changed(tmp_path):
+    write_grasp(tmp_path, 1, 2)
     assert len(READER.frames(tmp_path, "CASE001")) == 2
     path = tmp_path / "annotations/grasp_short-term_test.json"
     path.write_text('{"images": [{"file_name": "CASE001/000009999.jpg"}, {"file_name": "CASE002/000009999.jpg"}]}')
@@ -138,30 +138,20 @@ def test_a_list_is_read_again_when_it_was_changed(tmp_path, layouts):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"images": [{"id": 1}]}', '{"images": [{"file_name": 1}]}'])
-def test_a_list_that_is_none_is_refused_by_file(text, tmp_path, layouts):
-    layouts.write_grasp(tmp_path, 1, 1)
+def test_a_list_that_is_none_is_refused_by_file(text, tmp_path):
+    write_grasp(tmp_path, 1, 1)
     (tmp_path / "annotations/grasp_short-term_test.json").write_text(text)
 
     with pytest.raises(DataError, match=r"grasp_short-term_test\.json: does not list its images as COCO files do"):
         READER.frames(tmp_path, "CASE001")
 
 
-def test_a_case_without_masks_is_refused_where_they_are_asked_for_and_only_there(tmp_path, layouts):
-    layouts.write(tmp_path / "frames/CASE060/000000000.jpg", layouts.frame_image(0))
+def test_a_case_without_masks_is_refused_where_they_are_asked_for_and_only_there(tmp_path):
+    write(tmp_path / "frames/CASE060/000000000.jpg", frame_image(0))
 
     with pytest.raises(DataError, match=r"segmentations/CASE060: holds no masks; unpack the annotations or take"):
         READER.frames(tmp_path, "CASE060")
     assert list(READER.images(tmp_path, "CASE060")) == [0]
-
-
-def test_stray_files_are_no_frames(tmp_path, layouts):
-    layouts.write_grasp(tmp_path, 1, 2)
-    for path in ("frames/CASE001/._000000000.jpg", "frames/CASE001.tar.gz", "annotations/segmentations/CASE001/a.txt"):
-        (tmp_path / path).write_bytes(b"x")
-    (tmp_path / "frames/__MACOSX").mkdir()
-
-    assert READER.videos(tmp_path) == ["CASE001"]
-    assert len(READER.frames(tmp_path, "CASE001")) == len(READER.images(tmp_path, "CASE001")) == 2
 
 
 def test_the_folder_above_the_edition_is_refused(tmp_path):

@@ -8,16 +8,16 @@ import pytest
 from shared_components.data.check import check_site
 from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader
-from shared_components.data.samples import SampleSpec, samples
+from shared_components.data.samples import samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
+from tests.data.conftest import FOUR, write, write_sisvse
 
 READER = find_reader("sisvse")
-FOUR = SampleSpec(frames=4, interval=0.2)
 
 
-def test_heads_are_claspers_bodies_shafts_and_the_rest_is_background(tmp_path, layouts):
-    layouts.write(tmp_path / "a.png", np.arange(32, dtype=np.uint8)[None])
+def test_heads_are_claspers_bodies_shafts_and_the_rest_is_background(tmp_path):
+    write(tmp_path / "a.png", np.arange(32, dtype=np.uint8)[None])
 
     parts = READER.read_target("label", (tmp_path / "a.png",))
 
@@ -33,8 +33,8 @@ def test_heads_are_claspers_bodies_shafts_and_the_rest_is_background(tmp_path, l
     assert parts.tolist() == [expected]
 
 
-def test_images_of_real_sets_lie_in_one_folder_and_each_set_has_its_own(tmp_path, layouts):
-    layouts.write_sisvse(tmp_path, 8, 2)
+def test_images_of_real_sets_lie_in_one_folder_and_each_set_has_its_own(tmp_path):
+    write_sisvse(tmp_path, 8, 2)
 
     first, second = (READER.frames(tmp_path, name) for name in ("real_train_1", "real_val_1"))
 
@@ -45,8 +45,8 @@ def test_images_of_real_sets_lie_in_one_folder_and_each_set_has_its_own(tmp_path
     assert "real" not in READER.videos(tmp_path)
 
 
-def test_numbers_are_places_in_natural_order_and_a_missing_file_moves_none(tmp_path, layouts):
-    layouts.write_sisvse(tmp_path, 2, 11)  # ..._2 comes before ..._10
+def test_numbers_are_places_in_natural_order_and_a_missing_file_moves_none(tmp_path):
+    write_sisvse(tmp_path, 2, 11)  # ..._2 comes before ..._10
     listing = READER.frames(tmp_path, "manual_syn")
     endings = [int(image.stem.split("_")[-1]) for _, image, _ in listing]
     listing[3][1].unlink()
@@ -55,15 +55,6 @@ def test_numbers_are_places_in_natural_order_and_a_missing_file_moves_none(tmp_p
     assert endings == [number for number, _, _ in listing] == list(range(11))
     assert READER.frames(tmp_path, "manual_syn") == listing
     assert set(READER.images(tmp_path, "manual_syn")) == set(range(11)) - {3}
-
-
-def test_stray_files_are_no_frames(tmp_path, layouts):
-    layouts.write_sisvse(tmp_path, 1, 2)
-    for path in ("semantic_masks/domain_random_syn/._x.png", "images/domain_random_syn/Thumbs.db", "images/a.jpg"):
-        (tmp_path / path).write_bytes(b"x")
-
-    assert READER.videos(tmp_path) == ["domain_random_syn"]
-    assert len(READER.frames(tmp_path, "domain_random_syn")) == 2
 
 
 def test_another_folder_than_the_datasets_is_refused(tmp_path):
