@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
-import yaml
 
+from shared_components.data.nifti import PictureWriter
 from shared_components.inference.video import H264Video
+from tests.data.conftest import write, write_yaml
 from tests.data.volumes import write_labels
 
 H, W, FRAMES = 24, 32, 4
@@ -49,15 +49,9 @@ def image(index: int) -> np.ndarray:
     return drawn
 
 
-def write(path: Path, array: np.ndarray) -> None:
-    """Write an image; RGB(A) in its own order."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if array.ndim == 3:
-        array = cv2.cvtColor(array, cv2.COLOR_RGBA2BGRA if array.shape[2] == 4 else cv2.COLOR_RGB2BGR)
-    assert cv2.imwrite(str(path), array)
-
-
-def write_video(path: Path, drawn: Callable[[int], np.ndarray], *, rate: int, frames: int = FRAMES) -> None:
+def write_video(
+    path: Path, frames: int = FRAMES, *, drawn: Callable[[int], np.ndarray] = image, rate: int = 25
+) -> None:
     """Write a video of so many frames, each as it is drawn by its number."""
     path.parent.mkdir(parents=True, exist_ok=True)
     video = H264Video(path, rate=Fraction(rate))
@@ -66,28 +60,41 @@ def write_video(path: Path, drawn: Callable[[int], np.ndarray], *, rate: int, fr
     video.close()
 
 
+def lay(
+    root: Path,
+    images: str,
+    masks: str,
+    *,
+    drawn: Callable[[int], np.ndarray] = values,
+    pictured: Callable[[int], np.ndarray] = image,
+    videos: Iterable[str] = "abc",
+) -> None:
+    """Write frames and masks where two templates put them: `{v}` is a video and `{n}` the number of a frame."""
+    for video in videos:
+        for template, array in ((images, pictured), (masks, drawn)):
+            path = root / template.format(v=video, n=0)
+            if path.suffix == ".mp4":
+                write_video(path, drawn=array)
+            elif path.suffix in (".nii", ".gz") and template is images:
+                with PictureWriter(path) as writer:
+                    for index in range(FRAMES):
+                        writer.add(array(index))
+            elif path.suffix in (".nii", ".gz"):
+                write_labels(path, map(array, range(FRAMES)))
+            else:
+                for index in range(FRAMES):
+                    write(root / template.format(v=video, n=index), array(index))
+
+
 @pytest.fixture
 def own_site(tmp_path: Path) -> Callable[..., Path]:
     """Write a site of three videos, a, b and c, and return its site.yaml; None omits a key."""
 
-    def make(kind: str = "frames", **changes: Any) -> Path:
-        for video in "abc":
-            for index in range(FRAMES):
-                write(tmp_path / f"images/{video}/f{index:03d}.png", image(index))
-                if kind == "frames":
-                    write(tmp_path / f"masks/{video}/f{index:03d}.png", values(index))
-            if kind == "nifti":
-                write_labels(tmp_path / f"masks/{video}.nii.gz", [values(index) for index in range(FRAMES)])
-        config = {
-            "name": "hospital-x",
-            "dataset": kind,
-            "root": ".",
-            "ids": IDS,
-            "split": {"train": ["a"], "validation": ["b"], "test": ["c"]},
-        }
-        config |= changes
-        path = tmp_path / "site.yaml"
-        path.write_text(yaml.safe_dump({key: value for key, value in config.items() if value is not None}))
-        return path
+    def make(kind: str = "frames", laid: tuple[str, str] | None = None, **changes: Any) -> Path:
+        masks = "masks/{v}/f{n:03d}.png" if kind == "frames" else "masks/{v}.nii.gz"
+        lay(tmp_path, *(laid or ("images/{v}/f{n:03d}.png", masks)))
+        split = {"train": ["a"], "validation": ["b"], "test": ["c"]}
+        config = {"name": "hospital-x", "dataset": kind, "root": ".", "ids": IDS, "split": split}
+        return write_yaml(tmp_path / "site.yaml", config | changes)
 
     return make

@@ -134,6 +134,7 @@ def test_unknown_values_are_named_by_how_many_pixels_they_have():
         ({"images": "{video}", "masks": "masks"}, "write {video} in both, or in neither"),
         ({"images": "../{video}"}, r"'images' is '\.\./{video}'; write a path below 'root'"),
         ({"images": "/data/{video}"}, "write a path below 'root'"),
+        ({"images": "elsewhere/{video}"}, r"holds no images or video files at 'elsewhere/\{video\}'"),
         ({"images": 5}, "'images' is 5; write a path"),
         ({"masks": "{name}"}, "what stands in braces there is {video}"),
         ({"masks": "*/{video}"}, r"one \* may stand in its last part"),

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pickle
 import re
 import shutil
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import cv2
 import nibabel as nib
@@ -14,22 +17,43 @@ import pytest
 
 from shared_components.commands.check_data import check
 from shared_components.data.check import check_site
-from shared_components.data.nifti import PictureWriter
 from shared_components.data.samples import SampleSpec, read_sample, samples
-from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.inference.video import frames_of, look_at
-from tests.data.custom import conftest
-from tests.data.custom.conftest import CLASSES, COLOURS, FRAMES, IDS, H, W, canonical, colours, image, values, write
+from tests.data.conftest import write
+from tests.data.custom.conftest import (
+    CLASSES,
+    COLOURS,
+    FRAMES,
+    IDS,
+    H,
+    W,
+    canonical,
+    colours,
+    image,
+    values,
+    write_video,
+)  # fmt: skip
 from tests.data.volumes import write_labels
 
 
-def write_video(path: Path, frames: int = FRAMES) -> None:
-    conftest.write_video(path, image, rate=25, frames=frames)
+def assert_read(path: Path, indices: Iterable[int] = range(FRAMES)) -> None:
+    """Assert that the training labels are those of these frames."""
+    found = [read_sample(sample).targets["label"] for sample in samples(load_site(path), "train")]
+    np.testing.assert_array_equal(found, [canonical(index) for index in indices])
 
 
-def read(path: Path, split: str = "train") -> list[np.ndarray]:
-    return [read_sample(sample).targets["label"] for sample in samples(load_site(path), split)]
+def put(root: Path, files: Mapping[str, Any]) -> None:
+    """Write an image per array, a volume per list of masks and a video per number of frames; None removes a file."""
+    for name, content in files.items():
+        if content is None:
+            (root / name).unlink()
+        elif isinstance(content, int):
+            write_video(root / name, content)
+        elif isinstance(content, list):
+            write_labels(root / name, content)
+        else:
+            write(root / name, content)
 
 
 def refusal(path: Path) -> str:
@@ -39,51 +63,38 @@ def refusal(path: Path) -> str:
     return found.pop()
 
 
-@pytest.mark.parametrize("kind", ["frames", "nifti"])
-def test_a_site_of_ones_own_is_read_in_its_own_classes(kind, own_site):
-    site = load_site(own_site(kind))
+@pytest.mark.parametrize(
+    ("kind", "laid", "images", "masks"),
+    [
+        ("frames", None, None, None),
+        ("nifti", None, None, None),
+        ("frames", ("{v}/{n}.png", "masks/{v}/{n}.png"), "{video}", "masks/{video}"),
+        ("frames", ("{v}/{v}-raw/{n}.png", "{v}/{v}-label/{n}.png"), "{video}/{video}-raw", "{video}/{video}-label"),
+        # colours as `surgfl segment` writes them, with a volume of labels or with masks of the frames' numbers
+        ("nifti", ("frames/{v}.nii", "labels/{v}.nii.gz"), "frames/{video}.nii", "labels/{video}.nii.gz"),
+        ("frames", ("frames/{v}.nii", "masks/{v}/f{n:03d}.png"), "frames/{video}.nii", "masks/{video}/f*.png"),
+    ],
+)
+def test_a_site_of_ones_own_is_read_where_its_templates_say(kind, laid, images, masks, own_site, tmp_path):
+    site = load_site(own_site(kind, laid, images=images, masks=masks))
 
     assert (site.dataset, site.classes) == (kind, CLASSES)
+    assert site.source.reader.videos(tmp_path) == ["a", "b", "c"]
     assert check_site(site) == []
-    for index, sample in enumerate(samples(site, "train")):
+    found = samples(site, "train")
+    assert [sample.index for sample in found] == list(range(FRAMES))
+    for index, sample in enumerate(found):
         item = read_sample(pickle.loads(pickle.dumps(sample)))  # as another process gets it
         np.testing.assert_array_equal(item.images, image(index)[None])
         np.testing.assert_array_equal(item.targets["label"], canonical(index))
-        assert (sample.index, item.name) == (index, f"a-{index}")
-
-
-@pytest.mark.parametrize(
-    ("images", "masks"),
-    [
-        ("{video}/frames", "{video}/labels"),
-        ("{video}", "masks/{video}"),
-        ("{video}/frame_*.jpg", "{video}/frame_*_mask.png"),
-        ("all/images/{video}_*.png", "all/masks/{video}_*.png"),
-        ("{video}/{video}-raw", "{video}/{video}-label"),
-    ],
-)
-def test_images_and_masks_lie_where_the_templates_say(images, masks, own_site, tmp_path):
-    path = own_site(images=images, masks=masks)
-    shutil.rmtree(tmp_path / "images")
-    shutil.rmtree(tmp_path / "masks")
-    for template in (images, masks):
-        last = template.rpartition("/")[2]
-        for video in "abc":
-            for index in range(FRAMES):
-                name = last.replace("*", f"{index:03d}") if "*" in last else f"{last}/{index:03d}.png"
-                file = (tmp_path / template).parent / name
-                array = values(index) if template is masks else image(index)
-                write(Path(str(file).replace("{video}", video)), array)
-
-    assert load_site(path).source.reader.videos(tmp_path) == ["a", "b", "c"]
-    assert [mask.tolist() for mask in read(path)] == [canonical(index).tolist() for index in range(FRAMES)]
+        assert item.name == f"a-{index}"
 
 
 def test_one_folder_is_one_video_that_is_cut_by_time(own_site, tmp_path):
     split = {"train": [{tmp_path.name: [0, 3]}], "validation": [{tmp_path.name: [3, 4]}]}
     path = own_site(images="images/a", masks="masks/a", split=split)
 
-    assert [len(read(path, name)) for name in split] == [3, 1]
+    assert [len(samples(load_site(path), name)) for name in split] == [3, 1]
 
 
 def test_images_without_numbers_in_their_names_are_counted_in_order(own_site, tmp_path):
@@ -93,7 +104,7 @@ def test_images_without_numbers_in_their_names_are_counted_in_order(own_site, tm
             (tmp_path / folder / f"a/f{index:03d}.png").rename(tmp_path / folder / f"a/{name}.png")
 
     assert [sample.index for sample in samples(load_site(path), "train")] == [0, 1, 2, 3]
-    assert len(read(path)) == 4
+    assert_read(path)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -137,7 +148,7 @@ def test_masks_may_be_colours_with_transparent_background(alpha, own_site, tmp_p
             mask = np.dstack([mask + np.uint8(9) * (1 - there[..., None]), 255 * there])
         write(tmp_path / f"masks/a/f{index:03d}.png", mask)
 
-    assert [mask.tolist() for mask in read(path)] == [canonical(index).tolist() for index in range(FRAMES)]
+    assert_read(path)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +164,7 @@ def test_a_palette_is_read_by_its_places_or_its_colours(bits, ids, own_site, tmp
         drawn.putpalette([*COLOURS[0], *COLOURS[2], *COLOURS[1]])
         drawn.save(tmp_path / f"masks/a/f{index:03d}.png", bits=bits)
 
-    assert [mask.tolist() for mask in read(path)] == [canonical(index).tolist() for index in range(FRAMES)]
+    assert_read(path)
 
 
 @pytest.mark.parametrize("ending", ["png", "bmp", "tif", "tiff"])
@@ -167,7 +178,7 @@ def test_other_endings_grey_frames_and_16_bits_do(ending, own_site, tmp_path):
         (tmp_path / f"images/a/f{index:03d}.png").unlink()
         write(tmp_path / f"images/a/f{index:03d}.jpg", image(index)[..., 0])
 
-    assert [mask.tolist() for mask in read(path)] == [canonical(index).tolist() for index in range(FRAMES)]
+    assert_read(path)
     item = read_sample(samples(load_site(path), "train")[0])
     assert item.images.shape == (1, H, W, 3) and (item.images[..., 0] == item.images[..., 2]).all()
 
@@ -180,44 +191,84 @@ def test_what_is_not_labelled_is_no_sample_where_the_site_says_so(own_site, tmp_
     path = own_site("nifti", partly_labelled=True)
     write_labels(tmp_path / "masks/a.nii.gz", [values(0), 0 * values(0), values(2), 0 * values(0)])
     assert [sample.index for sample in samples(load_site(path), "train")] == [0, 2]
-    assert [mask.tolist() for mask in read(path)] == [canonical(0).tolist(), canonical(2).tolist()]
+    assert_read(path, (0, 2))
 
 
 def test_a_volume_turned_by_another_program_is_read_the_same_or_as_stored(own_site, tmp_path):
     path = own_site("nifti")
     array = np.stack([values(index) for index in range(FRAMES)]).transpose(2, 1, 0)
     nib.save(nib.Nifti1Image(array[::-1, ::-1], np.eye(4)), tmp_path / "masks/a.nii.gz")
-    assert [mask.tolist() for mask in read(path)] == [canonical(index).tolist() for index in range(FRAMES)]
+    assert_read(path)
 
     path = own_site("nifti", axes="stored")
     nib.save(nib.Nifti1Image(array, np.eye(4)), tmp_path / "masks/a.nii.gz")
-    assert [mask.tolist() for mask in read(path)] == [canonical(index).tolist() for index in range(FRAMES)]
+    assert_read(path)
 
 
 # ---- bad input
 
+FILE = "masks/a/f000.png"
+VOLUME = "masks/a.nii.gz"
+BAD = [
+    (
+        "frames",
+        {"masks/a/f001.png": None, "masks/a/g001.png": values(1)},
+        r"masks/a: holds masks without an image in .*images/a of the same name: g001\.png; ",
+    ),
+    (
+        "frames",
+        {"masks/a/f001.png": None, **{f"images/a/f{index:03d}.png": image(0) for index in range(5, 10)}},
+        r"/a: holds images without a mask .*: f001\.png, f005\.png, f006\.png and 3 more; .*partly_labelled: true",
+    ),
+    ("frames", {"images/a/f001.jpg": image(1)}, r"images/a/f001\.png: is of the same frame as f001\.jpg; keep one"),
+    ("frames", {FILE: None, "masks/a/f000.jpg": values(0)}, "is JPEG, which blurs values"),
+    ("frames", {FILE: colours(0)}, "is in colours, and 'ids' of site.yaml names numbers"),
+    ("frames", {FILE: np.dstack([colours(0), values(0)])}, r"has \d+ half-transparent pixels"),
+    ("frames", {FILE: values(0)[:-1]}, "mask is 32x23 but its image .* is 32x24"),
+    ("frames", {FILE: None, "masks/a/f000.tif": values(0).astype(np.float32)}, "holds float32 values"),
+    ("frames", {FILE: colours(0).astype(np.uint16)}, "holds uint16 values in colours"),
+    ("nifti", {VOLUME: [values(0)] * 3}, r"a\.nii\.gz: holds 3 frames, but its video has 4; export it again"),
+    ("nifti", {VOLUME: [values(0)] * 5}, r"a\.nii\.gz: holds 5 frames, but its video has 4; export it again"),
+    ("nifti", {VOLUME: [values(0)[1:]] * 4}, r"a\.nii\.gz: holds frames of 32x23, but its video is 32x24; export it"),
+    ("nifti", {"images/a/f002.png": image(2)[:-2]}, r"a\.nii\.gz/000002: mask is 32x24 but .*f002\.png is 32x22"),
+    ("nifti", {VOLUME: None}, r"a\.nii\.gz: is missing; put the label volume there"),
+    ("none labelled", {VOLUME: [0 * values(0)] * 4}, r"a\.nii\.gz: has no label in any frame; "),
+    (
+        "video files",
+        {f"{video}.mp4": 3 for video in "abc"},
+        r"a\.mp4: has frames 0 to 2, and there are masks of others: f003\.png; .*first_frame: 1",
+    ),
+    (
+        "video files",
+        {"masks/a/f0001.png": values(1), **{f"{video}.mp4": 4 for video in "abc"}},
+        r"f001\.png: has the same frame number as f0001\.png|f0001\.png: has the same",
+    ),
+]
 
-def test_images_and_masks_that_do_not_pair_up_are_named(own_site, tmp_path):
+
+@pytest.mark.parametrize(("site", "files", "sentence"), BAD)
+def test_what_is_wrong_with_ones_own_data_is_one_sentence(site, files, sentence, own_site, tmp_path):
+    path = {
+        "frames": own_site,
+        "nifti": partial(own_site, "nifti"),
+        "none labelled": partial(own_site, "nifti", partly_labelled=True),
+        "video files": partial(own_site, images="{video}.mp4", split={"train": ["a"]}),
+    }[site]()
+    put(tmp_path, files)
+    assert re.search(sentence, refusal(path))
+
+
+def test_a_jpeg_that_calls_itself_png_is_seen(own_site, tmp_path):
     path = own_site()
-    (tmp_path / "masks/a/f001.png").rename(tmp_path / "masks/a/g001.png")
-    assert re.search(
-        r"masks/a: holds masks without an image in .*images/a of the same name: g001\.png; ", refusal(path)
-    )
-
-    (tmp_path / "masks/a/g001.png").unlink()
-    for index in range(5, 10):
-        write(tmp_path / f"images/a/f{index:03d}.png", image(0))
-    sentence = refusal(path)
-    assert re.search(
-        r"images/a: holds images without a mask .*: f001\.png, f005\.png, f006\.png and 3 more; ", sentence
-    )
-    assert "partly_labelled: true" in sentence
+    write(tmp_path / "other.jpg", values(0))
+    (tmp_path / "other.jpg").rename(tmp_path / FILE)
+    assert "is JPEG" in refusal(path)
 
 
-def test_two_files_of_one_frame_are_named(own_site, tmp_path):
-    path = own_site()
-    write(tmp_path / "images/a/f001.jpg", image(1))
-    assert re.search(r"images/a/f001\.png: is of the same frame as f001\.jpg; keep one", refusal(path))
+def test_a_volume_cut_short_is_refused(own_site, tmp_path):
+    path = own_site("nifti")
+    (tmp_path / VOLUME).write_bytes((tmp_path / VOLUME).read_bytes()[:-40])
+    assert "a.nii.gz: is not a readable NIfTI volume" in {str(p) for p in check_site(load_site(path))}.pop()
 
 
 @pytest.mark.parametrize("kind", ["frames", "nifti"])
@@ -250,50 +301,6 @@ def test_unknown_colours_are_named_as_the_table_would_have_them(own_site, tmp_pa
     assert "holds #0040ff (40 pixels), which" in first and "'\"#0040ff\": ignore'" in first
 
 
-@pytest.mark.parametrize(
-    ("name", "mask", "sentence"),
-    [
-        ("f000.jpg", values(0), "is JPEG, which blurs values"),
-        ("f000.png", colours(0), "is in colours, and 'ids' of site.yaml names numbers"),
-        ("f000.png", np.dstack([colours(0), values(0)]), r"has \d+ half-transparent pixels"),
-        ("f000.png", values(0)[:-1], "mask is 32x23 but its image .* is 32x24"),
-        ("f000.tif", values(0).astype(np.float32), "holds float32 values"),
-        ("f000.png", colours(0).astype(np.uint16), "holds uint16 values in colours"),
-    ],
-)
-def test_a_mask_that_lost_its_ids_is_refused(name, mask, sentence, own_site, tmp_path):
-    path = own_site()
-    (tmp_path / "masks/a/f000.png").unlink()
-    write(tmp_path / "masks/a" / name, mask)
-    assert re.search(sentence, refusal(path))
-
-
-def test_a_jpeg_that_calls_itself_png_is_seen(own_site, tmp_path):
-    path = own_site()
-    write(tmp_path / "other.jpg", values(0))
-    (tmp_path / "other.jpg").rename(tmp_path / "masks/a/f000.png")
-    assert "is JPEG" in refusal(path)
-
-
-@pytest.mark.parametrize("frames", [FRAMES - 1, FRAMES + 1])
-def test_a_volume_of_another_length_is_refused(frames, own_site, tmp_path):
-    path = own_site("nifti")
-    write_labels(tmp_path / "masks/a.nii.gz", [values(0)] * frames)
-    assert f"a.nii.gz: holds {frames} frames, but its video has {FRAMES}; export it again" in refusal(path)
-
-
-def test_a_volume_of_another_size_is_refused_once(own_site, tmp_path):
-    path = own_site("nifti")
-    write_labels(tmp_path / "masks/a.nii.gz", [values(0)[1:]] * FRAMES)
-    assert "a.nii.gz: holds frames of 32x23, but its video is 32x24; export it again" in refusal(path)
-
-
-def test_one_frame_of_another_size_than_the_volume_is_named(own_site, tmp_path):
-    path = own_site("nifti")
-    write(tmp_path / "images/a/f002.png", image(2)[:-2])
-    assert re.search(r"a\.nii\.gz/000002: mask is 32x24 but its image .*f002\.png is 32x22", refusal(path))
-
-
 def test_frames_of_several_sizes_may_not_be_one_clip(own_site, tmp_path):
     path = own_site(rate=25.0, split={"train": ["a"]})
     for folder, array in (("images", image(2)), ("masks", values(2))):
@@ -306,38 +313,6 @@ def test_frames_of_several_sizes_may_not_be_one_clip(own_site, tmp_path):
     ]
 
 
-def test_a_volume_cut_short_or_missing_is_refused(own_site, tmp_path):
-    path = own_site("nifti")
-    volume = tmp_path / "masks/a.nii.gz"
-    volume.write_bytes(volume.read_bytes()[:-40])
-    assert "a.nii.gz: is not a readable NIfTI volume" in {str(p) for p in check_site(load_site(path))}.pop()
-    volume.unlink()
-    assert "a.nii.gz: is missing; put the label volume there" in refusal(path)
-
-
-def test_a_volume_without_any_label_is_refused_where_the_others_would_be_left_out(own_site, tmp_path):
-    path = own_site("nifti", partly_labelled=True)
-    write_labels(tmp_path / "masks/a.nii.gz", [0 * values(0)] * FRAMES)
-    assert "a.nii.gz: has no label in any frame; " in refusal(path)
-
-
-def test_masks_beyond_the_end_of_the_video_are_named(own_site, tmp_path):
-    path = own_site(images="{video}.mp4", split={"train": ["a"]})
-    for video in "abc":
-        write_video(tmp_path / f"{video}.mp4", frames=3)
-    assert re.search(
-        r"a\.mp4: has frames 0 to 2, and there are masks of others: f003\.png; .*first_frame: 1", refusal(path)
-    )
-
-
-def test_two_masks_of_one_frame_of_a_video_are_named(own_site, tmp_path):
-    path = own_site(images="{video}.mp4")
-    write(tmp_path / "masks/a/f0001.png", values(1))
-    for video in "abc":
-        write_video(tmp_path / f"{video}.mp4")
-    assert re.search(r"f001\.png: has the same frame number as f0001\.png|f0001\.png: has the same", refusal(path))
-
-
 @pytest.mark.parametrize("empty", ["images", "masks"])
 def test_an_empty_folder_is_named(empty, own_site, tmp_path):
     path = own_site(split={"train": ["b"]})
@@ -346,28 +321,3 @@ def test_an_empty_folder_is_named(empty, own_site, tmp_path):
     (tmp_path / empty / "b").mkdir()
     found = {str(problem) for problem in check_site(site)}.pop()
     assert f"{empty}/b" in found or "holds no video 'b'" in found
-
-
-def test_a_root_that_holds_nothing_of_the_kind_is_refused_by_its_template(own_site):
-    with pytest.raises(SiteError, match=r"site\.yaml: .*: holds no images or video files at 'elsewhere/\{video\}'"):
-        load_site(own_site(images="elsewhere/{video}"))
-
-
-@pytest.mark.parametrize(("kind", "masks"), [("nifti", "labels/{video}.nii.gz"), ("frames", "masks/{video}/f*.png")])
-def test_frames_may_lie_in_a_volume_of_colours_as_segment_writes_them(kind, masks, own_site, tmp_path):
-    """With a volume of labels, or with mask files that bear the frames' numbers."""
-    path = own_site(kind, images="frames/{video}.nii", masks=masks)
-    shutil.rmtree(tmp_path / "images")
-    for video in "abc":
-        with PictureWriter(tmp_path / f"frames/{video}.nii") as writer:
-            for index in range(FRAMES):
-                writer.add(image(index))
-    if kind == "nifti":
-        (tmp_path / "masks").rename(tmp_path / "labels")
-    site = load_site(path)
-    assert check_site(site) == []
-    for index, sample in enumerate(samples(site, "train")):
-        item = read_sample(pickle.loads(pickle.dumps(sample)))
-        np.testing.assert_array_equal(item.images, image(index)[None])
-        np.testing.assert_array_equal(item.targets["label"], canonical(index))
-    assert index == FRAMES - 1

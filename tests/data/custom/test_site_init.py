@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -18,33 +19,18 @@ from shared_components.data.detect_layout import known_layout
 from shared_components.data.readers import reader_names
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
+from tests.data.conftest import write
 from tests.data.custom import conftest
-from tests.data.custom.conftest import CLASSES, canonical, colours, values, write
-from tests.data.volumes import write_labels
+from tests.data.custom.conftest import CLASSES, FRAMES, H, W, canonical, colours, values, write_video
 
 NAMED = ("--id", "40=irrigator", "--id", "200=bulldog clamp")
-H, W, FRAMES = 24, 32, 4
 
 
 def photograph(index: int) -> np.ndarray:
     return np.random.default_rng(index).integers(0, 255, (H, W, 3), dtype=np.uint8)
 
 
-def write_video(path: Path, frames: int = FRAMES) -> None:
-    conftest.write_video(path, photograph, rate=30, frames=frames)
-
-
-def lay(root: Path, images: str, masks: str, drawn: Callable[[int], np.ndarray] = values) -> None:
-    """Write four videos; `{n}` in a template is a frame's number."""
-    for video in ("op_1", "op_2", "op_10", "op_11"):
-        if masks.endswith((".nii", ".nii.gz")):
-            write_labels(root / masks.format(v=video), [drawn(index) for index in range(FRAMES)])
-        if images.endswith(".mp4"):
-            write_video(root / images.format(v=video))
-        for index in range(FRAMES):
-            for template, array in ((images, photograph(index)), (masks, drawn(index))):
-                if "{n" in template:
-                    write(root / template.format(v=video, n=index), array)
+lay = partial(conftest.lay, pictured=photograph, videos=("op_1", "op_2", "op_10", "op_11"))
 
 
 def init(folder: Path, *options: str) -> int:
@@ -127,7 +113,7 @@ def test_a_folder_of_ones_own_becomes_a_site(layout, tmp_path, capsys):
     assert (said["dataset"], said["images"], said["masks"]) == expected
     assert said["split"] == {"train": ["op_1", "op_2"], "validation": ["op_10"], "test": ["op_11"]}
     site = load_site(tmp_path)
-    assert site.classes == CLASSES and site.rate == (30.0 if ".mp4" in images else None)
+    assert site.classes == CLASSES and site.rate == (25.0 if ".mp4" in images else None)
     for index, sample in enumerate(samples(site, "train")[:FRAMES]):
         np.testing.assert_array_equal(read_sample(sample).targets["label"], canonical(index))
     out = capsys.readouterr().out
@@ -153,7 +139,7 @@ def test_a_site_is_named_after_its_folder(folder, name, tmp_path):
 
 
 def test_colours_are_seen_and_written_so(tmp_path, capsys):
-    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png", colours)
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png", drawn=colours)
 
     assert init(tmp_path, "--id", "#ff8000=irrigator", "--id", "0,64,255=bulldog clamp") == 0, capsys.readouterr()
 
@@ -213,7 +199,7 @@ def test_images_without_masks_are_left_out_on_request(tmp_path, capsys):
 
 
 def test_frames_without_a_label_are_never_guessed_about(tmp_path, capsys):
-    lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz", lambda index: values(index) * (index != 2))
+    lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz", drawn=lambda index: values(index) * (index != 2))
 
     assert init(tmp_path, *NAMED) == 2
     assert "add --partly-labelled or --no-partly-labelled" in capsys.readouterr().err
@@ -224,7 +210,7 @@ def test_frames_without_a_label_are_never_guessed_about(tmp_path, capsys):
 
 
 def test_masks_of_a_video_that_count_from_one_are_seen(tmp_path, capsys):
-    write_video(tmp_path / "op.mp4", 5)
+    write_video(tmp_path / "op.mp4", 5, drawn=photograph)
     for index in range(1, 6):
         write(tmp_path / f"masks/op/{index}.png", values(index))
 
