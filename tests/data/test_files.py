@@ -20,6 +20,7 @@ from shared_components.data.files import (
     spacing,
     with_number,
 )
+from tests.data.conftest import write
 
 
 @pytest.mark.parametrize("ending", ["png", "jpg"])
@@ -35,21 +36,6 @@ def test_a_file_cut_short_is_refused_wherever_it_is_cut(ending, share, tmp_path)
         read_rgb(path)
 
 
-def test_a_text_file_is_not_an_image(tmp_path):
-    path = tmp_path / "frame000.png"
-    path.write_text("404 not found")
-
-    with pytest.raises(DataError, match=r"frame000\.png: is not a readable image"):
-        read_rgb(path)
-
-
-def test_a_folder_named_like_an_image_is_refused(tmp_path):
-    (tmp_path / "frame000.png").mkdir()
-
-    with pytest.raises(DataError, match=r"frame000\.png: cannot be opened"):
-        read_rgb(tmp_path / "frame000.png")
-
-
 @pytest.mark.parametrize("read", [read_rgb, read_ids, read_colours, read_npy, read_depth])
 def test_a_missing_file_is_named_with_what_to_do(read, tmp_path):
     with pytest.raises(DataError) as error:
@@ -61,59 +47,40 @@ def test_a_missing_file_is_named_with_what_to_do(read, tmp_path):
     assert (error.value.file, error.value.what) == (tmp_path / "absent", "file is missing")
 
 
-def test_a_frame_is_read_in_rgb_order(tmp_path, layouts):
-    layouts.write(tmp_path / "a.png", np.array([[[10, 20, 30]]], dtype=np.uint8))
-
-    assert read_rgb(tmp_path / "a.png").tolist() == [[[10, 20, 30]]]
-
-
-def test_a_grey_frame_is_read_as_three_channels(tmp_path, layouts):
-    layouts.write(tmp_path / "a.png", np.array([[7]], dtype=np.uint8))
-
-    assert read_rgb(tmp_path / "a.png").tolist() == [[[7, 7, 7]]]
+@pytest.mark.parametrize(("pixel", "expected"), [([10, 20, 30], [10, 20, 30]), (7, [7, 7, 7])], ids=["colour", "grey"])
+def test_a_frame_is_read_as_three_channels_in_rgb_order(pixel, expected, tmp_path):
+    write(tmp_path / "a.png", np.array([[pixel]], dtype=np.uint8))
+    assert read_rgb(tmp_path / "a.png").tolist() == [[expected]]
 
 
-def test_a_colour_image_is_no_mask_of_ids(tmp_path, layouts):
-    layouts.write(tmp_path / "a.png", np.array([[[1, 1, 2]]], dtype=np.uint8))
-
-    with pytest.raises(DataError, match="is a colour image, not a mask of ids"):
-        read_ids(tmp_path / "a.png")
-
-
-def test_a_grey_image_is_no_colour_coded_label(tmp_path, layouts):
-    layouts.write(tmp_path / "a.png", np.array([[1]], dtype=np.uint8))
-
-    with pytest.raises(DataError, match="is not an 8-bit RGB or RGBA label"):
-        read_colours(tmp_path / "a.png")
-
-
-def test_a_mask_of_16_bits_is_refused(tmp_path, layouts):
-    layouts.write(tmp_path / "a.png", np.array([[300]], dtype=np.uint16))
-
-    with pytest.raises(DataError, match="holds uint16 values"):
-        read_ids(tmp_path / "a.png")
-
-
-def test_an_array_of_objects_is_never_unpickled(tmp_path):
-    np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-
-    with pytest.raises(DataError, match=r"a\.npy: cannot be read as \.npy"):
-        read_npy(tmp_path / "a.npy")
-
-
-@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"PK\x03\x04 not a zip"])
-def test_a_damaged_array_is_refused(content, tmp_path):
-    (tmp_path / "a.npy").write_bytes(content)
-
-    with pytest.raises(DataError, match=r"a\.npy: cannot be read as \.npy"):
-        read_npy(tmp_path / "a.npy")
-
-
-def test_a_float_array_is_refused(tmp_path):
-    np.save(tmp_path / "a.npy", np.zeros((2, 2)))
-
-    with pytest.raises(DataError, match="holds float64 values"):
-        read_npy(tmp_path / "a.npy")
+@pytest.mark.parametrize(
+    ("read", "content", "sentence"),
+    [
+        (read_rgb, b"404 not found", "is not a readable image"),
+        (read_rgb, None, "cannot be opened"),
+        (read_ids, np.array([[[1, 1, 2]]], np.uint8), "is a colour image, not a mask of ids"),
+        (read_ids, np.array([[300]], np.uint16), "holds uint16 values"),
+        (read_colours, np.array([[1]], np.uint8), "is not an 8-bit RGB or RGBA label"),
+        (read_npy, b"", r"cannot be read as \.npy"),
+        (read_npy, b"\x93NUMPY", r"cannot be read as \.npy"),
+        (read_npy, b"PK\x03\x04 not a zip", r"cannot be read as \.npy"),
+        (read_npy, np.array([{"a": 1}], object), r"cannot be read as \.npy"),  # never unpickled
+        (read_npy, np.zeros((2, 2)), "holds float64 values"),
+        (read_depth, np.array([[255]], np.uint8), "holds uint.* export the depth again: one channel of 16 bits"),
+        (read_depth, np.full((1, 1, 3), 255, np.uint16), "holds uint.* export the depth again: one channel of 16 bits"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_by_name(read, content, sentence, tmp_path):
+    """None is a folder."""
+    path = tmp_path / ("frame000.npy" if read is read_npy else "frame000.png")
+    if content is None:
+        path.mkdir()
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        write(path, content)
+    with pytest.raises(DataError, match=rf"frame000\.\w+: {sentence}"):
+        read(path)
 
 
 def test_ids_are_mapped_one_by_one(tmp_path):
@@ -143,43 +110,33 @@ def test_the_last_number_in_a_name_is_the_frames(tmp_path):
     assert [frame_number(tmp_path / name) for name in names] == [12, 7, 60, 3]
 
 
-def test_a_name_without_a_number_is_refused(tmp_path):
-    (tmp_path / "notes.png").touch()
-
-    with pytest.raises(DataError, match=r"notes\.png: has no frame number"):
-        by_number(tmp_path, "*.png")
-
-
 def test_hidden_files_are_not_frames(tmp_path):
     for name in ("frame001.png", "._frame001.png"):
         (tmp_path / name).touch()
-
     assert by_number(tmp_path, "*.png") == {1: tmp_path / "frame001.png"}
 
 
-def test_two_files_of_one_number_are_refused(tmp_path):
-    for name in ("frame1.png", "frame001.png"):
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (["notes.png"], r"notes\.png: has no frame number"),
+        (["frame1.png", "frame001.png"], "has the same frame number as"),
+    ],
+)
+def test_files_without_a_number_of_their_own_are_refused(names, sentence, tmp_path):
+    for name in names:
         (tmp_path / name).touch()
-
-    with pytest.raises(DataError, match="has the same frame number as"):
+    with pytest.raises(DataError, match=sentence):
         by_number(tmp_path, "*.png")
 
 
-def test_depth_is_read_exactly(tmp_path, layouts):
-    layouts.write(tmp_path / "a.png", np.array([[0, 1, 256, 65535]], dtype=np.uint16))
+def test_depth_is_read_exactly(tmp_path):
+    write(tmp_path / "a.png", np.array([[0, 1, 256, 65535]], dtype=np.uint16))
 
     depth = read_depth(tmp_path / "a.png")
 
     assert depth.dtype == np.float32
     assert depth.tolist() == [[0.0, 1 / 256, 1.0, 65535 / 256]]
-
-
-@pytest.mark.parametrize("clipped", [np.array([[255]], dtype=np.uint8), np.full((1, 1, 3), 255, dtype=np.uint16)])
-def test_depth_of_8_bits_or_several_channels_is_refused_and_never_clipped(clipped, tmp_path, layouts):
-    layouts.write(tmp_path / "a.png", clipped)
-
-    with pytest.raises(DataError, match=r"a\.png: holds uint.* export the depth again: one channel of 16 bits"):
-        read_depth(tmp_path / "a.png")
 
 
 @pytest.mark.parametrize(
