@@ -58,12 +58,14 @@ def test_a_quick_check_only_looks_whether_files_are_there(make_site):
 
 
 @pytest.mark.parametrize("split", [{}, {"train": []}, {"test": ["instrument_dataset_1"]}])
-def test_a_site_without_training_data_is_reported(split, make_site, capsys):
+def test_a_site_without_training_data_is_refused_and_reported(split, make_site, capsys):
     path = make_site(split=split)
-
-    (problem,) = check_site(load_site(path))
-
-    assert str(problem).startswith(f"site hospital-a: {path}: split 'train' has no frames; ")
+    site = load_site(path)
+    (problem,) = check_site(site)
+    with pytest.raises(SiteError) as error:
+        samples(site, "train")
+    assert str(error.value) == f"site hospital-a: {path}: split 'train' has no frames; list its videos under 'split'"
+    assert str(problem) == str(error.value)
     assert run_command(check_data, path) == 1
     assert str(problem) in capsys.readouterr().out
 

@@ -16,20 +16,20 @@ from shared_components.data.readers import find_reader
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from tests.data.conftest import FOUR, numbers, run_command
+from tests.data.conftest import FOUR, H, W, depth_map, numbers, run_command, write
 
 PAIR = SampleSpec(frames=2, interval=0.5)  # every number at 2 a second
 
 
 @pytest.fixture
-def dense(make_site, layouts):
+def dense(make_site):
     """Make a SAR-RARP50 site of one video: an image every 6 numbers from 0 to 126, labels at 0, 60, 120."""
 
     def make(**changes: object) -> Site:
         path = make_site("sar_rarp50", frames=3, split={"train": ["video_1"]}, **changes)
         for number in range(0, 132, 6):
             rgb = path.parent / f"data/train1/video_1/rgb/{number:09d}.png"
-            layouts.write(rgb, np.full((layouts.H, layouts.W, 3), number, dtype=np.uint8))
+            write(rgb, np.full((H, W, 3), number, dtype=np.uint8))
         return load_site(path)
 
     return make
@@ -192,10 +192,10 @@ def test_the_clips_that_show_a_bad_image_can_be_set_aside(dense):
     assert (len(kept), [sample.index for sample in aside]) == (21, [126])
 
 
-def test_an_earlier_frame_of_another_size_is_refused(dense, layouts):
+def test_an_earlier_frame_of_another_size_is_refused(dense):
     site = dense()
     sample = samples(site, "train", FOUR)[1]
-    layouts.write(sample.images[0], np.zeros((4, 6, 3), dtype=np.uint8))
+    write(sample.images[0], np.zeros((4, 6, 3), dtype=np.uint8))
     sentence = "earlier frame is 6x4 but its image .*000000060.png is 80x64"
 
     (problem,) = check_site(site, FOUR)
@@ -221,11 +221,14 @@ def dataset_of(site: Site, spec: SampleSpec, **options: int) -> SampleDataset:
     return SampleDataset(samples(site, "train", spec), height=64, width=80, site=site, **options)
 
 
-def test_batches_hold_clips_and_augment_all_frames_of_one_alike(dense):
-    data = dataset_of(dense(), FOUR)
-    generator = torch.Generator().manual_seed(1)
+def drawn(dataset: SampleDataset, *, batch_size: int, seed: int) -> dict[str, torch.Tensor]:
+    """Draw one augmented batch."""
+    generator = torch.Generator().manual_seed(seed)
+    return next(batches(dataset, batch_size=batch_size, iterations=1, generator=generator, augment=True))
 
-    (batch,) = batches(data, batch_size=6, iterations=1, generator=generator, augment=True)
+
+def test_batches_hold_clips_and_augment_all_frames_of_one_alike(dense):
+    batch = drawn(dataset_of(dense(), FOUR), batch_size=6, seed=1)
 
     assert (batch["image"].shape, batch["image"].dtype) == ((6, 4, 3, 64, 80), torch.float32)
     assert (batch["label"].shape, batch["label"].dtype) == ((6, 64, 80), torch.int64)
@@ -239,21 +242,10 @@ def test_batches_hold_clips_and_augment_all_frames_of_one_alike(dense):
 
 def test_single_frames_are_drawn_alike_with_and_without_clips(dense):
     site = dense()
-    drawn = [
-        next(
-            batches(
-                dataset_of(site, spec),
-                batch_size=8,
-                iterations=1,
-                generator=torch.Generator().manual_seed(4),
-                augment=True,
-            )
-        )
-        for spec in (SampleSpec(), FOUR)
-    ]
+    single, clips = (drawn(dataset_of(site, spec), batch_size=8, seed=4) for spec in (SampleSpec(), FOUR))
 
-    assert torch.equal(drawn[0]["image"], drawn[1]["image"][:, -1])
-    assert torch.equal(drawn[0]["label"], drawn[1]["label"])
+    assert torch.equal(single["image"], clips["image"][:, -1])
+    assert torch.equal(single["label"], clips["label"])
 
 
 def test_an_image_that_several_clips_show_is_decoded_once(dense, monkeypatch):
@@ -279,23 +271,20 @@ def test_a_full_cache_changes_no_pixel_of_a_clip(dense):
 def test_style_is_that_of_the_current_frames(dense):
     site = dense()
 
-    torch.testing.assert_close(
-        style_statistics(dataset_of(site, FOUR)), style_statistics(dataset_of(site, SampleSpec()))
-    )
+    clips, single = (style_statistics(dataset_of(site, spec)) for spec in (FOUR, SampleSpec()))
+    torch.testing.assert_close(clips, single)
 
 
-def test_depth_stays_float_and_unaugmented_values_stay_exact(make_site, layouts):
+def test_depth_stays_float_and_unaugmented_values_stay_exact(make_site):
     data = dataset_of(load_site(make_site("scared")), SampleSpec(("depth",)))
-    generator = torch.Generator().manual_seed(0)
+    (whole,) = once(data, batch_size=4, generator=torch.Generator())
+    batch = drawn(data, batch_size=8, seed=0)
 
-    (whole,) = once(data, batch_size=4, generator=generator)
-    (drawn,) = batches(data, batch_size=8, iterations=1, generator=generator, augment=True)
-
-    assert whole["depth"].dtype == drawn["depth"].dtype == torch.float32
-    np.testing.assert_array_equal(whole["depth"][2], layouts.depth_map(2) / np.float32(256))
-    known = np.unique([layouts.depth_map(index) / 256 for index in range(4)])
+    assert whole["depth"].dtype == batch["depth"].dtype == torch.float32
+    np.testing.assert_array_equal(whole["depth"][2], depth_map(2) / np.float32(256))
+    known = np.unique([depth_map(index) / 256 for index in range(4)])
     zooms = np.arange(40, 161) / 80  # every new width of a frame of 80 pixels
-    for frame in drawn["depth"]:  # nearest: nothing between two depths, all divided by one zoom
+    for frame in batch["depth"]:  # nearest: nothing between two depths, all divided by one zoom
         values = frame.unique().double().numpy()
         apart = np.abs(values[:, None, None] - known[:, None] / zooms).min(axis=1).max(axis=0)
         assert apart.min() < 1e-4

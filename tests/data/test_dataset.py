@@ -15,6 +15,7 @@ from shared_components.data.profile_items import style_statistics
 from shared_components.data.samples import samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
+from tests.data.conftest import canonical_mask, frame_image
 
 STREAM = """
 import hashlib, sys, torch
@@ -47,14 +48,14 @@ def indices(drawn: list[dict[str, torch.Tensor]]) -> list[int]:
     return [round(float(image[2, 0, 0]) * 255) - 100 for batch in drawn for image in batch["image"]]
 
 
-def test_an_item_is_the_frame_at_the_networks_size(make_site, layouts):
+def test_an_item_is_the_frame_at_the_networks_size(make_site):
     dataset = dataset_of(make_site())
 
     assert len(dataset) == 4
     for index, item in enumerate(dataset):
         assert (item["image"].shape, item["image"].dtype) == ((3, 64, 80), torch.uint8)
-        np.testing.assert_array_equal(item["image"].permute(1, 2, 0), layouts.frame_image(index))
-        np.testing.assert_array_equal(item["label"], layouts.canonical_mask(index))
+        np.testing.assert_array_equal(item["image"].permute(1, 2, 0), frame_image(index))
+        np.testing.assert_array_equal(item["label"], canonical_mask(index))
 
 
 def test_items_count_from_the_end_and_stop_at_it(make_site):
@@ -65,10 +66,10 @@ def test_items_count_from_the_end_and_stop_at_it(make_site):
         dataset[4]
 
 
-def test_a_native_mask_is_brought_to_the_size_of_the_image(make_site, layouts):
+def test_a_native_mask_is_brought_to_the_size_of_the_image(make_site):
     dataset = dataset_of(make_site("pfedsis_npy"), split="test")
 
-    np.testing.assert_array_equal(dataset[1]["label"], layouts.canonical_mask(1))
+    np.testing.assert_array_equal(dataset[1]["label"], canonical_mask(1))
 
 
 def test_batches_are_float_images_and_integer_labels(make_site):
@@ -194,10 +195,10 @@ def test_labels_move_with_their_image(make_site):
         assert ((red - batch["label"]).abs() <= 0.5).float().mean() > 0.97
 
 
-def test_style_is_the_mean_over_frames_of_channel_means_and_deviations(make_site, layouts):
+def test_style_is_the_mean_over_frames_of_channel_means_and_deviations(make_site):
     mean, std = style_statistics(dataset_of(make_site()))
 
-    images = np.stack([layouts.frame_image(index) for index in range(4)]) / 255
+    images = np.stack([frame_image(index) for index in range(4)]) / 255
     np.testing.assert_allclose(mean, images.mean(axis=(1, 2)).mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(std, images.std(axis=(1, 2)).mean(axis=0), atol=1e-6)
     assert (mean.dtype, mean.shape, std.dtype, std.shape) == (torch.float32, (3,), torch.float32, (3,))

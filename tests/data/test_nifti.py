@@ -40,22 +40,18 @@ def saved(path: Path, array: np.ndarray, affine: np.ndarray = LPS, *, form: type
 
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
 def test_itk_sees_frames_upright_and_not_mirrored(name, masks, tmp_path):
-    write_labels(tmp_path / name, masks, spacing=0.5)
+    path = tmp_path / name
+    write_labels(path, masks, spacing=0.5)
 
-    seen = sitk.ReadImage(str(tmp_path / name))
+    seen = sitk.ReadImage(str(path))
     np.testing.assert_array_equal(sitk.GetArrayFromImage(seen), masks)  # axes (t, y, x)
     assert seen.GetDirection() == (1, 0, 0, 0, 1, 0, 0, 0, 1)  # to the left, to the back, to the head: as shown
     assert seen.GetSpacing() == (1, 1, 0.5) and seen.GetPixelIDTypeAsString() == "8-bit unsigned integer"
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_the_axes_in_the_file_are_x_y_and_t(masks, tmp_path):
-    write_labels(tmp_path / "a.nii.gz", masks)
-
-    array = np.asarray(nib.load(tmp_path / "a.nii.gz").dataobj)
+    assert list(tmp_path.iterdir()) == [path]
+    array = np.asarray(nib.load(path).dataobj)
     assert array.shape == (W, H, T) and array[5, 0, 2] == masks[2, 0, 5]
-    np.testing.assert_array_equal(read_labels(tmp_path / "a.nii.gz"), masks)
-    assert label_shape(tmp_path / "a.nii.gz") == (T, H, W) and lies_as_written(tmp_path / "a.nii.gz")
+    np.testing.assert_array_equal(read_labels(path), masks)
+    assert label_shape(path) == (T, H, W) and lies_as_written(path)
 
 
 @pytest.mark.parametrize("spatial", ["nii", "nii.gz"])
@@ -70,12 +66,15 @@ def test_a_volume_saved_with_other_axes_is_read_the_same(axes, spatial, masks, t
     assert label_shape(path) == (T, H, W) and lies_as_written(path) == (axes == "LPS")
 
 
-def test_a_volume_turned_and_saved_by_itk_is_read_the_same(masks, tmp_path):
-    write_labels(tmp_path / "a.nii.gz", masks)
-    turned = sitk.DICOMOrient(sitk.ReadImage(str(tmp_path / "a.nii.gz")), "RAS")
-    sitk.WriteImage(sitk.Cast(turned, sitk.sitkFloat32), str(tmp_path / "b.nii.gz"))
-
-    np.testing.assert_array_equal(read_labels(tmp_path / "b.nii.gz"), masks)
+@pytest.mark.parametrize("kind", [np.int16, np.uint16, np.int32, np.float32, np.float64])
+def test_labels_of_other_types_are_read_the_same_and_turned_by_itk_too(kind, masks, tmp_path):
+    path = saved(tmp_path / "a.nii.gz", masks.transpose(2, 1, 0).astype(kind))
+    turned = sitk.DICOMOrient(sitk.ReadImage(str(path)), "RAS")
+    sitk.WriteImage(turned, str(tmp_path / "b.nii.gz"))
+    for file in (path, tmp_path / "b.nii.gz"):
+        found = read_labels(file)
+        assert found.dtype == np.uint8
+        np.testing.assert_array_equal(found, masks)
 
 
 def test_axes_may_be_taken_as_stored(masks, tmp_path):
@@ -93,15 +92,6 @@ def test_a_header_without_directions_leaves_the_axes_as_stored(masks, tmp_path):
     nib.save(image, tmp_path / "a.nii")
 
     np.testing.assert_array_equal(read_labels(tmp_path / "a.nii"), masks)
-
-
-@pytest.mark.parametrize("kind", [np.int16, np.uint16, np.int32, np.float32, np.float64])
-def test_labels_of_other_types_are_read_the_same(kind, masks, tmp_path):
-    path = saved(tmp_path / "a.nii.gz", masks.transpose(2, 1, 0).astype(kind))
-
-    found = read_labels(path)
-    assert found.dtype == np.uint8
-    np.testing.assert_array_equal(found, masks)
 
 
 def test_a_slope_in_the_header_is_undone(masks, tmp_path):
@@ -176,21 +166,18 @@ def test_other_files_are_refused(data, tmp_path):
         read_labels(tmp_path / "a.nii.gz")
 
 
-def test_a_missing_volume_and_another_format_are_refused(masks, tmp_path):
-    with pytest.raises(DataError, match="file is missing"):
-        read_labels(tmp_path / "a.nii.gz")
-    nib.save(nib.MGHImage(masks.astype(np.int32), LPS), tmp_path / "a.mgz")
-    with pytest.raises(DataError, match="is MGHImage, not NIfTI"):
-        read_labels(tmp_path / "a.mgz")
-
-
-def test_an_affine_without_a_direction_is_refused(tmp_path):
-    image = nib.Nifti1Image(np.zeros((W, H, T), np.uint8), None)
-    image.header["sform_code"] = 1
-    image.header["srow_x"] = np.nan
-    nib.save(image, tmp_path / "a.nii")
-    with pytest.raises(DataError, match="gives its axes no direction"):
-        read_labels(tmp_path / "a.nii")
+def test_a_missing_volume_another_format_and_an_affine_without_a_direction_are_refused(masks, tmp_path):
+    astray = nib.Nifti1Image(masks, None)
+    astray.header["sform_code"], astray.header["srow_x"] = 1, np.nan
+    nib.save(astray, tmp_path / "astray.nii")
+    saved(tmp_path / "other.mgz", masks.astype(np.int32), form=nib.MGHImage)
+    for name, sentence in (
+        ("missing.nii.gz", "file is missing"),
+        ("other.mgz", "is MGHImage, not NIfTI"),
+        ("astray.nii", "gives its axes no direction"),
+    ):
+        with pytest.raises(DataError, match=sentence):
+            read_labels(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -215,12 +202,12 @@ def test_what_cannot_be_written_is_refused_and_leaves_the_earlier_file(masks, se
     assert path.read_bytes() == b"earlier" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_wrong_name_or_spacing_is_refused(tmp_path):
+@pytest.mark.parametrize("spacing", [0, -1, np.nan, np.inf])
+def test_a_wrong_name_or_spacing_is_refused(spacing, tmp_path):
     with pytest.raises(ValueError, match=r"ends in \.nii\.gz or \.nii"):
         LabelWriter(tmp_path / "a.nrrd")
-    for spacing in (0, -1, np.nan, np.inf):
-        with pytest.raises(ValueError, match="give a number above 0"):
-            LabelWriter(tmp_path / "a.nii", spacing=spacing)
+    with pytest.raises(ValueError, match="give a number above 0"):
+        LabelWriter(tmp_path / "a.nii", spacing=spacing)
 
 
 def test_equal_labels_give_equal_bytes(masks, monkeypatch, tmp_path):
@@ -234,17 +221,27 @@ def test_equal_labels_give_equal_bytes(masks, monkeypatch, tmp_path):
 # ---- frames as a volume
 
 
-@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
-def test_itk_sees_the_colours_of_every_frame(name, tmp_path):
-    frames = np.random.default_rng(1).integers(0, 256, (T, H, W, 3), dtype=np.uint8)
-    with PictureWriter(tmp_path / name, spacing=2) as writer:
+def pictures(path: Path) -> np.ndarray:
+    """Write colours without any symmetry, (T, H, W, 3), and return them."""
+    frames = np.random.default_rng(2).integers(0, 256, (T, H, W, 3), dtype=np.uint8)
+    with PictureWriter(path, spacing=2) as writer:
         for frame in frames:
             writer.add(frame)
+    return frames
 
-    seen = sitk.ReadImage(str(tmp_path / name))
+
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
+def test_itk_sees_the_colours_of_every_frame_and_any_is_read_by_its_number(name, tmp_path):
+    path = tmp_path / name
+    frames = pictures(path)
+
+    seen = sitk.ReadImage(str(path))
     np.testing.assert_array_equal(sitk.GetArrayFromImage(seen), frames)
     assert seen.GetNumberOfComponentsPerPixel() == 3 and seen.GetSpacing() == (1, 1, 2)
     assert seen.GetDirection() == (1, 0, 0, 0, 1, 0, 0, 0, 1)
+    assert picture_count(path) == T
+    for place in (3, 0, T - 1):
+        np.testing.assert_array_equal(read_picture(path, place), frames[place])
 
 
 @pytest.mark.parametrize(
@@ -259,25 +256,8 @@ def test_a_frame_unlike_the_first_leaves_the_earlier_volume(second, tmp_path):
     assert path.read_text() == "earlier" and [path.name for path in tmp_path.iterdir()] == ["a.nii"]
 
 
-def pictures(path: Path) -> np.ndarray:
-    """Write colours without any symmetry, (T, H, W, 3), and return them."""
-    frames = np.random.default_rng(2).integers(0, 256, (T, H, W, 3), dtype=np.uint8)
-    with PictureWriter(path) as writer:
-        for frame in frames:
-            writer.add(frame)
-    return frames
-
-
-@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
-def test_any_frame_of_a_volume_of_colours_is_read_by_its_number(name, tmp_path):
-    frames = pictures(tmp_path / name)
-    assert picture_count(tmp_path / name) == T
-    for place in (3, 0, T - 1):
-        np.testing.assert_array_equal(read_picture(tmp_path / name, place), frames[place])
-
-
 def test_what_is_no_volume_of_colours_is_told_apart(masks, tmp_path):
-    frames = pictures(tmp_path / "a.nii")
+    pictures(tmp_path / "a.nii")
     data = (tmp_path / "a.nii").read_bytes()
     (tmp_path / "cut.nii").write_bytes(data[: -H * W * 3])
     write_labels(tmp_path / "labels.nii", masks)
@@ -293,4 +273,3 @@ def test_what_is_no_volume_of_colours_is_told_apart(masks, tmp_path):
     ):
         with pytest.raises(DataError, match=words):
             read_picture(tmp_path / name, place)
-    assert len(frames) == T

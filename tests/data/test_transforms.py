@@ -16,6 +16,7 @@ from shared_components.data.transforms import (
     to_tensors,
     turn,
 )
+from tests.data.conftest import canonical_mask
 
 UNCHANGED = Augmentation(flip_horizontal=False, flip_vertical=False, width=4, left=0.0, top=0.0)
 
@@ -36,88 +37,61 @@ def with_(**changes: object) -> Augmentation:
     return Augmentation(**{**UNCHANGED.__dict__, **changes})
 
 
-def test_the_same_width_without_flips_is_identity():
-    image, mask = frame_that_shows_its_mask()
-
-    new_image, new_mask = moved(image, mask, UNCHANGED)
-
-    np.testing.assert_array_equal(new_image, image)
-    np.testing.assert_array_equal(new_mask, mask)
-
-
 @pytest.mark.parametrize(
     ("augmentation", "expected"),
     [
+        (UNCHANGED, [[0, 1, 2, 3], [4, 5, 6, 7]]),
         (with_(flip_horizontal=True), [[3, 2, 1, 0], [7, 6, 5, 4]]),
         (with_(flip_vertical=True), [[4, 5, 6, 7], [0, 1, 2, 3]]),
+        (with_(flip_horizontal=True, flip_vertical=True), [[7, 6, 5, 4], [3, 2, 1, 0]]),
         (with_(width=8), [[0, 0, 1, 1], [0, 0, 1, 1]]),
         (with_(width=8, left=0.999, top=0.999), [[6, 6, 7, 7], [6, 6, 7, 7]]),
         (with_(width=8, left=0.4), [[1, 1, 2, 2], [1, 1, 2, 2]]),
         (with_(width=8, left=0.999, flip_horizontal=True), [[1, 1, 0, 0], [1, 1, 0, 0]]),
     ],
 )
-def test_a_mask_is_flipped_scaled_and_cropped_as_told(augmentation, expected):
-    image, mask = frame_that_shows_its_mask()
-
-    assert moved(image, mask, augmentation)[1].tolist() == expected
-
-
-def test_flips_move_the_image_with_its_mask():
-    image, mask = frame_that_shows_its_mask()
-
-    new_image, new_mask = moved(image, mask, with_(flip_horizontal=True, flip_vertical=True))
-
-    np.testing.assert_array_equal(new_image[:, :, 1], new_mask * 10)
+def test_a_mask_is_flipped_scaled_and_cropped_as_told_and_its_image_with_it(augmentation, expected):
+    image, mask = moved(*frame_that_shows_its_mask(), augmentation)
+    assert mask.tolist() == expected
+    if augmentation.width == 4:  # nothing is interpolated
+        np.testing.assert_array_equal(image, np.dstack([mask * 10] * 3))
 
 
 def test_a_smaller_frame_is_padded_with_zeros_at_the_right_and_the_bottom():
     image, mask = np.full((2, 4, 3), 9, dtype=np.uint8), np.full((2, 4), 3, dtype=np.uint8)
-
     new_image, new_mask = moved(image, mask, with_(width=2, left=0.9, top=0.9))
-
     assert new_mask.tolist() == [[3, 3, 0, 0], [0, 0, 0, 0]]
     assert new_image[:, :, 0].tolist() == [[9, 9, 0, 0], [0, 0, 0, 0]]
 
 
+def sampled(seed: int, count: int, **options: object) -> list[Augmentation]:
+    generator = torch.Generator().manual_seed(seed)
+    return [sample_augmentation(generator, **options) for _ in range(count)]
+
+
 def test_what_is_sampled_stays_in_its_range_and_uses_it():
-    generator = torch.Generator().manual_seed(0)
-
-    drawn = [sample_augmentation(generator, width=64) for _ in range(400)]
-
+    drawn = sampled(0, 400, width=64)
     assert {min(d.width for d in drawn), max(d.width for d in drawn)} <= {*range(32, 36), *range(124, 129)}
     assert 160 < sum(d.flip_horizontal for d in drawn) < 240
     assert 160 < sum(d.flip_vertical for d in drawn) < 240
     assert all(0 <= d.left < 1 and 0 <= d.top < 1 for d in drawn)
+    assert drawn == sampled(0, 400, width=64)
 
 
 def test_without_flips_nothing_is_mirrored_and_the_rest_is_drawn_alike():
-    first, second = (torch.Generator().manual_seed(3) for _ in range(2))
-
-    drawn = [sample_augmentation(first, width=100, flips=False) for _ in range(100)]
-    usual = [sample_augmentation(second, width=100) for _ in range(100)]
-
+    drawn, usual = sampled(3, 100, width=100, flips=False), sampled(3, 100, width=100)
     assert not any(d.flip_horizontal or d.flip_vertical for d in drawn)
     assert [(d.width, d.left, d.top) for d in drawn] == [(d.width, d.left, d.top) for d in usual]
 
 
 def test_other_ends_of_the_scale_are_used_and_the_rest_is_drawn_alike():
-    first, second = (torch.Generator().manual_seed(3) for _ in range(2))
-
-    drawn = [sample_augmentation(first, width=100, smallest=0.75, largest=2.25) for _ in range(400)]
-    usual = [sample_augmentation(second, width=100) for _ in range(400)]
-
+    drawn, usual = sampled(3, 400, width=100, smallest=0.75, largest=2.25), sampled(3, 400, width=100)
     assert {min(d.width for d in drawn), max(d.width for d in drawn)} <= {*range(75, 79), *range(222, 226)}
     assert [(d.flip_horizontal, d.left) for d in drawn] == [(d.flip_horizontal, d.left) for d in usual]
 
 
-def test_equal_seeds_sample_equal_augmentations():
-    first, second = (torch.Generator().manual_seed(7) for _ in range(2))
-
-    assert sample_augmentation(first, width=64) == sample_augmentation(second, width=64)
-
-
-def test_labels_stay_labels_and_keep_to_their_image_under_every_augmentation(layouts):
-    mask = layouts.canonical_mask(2)
+def test_labels_stay_labels_and_keep_to_their_image_under_every_augmentation():
+    mask = canonical_mask(2)
     image = np.dstack([mask * 60] * 3)
     generator = torch.Generator().manual_seed(0)
 
@@ -131,41 +105,40 @@ def test_labels_stay_labels_and_keep_to_their_image_under_every_augmentation(lay
         assert agrees.mean() > 0.97
 
 
-def test_a_mask_is_resized_by_the_centre_of_the_pixel():
+@pytest.mark.parametrize(
+    ("pixels", "size", "expected"),
+    [
+        ([[0, 100], [100, 200]], (1, 1), [[100]]),  # averaged where it shrinks
+        ([[0, 100]], (1, 4), [[0, 25, 75, 100]]),  # interpolated where it grows
+    ],
+)
+def test_an_image_is_averaged_or_interpolated(pixels, size, expected):
+    image = np.dstack([np.array(pixels, dtype=np.uint8)] * 3)
+    assert resize_image(image, *size).tolist() == np.dstack([expected] * 3).tolist()
+
+
+def test_a_target_is_resized_without_new_values():
     mask = np.array([[0, 1, 2, 3, 4, 5]], dtype=np.uint8).repeat(6, axis=0)
-
-    assert resize_target(mask, 6, 2)[0].tolist() == [1, 4]
-
-
-def test_an_image_is_averaged_where_it_shrinks():
-    image = np.dstack([np.array([[0, 100], [100, 200]], dtype=np.uint8)] * 3)
-
-    assert resize_image(image, 1, 1).tolist() == [[[100, 100, 100]]]
-
-
-def test_an_image_is_interpolated_where_it_grows():
-    image = np.dstack([np.array([[0, 100]], dtype=np.uint8)] * 3)
-
-    assert resize_image(image, 1, 4)[0, :, 0].tolist() == [0, 25, 75, 100]
+    assert resize_target(mask, 6, 2)[0].tolist() == [1, 4]  # the centre of the pixel
+    depth = np.array([[200, 0], [50, 60]], np.float32)
+    assert set(resize_target(depth, 4, 4).ravel()) == {0.0, 50.0, 60.0, 200.0}
 
 
 def test_a_frame_of_the_right_size_is_not_touched():
     image, mask = frame_that_shows_its_mask()
-
     assert resize_image(image, 2, 4) is image
     assert resize_target(mask, 2, 4) is mask
 
 
 def test_tensors_are_channels_first_and_share_no_memory():
     image, mask = frame_that_shows_its_mask()
-
+    clip = to_tensors(np.stack([image, image + 1]), {})
     tensors = to_tensors(image[None], {"label": mask})
-    image_tensor, mask_tensor = tensors["image"], tensors["label"]
     image[:], mask[:] = 255, 255
-
-    assert image_tensor.shape == (3, 2, 4)
-    assert image_tensor[2].tolist() == [[0, 10, 20, 30], [40, 50, 60, 70]]
-    assert mask_tensor.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert clip["image"].shape == (2, 3, 2, 4) and list(clip) == ["image"]
+    assert tensors["image"].shape == (3, 2, 4)
+    assert tensors["image"][2].tolist() == [[0, 10, 20, 30], [40, 50, 60, 70]]
+    assert tensors["label"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_all_frames_of_a_clip_and_all_targets_move_alike():
@@ -199,19 +172,6 @@ def test_depth_is_divided_by_the_zoom(width, expected):
     targets = augment(image, {"depth": depth, "label": depth.astype(np.uint8)}, with_(width=width))[1]
     np.testing.assert_array_equal(targets["depth"], np.array(expected, np.float32))
     assert set(targets["label"].ravel()) <= {0, 200, 30, 40, 50, 60, 70, 80}
-
-
-def test_resizing_to_the_networks_size_keeps_depth():
-    depth = np.array([[200, 0], [50, 60]], np.float32)
-    assert set(resize_target(depth, 4, 4).ravel()) == {0.0, 50.0, 60.0, 200.0}
-
-
-def test_a_clip_keeps_its_frames_as_tensors():
-    image, _ = frame_that_shows_its_mask()
-
-    tensors = to_tensors(np.stack([image, image + 1]), {})
-
-    assert tensors["image"].shape == (2, 3, 2, 4) and list(tensors) == ["image"]
 
 
 def test_a_turn_of_90_degrees_is_numpys():

@@ -59,58 +59,32 @@ def answer(monkeypatch) -> Callable[..., list[str]]:
     return sit
 
 
-LAYOUTS = {
-    "folders of videos in two folders": (
-        ("images/{v}/f{n:03d}.jpg", "masks/{v}/f{n:03d}.png"),
-        ("frames", "images/{video}", "masks/{video}"),
-    ),
-    "two folders in that of a video": (("{v}/img/{n}.png", "{v}/gt/{n}.png"), ("frames", "{video}/img", "{video}/gt")),
-    "deeper, with a date": (
-        ("2024/{v}/pics/{n}.png", "2024/{v}/gt/{n}.png"),
-        ("frames", "2024/{video}/pics", "2024/{video}/gt"),
-    ),
-    "images and masks in one folder": (
-        ("{v}/{n:04d}.jpg", "{v}/{n:04d}.png"),
-        ("frames", "{video}/*.jpg", "{video}/*.png"),
-    ),
-    "masks with an ending": (
-        ("{v}/f_{n}.png", "{v}/f_{n}_mask.png"),
-        ("frames", "{video}/f_*.png", "{video}/f_*_mask.png"),
-    ),
-    "other beginnings": (
-        ("i/{v}/frame_{n}.png", "m/{v}/mask_{n}.png"),
-        ("frames", "i/{video}/frame_*.png", "m/{video}/mask_*.png"),
-    ),
-    "all videos in one folder": (
-        ("images/{v}_{n:03d}.jpg", "masks/{v}_{n:03d}.png"),
-        ("frames", "images/{video}_*.jpg", "masks/{video}_*.png"),
-    ),
-    "videos and numbered masks": (("{v}.mp4", "masks/{v}/{n:06d}.png"), ("frames", "{video}.mp4", "masks/{video}")),
-    "videos in their folders": (
-        ("{v}/video.mp4", "{v}/segments/frame_{n:06d}.png"),
-        ("frames", "{video}/video.mp4", "{video}/segments"),
-    ),
-    "volumes and frames": (
-        ("frames/{v}/{n}.jpg", "labels/{v}.nii.gz"),
-        ("nifti", "frames/{video}", "labels/{video}.nii.gz"),
-    ),
-    "volumes and videos": (("{v}.mp4", "{v}-label.nii.gz"), ("nifti", "{video}.mp4", "{video}-label.nii.gz")),
-    "volumes in the folders of videos": (
-        ("{v}/frames/{n}.png", "{v}/Segmentation.nii.gz"),
-        ("nifti", "{video}/frames", "{video}/Segmentation.nii.gz"),
-    ),
-}
+LAYOUTS = [
+    # images and masks as they are laid, and the templates of both that are written
+    ("images/{v}/f{n:03d}.jpg", "masks/{v}/f{n:03d}.png", "images/{video}", "masks/{video}"),
+    ("{v}/img/{n}.png", "{v}/gt/{n}.png", "{video}/img", "{video}/gt"),
+    ("2024/{v}/pics/{n}.png", "2024/{v}/gt/{n}.png", "2024/{video}/pics", "2024/{video}/gt"),
+    ("{v}/{n:04d}.jpg", "{v}/{n:04d}.png", "{video}/*.jpg", "{video}/*.png"),
+    ("{v}/f_{n}.png", "{v}/f_{n}_mask.png", "{video}/f_*.png", "{video}/f_*_mask.png"),
+    ("i/{v}/frame_{n}.png", "m/{v}/mask_{n}.png", "i/{video}/frame_*.png", "m/{video}/mask_*.png"),
+    ("images/{v}_{n:03d}.jpg", "masks/{v}_{n:03d}.png", "images/{video}_*.jpg", "masks/{video}_*.png"),
+    ("{v}.mp4", "masks/{v}/{n:06d}.png", "{video}.mp4", "masks/{video}"),
+    ("{v}/video.mp4", "{v}/segments/frame_{n:06d}.png", "{video}/video.mp4", "{video}/segments"),
+    ("frames/{v}/{n}.jpg", "labels/{v}.nii.gz", "frames/{video}", "labels/{video}.nii.gz"),
+    ("{v}.mp4", "{v}-label.nii.gz", "{video}.mp4", "{video}-label.nii.gz"),
+    ("{v}/frames/{n}.png", "{v}/Segmentation.nii.gz", "{video}/frames", "{video}/Segmentation.nii.gz"),
+]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_folder_of_ones_own_becomes_a_site(layout, tmp_path, capsys):
-    (images, masks), expected = LAYOUTS[layout]
+@pytest.mark.parametrize(("images", "masks", "image_template", "mask_template"), LAYOUTS)
+def test_a_folder_of_ones_own_becomes_a_site(images, masks, image_template, mask_template, tmp_path, capsys):
     lay(tmp_path, images, masks)
 
     assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
 
     said = yaml.safe_load((tmp_path / "site.yaml").read_text())
-    assert (said["dataset"], said["images"], said["masks"]) == expected
+    assert (said["images"], said["masks"]) == (image_template, mask_template)
+    assert said["dataset"] == ("nifti" if ".nii" in masks else "frames")
     assert said["split"] == {"train": ["op_1", "op_2"], "validation": ["op_10"], "test": ["op_11"]}
     site = load_site(tmp_path)
     assert site.classes == CLASSES and site.rate == (25.0 if ".mp4" in images else None)
@@ -150,21 +124,8 @@ def test_colours_are_seen_and_written_so(tmp_path, capsys):
 
 def test_what_cannot_be_seen_is_asked_and_a_wrong_answer_is_asked_again(tmp_path, answer, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
-    answers = (
-        "irrigator",
-        "mean",
-        "",
-        "bulldog clamp",
-        "no",
-        "op_1,op_2",
-        "op_10",
-        "op_11",
-        "0",
-        "2",
-        "day surgery",
-        "style,text",
-    )
-    asked = answer(*answers)
+    names, splits = ("irrigator", "mean", "", "bulldog clamp"), ("no", "op_1,op_2", "op_10", "op_11")
+    asked = answer(*names, *splits, "0", "2", "day surgery", "style,text")
 
     assert init(tmp_path) == 0, capsys.readouterr()
 

@@ -14,7 +14,7 @@ from shared_components.data.readers import find_reader
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from tests.data.conftest import FOUR, canonical_mask, frame_image, numbers, remove_folder, write, write_grasp
+from tests.data.conftest import FOUR, canonical_mask, frame_image, numbers, write, write_grasp
 
 READER = find_reader("grasp")
 
@@ -109,22 +109,14 @@ def test_one_frame_a_second_is_numbered_in_the_same_time(tmp_path):
         samples(site, "train", FOUR)
 
 
-def test_masks_that_the_lists_name_are_missed_even_when_the_images_are_away(tmp_path):
+@pytest.mark.parametrize("missing", ["segmentations/CASE001/*.png", "*.json"])
+def test_either_the_lists_or_the_masks_name_the_frames_with_a_mask(missing, tmp_path):
     write_grasp(tmp_path, 2, 3)
-    listing = READER.frames(tmp_path, "CASE002")
-    remove_folder(tmp_path / "annotations/segmentations")
-
-    assert READER.frames(tmp_path, "CASE002") == listing
-    assert len(listing) == 3
-
-
-def test_without_lists_the_masks_alone_say_what_is_labelled(tmp_path):
-    write_grasp(tmp_path, 1, 3)
-    masks = READER.frames(tmp_path, "CASE001")
-    for path in (tmp_path / "annotations").glob("*.json"):
+    listing = READER.frames(tmp_path, "CASE001")
+    for path in (tmp_path / "annotations").glob(missing):
         path.unlink()
-
-    assert READER.frames(tmp_path, "CASE001") == masks
+    assert READER.frames(tmp_path, "CASE001") == listing
+    assert len(listing) == 3
 
 
 def test_a_list_is_read_again_when_it_was_changed(tmp_path):
