@@ -49,33 +49,26 @@ def test_a_clip_is_four_frames_at_the_interval_the_last_is_the_current_one(dense
     assert images[:, 0, 0, 0].tolist() == [24, 36, 48, 60]
 
 
-def test_history_is_repeated_from_the_first_frame_where_it_is_too_short(dense):
-    listed = samples(dense(), "train", SampleSpec(frames=4, interval=0.5))
-
-    assert numbers(listed[1]) == [0, 0, 30, 60]
-
-
-def test_history_is_the_current_frame_where_the_task_says_so(dense):
-    """FedST, Section 4.1.3: the current frame is duplicated in the slots that no frame fills, and in no other."""
-    listed = samples(dense(), "train", SampleSpec((), frames=4, interval=0.1, padding="current"))
-
-    assert [numbers(sample) for sample in listed[:5]] == [
-        [0, 0, 0, 0], [6, 6, 0, 6], [12, 0, 6, 12], [0, 6, 12, 18], [6, 12, 18, 24],
-    ]  # fmt: skip
-
-
-def test_without_targets_every_image_ends_a_clip(dense):
-    listed = samples(dense(), "train", SampleSpec((), frames=3, interval=0.1))
-
-    assert len(listed) == 22
-    assert numbers(listed[1]) == [0, 0, 6]
-    assert numbers(listed[21]) == [114, 120, 126]
-
-
-def test_a_site_that_refuses_history_repeats_the_frame_at_any_interval(dense):
-    listed = samples(dense(history=False), "train", SampleSpec(frames=3, interval=0.123))
-
-    assert [numbers(sample) for sample in listed] == [[0] * 3, [60] * 3, [120] * 3]
+@pytest.mark.parametrize(
+    ("spec", "changes", "expected"),
+    [
+        (SampleSpec(frames=4, interval=0.5), {}, [[0] * 4, [0, 0, 30, 60], [30, 60, 90, 120]]),
+        # FedST, Section 4.1.3: the current frame is duplicated in the slots that no frame fills, and in no other
+        (
+            SampleSpec((), frames=4, interval=0.1, padding="current"),
+            {},
+            [[0, 0, 0, 0], [6, 6, 0, 6], [12, 0, 6, 12], [0, 6, 12, 18], [6, 12, 18, 24]],
+        ),
+        (SampleSpec((), frames=3, interval=0.1), {}, [[0, 0, 0], [0, 0, 6], [0, 6, 12]]),  # every image ends a clip
+        (SampleSpec(frames=3, interval=0.123), {"history": False}, [[0] * 3, [60] * 3, [120] * 3]),
+    ],
+    ids=["first repeated", "current repeated", "without targets", "history refused"],
+)
+def test_history_that_is_too_short_is_repeated(spec, changes, expected, dense):
+    listed = samples(dense(**changes), "train", spec)
+    assert [numbers(sample) for sample in listed[: len(expected)]] == expected
+    assert len(listed) == (3 if spec.targets else 22)
+    assert numbers(listed[-1])[-1] == (120 if spec.targets else 126)
 
 
 @pytest.mark.parametrize(("padding", "second"), [("first", "frame004"), ("current", "frame005")])
@@ -92,13 +85,19 @@ def test_no_clip_crosses_the_start_of_a_range_into_another_split(make_site, padd
     assert not shown["train"] & shown["test"]
 
 
-@pytest.mark.parametrize("dataset", ["endovis2017", "endovis2018"])
-def test_endovis_has_two_numbers_a_second(dataset, make_site):
-    site = load_site(make_site(dataset))
-
-    assert site.rate == 2.0
-    clip = samples(site, "train", SampleSpec(frames=2, interval=1.0))[3].images
-    assert [path.stem for path in clip] == ["frame001", "frame003"]
+@pytest.mark.parametrize(
+    ("dataset", "changes", "rate", "interval", "shown"),
+    [
+        ("endovis2017", {}, 2.0, 1.0, ["frame001", "frame003"]),
+        ("endovis2018", {}, 2.0, 1.0, ["frame001", "frame003"]),
+        ("pfedsis_npy", {"rate": 4}, 4.0, 0.5, ["video1frame001", "video1frame003"]),
+    ],
+)
+def test_an_interval_is_counted_by_the_rate_of_the_dataset_or_site(dataset, changes, rate, interval, shown, make_site):
+    site = load_site(make_site(dataset, **changes))
+    clip = samples(site, "train", SampleSpec(frames=2, interval=interval))[3].images
+    assert site.rate == rate
+    assert [path.stem for path in clip] == shown
 
 
 def test_scared_clips_show_the_images_between_the_depth_maps(make_site, tmp_path):
@@ -141,15 +140,6 @@ def test_an_unknown_rate_is_asked_for_and_never_guessed(dataset, make_site):
 
     with pytest.raises(SiteError, match=f"the rate of {dataset}'s frame numbers is not known; write 'rate'"):
         samples(load_site(path), "train", PAIR)
-
-
-def test_the_site_may_say_its_rate(make_site):
-    site = load_site(make_site("pfedsis_npy", rate=4))
-
-    clip = samples(site, "train", PAIR)[3].images
-
-    assert site.rate == 4.0
-    assert [path.stem for path in clip] == ["video1frame001", "video1frame003"]
 
 
 def test_frames_out_of_order_are_refused(make_site, monkeypatch):

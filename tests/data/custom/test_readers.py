@@ -271,17 +271,17 @@ def test_a_volume_cut_short_is_refused(own_site, tmp_path):
     assert "a.nii.gz: is not a readable NIfTI volume" in {str(p) for p in check_site(load_site(path))}.pop()
 
 
-@pytest.mark.parametrize("kind", ["frames", "nifti"])
-def test_values_that_the_table_does_not_have_are_said_once_with_their_pixels(kind, own_site, capsys):
-    path = own_site(kind, ids={40: "irrigator"}, split={"train": ["a"]})
-
-    assert check(path, SampleSpec(), full=True)
+@pytest.mark.parametrize(
+    ("kind", "times", "sentence"),
+    [
+        ("frames", FRAMES, "masks/a/f000.png: holds 200 (40 pixels), which 'ids' of site.yaml"),
+        ("nifti", 1, "a.nii.gz: holds 200 (160 pixels) (in 4 of 4 frames), which 'ids'"),
+    ],
+)
+def test_values_that_the_table_does_not_have_are_said_once_with_their_pixels(kind, times, sentence, own_site, capsys):
+    assert check(own_site(kind, ids={40: "irrigator"}, split={"train": ["a"]}), SampleSpec(), full=True)
     said = capsys.readouterr().out
-    sentences = [line for line in said.splitlines() if "does not name" in line]
-    if kind == "nifti":
-        assert len(sentences) == 1 and "a.nii.gz: holds 200 (160 pixels) (in 4 of 4 frames), which 'ids'" in said
-    else:
-        assert len(sentences) == 4 and "masks/a/f000.png: holds 200 (40 pixels), which 'ids' of site.yaml" in said
+    assert said.count("does not name") == times and sentence in said
     assert "such as '200: ignore', or correct the mask" in said
 
 
@@ -306,11 +306,9 @@ def test_frames_of_several_sizes_may_not_be_one_clip(own_site, tmp_path):
     for folder, array in (("images", image(2)), ("masks", values(2))):
         write(tmp_path / folder / "a/f002.png", array[:-2])
     assert check_site(load_site(path)) == []
-    found = check_site(load_site(path), SampleSpec(frames=2, interval=0.04))
-    assert [problem.what[:30] for problem in found] == [
-        "earlier frame is 32x24 but its",
-        "earlier frame is 32x22 but its",
-    ]
+    problems = check_site(load_site(path), SampleSpec(frames=2, interval=0.04))
+    beginnings = ["earlier frame is 32x24 but its", "earlier frame is 32x22 but its"]
+    assert [problem.what[:30] for problem in problems] == beginnings
 
 
 @pytest.mark.parametrize("empty", ["images", "masks"])

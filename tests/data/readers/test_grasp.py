@@ -64,19 +64,14 @@ def test_clips_of_cases_counted_by_45_show_every_sixth_image_of_30_a_second(dens
     assert numbers(listed[1]) == [40, 50, 58, 68]  # the image named 59, 0.2 s by the count, does not exist
 
 
-def test_the_names_published_for_both_counts_are_35_seconds_apart(tmp_path):
-    for name in (
-        "CASE001/000000068",
-        "CASE001/000001642",
-        "CASE001/000003218",
-        "CASE053/000000015",
-        "CASE053/000001065",
-    ):
-        write(tmp_path / f"annotations/segmentations/{name}.png", np.zeros((2, 2), dtype=np.uint8))
-
-    numbers = {video: [frame[0] for frame in READER.frames(tmp_path, video)] for video in ("CASE001", "CASE053")}
-
-    assert numbers == {"CASE001": [45, 1095, 2145], "CASE053": [15, 1065]}
+@pytest.mark.parametrize(
+    ("video", "names", "expected"),
+    [("CASE001", (68, 1642, 3218), [45, 1095, 2145]), ("CASE053", (15, 1065), [15, 1065])],
+)
+def test_the_names_published_for_both_counts_are_35_seconds_apart(video, names, expected, tmp_path):
+    for name in names:
+        write(tmp_path / f"annotations/segmentations/{video}/{name:09d}.png", np.zeros((2, 2), dtype=np.uint8))
+    assert [number for number, _, _ in READER.frames(tmp_path, video)] == expected
 
 
 def test_an_image_missing_from_a_clip_is_named_or_where_names_count_otherwise_described(dense, tmp_path):
