@@ -1,0 +1,308 @@
+"""What FLARE does by itself, and what the short patches make of it; `test_replace` has what all patches share."""
+
+import importlib.util
+import os
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+from nvflare.apis.fl_constant import ServerCommandNames
+from nvflare.fuel.f3.cellnet import cell
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import CellChannel, Encoding
+from nvflare.fuel.f3.drivers.base_driver import BaseDriver
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
+from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver
+from nvflare.fuel.f3.endpoint import Endpoint
+from nvflare.fuel.f3.sfm.conn_manager import ConnManager, Mode
+from nvflare.fuel.f3.streaming import byte_streamer, stream_utils
+from nvflare.fuel.f3.streaming.byte_streamer import TxTask
+from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
+from nvflare.private.fed.app.simulator import simulator_runner
+from nvflare.private.fed.app.simulator.simulator_runner import SimulatorClientRunner
+from nvflare.private.fed.client.admin import FedAdminAgent
+from nvflare.private.fed.server.server_commands import SubmitUpdateCommand
+from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
+from nvflare.private.fed.utils.app_authz import AppAuthzService
+
+from shared_components.flare.controller import FederationController
+from shared_components.flare.executor import SiteExecutor
+from shared_components.flare.lost_sites import LostSites
+from shared_components.flare.patches import worker_names
+from shared_components.flare.patches.late_connections import close_late_connections
+from shared_components.flare.patches.replace import REPLACES
+from shared_components.flare.patches.stream_ids import count_streams
+from shared_components.flare.patches.survive_bad_messages import stay_alive
+from shared_components.flare.peers import KeepToTheServer
+
+MESSAGES = (CoreCell, "_process_received_msg")
+EVERYWHERE = {(CoreCell, "_add_adhoc_connector"), (TxTask, "handle_ack"), (byte_streamer, "gen_stream_id")}
+COMMANDS = {(FedAdminAgent, "_dispatch_request"), (AppAuthzService, "authorize_app_info")}
+OF_A_CONTROLLER = {
+    (cell, "_is_server_job_cell"),
+    (SubmitUpdateCommand, "process"),
+    (SimulatorClientRunner, "do_one_task"),
+}
+ALL = {MESSAGES} | COMMANDS | EVERYWHERE | OF_A_CONTROLLER
+
+
+@pytest.fixture
+def as_installed(monkeypatch):
+    """Let each test begin with FLARE's own functions."""
+    for owner, name in ALL:
+        present = getattr(owner, name)
+        own = getattr(present, REPLACES, present)
+        monkeypatch.setattr(owner, name, staticmethod(own) if owner is AppAuthzService else own)
+
+
+@pytest.mark.parametrize(
+    ("component", "replaced"),
+    [
+        (KeepToTheServer, EVERYWHERE | COMMANDS | {MESSAGES}),
+        (LostSites, {MESSAGES}),
+        (FederationController, EVERYWHERE | OF_A_CONTROLLER),
+        (SiteExecutor, EVERYWHERE),
+    ],
+)
+def test_a_component_replaces_what_its_process_needs(component, replaced, as_installed):
+    component()
+    assert {(owner, name) for owner, name in ALL if hasattr(getattr(owner, name), REPLACES)} == replaced
+
+
+class Turn:
+    """A lock that lets the other thread have its turn as soon as it is given back."""
+
+    def __init__(self, other):
+        self.other = other
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        other, self.other = self.other, None
+        if other is not None:
+            other()
+
+
+@pytest.fixture
+def counted_by_flare(monkeypatch):
+    """Put FLARE's own function there, which another test of this process may have replaced, and back."""
+    monkeypatch.setattr(byte_streamer, "gen_stream_id", stream_utils.gen_stream_id)
+
+
+def test_flare_gives_two_streams_one_number(counted_by_flare, monkeypatch):
+    found = []
+    monkeypatch.setattr(stream_utils, "lock", Turn(lambda: found.append(stream_utils.gen_stream_id())))
+    found.append(stream_utils.gen_stream_id())
+    assert len(found) == 2 and len(set(found)) == 1
+
+
+def test_every_stream_has_a_number_of_its_own(counted_by_flare):
+    given = byte_streamer.gen_stream_id()
+    count_streams()
+    numbers = byte_streamer.gen_stream_id
+    count_streams()  # a second time changes nothing
+    assert byte_streamer.gen_stream_id is numbers
+    found: list[int] = []
+
+    def take():
+        found.extend([byte_streamer.gen_stream_id() for _ in range(2000)])
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == len(found) == 8000 and min(found) > given
+
+
+PARAMS = [part.value for part in (DriverParams.SCHEME, DriverParams.HOST, DriverParams.PORT, DriverParams.PATH)]
+
+
+class Late(TcpDriver):
+    """Its connection is made, and known to nobody before its connector has ended."""
+
+    def __init__(self):
+        super().__init__()
+        self.connecting, self.closed = threading.Event(), threading.Event()
+
+    def add_connection(self, conn):
+        self.connecting.set()
+        assert self.closed.wait(30)
+        super().add_connection(conn)
+
+    def shutdown(self):
+        super().shutdown()
+        self.closed.set()
+
+
+@pytest.fixture
+def stopping():
+    """Return a function that ends a manager whose connection is late; it returns the thread that waits for the end."""
+    made = []
+
+    def stop():
+        listening = socket.create_server(("127.0.0.1", 0))
+        driver = Late()
+        manager = ConnManager(Endpoint("here"))
+        values = ("tcp", *listening.getsockname(), "")
+        params = dict(zip(PARAMS, values, strict=True))
+        manager.add_connector(driver, params, Mode.ACTIVE)
+        manager.start()
+        assert driver.connecting.wait(30)
+        thread = threading.Thread(target=manager.stop, daemon=True)
+        thread.start()
+        made.append((listening, driver, thread))
+        return thread
+
+    yield stop
+    for listening, driver, thread in made:
+        listening.close()
+        driver.close_all()
+        thread.join(30)
+
+
+def test_it_is_closed_and_the_end_comes(stopping, monkeypatch):
+    monkeypatch.setattr(BaseDriver, "add_connection", BaseDriver.add_connection)
+    close_late_connections()
+    thread = stopping()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_flare_alone_would_wait_for_ever(stopping, monkeypatch):
+    """When this fails, FLARE closes such connections itself, and the replacement can go."""
+    own = BaseDriver.add_connection
+    monkeypatch.setattr(BaseDriver, "add_connection", getattr(own, REPLACES, own))
+    thread = stopping()
+    thread.join(3)
+    assert thread.is_alive()
+
+
+def receive_garbage():
+    """Let FLARE's own code read an update of a site, in the server's process of a job."""
+    headers = {
+        StreamHeaderKey.CHANNEL: CellChannel.SERVER_COMMAND,
+        StreamHeaderKey.TOPIC: ServerCommandNames.SUBMIT_UPDATE,
+        StreamHeaderKey.PAYLOAD_ENCODING: Encoding.FOBS,
+    }
+    no_cell = SimpleNamespace(
+        decode_pass_through_channels=set(), decode_pass_through_topics=set(), get_fobs_context=lambda props: {}
+    )
+    adapter = cell.Adapter(lambda request: None, SimpleNamespace(fqcn="server.0f1e"), no_cell)
+    adapter.call(SimpleNamespace(headers=headers, result=lambda: b"garbage"))
+
+
+@pytest.fixture
+def server_of_a_job(monkeypatch):
+    def ended(code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "_exit", ended)
+    monkeypatch.setattr(cell, "_is_server_job_cell", cell_as_installed()._is_server_job_cell)
+
+
+def cell_as_installed():
+    """Return FLARE's module read anew: other tests of this process may have made controllers, which change it."""
+    spec = importlib.util.spec_from_file_location("cell_as_installed", cell.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_flare_by_itself_ends_the_process(server_of_a_job):
+    with pytest.raises(SystemExit):
+        receive_garbage()
+
+
+def test_what_cannot_be_read_raises_and_the_process_lives(server_of_a_job):
+    stay_alive()
+    with pytest.raises(RuntimeError, match="header"):
+        receive_garbage()
+
+
+TOGETHER = 5  # seconds, at most, that one thread waits for the other
+
+
+class Pause:
+    """What FLARE copies between writing a name and sending it: wait there until both threads have written."""
+
+    def __init__(self, barrier):
+        self.barrier, self.workspace = barrier, "ws"
+
+    def __deepcopy__(self, memo):
+        self.barrier.wait(TOGETHER)
+        return SimpleNamespace(workspace=self.workspace)
+
+
+class Worker:
+    """The connection to a process that keeps the name that it is told, and wants to stop."""
+
+    def __init__(self):
+        self.told, self.answers = [], [True, "done"]
+
+    def send(self, data):
+        if isinstance(data, dict):
+            self.told.append(data[SimulatorConstants.BUILD_CTX]["client_name"])
+
+    def recv(self):
+        return self.answers.pop(0)
+
+
+@pytest.fixture
+def flares_own(monkeypatch):
+    """The runner class as FLARE ships it, restored afterwards."""
+    kind = simulator_runner.SimulatorClientRunner
+    monkeypatch.setattr(kind, "do_one_task", getattr(kind.do_one_task, "__wrapped__", kind.do_one_task))
+    return kind
+
+
+def names_told(kind, monkeypatch, tmp_path):
+    """Let two threads start the workers of two sites; return what each worker was told."""
+    workers = {"hospital-a": Worker(), "hospital-b": Worker()}
+    runner = kind.__new__(kind)
+    cell = SimpleNamespace(get_root_url_for_child=lambda: "root", get_internal_listener_url=lambda: "parent")
+    clients = [SimpleNamespace(client_name=name, token="token", cell=cell) for name in workers]
+    runner.__dict__.update(
+        args=SimpleNamespace(workspace=str(tmp_path), log_config=None),
+        build_ctx={"client_name": None},
+        deploy_args=Pause(threading.Barrier(2)),
+        client_config=None,
+        federated_clients=clients,
+        server_custom_folder=str(tmp_path / "no such folder"),
+        simulator_root=str(tmp_path),
+        logging_config="",
+        run_client_index=-1,
+    )
+    ports = iter(workers.values())
+    lock = threading.Lock()
+    process = SimpleNamespace(poll=lambda: None, terminate=lambda: None, wait=lambda timeout: None)
+    monkeypatch.setattr(simulator_runner, "get_open_ports", lambda number: [next(ports)])
+    monkeypatch.setattr(simulator_runner.subprocess, "Popen", lambda command, **_: process)
+    monkeypatch.setattr(kind, "_create_connection", lambda runner, port, timeout: port)
+    for name in workers:
+        for folder in ("startup", "local"):
+            (tmp_path / name / folder).mkdir(parents=True, exist_ok=True)
+    threads = [threading.Thread(target=kind.do_one_task, args=(runner, client, 2, None, lock)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TOGETHER)
+    return sorted(name for worker in workers.values() for name in worker.told), runner
+
+
+def test_flare_itself_tells_both_workers_the_same_name(flares_own, monkeypatch, tmp_path):
+    """Where this fails, FLARE has mended it, and `worker_names` can go."""
+    told, _ = names_told(flares_own, monkeypatch, tmp_path)
+    assert len(told) == 2 and len(set(told)) == 1
+
+
+def test_each_worker_is_told_its_own_name(flares_own, monkeypatch, tmp_path):
+    worker_names.keep_apart()
+    worker_names.keep_apart()  # a second controller in the process changes nothing
+    told, runner = names_told(flares_own, monkeypatch, tmp_path)
+    assert told == ["hospital-a", "hospital-b"]
+    assert flares_own.do_one_task.__wrapped__.__qualname__ == "SimulatorClientRunner.do_one_task"
+    assert not hasattr(flares_own.do_one_task.__wrapped__, "__wrapped__")
+    assert runner.build_ctx == {"client_name": None} and "get_next_run_client" not in vars(runner)
