@@ -14,15 +14,14 @@ from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.sfm.conn_manager import NullConnection
 
+from shared_components.flare.message_filters import Boundary, SiteBoundary
 from shared_components.flare.patches.replace import replace
-from shared_components.flare.server_message_filter import Boundary
-from shared_components.flare.site_message_filter import SiteBoundary
 
 SHA256 = "ed7a0b62ac6ea06585cb0303368c034ea188d0dd237ff2ed7c2ed9827d32671f"
 
 
 def stand_guard() -> None:
-    """Process only what `server_message_filter` (at the server) or `site_message_filter` (at a site) passes."""
+    """Process only what `message_filters` passes: `Boundary` at the server, `SiteBoundary` at a site."""
     replace(CoreCell, "_process_received_msg", _guarded, sha256=SHA256)
 
 

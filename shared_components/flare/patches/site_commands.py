@@ -27,8 +27,8 @@ from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 
 from shared_components.common.sanitise import one_line
+from shared_components.flare.message_filters import Refusals
 from shared_components.flare.patches.replace import replace
-from shared_components.flare.refusals import Refusals
 
 SHA256_DISPATCH = "6ea551d34b6d72f4472af5060007ac278a61b3bbb1d7856a1a8a53ab0906abcd"
 SHA256_AUTHORIZE = "4a9e7441c408f83e9e71ddbdbcd4c45ab70a84fafa6861112996c0bfa6f356c3"
@@ -73,7 +73,7 @@ def why_not(command: Any, origin: str) -> str | None:
 
     Args:
         command: FLARE's message; headers by which FLARE authorises, or which it writes down, are corrected in place.
-        origin: The sender, a name that `site_message_filter` has checked.
+        origin: The sender, a name that `message_filters.SiteBoundary` has checked.
     """
     if not isinstance(command, Message) or not isinstance(command.topic, str):
         return "it is no command"
