@@ -22,8 +22,12 @@ from nvflare.lighter.provisioner import Provisioner
 from nvflare.lighter.utils import generate_keys, serialize_cert
 
 from shared_components.common.atomic import write_json
-from shared_components.flare.deployment.authority import is_encrypted, load_authority, save_authority
-from shared_components.flare.deployment.certificates import own_certificate
+from shared_components.flare.deployment.certificates import (
+    is_encrypted,
+    load_authority,
+    own_certificate,
+    save_authority,
+)
 from shared_components.flare.deployment.federation_file import Federation
 from shared_components.flare.deployment.kits import Kit, KitError, find_kit, make_private, refuse_spaces, secure
 from shared_components.flare.patches.replace import expect
