@@ -1,0 +1,280 @@
+"""The trials' own tools: a search of recorded bytes, footprints, held processes, a network of namespaces."""
+
+import json
+import os
+import pkgutil
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import nvflare
+import pytest
+import torch
+
+from evidence.production import at_start
+from evidence.production import search as searching
+from evidence.production.deployment import OF_START, Party, until
+from evidence.production.footprint import Footprint, Held, size, slope
+from evidence.production.holds import AT_SERVER, AT_SITE, Place, go_on, held
+from evidence.production.network import Network
+from evidence.production.search import file_windows, patterns, search, windows
+
+
+@pytest.fixture
+def tensors():
+    drawn = torch.Generator().manual_seed(1)
+    return {name: torch.randn(40, 30, generator=drawn) for name in ("head", "other")}
+
+
+def record(folder, *parts):
+    """Write parts between bytes drawn at random, the first at an odd place."""
+    noise = np.random.default_rng(0)
+    path = folder / "1.frames"
+    path.write_bytes(b"".join(noise.bytes(1013) + part for part in parts) + noise.bytes(99))
+    return [path]
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_a_tensor_is_found_in_every_kind_of_number_and_no_other(tmp_path, tensors, kind):
+    sent = tensors["head"].to(kind).view(torch.uint8).numpy().tobytes()
+    files = record(tmp_path, sent)
+    assert search(patterns(tensors), files) == {"head": files[0]}
+
+
+def test_a_tensor_is_found_as_text(tmp_path, tensors):
+    sent = json.dumps(tensors["head"].reshape(-1).tolist()).encode()
+    assert set(search(patterns(tensors), record(tmp_path, sent))) == {"head"}
+
+
+def test_a_tensor_is_found_though_frames_cut_it_and_its_name_is_another_one_s(tmp_path, tensors):
+    """Frames of 1,000 bytes with headers between: no border hides all windows."""
+    data = tensors["head"].numpy().tobytes()
+    frames = [b"other.weight" + data[at : at + 1000] for at in range(0, len(data), 1000)]
+    assert set(search(patterns(tensors), record(tmp_path, *frames))) == {"head"}
+
+
+def test_one_window_of_a_slice_is_enough(tmp_path, tensors):
+    rows = tensors["head"][7:9].numpy().tobytes()
+    assert set(search(patterns({"rows": tensors["head"][7:9], **tensors}), record(tmp_path, rows))) >= {"rows"}
+
+
+def test_what_stands_across_two_slabs_is_found(tmp_path, tensors, monkeypatch):
+    monkeypatch.setattr(searching, "SLAB", 1024)
+    small = {"bias": tensors["head"][0, :4]}  # 16 bytes, one window
+    for at in range(1000, 1048, 4):
+        path = tmp_path / f"{at}.frames"
+        path.write_bytes(bytes(at) + small["bias"].numpy().tobytes() + bytes(3000))
+        assert set(search(patterns(small), [path])) == {"bias"}, at
+
+
+def test_numbers_that_tell_nothing_are_not_searched_for():
+    assert not patterns({"zeros": torch.zeros(99), "ones": torch.ones(99), "count": torch.tensor(7)})
+    assert windows(torch.arange(4.0) + 0.1) and not windows(torch.arange(3.0) + 0.1)
+
+
+def test_nothing_is_found_in_nothing(tmp_path, tensors):
+    empty = tmp_path / "1.frames"
+    empty.touch()
+    assert search(patterns(tensors), [empty]) == {} == search({}, record(tmp_path, b"x" * 99))
+
+
+def test_a_file_is_found_by_its_bytes(tmp_path):
+    picture = tmp_path / "frame.png"
+    picture.write_bytes(np.random.default_rng(5).bytes(5000))
+    assert search({"picture": file_windows(picture)}, record(tmp_path, picture.read_bytes()[100:]))
+
+
+@pytest.mark.parametrize(
+    "points, expected",
+    [
+        ([(1, 5.0), (2, 7.0), (3, 9.0)], 2.0),
+        ([(10, 4.0), (20, 4.0)], 0.0),
+        ([(0, 0.0), (1, 3.0), (2, 0.0)], 0.0),  # one peak in the middle is no growth
+        ([(0, 0.0), (1, 0.0), (2, 3.0)], 1.5),  # (-1 * -1 + 0 * -1 + 1 * 2) / 2
+    ],
+)
+def test_a_slope_is_that_of_least_squares(points, expected):
+    assert slope(points) == pytest.approx(expected)
+
+
+def test_one_copy_of_a_model_more_in_every_round_is_its_size():
+    model = 27_165_080
+    held = {round: Held(800_000_000 + round * model, 0, 20, 9) for round in range(1, 9)}
+    seen = Footprint({"server job": held}, {}, 1.0)
+    assert seen.slopes("rss", since=3) == {"server job": pytest.approx(model)}
+
+
+def test_a_job_s_memory_is_what_it_has_told_after_each_round():
+    held = {round: Held(9, 9, 20, 7) for round in (2, 3)}
+    seen = Footprint({"server job": held, "a job": held, "a parent": held}, {}, 1.0)
+    told = {"server job": [(1, 10), (2, 20), (3, 30)], "a job": [(0, 0), (4, 40), (5, 50), (6, 60), (0, 0)]}
+    seen = seen.with_jobs(told)
+    assert seen.held["server job"] == {2: Held(2, 20, 20, 7), 3: Held(3, 30, 20, 7)}
+    assert seen.held["a job"] == {2: Held(5, 50, 20, 7), 3: Held(6, 60, 20, 7)}
+    assert seen.held["a parent"] == held
+
+
+def test_the_least_of_some_rounds_is_that_of_each_process():
+    threads = {1: 9, 2: 5, 3: 7, 4: 3}
+    held = {round: Held(1, 1, count, 2 * count) for round, count in threads.items()}
+    seen = Footprint({"server job": held, "server parent": {r: Held(1, 1, 4, 4) for r in threads}}, {}, 1.0)
+    assert seen.least("threads", range(1, 4)) == {"server job": 5, "server parent": 4}
+    assert seen.least("files", [4]) == {"server job": 6, "server parent": 4}
+
+
+def test_the_least_is_taken_of_each_number():
+    assert Held(1, 9, 3, 7).least(Held(2, 8, 4, 6)) == Held(1, 8, 3, 6)
+
+
+def test_the_size_of_a_folder_is_that_of_its_files(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").write_bytes(b"12345")
+    (tmp_path / "c").write_bytes(b"123")
+    assert size(tmp_path) == 8
+
+
+def test_parties_have_the_arenas_that_a_kit_s_start_sh_gives_them():
+    template = Path(nvflare.__file__).with_name("lighter") / "templates" / "master_template.yml"
+    text = template.read_text()
+    assert OF_START and all(f"export {name}=${{{name}:-{value}}}" in text for name, value in OF_START.items())
+
+
+WORK = """\
+class Work:
+    def begin(self):
+        print("begin", flush=True)
+
+    def step(self):
+        print("step", flush=True)
+
+"""
+MAIN = """\
+from worked import Work
+
+for _ in range(2):
+    Work().begin()
+    for _ in range(3):
+        Work().step()
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a function that starts the work for a party of this folder; none of it is left."""
+    shutil.copy(at_start.__file__, tmp_path / "sitecustomize.py")
+    (tmp_path / "worked.py").write_text(WORK)
+    (tmp_path / "main.py").write_text(MAIN)
+    kit = tmp_path / "hospital-a"
+    kit.mkdir()
+    party = Party(kit, "client", "org", {at_start.VARIABLE: str(kit / "hold.json")})
+    begun = []
+
+    def start(*words):
+        variables = {**os.environ, **party.variables, "PYTHONPATH": str(tmp_path)}
+        file = (tmp_path / "said").open("w")
+        begun.append(subprocess.Popen([sys.executable, "-m", "main", *words], cwd=tmp_path, env=variables, stdout=file))
+        return begun[-1]
+
+    yield party, start, tmp_path / "said"
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+def test_it_stops_before_the_named_call_and_goes_on_when_told(run):
+    party, start, said = run
+    with held(party, Place("worked:Work.step", 2, "worked:Work.begin", 2)) as reached:
+        process = start("worker_process")
+        assert reached() == process.pid
+        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        assert state == "T", "it is stopped"
+        assert said.read_text().split() == ["begin", "step", "step", "step", "begin", "step"]
+    go_on(process.pid)
+    assert process.wait(20) == 0
+    assert said.read_text().split().count("step") == 6
+
+
+def test_a_held_process_can_be_killed(run):
+    party, start, said = run
+    with held(party, Place("worked:Work.begin")) as reached:
+        process = start("runner_process")
+        os.kill(reached(), signal.SIGKILL)
+    assert process.wait(20) == -signal.SIGKILL and said.read_text() == ""
+
+
+def test_a_process_that_runs_no_job_goes_on(run):
+    party, start, said = run
+    with held(party, Place("worked:Work.begin")):
+        process = start()
+        until(lambda: process.poll() is not None, 20, "it has not ended")
+    assert process.returncode == 0 and said.read_text().split().count("begin") == 2
+
+
+@pytest.mark.parametrize("place", [*AT_SITE.values(), *AT_SERVER.values()], ids=str)
+def test_every_place_is_a_function(place):
+    for name in (place.where, place.after):
+        assert not name or callable(pkgutil.resolve_name(name))
+
+
+PORT = 5000
+SERVE = f"""\
+import socket
+own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+own.bind(("0.0.0.0", {PORT}))
+print("ready", flush=True)
+while True:
+    own.sendto(*own.recvfrom(100))
+"""
+ASK = f"""\
+import socket, sys
+own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+own.settimeout(0.05)
+came = 0
+for _ in range(int(sys.argv[2])):
+    own.sendto(b"x", (sys.argv[1], {PORT}))
+    try:
+        came += len(own.recv(100))
+    except TimeoutError:
+        pass
+print(came)
+"""
+
+
+def left():
+    """Return all namespaces and devices of this machine that a network makes."""
+    words = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True).stdout.split()
+    spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.split()
+    return {word for word in words + spaces if word.startswith(("surgfl-", "sb", "sf", "sn"))}
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.access("/dev/net/tun", os.W_OK), reason="needs root and /dev/net/tun")
+def test_a_link_carries_loses_and_is_cut():
+    with Network(["hospital-a", "hospital-b"]) as network:
+        begin, link = network.prefixes, network.links["hospital-b"]
+
+        def asked(name, count):
+            command = [*begin[name], sys.executable, "-c", ASK, network.server, str(count)]
+            return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+        command = [*begin[network.server], sys.executable, "-c", SERVE]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout.readline() == "ready\n"
+                asked("hospital-a", 3), asked("hospital-b", 3)  # each finds the other's address
+                assert asked("hospital-b", 10) > 8
+                link.loss = 0.5  # of each way: a quarter comes back
+                assert 2 < asked("hospital-b", 40) < 30
+                link.cut = True
+                assert asked("hospital-b", 10) == 0
+                assert asked("hospital-a", 10) > 8, "the others are not cut"
+                link.cut, link.loss = False, 0.0
+                asked("hospital-b", 3)
+                assert asked("hospital-b", 10) > 8
+            finally:
+                server.kill()
+        own = network._token
+        assert any(own in word for word in left())
+    assert not any(own in word for word in left())
