@@ -24,6 +24,7 @@ from shared_components.flare.lost_sites import LostSites
 from shared_components.flare.patches.lost_sites import (
     AGAIN,
     DIED,
+    REASONS,
     beginning_at_sites,
     lose,
     read_lost,
@@ -147,14 +148,8 @@ def test_flare_itself_would_end_the_job_and_ours_tells_the_job_which_site_is_los
     server = Server(tmp_path)
     take_report(server, report(code))
     assert not server.failed and not server.told
-    assert list(server.lost) == ["hospital-b"]
+    assert server.lost == {"hospital-b": REASONS.get(code, DIED)}
     assert server.pending() == {"hospital-a"}
-
-
-def test_the_reason_of_a_killed_process_sends_people_to_the_sites_log(tmp_path):
-    server = Server(tmp_path)
-    take_report(server, report(JobReturnCode.EXCEPTION))
-    assert server.lost == {"hospital-b": DIED}
 
 
 def test_a_process_that_ended_well_is_no_lost_site(tmp_path):

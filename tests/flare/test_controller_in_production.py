@@ -1,0 +1,169 @@
+"""The controller of a deployment: lost sites, what a submission resumes, and the result in the job's folder."""
+
+import json
+
+import pytest
+from nvflare.apis.signal import Signal
+
+from shared_components.common.atomic import write_json
+from shared_components.flare.executor import SiteExecutor
+from shared_components.flare.patches.lost_sites import LOST
+from tests.federation.conftest import make_job
+from tests.flare.conftest import SITES, ByHand, Place, copied
+from tests.flare.test_controller import aggregations, fails
+
+
+def test_a_site_that_is_lost_is_named_and_the_round_goes_on_without_it(by_hand):
+    def answer(controller, site, task):
+        if task.name == "round" and site == "site-2":
+            controller._lost["site-2"] = "its process of the job died"
+            return None
+        return controller.ask(site, task)
+
+    controller = by_hand(answer=answer, rounds=2, min_sites=2, longest_wait_seconds=60.0).start()
+    assert not controller.panics
+    lost = [{"site": "site-2", "reason": "its process of the job died"}]
+    assert [record["rejected"] for record in aggregations(controller)] == [lost, lost]
+    assert controller.given.count(("round", "site-2")) == 1, "a lost site is asked again"
+
+
+NOT_GIVEN = "it did not take the job: no space left"
+
+
+def give_out(controller, *, without):
+    """Let a controller find that FLARE, which hides such sites from it, could not give them the job."""
+    controller._lost |= dict.fromkeys(without, NOT_GIVEN)
+    return controller.start(sites=[site for site in SITES if site not in without])
+
+
+@pytest.mark.parametrize("site", ["site-1", "site-2"], ids=["who would give the first weights", "another"])
+def test_a_site_that_did_not_take_the_job_is_left_out_by_name(by_hand, site):
+    controller = give_out(by_hand(min_sites=2), without=[site])
+    assert not controller.panics and not any(asked == site for _, asked in controller.given)
+    described = json.loads((controller.server.folder / "run.json").read_text())
+    assert described["left_out"] == {site: f"{site}: {NOT_GIVEN}"}
+    assert described["sites"] == [one for one in SITES if one != site]
+
+
+def test_a_site_of_which_flare_learns_late_that_it_cannot_begin_is_left_out(by_hand, workspace, monkeypatch):
+    monkeypatch.setenv("SURGFL_STATE", str(workspace / "state"))
+    place = Place(workspace, "server", simulator=False)
+    folder = workspace / "server" / place.get_job_id()
+
+    def answer(controller, site, task):
+        if task.name == "enrol" and site == "site-2":
+            write_json(folder / LOST, {"site-2": NOT_GIVEN})
+            return None
+        return controller.ask(site, task)
+
+    folder.mkdir(parents=True)
+    controller = by_hand(answer=answer, min_sites=2, longest_wait_seconds=60.0)
+    controller.start_controller(place)
+    controller.control_flow(Signal(), place)
+    assert not controller.panics
+    assert controller.server.left_out == {"site-2": f"site-2: {NOT_GIVEN}"}
+
+
+def test_a_job_that_needs_all_its_sites_ends_where_one_did_not_take_it(by_hand):
+    controller = give_out(by_hand(), without=["site-2"])
+    assert controller.panics == [f"site-2: {NOT_GIVEN}; no round was started"]
+
+
+def test_a_run_is_not_resumed_without_a_site_that_did_not_take_the_job(by_hand, monkeypatch):
+    assert not by_hand(min_sites=2).start().panics
+    monkeypatch.setenv("SURGFL_RESUME", "1")
+    (panic,) = give_out(by_hand(rounds=2, min_sites=2), without=["site-2"]).panics
+    assert f"was begun with site-2, not here now; site-2: {NOT_GIVEN}; start all of its sites" in panic
+
+
+def test_outside_a_simulator_the_end_by_flare_blames_nobody_who_was_at_work(by_hand, workspace, monkeypatch):
+    monkeypatch.setenv("SURGFL_STATE", str(workspace / "state"))
+    signal = Signal()
+
+    def answer(controller, site, task):
+        if task.name == "round" and site == "site-3":
+            signal.trigger(True)
+            return None
+        return controller.ask(site, task)
+
+    controller = by_hand(answer=answer)
+    controller.control_flow(signal, Place(workspace, "server", simulator=False))
+    assert controller.panics == [
+        "FLARE ended the job in round 1/1: an administrator stopped it, or the server ends; no site had failed; "
+        "still at work: site-3"
+    ]
+
+
+class Hospital(ByHand):
+    """A controller and executors of a deployment, not of a simulator."""
+
+    def ask(self, site, task):
+        executor = SiteExecutor()
+        place = Place(self.workspace, site, simulator=False)
+        return copied(executor.execute(task.name, copied(task.data), place, Signal()))
+
+    def start(self, resume=False):
+        self.resume = resume
+        place = Place(self.workspace, "server", simulator=False)
+        self.control_flow(Signal(), place)
+        return self
+
+
+@pytest.fixture
+def hospital(workspace, said, scenes, monkeypatch):
+    """Return a function that makes a controller of a deployment, whose parties each have a startup kit."""
+    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(scenes[0].parent.parent))
+
+    def make(**changes):
+        (workspace / "server" / "0f1e-a-real-job").mkdir(parents=True, exist_ok=True)
+        answer = changes.pop("answer", Hospital.ask)
+        return Hospital(workspace, answer, **make_job("fedavg", **{"rounds": 1, **changes}).to_json())
+
+    return make
+
+
+@pytest.mark.slow
+def test_in_production_the_submission_says_what_to_resume_and_the_environment_does_not(hospital, monkeypatch):
+    monkeypatch.setenv("SURGFL_RESUME", "1")
+    first = hospital().start()
+    assert not first.panics
+    anew = hospital(rounds=2).start()
+    assert not anew.panics and anew.server.folder != first.server.folder
+    for which in ("latest", anew.server.folder.name, "0f1e-a-real-job"):
+        again = hospital(rounds=anew.server.state.round + 1).start(which)
+        assert not again.panics
+        if which != "0f1e-a-real-job":
+            assert again.server.folder == anew.server.folder
+        anew = again
+
+
+@pytest.mark.parametrize("resume", ["latest", "20200101-000000", "nobody"])
+def test_a_run_that_is_not_there_is_not_begun_anew(hospital, resume):
+    controller = hospital().start(resume)
+    (reason,) = controller.panics
+    assert f"has no run {resume!r} of which a round has ended" in reason
+    assert not list((controller.workspace / "server" / "surgfl").glob("*/[0-9]*"))
+
+
+@pytest.mark.parametrize("resume", [True, 1, "", None, ["latest"]])
+def test_what_to_resume_has_one_form(hospital, resume):
+    (reason,) = hospital().start(resume).panics
+    assert f"resume is {resume!r}; write false, 'latest'" in reason
+
+
+def test_the_result_in_the_jobs_folder_has_the_report_and_the_outsiders_model_alone(hospital):
+    controller = hospital().start()
+    result = controller.workspace / "server" / "0f1e-a-real-job" / "surgfl_result"
+    files = {str(path.relative_to(result)) for path in result.rglob("*") if path.is_file()}
+    assert files == {"report/index.html", "run.json", "rounds.jsonl", "models/server/model.safetensors"}
+    assert [path.name for path in result.parent.iterdir()] == ["surgfl_result"]
+    run = controller.server.folder
+    assert (result / "rounds.jsonl").read_bytes() == (run / "server" / "rounds.jsonl").read_bytes()
+
+
+def test_a_failed_job_leaves_a_report_that_says_why(hospital):
+    controller = hospital(answer=fails("round", "site-1")).start()
+    assert len(controller.panics) == 1
+    result = controller.workspace / "server" / "0f1e-a-real-job" / "surgfl_result"
+    assert json.loads((result / "run.json").read_text())["error"] == controller.panics[0]
+    assert (result / "report" / "index.html").is_file()
