@@ -68,6 +68,10 @@ def task(job=None, **header) -> Shareable:
     return wire.to_shareable(Message({**known, **header}))
 
 
+def honestly(*_):
+    return wire.to_shareable(honest(make_job("fedavg")))
+
+
 def test_an_honest_reply_passes_unchanged(client):
     message = honest(make_job("pfedsis"))
     sent = client(lambda *_: wire.to_shareable(message)).give("round", task(make_job("pfedsis")))
@@ -104,7 +108,7 @@ def test_a_reply_is_judged_by_the_job_of_the_enrolment(client, caplog):
 
 
 def test_nothing_leaves_a_run_without_an_enrolment(client, caplog):
-    made = client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))))
+    made = client(honestly)
     assert made.give("round", task(run="another")).get_return_code() == BLOCKED
     assert "holds no enrolled.json" in caplog.text
 
@@ -130,7 +134,7 @@ def test_the_task_is_gone_when_results_are_filtered(client):
             seen.append(fl_ctx.get_prop(FLContextKey.TASK_DATA))
             return super().process(shareable, fl_ctx)
 
-    made = client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))))
+    made = client(honestly)
     made.runner.task_result_filters["round/out"] = [Looking()]
     assert made.give("round", task()).get_return_code() == ReturnCode.OK
     assert seen == [None]
@@ -190,16 +194,8 @@ def test_of_a_refusal_the_sentence_alone_leaves(client):
 # ---- failing closed
 
 
-def test_without_a_noted_task_nothing_is_sent(workspace):
-    """A scope's filter is told of no event: on the way out alone it has seen nothing."""
-    alone = Client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))), workspace / "site-1")
-    alone.runner.task_result_filters["round/out"] = [DeclaredPiecesOnly()]
-    assert alone.give("round", task()).get_return_code() == BLOCKED
-
-
 def test_a_task_has_one_answer(workspace):
-    reply = wire.to_shareable(honest(make_job("fedavg")))
-    lone = DeclaredPiecesOnly()
+    reply, lone = honestly(), DeclaredPiecesOnly()
     made = Client(lambda *_: reply, workspace / "site-1", job=lone)
     with made.manager.new_context() as fl_ctx:
         assert made.again("round", task(), fl_ctx).get_return_code() == ReturnCode.OK
@@ -208,17 +204,15 @@ def test_a_task_has_one_answer(workspace):
 
 
 def test_a_task_is_forgotten_with_its_context(workspace):
-    made = Client(
-        lambda *_: wire.to_shareable(honest(make_job("fedavg"))), workspace / "site-1", job=DeclaredPiecesOnly()
-    )
+    made = Client(honestly, workspace / "site-1", job=DeclaredPiecesOnly())
     assert made.give("round", task()).get_return_code() == ReturnCode.OK
     with made.manager.new_context() as fl_ctx, pytest.raises(ValueError, match="has not seen the task"):
-        made.runner.task_result_filters["round/out"][0].process(wire.to_shareable(honest(make_job("fedavg"))), fl_ctx)
+        made.runner.task_result_filters["round/out"][0].process(honestly(), fl_ctx)
 
 
 def test_a_task_that_cannot_be_read_is_not_answered_with_an_earlier_ones_leave(client, caplog):
     """The context is used again, as by a client of another version of FLARE."""
-    made = client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))))
+    made = client(honestly)
     with made.manager.new_context() as fl_ctx:
         assert made.again("round", task(), fl_ctx).get_return_code() == ReturnCode.OK
         odd = DXO(DataKind.WEIGHTS, data={"w": torch.ones(1)}).to_shareable()
@@ -232,7 +226,7 @@ def test_a_result_that_is_not_ours_is_blocked(client, reply):
 
 
 def test_a_job_that_names_nothing_that_exists_is_blocked(client):
-    made = client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))))
+    made = client(honestly)
     for change in ({"method": "nonsense"}, {"bundle": "nonsense"}, {"photo": 1}):
         values = make_job("fedavg").to_json() | change
         odd = wire.to_shareable(Message({"job": values, "index": 0, "round": 1}))
@@ -271,7 +265,7 @@ def test_a_filter_that_site_forgot_to_install_whole_lets_nothing_out(workspace):
 
 def test_without_a_description_of_the_site_nothing_is_sent(client, monkeypatch, tmp_path):
     monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path))
-    made = client(lambda *_: wire.to_shareable(honest(make_job("fedavg"))))
+    made = client(honestly)
     assert made.give("round", task()).get_return_code() == BLOCKED
 
 
