@@ -14,14 +14,14 @@ from safetensors.torch import load_file
 
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together
-from shared_components.federation.messages import Job, Message, SiteRefusal
+from shared_components.federation.messages import Message, SiteRefusal
 from shared_components.federation.secure_sums.identity import Identity, Project, kit_identity
 from shared_components.federation.secure_sums.job_section import MASKED, OPENED
 from shared_components.federation.secure_sums.keys import public_of
 from shared_components.flare.outgoing_check import Asked, check_reply
 from tests.federation.conftest import Federation, make_job, scenes  # noqa: F401 (a fixture)
 from tests.flare.conftest import SITES
-from tests.flare.simulator import CLIENT, JOBS, SERVER, Simulator, edit, tiny_job
+from tests.flare.simulator import CLIENT, JOBS
 
 SECURE = {"threshold": 2}
 
@@ -207,20 +207,3 @@ def test_no_kit_is_no_identity_and_a_server_s_is_no_site_s(kits):
     kit_identity(kits["site-2"]).check("site-1", b"job/run", said)
     with pytest.raises(ValueError, match="the key of site-2 is signed by"):
         site.check("site-2", b"job/run", said)
-
-
-@pytest.mark.full_width
-@pytest.mark.slow
-def test_the_simulator_has_the_bits_of_a_run_in_process(tmp_path, scenes):  # noqa: F811
-    job = tiny_job(tmp_path, "fedavg", rounds=1)
-    edit(job / SERVER, lambda config: config["workflows"][0]["args"].update(secure_sums=SECURE))
-    folder = scenes[0].parent.parent
-    with Simulator(job, tmp_path / "ws", "-n", "3", "-t", "3", SURGFL_SITE_CONFIG=str(folder)) as simulator:
-        assert simulator.wait() == 0, simulator.output[-4000:]
-    settings = json.loads((job / SERVER).read_text())["workflows"][0]["args"]
-    alone = run_together(Job.from_json(settings), dict(zip(SITES, scenes, strict=True)), tmp_path / "alone")
-    assert same(newest(simulator.run), newest(alone.folder))
-    lines = [json.loads(line) for line in (simulator.run / "server" / "rounds.jsonl").read_text().splitlines()]
-    assert [line["secure_sum"] for line in lines if line["kind"] == "aggregation"] == [list(SITES)]
-    up = [line["bytes"]["up"] for line in lines if line["kind"] == "site" and "loss" in line]
-    assert up and all(set(one) == {"masked", "shares", "hashes"} for one in up)

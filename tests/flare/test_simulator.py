@@ -13,11 +13,10 @@ import sys
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
 from tests.flare.liar import HEAD
-from tests.flare.simulator import CLIENT, JOBS, ROOT, SCENES, SERVER, Simulator, edit, tiny_job
+from tests.flare.simulator import CLIENT, JOBS, ROOT, Simulator, edit, tiny_job
 
 pytestmark = pytest.mark.slow
 
@@ -177,39 +176,6 @@ def test_a_dead_client_ends_the_job_and_is_named(killed):
     assert "site-2: its process died" in killed.last_line
 
 
-def test_a_client_that_hangs_ends_the_job_too(tmp_path):
-    """site-2 is stopped in round 0; without an end of its process the simulator would wait for ever."""
-    hasty = tiny_job(tmp_path, "fedavg", longest_wait=30)
-    with Simulator(hasty, tmp_path / "ws", *THREE) as simulator:
-        os.kill(simulator.wait_for_task("site-2", 2), signal.SIGSTOP)
-        assert simulator.wait(90) not in (0, None)
-    assert "site-2: it did not answer within 30 s" in simulator.last_line
-
-
-def test_a_server_killed_while_it_trains_ends_with_the_bits_of_one_that_was_not(tmp_path):
-    """In round 2 of FedST, when all sites have trained and the server teaches with a memory of round 1."""
-    job = tiny_job(tmp_path, "fedst", batches=20)
-    two = ("-n", "2", "-t", "2")
-    with Simulator(job, tmp_path / "straight", *two) as straight:
-        assert straight.wait() == 0, straight.output[-4000:]
-    with Simulator(job, tmp_path / "killed", *two) as killed:
-        killed.wait_for_words("round 2: fedst trains at the server")
-        killed.kill()
-    assert [path.name for path in (killed.run / "server").glob("round-*")] == ["round-00000.safetensors"]
-    assert all((killed.run / site / "round-00001.safetensors").is_file() for site in SITES[:2])
-    with Simulator(job, tmp_path / "killed", *two, SURGFL_RESUME="1") as resumed:
-        assert resumed.wait() == 0, resumed.output[-4000:]
-    assert "resuming" in resumed.output and resumed.run == killed.run
-    a, b = weights(straight), weights(resumed)
-    assert {"kept|memory/average", "kept|memory/descriptor"} <= a.keys()
-    assert_equal_bits(a, b)
-    for site in SITES[:2]:
-        name = f"{site}/model.safetensors"
-        assert_equal_bits(*(load_file(launch.run / name) for launch in (straight, resumed)))
-    first, last = records(straight, "aggregation"), records(resumed, "aggregation")
-    assert [r["serq"] for r in first] == [r["serq"] for r in last] and len(first) == 2
-
-
 # ---- what leaves a site
 
 
@@ -233,42 +199,6 @@ def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp
     assert not (simulator.run / "server" / "round-00001.safetensors").exists()
 
 
-# ---- bad input: a non-zero exit, the reason in the last line, and nothing lost
-
-
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def broken_data(plain, folder):
-    """Copy the scenes: site-1 misspells a key, site-2 has lost a mask, site-3 has nothing to train on."""
-    (scenes,) = (plain.state.parent / "scenes").iterdir()
-    shutil.copytree(scenes, folder)
-    path = folder / "site-1" / "site.yaml"
-    path.write_text(path.read_text().replace("dataset:", "datset:"))
-    next(path for path in sorted((folder / "site-2").rglob("*.png")) if "label" in str(path)).unlink()
-    path = folder / "site-3" / "site.yaml"
-    site = yaml.safe_load(path.read_text())
-    path.write_text(yaml.safe_dump({**site, "split": {**site["split"], "train": []}}))
-    return folder
-
-
-def test_bad_data_of_three_sites_are_all_told_and_an_earlier_run_is_kept(plain, job, tmp_path):
-    data = broken_data(plain, tmp_path / "data")
-    before = contents(plain.state)
-    variables = {"SURGFL_SITE_CONFIG": str(data), "SURGFL_STATE": str(plain.state.parent)}
-    with Simulator(job, tmp_path / "ws", *THREE, **variables) as simulator:
-        assert simulator.wait(90) not in (0, None)
-    line = simulator.last_line
-    assert line.startswith("surgfl: job pfedsis FAILED: ") and line.endswith("; no round was started")
-    assert f"site-1: {data}/site-1/site.yaml: unknown key 'datset'" in line
-    assert f"site-2: {data}/site-2/" in line and "label" in line
-    assert "site-3: " in line and "train" in line
-    after = contents(plain.state)
-    assert {path: after.get(path) for path in before} == before
-    assert not [path for path in after.keys() - before.keys() if path.suffix == ".safetensors"]
-
-
 def test_sites_that_cannot_build_their_executor_end_the_job(tmp_path):
     job = tiny_job(tmp_path, "fedavg")
 
@@ -282,15 +212,3 @@ def test_sites_that_cannot_build_their_executor_end_the_job(tmp_path):
     assert line.startswith("surgfl: job fedavg FAILED: ") and all(f"{site}: no answer" in line for site in SITES)
     assert "config_fed_client.json" in line and "SiteExecutors" in line
     assert not list(simulator.state.rglob("round-*"))
-
-
-def test_the_tiny_jobs_are_the_real_ones_but_for_their_size(tmp_path):
-    for name in ("fedavg", "pfedsis"):
-        small, real = (
-            json.loads((folder / SERVER).read_text())["workflows"][0]["args"]
-            for folder in (tiny_job(tmp_path, name), JOBS / name)
-        )
-        assert {key for key in small if small[key] != real.get(key)} <= {
-            "rounds", "training", "synthetic", "arguments", "grace_seconds", "longest_wait_seconds",
-        }  # fmt: skip
-        assert small["synthetic"] == SCENES
