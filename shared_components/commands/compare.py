@@ -11,7 +11,7 @@ from shared_components.common.arguments import between, height_and_width
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.progress_display import shown
 from shared_components.core.initial_weights import chosen_start
-from shared_components.experiments.comparison import plan, presets, rows, sites
+from shared_components.experiments.comparison import plan, presets, sites
 from shared_components.experiments.comparison.output import refuse_foreign, set_aside, write_all
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.schedule import carry_out_all, side_by_side
@@ -145,7 +145,7 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
     for variant in preset.variants:
         row = plan.Run(variant, numbers[0], rounds, training, {}, threads=args.threads, **begins)
         row.check()
-        row = rows.resolved(row)
+        row = plan.resolved(row)
         row.check()
         table[row.variant.method, row.variant.label] = row
     found = _sites(args, preset, scale, list(table.values()))

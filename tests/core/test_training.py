@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from shared_components.core.training import make_optimizer, optimizer_tensors, restore_optimizer
-from shared_components.experiments.comparison import presets_fedst
+from shared_components.experiments.comparison import presets
 from shared_components.federation.messages import Job
 from shared_components.networks.bundle_config import Training, load_bundle, training_from
 from shared_components.networks.parts import freeze
@@ -122,7 +122,7 @@ def test_whether_frames_are_mirrored_is_a_truth_value(value):
 def test_fedst_mirrors_no_frames_alone_in_a_federation_and_in_its_tables():
     """Its paper has rotation and scale (Section 4.1.3)."""
     assert load_bundle("pvt_fpn").training.flips and not load_bundle("fedst").training.flips
-    assert presets_fedst.TRAINING["flips"] is False
+    assert presets.FEDST_TRAINING["flips"] is False
 
 
 def test_settings_that_are_no_section_are_refused():

@@ -1,9 +1,10 @@
-"""What is compared: variants of methods, presets of them, sizes of runs, and a run's settings and digest."""
+"""What is compared: variants of methods, presets of them, sizes of runs, and every run's settings and digest."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -23,30 +24,19 @@ from shared_components.networks.bundle_config import Bundle, Training, bundle_fo
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of a table: a method with its arguments, the ticks of an ablation, and what else it differs in.
+    """One row of a table: a method with its arguments, the ticks of an ablation, and what else it differs in."""
 
-    Attributes:
-        label: May hold ``{iterations}``, which becomes the row's number.
-        bundle: Default: the one that the method is used with, see `bundle_for`.
-        network: Overrides of the bundle's network.
-        tasks: By kind of task, overrides of the bundle's numbers.
-        training: Overrides of the bundle's training, which neither the scale nor the command line replaces.
-        mixes: Every site trains on the server's own frames besides its own (`also_trains_on` of site.yaml).
-        times: The row's iterations of a round, by those of the others.
-        share: Likewise, and with so many fewer or more rounds that the total is the same.
-    """
-
-    label: str
+    label: str  # may hold ``{iterations}``, which becomes the row's number
     method: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     ticks: tuple[bool, ...] = ()
-    bundle: str = ""
-    network: Mapping[str, Any] = field(default_factory=dict)
-    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
-    mixes: bool = False
-    times: int = 1
-    share: float = 1.0
+    bundle: str = ""  # default: the one that the method is used with, see `bundle_for`
+    network: Mapping[str, Any] = field(default_factory=dict)  # overrides of the bundle's network
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # overrides of its numbers, by kind of task
+    training: Mapping[str, Any] = field(default_factory=dict)  # overrides that neither scale nor command line replaces
+    mixes: bool = False  # every site also trains on the server's own frames (`also_trains_on` of site.yaml)
+    times: int = 1  # the row's iterations of a round, as a multiple of the others'
+    share: float = 1.0  # likewise, with so many fewer or more rounds that the total is the same
 
     @property
     def needs_server(self) -> bool:
@@ -65,61 +55,48 @@ class Variant:
 class Preset:
     """A table of a paper.
 
-    Attributes:
-        layout: What it is about: ``scores``; ``ablation``, averages beside ticks; ``held-out``, the site that never
-            trains; ``costs``.
-        tick_names: Heads of the rows' ticks.
-        remark: Stands below the tables.
-        rounds: Of the scale ``paper``, where the paper has others than PFedSIS; 0: it has not.
-        training: What all rows have, whatever their bundle, unless the scale or the command line says otherwise.
-        held_out_layout: How the synthetic site that never trains lies on disk.
+    Its layout is ``scores``, ``costs``, ``ablation`` (averages beside ticks) or ``held-out`` (the site that never
+    trains). All rows have its training, whatever their bundle, unless the scale or the command line says otherwise.
     """
 
     title: str
     variants: tuple[Variant, ...]
     layout: str = "scores"
-    tick_names: tuple[str, ...] = ()
-    remark: str = ""
-    rounds: int = 0
+    tick_names: tuple[str, ...] = ()  # headings of the rows' ticks
+    remark: str = ""  # stands below the tables
+    rounds: int = 0  # of the scale ``paper``, where the paper has others than PFedSIS
     training: Mapping[str, Any] = field(default_factory=dict)
-    held_out_layout: str = "endovis2017"
+    held_out_layout: str = "endovis2017"  # how the synthetic site that never trains lies on disk
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of the runs and of the synthetic sites (videos for train, validation and test per site).
-
-    ``remark`` stands below the tables.
-    """
+    """Sizes of the runs and of the synthetic sites."""
 
     rounds: int
     training: Mapping[str, Any]
     frames_per_video: int
     height: int
     width: int
-    videos: tuple[tuple[int, int, int], ...] = ((2, 1, 2), (2, 1, 2), (1, 1, 2))
-    remark: str = ""
+    videos: tuple[tuple[int, int, int], ...] = ((2, 1, 2), (2, 1, 2), (1, 1, 2))  # train, validation, test per site
+    remark: str = ""  # stands below the tables
 
 
+AS_LONG: dict[str, tuple[str, ...]] = {"fedst": ("batches",)}
+"""Arguments of methods that are as many as the comparison's iterations of a round, where a row says no other: FedST's
+server has 100 batches where its sites have 100 iterations (Section 4.1.3)."""
+_CLIP_WIDTH = 512  # of CLIP ViT-B/32's texts; all others have the bundle's width
 HELD_OUT = "held-out"  # what a site that only tests is called, where its site.yaml gives it no name
 SCALES = {
     "quick": Scale(
-        3,
-        {"height": 64, "width": 96, "learning_rate": 1e-3, "batch_size": 2, "iterations": 12},
-        frames_per_video=4,
-        height=96,
-        width=128,
+        3, {"height": 64, "width": 96, "learning_rate": 1e-3, "batch_size": 2, "iterations": 12}, 4, 96, 128,
         remark="a check that everything works, too short to tell methods apart",
     ),
     "small": Scale(
-        4,
-        {"height": 96, "width": 128, "learning_rate": 5e-4, "batch_size": 4, "iterations": 12},
-        frames_per_video=6,
-        height=192,
-        width=256,
+        4, {"height": 96, "width": 128, "learning_rate": 5e-4, "batch_size": 4, "iterations": 12}, 6, 192, 256
     ),
     "paper": Scale(200, {}, 60, 1024, 1280, videos=((8, 1, 2), (8, 1, 2), (2, 1, 2))),
-}
+}  # fmt: skip
 """quick: does everything work; small: what two cores carry; paper: the bundle's own 512 x 640, 100 iterations,
 batches of 8 and 5e-4, with 200 rounds (PFedSIS, Section IV-B); FedST's presets have their own."""
 
@@ -133,25 +110,18 @@ def scale_of(name: str, preset: Preset) -> Scale:
 
 @dataclass(frozen=True)
 class Run:
-    """One variant with one seed: everything that its numbers depend on, but for the code.
-
-    Attributes:
-        sites: Every site's site.yaml by name; ``held_out`` is one more, never trained on.
-        server: The site.yaml of the server's own frames, where the row uses them.
-        threads: PyTorch's; another number may change last bits.
-        start: What the networks begin from, ``random``, ``rendered`` or ``file``; ``start_file`` is the last one's.
-    """
+    """One variant with one seed: everything that its numbers depend on, but for the code."""
 
     variant: Variant
     seed: int
     rounds: int
     training: Mapping[str, Any]
-    sites: Mapping[str, str]
-    held_out: str = ""
-    threads: int = 1
-    start: str = RANDOM
+    sites: Mapping[str, str]  # every site's site.yaml by name
+    held_out: str = ""  # the site.yaml of one more, never trained on
+    threads: int = 1  # PyTorch's; another number may change last bits
+    start: str = RANDOM  # what the networks begin from: ``random``, ``rendered`` or ``file``
     start_file: str = ""
-    server: str = ""
+    server: str = ""  # the site.yaml of the server's own frames, where the row uses them
 
     @property
     def bundle(self) -> str:
@@ -165,7 +135,7 @@ class Run:
         values = self.to_json() | {"sites": {n: self._fingerprint(p) for n, p in self.sites.items()}}
         values["held_out"] = self._fingerprint(self.held_out) if self.held_out else ""
         del values["start"], values["start_file"], values["server"]  # what counts is what is in the files
-        values |= {"start": start} if (start := self.start_hash()) else {}
+        values |= {"start": self.start_hash} if self.start_hash else {}
         values |= {"server": self._fingerprint(self.server)} if self.server else {}
         values["variant"] = self.variant.identity()
         digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
@@ -193,7 +163,7 @@ class Run:
         load_method(self.variant.method, **self.variant.arguments)
         bundle = self.open_bundle()
         check_tasks(bundle.tasks)
-        self.start_hash()
+        _ = self.start_hash  # raises where there are no weights
         for name, value in {"rounds": self.rounds, "threads": self.threads}.items():
             between("compare", name, value, 1, whole=True)
         check_size(weightless(bundle.network), bundle.training.height, bundle.training.width)
@@ -224,18 +194,15 @@ class Run:
         """The file to begin from, where there is one of the run's own."""
         return Path(self.start_file) if self.start_file else None
 
+    @cached_property  # read once: a run's name is used many times
     def start_hash(self) -> str:
-        """Return a digest of the weights that the run begins from; empty where they are random.
+        """A digest of the weights that the run begins from; empty where they are random.
 
         Raises:
             CheckpointError: There are none.
         """
-        return self._source[1] if self._source else ""
-
-    @cached_property
-    def _source(self) -> tuple[Path, str] | None:
-        """The weights' file and digest, read once: a run's name is asked for again and again."""
-        return source_of(self.start, self.bundle, self.start_weights)
+        source = source_of(self.start, self.bundle, self.start_weights)
+        return source[1] if source else ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -246,6 +213,47 @@ class Run:
         """Undo :meth:`to_json`."""
         variant = Variant(**{**values["variant"], "ticks": tuple(values["variant"]["ticks"])})
         return cls(**{**values, "variant": variant})
+
+
+def resolved(run: Run) -> Run:
+    """Return the run with the values that its row leaves to the comparison: label, rounds, iterations, arguments.
+
+    Raises:
+        ValueError: A row's method or training cannot be.
+    """
+    variant, iterations = run.variant, run.settings().iterations
+    rounds, own = apportioned(run.rounds, iterations, variant.share)
+    own *= variant.times
+    arguments = _arguments(variant, iterations)
+    training = {**run.training, "iterations": own} if own != iterations else run.training
+    label = variant.label.format(iterations=own)
+    own_variant = replace(variant, label=label, arguments=arguments, network=_network(variant), share=1.0, times=1)
+    return replace(run, variant=own_variant, rounds=rounds, training=training)
+
+
+def apportioned(rounds: int, iterations: int, share: float) -> tuple[int, int]:
+    """Return rounds and iterations of about a share of the iterations, of just the same total.
+
+    Of the total's divisors that one is taken whose ratio to the share is nearest to 1, of two the smaller.
+    """
+    if share == 1.0:
+        return rounds, iterations
+    total, wanted = rounds * iterations, share * iterations
+    divisors = [number for number in range(1, total + 1) if total % number == 0]
+    own = min(divisors, key=lambda number: abs(math.log(number / wanted)))
+    return total // own, own
+
+
+def _arguments(variant: Variant, iterations: int) -> dict[str, Any]:
+    trains = load_method(variant.method, **variant.arguments).server.update is not None
+    as_long = AS_LONG.get(variant.method, ()) if trains else ()
+    return {**dict.fromkeys(as_long, iterations), **variant.arguments}
+
+
+def _network(variant: Variant) -> dict[str, Any]:
+    """Return the overrides of the network; it takes an indicator of the width of its text's vector."""
+    reads = variant.network.get("text") != "none" and variant.arguments.get("text_encoder") == "clip"
+    return {**({"indicator": _CLIP_WIDTH} if reads else {}), **variant.network}
 
 
 def fingerprint(path: str, bundle: str, tasks: Mapping[str, Mapping[str, Any]] | None = None) -> str:

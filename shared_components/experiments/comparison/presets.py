@@ -1,4 +1,9 @@
-"""The papers' tables as presets, and rows of methods by name."""
+"""The papers' tables as presets, and rows of methods by name.
+
+PFedSIS: Xu et al., IEEE TBME 2025. FedST: Fang et al., IEEE TMI 2026, arXiv 2506.23759, Section 4. FedST's baselines
+have 19.71 MB (Table 9), which is its network without temporal layer and text, on single frames: the rows here have it,
+too (`ALONE`). Where the paper has CLIP, the project's own vectors of texts stand.
+"""
 
 from __future__ import annotations
 
@@ -8,51 +13,43 @@ from typing import Any
 
 from shared_components.core.method import load_method, method_names
 from shared_components.experiments.comparison.plan import Preset, Variant
-from shared_components.experiments.comparison.presets_fedst import FEDST
+
+_NAMED = 5  # methods that a title lists; more are counted
+
+
+def _rows(methods: Mapping[str, str], **more: Any) -> tuple[Variant, ...]:
+    """Return a row per label with the method's default arguments."""
+    return tuple(Variant(label, method, **more) for label, method in methods.items())
 
 
 def _pfedsis(label: str, ticks: Sequence[bool], **arguments: Any) -> Variant:
     return Variant(label, "pfedsis", arguments, tuple(ticks))
 
 
-def _personal(*parts: str) -> dict[str, Any]:
-    return {"ape": False, "sge": False, "personal": list(parts)}
-
-
 _ALL_PARTS = ("decoder", "q", "k", "v")
-_NAMED = 5  # methods that a title lists; more are counted
-_FEDAVG, _PFEDSIS = Variant("FedAvg", "fedavg"), Variant("PFedSIS", "pfedsis")
+_FEDAVG = Variant("FedAvg", "fedavg")
 
-PRESETS = {
+_PFEDSIS = {
     "pfedsis-table1": Preset(
         "Layout of PFedSIS, Table I (* personalised)",
-        (
-            Variant("Local Train", "local"),
-            _FEDAVG,
-            Variant("FedSeg", "fedseg"),
-            Variant("FedRep*", "fedrep"),
-            Variant("pFedLA*", "pfedla"),
-            Variant("FedDP*", "feddp"),
-            Variant("PFedSIS*", "pfedsis"),
-        ),
+        _rows({
+            "Local Train": "local", "FedAvg": "fedavg", "FedSeg": "fedseg", "FedRep*": "fedrep", "pFedLA*": "pfedla",
+            "FedDP*": "feddp", "PFedSIS*": "pfedsis",
+        }),
     ),
     "pfedsis-table2": Preset(
         "Layout of PFedSIS, Table II",
         (
-            _FEDAVG,
-            Variant("FedSeg", "fedseg"),
-            Variant("FedRep", "fedrep"),
-            Variant("pFedLA", "pfedla"),
-            Variant("FedDP", "feddp"),
+            *_rows({"FedAvg": "fedavg", "FedSeg": "fedseg", "FedRep": "fedrep", "pFedLA": "pfedla", "FedDP": "feddp"}),
             Variant("PFedSIS w/o SGE", "pfedsis", {"sge": False}),
-            _PFEDSIS,
+            Variant("PFedSIS", "pfedsis"),
         ),
         layout="costs",
     ),
     "pfedsis-table3": Preset(
         "Layout of PFedSIS, Table III: ablation of its components",
         (
-            Variant("FedAvg", "fedavg", {}, (False, False, False)),
+            replace(_FEDAVG, ticks=(False, False, False)),
             _pfedsis("GPD", (True, False, False), ape=False, sge=False),
             _pfedsis("GPD + SGE", (True, True, False), ape=False),
             _pfedsis("GPD + APE", (True, False, True), sge=False),
@@ -64,10 +61,10 @@ PRESETS = {
     "pfedsis-table4": Preset(
         "Layout of PFedSIS, Table IV: what is personal",
         (
-            Variant("FedAvg", "fedavg", {}, (False,) * 4),
+            replace(_FEDAVG, ticks=(False,) * 4),
             *(
                 _pfedsis(
-                    " + ".join(parts), [p in parts for p in _ALL_PARTS], **_personal(*parts)
+                    " + ".join(parts), [p in parts for p in _ALL_PARTS], ape=False, sge=False, personal=list(parts)
                 )
                 for parts in (("decoder",), ("decoder", "q"), ("decoder", "k"), ("decoder", "v"), _ALL_PARTS)
             ),
@@ -75,22 +72,130 @@ PRESETS = {
         layout="ablation",
         tick_names=_ALL_PARTS,
     ),
+}  # fmt: skip
+_FL_ENDOVIT = {
     "fl-endovit-aggregation": Preset(
         "The aggregation schemes of FL-EndoViT, Table 1, on segmentation",
         (
             Variant("Centralised", "centralised"),
             Variant("Adaptive FedSAM", "fedsam", {"adaptive": True}),
-            _FEDAVG,
-            Variant("FedMedian", "fedmedian"),
-            Variant("QFedAvg (q = 2)", "qfedavg", {"q": 2.0}),
-            Variant("QFedAvg (q = 0.5)", "qfedavg", {"q": 0.5}),
-            Variant("FedAvgM", "fedavgm"),
-            Variant("Krum", "krum"),
-            Variant("FedAdam", "fedadam"),
+            *_rows({"FedAvg": "fedavg", "FedMedian": "fedmedian"}),
+            *(Variant(f"QFedAvg (q = {q:g})", "qfedavg", {"q": q}) for q in (2.0, 0.5)),
+            *_rows({"FedAvgM": "fedavgm", "Krum": "krum", "FedAdam": "fedadam"}),
         ),
+    )
+}
+
+FEDST_TRAINING = {"batch_size": 2, "iterations": 100, "learning_rate": 1.0e-4, "rotation": 20.0, "flips": False}
+"""Of all rows, "identical training schedules" and "rotation and scale" (Section 4.1.3); those of bundles/fedst.yaml."""
+FEDST_ROUNDS = 300
+_LOSS = {"cross_entropy": 1.0, "log_iou": 0.0, "dice": 1.0}  # Eq. (9), as in bundles/fedst.yaml
+_NO_CLIPS: dict[str, Mapping[str, Any]] = {"segmentation": {"frames": 1, "interval": 0.0}}
+ALONE: dict[str, Any] = {"bundle": "fedst", "network": {"temporal": False, "text": "none"}, "tasks": _NO_CLIPS}
+"""FedST's network of single frames, without temporal layer and text."""
+_REMARK = (
+    "FedAS aligns the features that one of two decoders reads, and so has the network of pvt_fpn, of two decoders; all "
+    "other rows have FedST's"
+)
+_FEDST = Variant("FedST", "fedst")
+_BASELINES = (  # the rows of Tables 2, 3 and 8 in their order, without FedST
+    *_rows({"Local Train": "local", "Upper bound": "centralised", "FedLD": "fedld"}, **ALONE),
+    *_rows({"FedDP": "feddp", "FedAvg": "fedavg", "FedRep": "fedrep"}, **ALONE),
+    Variant("FedAS", "fedas", bundle="pvt_fpn", tasks={"segmentation": _LOSS}),
+)
+_BY_LABEL = {row.label: row for row in (*_BASELINES, _FEDST)}
+
+
+def _of(title: str, *variants: Variant, **more: Any) -> Preset:
+    return Preset(f"Layout of FedST, {title}", variants, rounds=FEDST_ROUNDS, training=FEDST_TRAINING, **more)
+
+
+def _row(label: str, ticks: tuple[bool, ...] = (), *, network: Any = None, **arguments: Any) -> Variant:
+    return Variant(label, "fedst", arguments, ticks, network=network or {})
+
+
+def _personal(label: str, ticks: tuple[bool, ...], *parts: str, **arguments: Any) -> Variant:
+    return _row(label, ticks, personal=list(parts), **arguments)
+
+
+_NO_TEXT, _PROMPT = {"text": "none"}, {"text": "prompt"}
+_FEDST_TABLES = {
+    "fedst-table2": _of("Table 2: internal validation", *_BASELINES, _FEDST, remark=_REMARK),
+    "fedst-table3": _of("Table 3: external validation", *_BASELINES, _FEDST, layout="held-out", remark=_REMARK),
+    "fedst-table4": _of(  # temporal modelling and separation, the text as a prompt, or selecting channels, and SERQ
+        "Table 4: its components",
+        Variant("FedDP", "feddp", {}, (False,) * 4, **ALONE),
+        _row("TS", (True, False, False, False), network=_NO_TEXT, synthetic="none"),
+        _row("TS + Prompt", (True, True, False, False), network=_PROMPT, synthetic="none"),
+        _row("TS + Prompt + CS", (True, True, True, False), synthetic="none"),
+        Variant("SERQ", "fedst", {"personal": []}, (False, False, False, True), **ALONE),
+        _row("TS + SERQ", (True, False, False, True), network=_NO_TEXT),
+        replace(_FEDST, ticks=(True,) * 4),
+        tick_names=("TS", "Prompt", "CS", "SERQ"),
     ),
-    **FEDST,
+    "fedst-table5": _of(
+        "Table 5: what is personal",
+        _personal("All shared", (False, False, False), personal_selection=False),
+        # at the server there is nothing then that it could teach
+        _personal("All personal", (True, True, True), "all", synthetic="none"),
+        _personal("Decoder queries", (False, True, False), "decoder_queries"),
+        _personal("Both queries", (True, True, False), "queries", "decoder_queries"),
+        replace(_FEDST, ticks=(True, False, False)),
+        tick_names=("encoder queries", "decoder queries", "other"),
+    ),
+    "fedst-table6": _of(
+        "Table 6: what of the encoder is personal",
+        _personal("Norm", (), "norms"),
+        _personal("Key", (), "keys"),
+        _personal("Value", (), "values"),
+        _personal("Key&Value", (), "keys", "values"),
+        replace(_FEDST, label="Ours (Query)"),
+    ),
+    "fedst-table7": _of(  # the last row is the method as it is: our texts' vectors, where the paper has CLIP
+        "Table 7: indicators",
+        _row("Random", text_encoder="random"),
+        _row("Gaussian", text_encoder="gaussian"),
+        _row("One-hot", text_encoder="one_hot"),
+        replace(_FEDST, label="Ours (text)"),
+    ),
+    "fedst-table8": _of(
+        "Table 8: an unseen site of binary segmentation", *_BASELINES, _FEDST,
+        layout="held-out", remark=_REMARK, held_out_layout="grasp",
+    ),
+    "fedst-table9": _of(
+        "Table 9: efficiency",
+        *(_BY_LABEL[label] for label in ("FedAvg", "FedLD", "FedDP", "FedRep", "FedAS", "FedST")),
+        layout="costs", remark=_REMARK,
+    ),
+    "fedst-figure5": _of(
+        "Figure 5: three ways of using synthetic frames",
+        _row("Without synthetic frames", synthetic="none"),
+        _row("Fine-tuning at the server", synthetic="fine_tuning"),
+        _row("SERQ, D = 0", descriptor_rate=0.0),
+        replace(_FEDST, label="SERQ"),
+        replace(_row("Mixed into each site", synthetic="none"), mixes=True, times=2),
+        remark="where frames are mixed in, twice the iterations (ours; the paper says so of Figure 7); the first row "
+        "and that without a domain descriptor are ours",
+    ),
+    "fedst-figure6": _of(  # every 10, 50, 100, 200 and 500 iterations, of 100
+        "Figure 6: how often is communicated",
+        *(replace(_FEDST, label="Every {iterations} iterations", share=share) for share in (0.1, 0.5, 1.0, 2.0, 5.0)),
+        remark="all rows take the same iterations in all",
+    ),
+    "fedst-figure7": _of(  # each baseline without the synthetic frames, then with them in every site
+        "Figure 7: with and without synthetic frames",
+        *(
+            variant
+            for row in _BASELINES
+            for variant in (row, replace(row, label=f"{row.label} + synthetic", mixes=True, times=2))
+        ),
+        _row("FedST w/o SERQ", synthetic="none"),
+        _FEDST,
+        remark=_REMARK,
+    ),
 }  # fmt: skip
+
+PRESETS = {**_PFEDSIS, **_FL_ENDOVIT, **_FEDST_TABLES}
 
 
 def preset_named(name: str) -> Preset:

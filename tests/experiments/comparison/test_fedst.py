@@ -23,10 +23,22 @@ from shared_components.data.classes import name_of
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
-from shared_components.experiments.comparison import presets_fedst
-from shared_components.experiments.comparison.plan import SCALES, Run, Variant, fingerprint, scale_of
-from shared_components.experiments.comparison.presets import PRESETS, with_arguments
-from shared_components.experiments.comparison.rows import apportioned, resolved
+from shared_components.experiments.comparison.plan import (
+    SCALES,
+    Run,
+    Variant,
+    apportioned,
+    fingerprint,
+    resolved,
+    scale_of,
+)
+from shared_components.experiments.comparison.presets import (
+    ALONE,
+    FEDST_ROUNDS,
+    FEDST_TRAINING,
+    PRESETS,
+    with_arguments,
+)
 from shared_components.experiments.comparison.run import TIMED, _frames_per_second
 from shared_components.experiments.comparison.sites import mixed_sites, server_site, synthetic_sites
 from shared_components.experiments.comparison.tables import all_tables, facts, held_out_table, own_tables
@@ -120,7 +132,7 @@ def test_baselines_have_the_networks_19_71_megabytes_of_the_paper():
 
 def test_all_rows_have_the_training_and_the_loss_of_fedsts_bundle():
     own = load_bundle("fedst")
-    assert presets_fedst.ROUNDS == own.training.rounds
+    assert FEDST_ROUNDS == own.training.rounds
     for name in FEDST:
         for row in rows_of(name):
             training, numbers = row.settings(), row.open_bundle().tasks["segmentation"]
@@ -134,7 +146,7 @@ def test_all_rows_have_the_training_and_the_loss_of_fedsts_bundle():
 
 
 def test_fedas_says_itself_that_it_cannot_have_the_others_network():
-    row = Variant("FedAS", "fedas", **presets_fedst.ALONE)
+    row = Variant("FedAS", "fedas", **ALONE)
     bundle = Run(row, 1, 1, {}, {}).open_bundle()
     task = make_task("segmentation", bundle.tasks["segmentation"], classes=PARTS)
     with pytest.raises(ValueError, match="fedas needs a network with a shared and a personal path"):
@@ -168,7 +180,7 @@ def test_the_server_has_as_many_batches_as_the_sites_have_iterations():
     assert quick["TS"] == {"synthetic": "none"}
     given = with_arguments(FEDST["fedst-figure6"], {"fedst": {"batches": 7}})
     for row in given.variants:
-        told = resolved(Run(row, 1, 300, presets_fedst.TRAINING, {})).variant
+        told = resolved(Run(row, 1, 300, FEDST_TRAINING, {})).variant
         assert told.arguments == {"batches": 7}
 
 
@@ -228,7 +240,7 @@ def test_a_row_begins_from_the_weights_of_its_own_bundle(tmp_path, monkeypatch):
 
     monkeypatch.setattr("shared_components.experiments.comparison.plan.source_of", source)
     rows = [replace(row, start="rendered") for row in rows_of("fedst-table9")]
-    assert [row.start_hash() for row in rows] == [f"weights of {'pvt_fpn' if n == 4 else 'fedst'}" for n in range(6)]
+    assert [row.start_hash for row in rows] == [f"weights of {'pvt_fpn' if n == 4 else 'fedst'}" for n in range(6)]
     assert {row.job()["training"]["start"] for row in rows} == {"rendered"}
 
 
