@@ -29,8 +29,7 @@ from shared_components.core.evaluation import network_input
 from shared_components.core.trained_model import load_trained
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.synthetic.scene import render_video
-from shared_components.experiments.comparison.plan import HELD_OUT
-from shared_components.experiments.comparison.run import SCORES
+from shared_components.experiments.comparison.plan import HELD_OUT, SCORES
 from shared_components.inference.predict import Predictor
 from tests.browser import WIDE, executable
 

@@ -19,7 +19,6 @@ from shared_components.experiments.shipping.scores import (
     rendered_sites,
     score,
 )
-from shared_components.experiments.shipping.together import write_together
 from shared_components.experiments.shipping.weights import (
     HEAVIEST,
     card_of,
@@ -27,6 +26,7 @@ from shared_components.experiments.shipping.weights import (
     halved,
     network_with,
     read_pretrained,
+    write_together,
 )
 from shared_components.networks import bundle_config
 from shared_components.networks.checkpoints import CheckpointError, save_weights

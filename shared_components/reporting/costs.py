@@ -1,16 +1,18 @@
-"""The costs of a run: bytes by role, seconds by stage, memory, and the updates that were refused or did not come.
+"""The costs of a run: bytes by role, seconds by stage, memory, missing updates, and what noise has spent of privacy.
 
 A site's seconds of a round are one number everywhere, `site_seconds`: its own work, from the start of its process to
 its reply, without waiting for the other sites and for the server. Only rounds that were trained count: the model sent
 last is validated and not trained on.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from shared_components.core.card import DASH, fixed
-from shared_components.reporting.records import NAN, Run, mean, round_number
+from shared_components.reporting.records import NAN, Run, mean, read_json, round_number, site_folder
 from shared_components.reporting.tables import Table
 
 MEGABYTE = 1_000_000
@@ -24,6 +26,16 @@ _COST_HEAD = (
     "peak memory MB",
 )  # fmt: skip
 _WAITING, _AGGREGATING, _TRAINING = "waiting for others", "aggregating (server)", "training (server)"
+PRIVACY_RECORD = "privacy.json"
+_PRIVACY_HEAD = (
+    "site", "unit", "clip", "noise", "delta", "epsilon", "updates sent", "of them clipped", "epsilon of all jobs",
+)  # fmt: skip
+_PRIVACY_NOTE = (
+    "The noise's standard deviation is noise x clip on every number of an update. Epsilon and delta are for two data "
+    "sets of a site that may differ in everything; an epsilon of a few says that what was sent tells little of them, "
+    "one of hundreds promises next to nothing. What a site itself has counted is in its own folder, and a dash where "
+    "that is elsewhere: how many updates were clipped depends on the data, so that no site sends it"
+)
 
 
 def bytes_by_round(run: Run, direction: str) -> Stacks:
@@ -172,3 +184,33 @@ def _cost_row(run: Run, site: str) -> tuple[str, ...]:
         fixed(mean([float(s.get("training", "nan")) for s in seconds]), 1),
         fixed(memory, 0),
     )
+
+
+def privacy_table(run: Run) -> Table | None:
+    """Tabulate the privacy of a run by site; None where it has no noise."""
+    said = run.info.get("privacy")
+    if not said:
+        return None
+    rows = tuple(_privacy_row(run, site, said) for site in run.sites)
+    return Table("Privacy by site", _PRIVACY_HEAD, rows, note=_PRIVACY_NOTE, labels=2)
+
+
+def _privacy_row(run: Run, site: str, said: dict[str, Any]) -> tuple[str, ...]:
+    path = site_folder(run.folder, site) / PRIVACY_RECORD
+    own = read_json(path) if path.is_file() else {}
+    last = run.aggregations.get(max(run.aggregations, default=0), {})
+    sent, clipped = own.get("updates"), own.get("clipped")
+    share = f"{100 * clipped / sent:.0f} %" if sent and clipped is not None else DASH
+    return (
+        site,
+        str(said.get("unit", DASH)),
+        *(_number(said.get(key)) for key in ("clip", "noise_multiplier", "delta")),
+        _number(own.get("epsilon", last.get("epsilon"))),
+        str(sent) if sent is not None else DASH,
+        share,
+        _number(own.get("epsilon_of_all_jobs")),
+    )
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else DASH

@@ -8,9 +8,8 @@ from shared_components.core.card import Metric
 from shared_components.reporting import costs
 from shared_components.reporting.axes import fitting
 from shared_components.reporting.charts import Series, heat_map, line_chart, shade, stacked_bars, swatch
-from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import entropies, last_mixing, matrices, own_weights, spread
-from shared_components.reporting.records import Curve, Run, curves, round_number, worst
+from shared_components.reporting.records import Curve, Group, Run, curves, round_number, worst
 
 _SMALL = (356, 258)
 _LARGE = (540, 304)

@@ -10,8 +10,7 @@ import cv2
 import numpy as np
 
 from shared_components.core.card import Metric
-from shared_components.reporting.groups import Group, RecordError
-from shared_components.reporting.records import Run, read_json, score, site_folder
+from shared_components.reporting.records import Group, RecordError, Run, read_json, score, site_folder
 
 RANKS = ("best", "typical", "worst", "not scored")
 _WIDEST = 480  # pixels of an embedded panel, somewhat more than the page shows

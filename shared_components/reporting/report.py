@@ -9,14 +9,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from shared_components.common.atomic import write_text
 from shared_components.core.initial_weights import said
 from shared_components.reporting import figures
-from shared_components.reporting.costs import cost_table, rejections, server_table, traffic_table
+from shared_components.reporting.costs import cost_table, privacy_table, rejections, server_table, traffic_table
 from shared_components.reporting.galleries import chosen_frames, gallery
-from shared_components.reporting.glossary import directions
-from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
-from shared_components.reporting.privacy import privacy_table
-from shared_components.reporting.records import RecordError, Run, load_run
-from shared_components.reporting.score_tables import beside_table, evaluation_title, progress_table, scores_table
+from shared_components.reporting.records import Group, RecordError, Run, load_run
+from shared_components.reporting.score_tables import (
+    beside_table,
+    directions,
+    evaluation_title,
+    progress_table,
+    scores_table,
+)
 from shared_components.reporting.summary import score_tiles, sentences, state, tiles
 from shared_components.reporting.tables import Table
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from shared_components.core.card import DASH, Metric, fixed
 from shared_components.reporting.costs import bytes_by_round, rejections, round_bytes, round_seconds, server_seconds
-from shared_components.reporting.groups import Group
 from shared_components.reporting.mixing import verdicts
-from shared_components.reporting.records import Run, curves, mean, round_number, score
+from shared_components.reporting.records import Group, Run, curves, mean, round_number, score
 
 _NAMED = 6  # with more sites than this a sentence gives the range instead of every site
 

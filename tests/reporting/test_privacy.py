@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shared_components.federation.privacy.noisy_updates import RECORD as WRITTEN
-from shared_components.reporting.privacy import RECORD, privacy_table
+from shared_components.reporting.costs import PRIVACY_RECORD, privacy_table
 from shared_components.reporting.records import load_run
 from shared_components.reporting.report import build_report
 from tests.reporting.conftest import change_info, write_run
@@ -29,12 +29,12 @@ def noisy(tmp_path):
                 line.pop(key, None)
     records.write_text("".join(json.dumps(line) + "\n" for line in lines))
     own = {"updates": 4, "clipped": 3, "epsilon": 31.4159, "epsilon_of_all_jobs": 99.0}
-    (folder / "site-1" / RECORD).write_text(json.dumps(own))
+    (folder / "site-1" / PRIVACY_RECORD).write_text(json.dumps(own))
     return folder
 
 
 def test_what_the_site_writes_is_what_is_read():
-    assert WRITTEN == RECORD
+    assert WRITTEN == PRIVACY_RECORD
 
 
 def test_a_row_per_site_says_what_was_promised_and_spent(noisy):

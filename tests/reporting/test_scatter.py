@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from shared_components.reporting.scatter import Point, _spread, scatter
+from shared_components.reporting.charts import Point, _apart, scatter
 
 
 def drawn(*points: Point, size: tuple[int, int] = (530, 330)) -> str:
@@ -48,8 +48,8 @@ def test_names_of_equal_points_do_not_overlap_and_stay_inside(size: tuple[int, i
 
 
 def test_spread_moves_only_what_is_too_near() -> None:
-    assert _spread([20, 100, 104], 10, 200) == [20, 100, 115]
-    assert _spread([190, 195], 10, 200) == [185, 200]
+    assert _apart([20, 100, 104], 10, 200) == [20, 100, 115]
+    assert _apart([190, 195], 10, 200) == [185, 200]
 
 
 def test_a_long_name_is_cut_and_stands_in_full_in_its_tooltip() -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared_components.cli import main
-from shared_components.reporting.groups import Group
-from shared_components.reporting.records import load_run
+from shared_components.reporting.records import Group, load_run
 from shared_components.reporting.score_tables import beside_table, demo_text, progress_table, scores_table
 from shared_components.reporting.tables import Table, as_markdown, as_text
 from tests.reporting.conftest import METRICS, SEGMENTATION

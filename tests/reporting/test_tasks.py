@@ -11,8 +11,7 @@ import pytest
 from shared_components.core.card import Card
 from shared_components.federation.progress import progress_line
 from shared_components.reporting.figures import followed, score_panels
-from shared_components.reporting.groups import Group, output_names
-from shared_components.reporting.records import RecordError, Run, load_run, worst
+from shared_components.reporting.records import Group, RecordError, Run, load_run, output_names, worst
 from shared_components.reporting.report import build_report
 from shared_components.reporting.score_tables import demo_text, progress_table, scores_table
 from shared_components.reporting.summary import score_tiles, sentences, tiles

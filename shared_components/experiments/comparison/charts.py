@@ -8,11 +8,9 @@ from operator import methodcaller
 from shared_components.core.card import Metric
 from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.reporting.axes import COLOURS, fitting
-from shared_components.reporting.charts import Series, dot_plot, line_chart, swatch
+from shared_components.reporting.charts import Point, Series, dot_plot, line_chart, scatter, swatch
 from shared_components.reporting.figures import Panel
-from shared_components.reporting.groups import Group
-from shared_components.reporting.records import Curve, curves, mean, worst
-from shared_components.reporting.scatter import Point, scatter
+from shared_components.reporting.records import Curve, Group, curves, mean, worst
 
 _SMALL, _LARGE, _TINY = (338, 250), (530, 300), (262, 190)
 _COSTS = (

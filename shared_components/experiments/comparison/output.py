@@ -12,11 +12,11 @@ from pathlib import Path
 
 from shared_components.common.atomic import write_json, write_text
 from shared_components.experiments.comparison.charts import panels
-from shared_components.experiments.comparison.gallery import OUTSIDE, Gallery, gallery
+from shared_components.experiments.comparison.pictures import OUTSIDE, Gallery, gallery
 from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.experiments.comparison.tables import all_tables, facts
 from shared_components.reporting.figures import Panel
-from shared_components.reporting.groups import Group
+from shared_components.reporting.records import Group
 from shared_components.reporting.report import TEMPLATES
 from shared_components.reporting.tables import Table, as_csv, as_latex, as_markdown
 

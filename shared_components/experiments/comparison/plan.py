@@ -86,6 +86,7 @@ AS_LONG: dict[str, tuple[str, ...]] = {"fedst": ("batches",)}
 """Arguments of methods that are as many as the comparison's iterations of a round, where a row says no other: FedST's
 server has 100 batches where its sites have 100 iterations (Section 4.1.3)."""
 _CLIP_WIDTH = 512  # of CLIP ViT-B/32's texts; all others have the bundle's width
+SCORES = "scores.json"  # of a run's folder, written when all is done
 HELD_OUT = "held-out"  # what a site that only tests is called, where its site.yaml gives it no name
 SCALES = {
     "quick": Scale(
@@ -254,6 +255,12 @@ def _network(variant: Variant) -> dict[str, Any]:
     """Return the overrides of the network; it takes an indicator of the width of its text's vector."""
     reads = variant.network.get("text") != "none" and variant.arguments.get("text_encoder") == "clip"
     return {**({"indicator": _CLIP_WIDTH} if reads else {}), **variant.network}
+
+
+def finished(run: Run, root: Path) -> Path | None:
+    """Return the folder of a run that is done."""
+    done = sorted((root / run.name).glob(f"[0-9]*/{SCORES}"))
+    return done[-1].parent if done else None
 
 
 def fingerprint(path: str, bundle: str, tasks: Mapping[str, Mapping[str, Any]] | None = None) -> str:

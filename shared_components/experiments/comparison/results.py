@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.core.card import Metric
-from shared_components.experiments.comparison.plan import Run
-from shared_components.experiments.comparison.run import SCORES, finished
-from shared_components.reporting.groups import Group, grouped, output_names
-from shared_components.reporting.records import NAN, load_run, score
+from shared_components.experiments.comparison.plan import SCORES, Run, finished
+from shared_components.reporting.records import NAN, Group, grouped, load_run, output_names, score
 from shared_components.reporting.records import Run as Records
 
 FEWEST_SEEDS = 3

@@ -31,7 +31,7 @@ from shared_components.data.samples import samples
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison.pictures import TESTED, write_pictures
-from shared_components.experiments.comparison.plan import HELD_OUT, Run
+from shared_components.experiments.comparison.plan import HELD_OUT, SCORES, Run, finished
 from shared_components.experiments.comparison.sites import mixed_sites
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import FederationError, Job
@@ -42,15 +42,8 @@ from shared_components.inference.predict import Remembers, Streaming
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_weights
 
-SCORES = "scores.json"
 REFUSED = 3  # exit status: the method cannot do this, and another attempt would not change it
 TIMED = 10  # forward passes of which the median counts
-
-
-def finished(run: Run, root: Path) -> Path | None:
-    """Return the folder of a run that is done."""
-    done = sorted((root / run.name).glob(f"[0-9]*/{SCORES}"))
-    return done[-1].parent if done else None
 
 
 def carry_out(run: Run, root: Path) -> Path:

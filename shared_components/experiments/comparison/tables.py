@@ -11,7 +11,7 @@ from typing import Any
 from shared_components.core.card import DASH, Metric, fixed
 from shared_components.core.initial_weights import said
 from shared_components.experiments.comparison.results import Comparison, Result, contest, mean_and_deviation
-from shared_components.reporting.groups import Group
+from shared_components.reporting.records import Group
 from shared_components.reporting.tables import Table
 
 BESIDE, EDGES_BESIDE = 2, 4  # metrics beside each other, as in PFedSIS's Table I; with two columns each

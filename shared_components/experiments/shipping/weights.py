@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -120,3 +121,31 @@ def without_folders(command: str) -> str:
         option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
         words.append(option + equals + (Path(value).name if value.startswith(("/", "~")) else value))
     return shlex.join(words)
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write files by path beside their places, and rename them once all are written; an error puts the old ones back.
+
+    Folders are made.
+    """
+    beside = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in contents}
+    before = {path: path.read_bytes() if path.is_file() else None for path in contents}
+    renamed: list[Path] = []
+    try:
+        for path, content in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside[path].write_bytes(content)
+        for path, new in beside.items():
+            os.replace(new, path)
+            renamed.append(path)
+    except BaseException:
+        for path in renamed:
+            old = before[path]
+            if old is None:
+                path.unlink()
+            else:
+                path.write_bytes(old)
+        raise
+    finally:
+        for path in beside.values():
+            path.unlink(missing_ok=True)

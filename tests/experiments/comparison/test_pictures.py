@@ -15,8 +15,7 @@ from shared_components.core.task import make_task
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
-from shared_components.experiments.comparison.gallery import OUTSIDE, gallery
-from shared_components.experiments.comparison.pictures import TESTED, WIDTH, chosen, write_pictures
+from shared_components.experiments.comparison.pictures import OUTSIDE, TESTED, WIDTH, chosen, gallery, write_pictures
 from tests.experiments.comparison.conftest import illustrated, metrics, picture_record
 
 CLASSES = ("background", "shaft", "wrist", "clasper")

@@ -10,7 +10,7 @@ import pytest
 from shared_components.experiments.comparison.output import as_page, scores_csv, summary_csv
 from shared_components.experiments.comparison.results import Result, contest
 from shared_components.experiments.comparison.tables import ablation_table, all_tables, own_tables, score_table
-from shared_components.reporting.groups import RecordError
+from shared_components.reporting.records import RecordError
 from shared_components.reporting.tables import as_latex, as_markdown
 from tests.experiments.comparison.conftest import ABS_REL, DICE, HD95, IOU, RMSE, compared, marks, result, texts
 

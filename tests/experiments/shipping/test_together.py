@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from shared_components.experiments.shipping.together import write_together
+from shared_components.experiments.shipping.weights import write_together
 
 
 def files(folder):
