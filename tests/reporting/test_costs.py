@@ -1,15 +1,21 @@
-"""Costs: bytes summed, seconds averaged, nothing counted twice."""
+"""Costs: bytes summed, seconds averaged, nothing counted twice, and what a noisy run has spent of its privacy."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from shared_components.federation.privacy.noisy_updates import RECORD as WRITTEN
 from shared_components.federation.progress import progress_line
 from shared_components.reporting.costs import (
+    PRIVACY_RECORD,
     bytes_by_round,
     cost_table,
     idle_by_round,
+    privacy_table,
     rejections,
     round_seconds,
     seconds_by_round,
@@ -18,10 +24,10 @@ from shared_components.reporting.costs import (
     traffic_table,
 )
 from shared_components.reporting.figures import time_panels
-from shared_components.reporting.records import Run
-from shared_components.reporting.report import TEMPLATES, contents
+from shared_components.reporting.records import Run, load_run
+from shared_components.reporting.report import TEMPLATES, build_report, contents
 from shared_components.reporting.summary import sentences, tiles
-from tests.reporting.conftest import METRICS, SEGMENTATION
+from tests.reporting.conftest import METRICS, SEGMENTATION, change_info, write_run
 
 
 def line(r: int, up: int, training: float, total: float) -> dict[str, Any]:
@@ -132,3 +138,51 @@ def test_traffic_is_exact() -> None:
 
 def test_rejections_name_round_site_and_reason() -> None:
     assert rejections(RUN) == [("1", "b", "late")]
+
+
+NOISE = {"clip": 0.5, "noise_multiplier": 1.25, "delta": 1e-5, "unit": "all data of a site"}
+
+
+@pytest.fixture
+def noisy(tmp_path):
+    """Return a run of which the first site's folder says what it has spent, and those of the others are elsewhere."""
+    folder = write_run(tmp_path / "run", rounds=2)
+    change_info(folder, privacy=NOISE)
+    records = folder / "server" / "rounds.jsonl"
+    lines = [json.loads(line) for line in records.read_text().splitlines()]
+    for line in lines:
+        if line["kind"] == "aggregation":
+            line["epsilon"] = 10.0 * (line["round"] + 1)
+        elif line["kind"] == "site":
+            line["noisy"] = line["round"] < 2
+            for key in ("loss", "metrics", "samples", "seconds", "memory_mb"):
+                line.pop(key, None)
+    records.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    own = {"updates": 4, "clipped": 3, "epsilon": 31.4159, "epsilon_of_all_jobs": 99.0}
+    (folder / "site-1" / PRIVACY_RECORD).write_text(json.dumps(own))
+    return folder
+
+
+def test_what_the_site_writes_is_what_is_read():
+    assert WRITTEN == PRIVACY_RECORD
+
+
+def test_a_row_per_site_says_what_was_promised_and_spent(noisy):
+    first, second, third = privacy_table(load_run(noisy)).rows
+    said = ("all data of a site", "0.5", "1.25", "1e-05")
+    assert first == ("site-1", *said, "31.42", "4", "75 %", "99")
+    assert second == ("site-2", *said, "20", "–", "–", "–") and third[0] == "site-3"
+
+
+def test_the_page_has_the_section_and_one_without_noise_has_not(noisy, tmp_path):
+    page = build_report(noisy, tmp_path / "report.html").read_text()
+    assert 'href="#privacy"' in page and "31.42" in page and "Privacy by site" in page
+    assert "Dice stays at the sites" in page and "reported a first" not in page
+    plain = write_run(tmp_path / "plain", rounds=2)
+    page = build_report(plain, tmp_path / "plain.html").read_text()
+    assert "privacy" not in page.lower()
+
+
+def test_a_run_that_has_just_begun_has_dashes(noisy):
+    (noisy / "server" / "rounds.jsonl").write_text("")
+    assert privacy_table(load_run(noisy)).rows[1][5:] == ("–", "–", "–", "–")

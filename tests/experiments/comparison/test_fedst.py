@@ -8,9 +8,7 @@ import re
 from dataclasses import replace
 
 import pytest
-import torch
 import yaml
-from torch import nn
 
 from shared_components.commands import compare
 from shared_components.core.method import SiteFacts, load_method, method_names
@@ -39,14 +37,11 @@ from shared_components.experiments.comparison.presets import (
     PRESETS,
     with_arguments,
 )
-from shared_components.experiments.comparison.run import TIMED, _frames_per_second
 from shared_components.experiments.comparison.sites import mixed_sites, server_site, synthetic_sites
-from shared_components.experiments.comparison.tables import all_tables, facts, held_out_table, own_tables
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle, weightless
 from shared_components.networks.parts import inside, parts_of
 from tests.experiments.comparison import conftest
-from tests.experiments.comparison.conftest import compared, result, texts
 
 FEDST = {name: preset for name, preset in PRESETS.items() if name.startswith("fedst-")}
 PARTS = ("background", "shaft", "wrist", "clasper")
@@ -344,81 +339,6 @@ def test_a_mixing_row_writes_a_site_that_adds_the_servers_frames(site, tmp_path)
     server.write_text(yaml.safe_dump(config))
     with pytest.raises(FederationError, match="cannot be read as 'parts'"):
         mixed_sites(run, tmp_path / "run")
-
-
-# ---- tables
-
-
-def test_the_held_out_layout_shows_all_metrics_of_the_site_outside():
-    comparison = compared(
-        result("FedAvg", 1, (0.5, 0.3), held_out=0.2), result("FedST", 1, (0.7, 0.1), held_out=0.4),
-        layout="held-out",
-    )  # fmt: skip
-    (table,) = own_tables(comparison)
-    assert table.head == ("Method", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
-    assert texts(table) == [["FedAvg", "20.00", "10.00", "8.00", "16.00"], ["FedST", "40.00", "20.00", "6.00", "12.00"]]
-    assert table.title.endswith(": out of federation") and "merged" not in table.note
-    assert all_tables(comparison)[0] == table
-
-
-def test_a_site_that_knows_fewer_classes_is_scored_by_the_models_merged():
-    one = result("FedST", 1, (0.7, 0.1), held_out=0.4)
-    one.scores["held_out"] = {"merged": ["background", "shaft"], "dice": {"instrument": 0.9, "mean": 0.9}}
-    comparison = compared(one, layout="held-out")
-    table = held_out_table(comparison, comparison.groups[0])
-    assert list(table.rows[0])[:2] == ["FedST", "90.00"] and "merged" in table.note
-    one.scores["held_out"]["merged"] = ["background", "depth"]
-    assert held_out_table(comparison, comparison.groups[0]).rows[0][1] == "–"
-
-
-def test_scores_of_a_table_with_ticks_have_them_beside_the_sites():
-    rows = [
-        result("TS", 1, (0.5, 0.3), held_out=0.2, ticks=(True, False)),
-        result("FedST", 1, (0.5, 0.4), ticks=(True, True)),
-    ]
-    (table,) = own_tables(compared(*rows, tick_names=("TS", "SERQ")))
-    assert table.head[:5] == ("Method", "TS", "SERQ", "Average", "a") and table.labels == 3
-    assert [list(row[:3]) for row in table.rows] == [["TS", "✓", ""], ["FedST", "✓", "✓"]]
-
-
-def test_facts_say_what_each_row_has_where_they_differ():
-    rows = [result("A", 1, (0.5, 0.3)), result("B", 1, (0.5, 0.3))]
-    rows[1] = replace(rows[1], run=replace(rows[1].run, rounds=9))
-    assert facts(compared(*rows))["rounds"] == "2 / 9" and facts(compared(rows[0]))["rounds"] == "2"
-
-
-class Remembering(nn.Module):
-    """Adds to a frame what it remembers, and keeps the shapes that it was given."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(()))
-        self.seen = []
-
-    def forward(self, image):
-        self.seen.append(tuple(image.shape))
-        return image
-
-    def begin_stream(self, stride, padding):
-        return 0
-
-    def remember(self, image, memory):
-        self.seen.append((memory, *image.shape))
-        return image + self.weight, memory + 1
-
-
-def test_a_network_that_remembers_is_timed_frame_by_frame():
-    network = Remembering()
-    assert _frames_per_second(network, 4, 32, 64) > 0
-    assert network.seen == [(number, 1, 3, 32, 64) for number in range(4 + 1 + TIMED)]
-
-
-def test_a_network_that_does_not_remember_is_timed_by_whole_samples():
-    for frames, shape in ((1, (1, 3, 32, 64)), (4, (1, 4, 3, 32, 64))):
-        network, inner = nn.Sequential(Remembering()), []
-        network[0].seen = inner
-        assert _frames_per_second(network, frames, 32, 64) > 0
-        assert inner == [shape] * (1 + TIMED)
 
 
 def test_the_help_lists_every_preset(capsys):

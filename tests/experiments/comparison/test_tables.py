@@ -1,12 +1,12 @@
-"""Layouts of the papers' tables and their forms."""
+"""Layouts of the papers' tables and their forms; sites of several tasks have one table per task."""
 
 import csv
 import io
+import re
 from dataclasses import replace
 
 import pytest
 
-from shared_components.experiments.comparison import tables
 from shared_components.experiments.comparison.output import (
     FILES,
     as_page,
@@ -17,21 +17,24 @@ from shared_components.experiments.comparison.output import (
     write_all,
 )
 from shared_components.experiments.comparison.plan import SCALES
-from shared_components.experiments.comparison.tables import all_tables, cost_table, run_table
+from shared_components.experiments.comparison.results import Result, contest
+from shared_components.experiments.comparison.tables import (
+    ablation_table,
+    all_tables,
+    cost_table,
+    facts,
+    held_out_table,
+    own_tables,
+    run_table,
+    score_table,
+)
+from shared_components.reporting.records import RecordError
 from shared_components.reporting.tables import as_latex, as_markdown, latex_text
-from tests.experiments.comparison.conftest import ASSD, DICE, compared, marks, result, texts
-
-
-def score_table(comparison, metric):
-    return tables.score_table(comparison, comparison.groups[0], metric)
-
-
-def ablation_table(comparison):
-    return tables.ablation_table(comparison, comparison.groups[0])
+from tests.experiments.comparison.conftest import ABS_REL, ASSD, DICE, HD95, IOU, RMSE, compared, marks, result, texts
 
 
 def test_scores_are_in_percent_with_deviation_best_and_second(comparison):
-    table = score_table(comparison, DICE)
+    table = score_table(comparison, comparison.groups[0], DICE)
     assert table.head == ("Method", "Average", "a", "b", "Worst site", "Out of federation")
     assert texts(table) == [
         ["FedAvg", "40.00 ± 0.00", "60.00 ± 14.14", "20.00 ± 14.14", "20.00 ± 14.14", "30.00 ± 14.14"],
@@ -45,21 +48,22 @@ def test_scores_are_in_percent_with_deviation_best_and_second(comparison):
 
 def test_a_scale_too_short_to_tell_methods_apart_says_so(comparison):
     short = replace(comparison, remark="a check")
-    assert "original resolution; a check; Krum" in score_table(short, DICE).note
+    assert "original resolution; a check; Krum" in score_table(short, short.groups[0], DICE).note
     assert SCALES["quick"].remark and not SCALES["small"].remark
 
 
 def test_the_note_says_what_the_networks_began_from(comparison):
-    assert "start: random; every site's best model" in score_table(comparison, DICE).note
+    assert "start: random; every site's best model" in score_table(comparison, comparison.groups[0], DICE).note
     for one, digit in zip(comparison.results, "aaabbb", strict=True):
         if one.info:
             one.info["start"] = {"start": "rendered", "sha256": digit * 64}
-    note = score_table(comparison, DICE).note
+    note = score_table(comparison, comparison.groups[0], DICE).note
     assert "start: rendered (aaaaaaaa), rendered (bbbbbbbb); every" in note
 
 
 def test_a_row_that_lacks_a_seed_says_so():
-    table = score_table(compared(result("A", 1, (0.5, 0.4)), result("A", 2, None)), DICE)
+    lacking = compared(result("A", 1, (0.5, 0.4)), result("A", 2, None))
+    table = score_table(lacking, lacking.groups[0], DICE)
     assert texts(table) == [["A", "45.00", "50.00", "40.00", "40.00"]]
     assert table.note.endswith("; A: without seed 2 (too few sites)")
 
@@ -90,12 +94,13 @@ def test_the_best_is_marked_where_rows_differ(dice, metric, expected):
     rows = [
         result(label, 1, value if value is None else (value, value)) for label, value in zip("ABC", dice, strict=True)
     ]
-    assert [row[1] for row in marks(score_table(compared(*rows), metric))] == expected
+    found = compared(*rows)
+    assert [row[1] for row in marks(score_table(found, found.groups[0], metric))] == expected
 
 
 def test_an_ablation_has_ticks_and_the_averages_of_four_metrics():
     rows = (result("FedAvg", 1, (0.5, 0.3), ticks=(False, False)), result("GPD", 1, (0.8, 0.6), ticks=(True, False)))
-    table = ablation_table(compared(*rows, layout="ablation", tick_names=("GPD", "SGE")))
+    (table,) = own_tables(compared(*rows, layout="ablation", tick_names=("GPD", "SGE")))
     assert table.head == ("Method", "GPD", "SGE", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
     assert texts(table)[1] == ["GPD", "✓", "", "70.00", "35.00", "3.00", "6.00"] and table.labels == 3
 
@@ -136,14 +141,14 @@ def test_the_presets_own_table_comes_first():
 
 
 def test_markdown_marks_the_best_and_escapes_stars(comparison):
-    lines = as_markdown(score_table(comparison, DICE)).splitlines()
+    lines = as_markdown(score_table(comparison, comparison.groups[0], DICE)).splitlines()
     assert lines[2].startswith("| Method | Average |") and lines[3] == "| --- | ---: | ---: | ---: | ---: | ---: |"
     assert lines[5].startswith("| PFedSIS\\* | **65.00 ± 7.07** |")
     assert lines[4].startswith("| FedAvg | *40.00 ± 0.00* |")
 
 
 def test_latex_escapes_and_closes_what_it_opens(comparison):
-    text = as_latex(score_table(comparison, DICE))
+    text = as_latex(score_table(comparison, comparison.groups[0], DICE))
     assert "\\textbf{65.00 $\\pm$ 7.07}" in text and "\\underline{40.00 $\\pm$ 0.00}" in text
     assert "Dice (\\%)" in text and "\\begin{tabular}{lrrrrr}" in text
     for name in ("table*", "tabular"):
@@ -202,3 +207,141 @@ def test_a_persons_page_is_not_written_over(tmp_path):
         refuse_foreign(tmp_path)
     (tmp_path / "runs").mkdir()  # of an older version, which wrote no record
     refuse_foreign(tmp_path)
+
+
+SEGMENTATION, DEPTH = "Segmentation: shaft (a, b)", "Depth (c)"
+
+
+def test_sites_are_grouped_and_metrics_that_no_run_holds_are_left_out(two_tasks):
+    assert [group.title for group in two_tasks.groups] == [SEGMENTATION, DEPTH]
+    assert [m.name for m in two_tasks.groups[0].metrics] == ["dice", "iou", "assd", "hd95"]
+    assert two_tasks.groups[1].metrics == (RMSE, ABS_REL)
+
+
+def test_every_task_has_a_table_of_its_own_and_the_lower_error_is_best(two_tasks):
+    segmentation, depth = own_tables(two_tasks)
+    assert segmentation.title == f"A title; {SEGMENTATION}: Dice (%), higher is better"
+    assert segmentation.head == ("Method", "Average", "a", "b", "Worst site")
+    assert depth.title == f"A title; {DEPTH}: RMSE (mm), lower is better"
+    assert depth.head == ("Method", "Average", "c", "Worst site", "Out of federation")
+    assert texts(depth) == [["FedAvg", "4.00", "4.00", "4.00", "8.00"], ["PFedSIS", *["6.00"] * 3, "12.00"]]
+    assert [row[1:] for row in marks(depth)] == [["best"] * 4, ["second"] * 4]
+    assert [row[1] for row in marks(segmentation)] == ["second", "best"]
+
+
+def test_no_number_stands_in_a_table_of_another_task(two_tasks):
+    for grouped in (False, True):
+        for table in all_tables(two_tasks, grouped=grouped):
+            names = " ".join((*table.head, table.title, *(name for name, _ in table.groups)))
+            assert not ("Dice" in names and "RMSE" in names)
+            assert not ("RMSE" in names and {"a", "b"} & set(table.head))
+
+
+def test_metrics_stand_two_by_two_and_edges_by_four(two_tasks):
+    tables = all_tables(two_tasks, grouped=True)
+    assert [[name for name, _ in table.groups] for table in tables if table.groups] == [
+        ["Dice (%) ↑", "IoU (%) ↑"],
+        ["ASSD (px) ↓", "HD95 (px) ↓"],
+        ["Dice (%) ↑", "IoU (%) ↑", "ASSD (px) ↓", "HD95 (px) ↓"],
+        ["RMSE (mm) ↓", "absolute relative error ↓"],
+        ["RMSE (mm) ↓", "absolute relative error ↓"],
+    ]
+
+
+def test_the_contest_of_a_task_is_won_by_its_own_direction(two_tasks):
+    segmentation, depth = two_tasks.groups
+    assert contest(two_tasks, segmentation, DICE).best == contest(two_tasks, segmentation, HD95).best == "PFedSIS"
+    found = contest(two_tasks, depth, RMSE)
+    assert (found.best, found.second, found.difference, found.seeds) == ("FedAvg", "PFedSIS", -2.0, 1)
+    titles = [table.title for table in all_tables(two_tasks)]
+    assert f"Do the best two differ? {DEPTH}" in titles
+
+
+def test_digits_and_factor_are_the_metrics_own(two_tasks):
+    table = score_table(two_tasks, two_tasks.groups[1], ABS_REL)
+    assert texts(table)[0] == ["FedAvg", "0.040", "0.040", "0.040", "0.500"]
+    iou = score_table(two_tasks, two_tasks.groups[0], IOU)
+    assert texts(iou)[0][1] == "20.00" and iou.title.endswith("IoU (%), higher is better")
+
+
+def test_an_ablation_has_a_table_per_task(two_tasks):
+    first, second = own_tables(replace(two_tasks, layout="ablation"))
+    assert first.head == ("Method", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
+    assert second.head == ("Method", "RMSE (mm)", "absolute relative error")
+    assert ablation_table(two_tasks, two_tasks.groups[1]).title == f"A title; {DEPTH}"
+
+
+def test_files_keep_the_tasks_apart(two_tasks):
+    rows = list(csv.DictReader(io.StringIO(summary_csv(two_tasks))))
+    averages = {(r["label"], r["task"], r["metric"]): float(r["mean"]) for r in rows if r["site"] == "average"}
+    assert averages["FedAvg", "Depth", "rmse"] == 4.0
+    assert averages["FedAvg", "Segmentation: shaft", "dice"] == pytest.approx(0.4)
+    assert len(averages) == 2 * (4 + 2)
+    scored = list(csv.DictReader(io.StringIO(scores_csv(two_tasks))))
+    assert {r["metric"] for r in scored if r["site"] == "c"} == {"rmse", "abs_rel"}
+    assert {r["metric"] for r in scored if r["site"] == "out of federation"} == {"rmse", "abs_rel"}
+    page = as_page(two_tasks, all_tables(two_tasks, grouped=True))
+    charts = re.findall('class="chart[^"]*" role="img" aria-label="([^"]*) on the test videos', page)
+    assert (
+        charts[::2]
+        == charts[1::2]
+        == [  # for wide windows, and for narrow ones
+            f"{SEGMENTATION}: Dice",
+            f"{DEPTH}: RMSE mm",
+        ]
+    )
+    for table in all_tables(two_tasks):
+        assert as_markdown(table) and as_latex(table).count("tabular") == 2
+
+
+def test_where_nothing_is_done_the_rows_are_named_with_the_reason():
+    nothing = compared(result("A", 1, None), result("B", 1, None))
+    assert nothing.groups == ()
+    table = own_tables(nothing)[0]
+    assert texts(table) == [["A"], ["B"]] and "A: too few sites" in table.note
+    assert all(as_markdown(table) and as_latex(table) for table in all_tables(nothing, grouped=True))
+
+
+def test_runs_of_an_older_version_are_refused_in_one_sentence():
+    one = result("A", 1, (0.5, 0.4))
+    old = Result(one.run, one.folder, one.scores, {"commit": "abc"})
+    with pytest.raises(RecordError, match=r"runs/A-1/1/run\.json: names no tasks, an older version"):
+        all_tables(compared(old))
+
+
+def test_the_held_out_layout_shows_all_metrics_of_the_site_outside():
+    comparison = compared(
+        result("FedAvg", 1, (0.5, 0.3), held_out=0.2), result("FedST", 1, (0.7, 0.1), held_out=0.4),
+        layout="held-out",
+    )  # fmt: skip
+    (table,) = own_tables(comparison)
+    assert table.head == ("Method", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
+    assert texts(table) == [["FedAvg", "20.00", "10.00", "8.00", "16.00"], ["FedST", "40.00", "20.00", "6.00", "12.00"]]
+    assert table.title.endswith(": out of federation") and "merged" not in table.note
+    assert all_tables(comparison)[0] == table
+
+
+def test_a_site_that_knows_fewer_classes_is_scored_by_the_models_merged():
+    one = result("FedST", 1, (0.7, 0.1), held_out=0.4)
+    one.scores["held_out"] = {"merged": ["background", "shaft"], "dice": {"instrument": 0.9, "mean": 0.9}}
+    comparison = compared(one, layout="held-out")
+    table = held_out_table(comparison, comparison.groups[0])
+    assert list(table.rows[0])[:2] == ["FedST", "90.00"] and "merged" in table.note
+    one.scores["held_out"]["merged"] = ["background", "depth"]
+    assert held_out_table(comparison, comparison.groups[0]).rows[0][1] == "–"
+
+
+def test_scores_of_a_table_with_ticks_have_them_beside_the_sites():
+    rows = [
+        result("TS", 1, (0.5, 0.3), held_out=0.2, ticks=(True, False)),
+        result("FedST", 1, (0.5, 0.4), ticks=(True, True)),
+    ]
+    (table,) = own_tables(compared(*rows, tick_names=("TS", "SERQ")))
+    assert table.head[:5] == ("Method", "TS", "SERQ", "Average", "a") and table.labels == 3
+    assert [list(row[:3]) for row in table.rows] == [["TS", "✓", ""], ["FedST", "✓", "✓"]]
+
+
+def test_facts_say_what_each_row_has_where_they_differ():
+    rows = [result("A", 1, (0.5, 0.3)), result("B", 1, (0.5, 0.3))]
+    rows[1] = replace(rows[1], run=replace(rows[1].run, rounds=9))
+    assert facts(compared(*rows))["rounds"] == "2 / 9" and facts(compared(rows[0]))["rounds"] == "2"

@@ -1,12 +1,14 @@
-"""What is said of runs that end."""
+"""What is reported of runs that end, and how a network is timed."""
 
 import io
 from types import SimpleNamespace
 
 import pytest
+import torch
+from torch import nn
 
 from shared_components.experiments.comparison import schedule
-from shared_components.experiments.comparison.run import REFUSED
+from shared_components.experiments.comparison.run import REFUSED, TIMED, _frames_per_second
 from tests.experiments.comparison.conftest import result
 
 
@@ -45,3 +47,37 @@ def test_the_time_left_follows_the_pace_of_all_that_run_side_by_side():
     pace = schedule._Pace(2)
     pace.add(120.0)
     assert pace.left(4) == "4 to go, about 4 min" and pace.left(0) == "that was the last"
+
+
+class Remembering(nn.Module):
+    """Adds to a frame what it remembers, and keeps the shapes that it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.seen = []
+
+    def forward(self, image):
+        self.seen.append(tuple(image.shape))
+        return image
+
+    def begin_stream(self, stride, padding):
+        return 0
+
+    def remember(self, image, memory):
+        self.seen.append((memory, *image.shape))
+        return image + self.weight, memory + 1
+
+
+def test_a_network_that_remembers_is_timed_frame_by_frame():
+    network = Remembering()
+    assert _frames_per_second(network, 4, 32, 64) > 0
+    assert network.seen == [(number, 1, 3, 32, 64) for number in range(4 + 1 + TIMED)]
+
+
+def test_a_network_that_does_not_remember_is_timed_by_whole_samples():
+    for frames, shape in ((1, (1, 3, 32, 64)), (4, (1, 4, 3, 32, 64))):
+        network, inner = nn.Sequential(Remembering()), []
+        network[0].seen = inner
+        assert _frames_per_second(network, frames, 32, 64) > 0
+        assert inner == [shape] * (1 + TIMED)
