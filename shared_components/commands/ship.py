@@ -11,21 +11,19 @@ from shared_components.core.shipped_weights import FACTS, MODEL, score_head, sco
 from shared_components.core.task import Task
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
-from shared_components.experiments.shipping.scores import (
-    Films,
-    Tested,
-    looks_to_test,
-    real_sites,
-    rendered_sites,
-    score,
-)
 from shared_components.experiments.shipping.weights import (
     HEAVIEST,
+    Films,
+    Tested,
     card_of,
     card_text,
     halved,
+    looks_to_test,
     network_with,
     read_pretrained,
+    real_sites,
+    rendered_sites,
+    score,
     write_together,
 )
 from shared_components.networks import bundle_config

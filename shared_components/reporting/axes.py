@@ -17,17 +17,11 @@ _NEAR_ZERO = 0.4  # share of an axis's end, below which an axis does not leave 0
 
 @dataclass(frozen=True)
 class Axes:
-    """Scales from data to SVG user units.
+    """Scales from data to SVG user units."""
 
-    Attributes:
-        across: Left and right end of the plotting area.
-        down: Its lower and its upper end.
-        x_range, y_range: The data at these ends.
-    """
-
-    across: tuple[float, float]
-    down: tuple[float, float]
-    x_range: tuple[float, float]
+    across: tuple[float, float]  # left and right end of the plotting area
+    down: tuple[float, float]  # its lower and its upper end
+    x_range: tuple[float, float]  # the data at these ends
     y_range: tuple[float, float] = (0.0, 1.0)
 
     def x(self, value: float) -> float:

@@ -9,7 +9,7 @@ from shared_components.reporting import costs
 from shared_components.reporting.axes import fitting
 from shared_components.reporting.charts import Series, heat_map, line_chart, shade, stacked_bars, swatch
 from shared_components.reporting.mixing import entropies, last_mixing, matrices, own_weights, spread
-from shared_components.reporting.records import Curve, Group, Run, curves, round_number, worst
+from shared_components.reporting.records import Curve, Group, Run, curves, round_number, score, worst
 
 _SMALL = (356, 258)
 _LARGE = (540, 304)
@@ -21,19 +21,14 @@ Legend = list[tuple[str, str]]  # SVG mark, name
 
 @dataclass(frozen=True)
 class Panel:
-    """Charts that share a heading, a text and a legend.
-
-    Attributes:
-        columns: Charts side by side on a wide page; 0: as many as fit, and the panel scrolls.
-        narrow: The same charts for a narrow window, where it has others.
-    """
+    """Charts that share a heading, a text and a legend."""
 
     title: str
     charts: list[str]
     legend: Legend
-    columns: int = 2
+    columns: int = 2  # side by side on a wide page; 0: as many as fit, and the panel scrolls
     text: str = ""
-    narrow: Sequence[str] = ()
+    narrow: Sequence[str] = ()  # the same charts for a narrow window, where it has others
 
 
 def score_panels(run: Run, group: Group) -> list[Panel]:
@@ -180,13 +175,9 @@ def _by_site(run: Run, sites: Sequence[str], by_site: dict[str, Curve]) -> list[
 
 
 def _losses(run: Run, term: str) -> dict[str, Curve]:
-    found = {
-        site: {r: row["loss"].get(term) for r, row in sorted(run.rows[site].items()) if row.get("loss")}
-        for site in run.sites
-    }
     return {
-        site: {r: float(value) if isinstance(value, int | float) else math.nan for r, value in curve.items()}
-        for site, curve in found.items()
+        site: {r: score(row, "loss", term) for r, row in sorted(run.rows[site].items()) if row.get("loss")}
+        for site in run.sites
     }
 
 

@@ -23,8 +23,7 @@ def methods_table() -> Table:
 
 def methods_markdown() -> str:
     """Return the table as Markdown, without a title."""
-    lines = as_markdown(methods_table()).splitlines()
-    return "\n".join(lines[2:])
+    return "\n".join(as_markdown(methods_table()).splitlines()[2:])
 
 
 def write_between_marks(path: Path, text: str) -> None:
@@ -42,10 +41,10 @@ def write_between_marks(path: Path, text: str) -> None:
 
 
 def _row(method: Method) -> tuple[str, ...]:
-    summary = method.about
-    name = f"[{method.about.label}](../nvflare_jobs/{method.name}/README.md)"
-    texts = (summary.partition, summary.objective, summary.aggregator, method.about.paper)
-    return (name, *texts, leaves(method), summary.secure_sums)
+    about = method.about
+    name = f"[{about.label}](../nvflare_jobs/{method.name}/README.md)"
+    texts = (about.partition, about.objective, about.aggregator, about.paper)
+    return (name, *texts, leaves(method), about.secure_sums)
 
 
 def leaves(method: Method) -> str:

@@ -13,23 +13,16 @@ LONGEST_CELL, LONGEST_NOTE = 200, 10_000  # characters; a comparison's note name
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text; names of classes, metrics and sites are other parties', so that every text is put on one line.
-
-    Attributes:
-        labels: The first columns are names, set left; all others are numbers, set right.
-        grouped: Neighbouring rows with the same first cell belong together.
-        groups: Headings over neighbouring columns of numbers: (text, how many columns).
-        marks: ``best`` or ``second`` by (row, column) from 0.
-    """
+    """Rows of text; names of classes, metrics and sites are other parties', so that every text is put on one line."""
 
     title: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    labels: int = 1
+    labels: int = 1  # so many first columns are names, set left; all others are numbers, set right
     note: str = ""
-    grouped: bool = False
-    groups: tuple[tuple[str, int], ...] = ()
-    marks: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    grouped: bool = False  # neighbouring rows with the same first cell belong together
+    groups: tuple[tuple[str, int], ...] = ()  # headings over columns of numbers: (text, how many columns)
+    marks: Mapping[tuple[int, int], str] = field(default_factory=dict)  # "best" or "second" by (row, column) from 0
 
     def __post_init__(self) -> None:
         """Put every text on one line."""

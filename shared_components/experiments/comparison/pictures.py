@@ -95,19 +95,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Gallery:
-    """The frames of one task's sites.
-
-    Attributes:
-        known: Names of what is known of a frame.
-        places: A site's name with its rows.
-        labels: Names of the rows of the tables that have a run of the seed.
-    """
+    """The frames of one task's sites."""
 
     metric: Metric
-    known: Sequence[str]
-    labels: Sequence[str]
+    known: Sequence[str]  # names of the pictures beside the predictions, such as the truth
+    labels: Sequence[str]  # of the tables' rows that have a run of the seed
     seed: int
-    places: Sequence[tuple[str, Sequence[Row]]]
+    places: Sequence[tuple[str, Sequence[Row]]]  # a site's name with its rows
     legend: Sequence[Key]
 
 

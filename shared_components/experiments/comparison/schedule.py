@@ -75,7 +75,7 @@ def carry_out_all(runs: Sequence[Run], root: Path, *, jobs: int) -> dict[str, st
     if len(waiting) < len(runs):
         board.say(f"{len(runs) - len(waiting)} of {len(runs)} runs are done already")
     reasons: dict[str, str] = {}
-    pace = _Pace(jobs)
+    seconds: list[float] = []
     with _termination_interrupts(), board:
         try:
             while waiting or working:
@@ -83,8 +83,9 @@ def carry_out_all(runs: Sequence[Run], root: Path, *, jobs: int) -> dict[str, st
                     working.append(_start(waiting.pop(0), root))
                 for one in [w for w in working if w.process.poll() is not None]:
                     working.remove(one)
-                    pace.add(time.monotonic() - one.began)
-                    _close(one, root, reasons, board.say, pace.left(len(waiting) + len(working)))
+                    seconds.append(time.monotonic() - one.began)
+                    left = _time_left(len(waiting) + len(working), seconds, jobs)
+                    _close(one, root, reasons, board.say, left)
                 time.sleep(0.05)
         finally:
             _end(working)
@@ -99,21 +100,12 @@ def _steps(working: Sequence[Working]) -> dict[str, Step]:
     }
 
 
-class _Pace:
-    """Estimates the time left from the runs so far."""
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
-        self._seconds: list[float] = []
-
-    def add(self, seconds: float) -> None:
-        self._seconds.append(seconds)
-
-    def left(self, count: int) -> str:
-        if not count:
-            return "that was the last"
-        minutes = count * sum(self._seconds) / len(self._seconds) / self._jobs / 60
-        return f"{count} to go, about {max(1, round(minutes))} min"
+def _time_left(count: int, seconds: Sequence[float], jobs: int) -> str:
+    """Estimate the time that a number of runs take from the seconds of those before, so many side by side."""
+    if not count:
+        return "that was the last"
+    minutes = count * sum(seconds) / len(seconds) / jobs / 60
+    return f"{count} to go, about {max(1, round(minutes))} min"
 
 
 @contextmanager

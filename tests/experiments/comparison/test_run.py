@@ -44,9 +44,8 @@ def test_a_silent_end_is_told_by_its_status_and_not_by_an_earlier_attempt(end):
 
 
 def test_the_time_left_follows_the_pace_of_all_that_run_side_by_side():
-    pace = schedule._Pace(2)
-    pace.add(120.0)
-    assert pace.left(4) == "4 to go, about 4 min" and pace.left(0) == "that was the last"
+    assert schedule._time_left(4, [120.0], 2) == "4 to go, about 4 min"
+    assert schedule._time_left(0, [120.0], 2) == "that was the last"
 
 
 class Remembering(nn.Module):
