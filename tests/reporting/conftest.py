@@ -20,12 +20,11 @@ CLASSES = ("shaft", "wrist", "clasper")
 SEGMENTATION = Card("segmentation", ("background", *CLASSES))
 DEPTH = Card("depth", ("mm",))
 SAID = {
-    "pfedsis": {
-        "label": "PFedSIS",
-        "idea": "Every site gets a model of its own.",
-        "paper": "Xu et al., IEEE TBME 2025",
-    },
-    "fedavg": {"label": "FedAvg", "idea": "The server averages the models.", "paper": "McMahan et al., AISTATS 2017"},
+    method: {"label": label, "idea": idea, "paper": paper}
+    for method, label, idea, paper in (
+        ("pfedsis", "PFedSIS", "Every site gets a model of its own.", "Xu et al., IEEE TBME 2025"),
+        ("fedavg", "FedAvg", "The server averages the models.", "McMahan et al., AISTATS 2017"),
+    )
 }
 METRICS = {
     "segmentation": (
@@ -105,14 +104,7 @@ def run_info(sites: tuple[str, ...], rounds: int, method: str, depth: tuple[str,
 
 
 def site_line(
-    generator: np.random.Generator,
-    r: int,
-    i: int,
-    site: str,
-    *,
-    last: bool = False,
-    mixed: bool = True,
-    depth: bool = False,
+    generator: np.random.Generator, r: int, i: int, site: str, *, last: bool, mixed: bool, depth: bool
 ) -> dict[str, Any]:
     metrics = errors(r, i) if depth else scores(generator, r, i)
     line = {"kind": "site", "round": r, "site": site, "samples": 40 + i, "metrics": metrics}
@@ -142,9 +134,8 @@ def scores(generator: np.random.Generator, r: int, i: int, *, distances: bool = 
         dice["clasper"] = math.nan
     table = {"dice": dice, "iou": {name: value / (2 - value) for name, value in dice.items()}}
     if distances:
-        table["assd"] = {name: 60 * (1 - value) for name, value in dice.items()}
-        table["hd95"] = {name: 210 * (1 - value) for name, value in dice.items()}
-        table["hd95_monai"] = {name: 240 * (1 - value) for name, value in dice.items()}
+        for metric, farthest in (("assd", 60), ("hd95", 210), ("hd95_monai", 240)):
+            table[metric] = {name: farthest * (1 - value) for name, value in dice.items()}
     for values in table.values():
         values["mean"] = float(np.nanmean(list(values.values())))
     both = {"shaft": 0, "wrist": 1, "clasper": 10 if i == 2 else 2}

@@ -15,12 +15,9 @@ from tests.reporting.conftest import METRICS, SEGMENTATION
 
 SHAFT = Group(SEGMENTATION, METRICS["segmentation"], ("a", "b"), ("shaft",))
 
+VALUES = {"dice": 0.5, "iou": 0.25, "assd": 2.0, "hd95": 4.0, "hd95_monai": 5.0}
 ONE = {
-    "dice": {"shaft": 0.5, "mean": 0.5},
-    "iou": {"shaft": 0.25, "mean": 0.25},
-    "assd": {"shaft": 2.0, "mean": 2.0},
-    "hd95": {"shaft": 4.0, "mean": 4.0},
-    "hd95_monai": {"shaft": 5.0, "mean": 5.0},
+    **{name: {"shaft": value, "mean": value} for name, value in VALUES.items()},
     "empty": {"shaft": {"both": 1, "truth": 2, "prediction": 3}},
     "frames": 8,
 }

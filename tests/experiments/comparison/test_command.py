@@ -107,12 +107,6 @@ def test_a_method_that_refuses_these_sites_is_a_dash_and_the_rest_goes_on(straig
     assert "| Krum | – | – | – | – |" in said and "Local only, seed 1: done" in said
 
 
-def test_an_unknown_method_is_refused_in_one_sentence(tmp_path, capsys):
-    assert main(["compare", "--methods", "fedsgd", "--out", str(tmp_path)]) == 2
-    assert "surgfl compare: method 'fedsgd' does not exist" in capsys.readouterr().err
-    assert not (tmp_path / "runs").exists()
-
-
 METHODS = "mat_fl,fedavg_cluster"
 OF_TWO_TASKS = {  # name: (look, layout, task)
     "a": ("rose", "endovis2017", "segmentation"),

@@ -53,13 +53,9 @@ def test_another_setting_is_another_folder_and_another_place_is_not(site, tmp_pa
     name = run_of(site).name
     assert name.startswith("fedavg-seed-1-") and run_of(copied(site, tmp_path / "moved")).name == name
     changes = [
-        {"rounds": 3},
-        {"training": {"iterations": 2}},
-        {"variant": Variant("FedAvg", "fedprox", {"mu": 1.0})},
-        {"held_out": str(site)},
-        {"seed": 2},
-        {"threads": 2},
-    ]
+        {"rounds": 3}, {"training": {"iterations": 2}}, {"variant": Variant("FedAvg", "fedprox", {"mu": 1.0})},
+        {"held_out": str(site)}, {"seed": 2}, {"threads": 2},
+    ]  # fmt: skip
     assert len({name} | {run_of(site, **change).name for change in changes}) == 7
     assert Run.from_json(run_of(site).to_json()) == run_of(site)
 

@@ -23,15 +23,9 @@ training: {height: 64, width: 96}
 metadata: {name: Toy, task: to be small, description: A network for tests., references: []}
 """
 NOTES = {
-    "bundle": "one",
-    "method": "pretrain",
-    "task": "segmentation",
-    "outputs": "background,shaft,wrist,clasper",
-    "height": "64",
-    "width": "96",
-    "frames": "1",
-    "numbers": json.dumps({"empty_policy": "diagonal"}),
-}
+    "bundle": "one", "method": "pretrain", "task": "segmentation", "outputs": "background,shaft,wrist,clasper",
+    "height": "64", "width": "96", "frames": "1", "numbers": json.dumps({"empty_policy": "diagonal"}),
+}  # fmt: skip
 FACTS = {
     "command": "surgfl pretrain one --out /home/jane/run7 --start=/home/jane/a.pth --size 64x96:3",
     "commit": "abc1234",
