@@ -59,11 +59,8 @@ def line_chart(
 ) -> str:
     """Draw curves over rounds; a missing round or NaN breaks the line. An axis that leaves 0 out names its ends.
 
-    Args:
-        y_range: Limits of the y axis; by default `fitting`, with 0 where `zero`.
-        reference: Height of a dotted horizontal line.
-        received: The values are of models as received, so that round r as recorded comes after r rounds.
-        size: Width and height in SVG units, pixels where there is room.
+    The y axis has the limits `y_range`, by default those of `fitting`, with 0 where `zero`; `reference` is the height
+    of a dotted horizontal line. Values of models as `received` in round r stand after r rounds. `size` is in SVG units.
     """
     rounds = [r for s in series for r in s.points]
     values = [v for s in series for v in s.points.values() if math.isfinite(v)]
@@ -104,11 +101,8 @@ def heat_map(
 ) -> str:
     """Draw a square matrix of weights with its numbers; the colour is the distance of a weight from 1 / K.
 
-    Args:
-        rows: Row i holds the weights by which site i mixes every site's parameters; NaN leaves a cell empty.
-        labels: Short names along both axes; `names` are the full ones, for the tooltips.
-        title: The layer's name.
-        spread: Distance from 1 / K at which the colour is full.
+    Row i holds the weights by which site i mixes every site's parameters; NaN leaves a cell empty. `labels` are short
+    names along both axes, `names` the full ones for tooltips. At a distance of `spread` the colour is full.
     """
     cell = 44 if len(labels) <= 6 else 24
     left, top, size = 30, 60, cell * len(labels)

@@ -46,14 +46,12 @@ def test_entropy_by_site_is_averaged_and_null_left_out() -> None:
     assert math.isnan(entropies(run_with({"entropy": {"sensitivity": None}}))["sensitivity"][0])
 
 
-def test_high_entropy_is_called_plain_averaging() -> None:
-    sentences = verdicts(run_with({"entropy": {"hypernetwork": 0.9995, "sensitivity": 0.9}}))
-    assert "is practically plain averaging (normalised entropy 0.99950" in sentences[0]
-    assert "differs from plain averaging (normalised entropy 0.900" in sentences[1]
-
-
-def test_slightly_unequal_weights_are_called_close_to_plain_averaging() -> None:
-    assert "is close to plain averaging" in verdicts(run_with({"entropy": {"hypernetwork": 0.997}}))[0]
+def test_the_entropy_decides_how_near_to_plain_averaging_a_mixing_is_called() -> None:
+    entropy = {"sensitivity_raw": 0.9995, "sensitivity": 0.9, "hypernetwork": 0.997}
+    plain, other, near = verdicts(run_with({"entropy": entropy}))
+    assert "is practically plain averaging (normalised entropy 0.99950" in plain
+    assert "differs from plain averaging (normalised entropy 0.900" in other
+    assert "is close to plain averaging" in near
 
 
 def test_own_weight_stands_beside_the_equal_share() -> None:

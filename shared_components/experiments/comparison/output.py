@@ -45,7 +45,7 @@ def write_all(comparison: Comparison, out: Path) -> list[Path]:
 
 
 def refuse_foreign(out: Path) -> None:
-    """Refuse a folder that holds a file of one of our names, which no comparison has written.
+    """Refuse a folder that holds a file with the name of an output that no comparison has written.
 
     Raises:
         ValueError: There is such a file.

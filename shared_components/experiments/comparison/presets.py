@@ -234,7 +234,7 @@ def without_server(preset: Preset) -> Preset:
 
 
 def with_arguments(preset: Preset, arguments: Mapping[str, Mapping[str, Any]]) -> Preset:
-    """Return the table with arguments of methods added to the rows of that method; what a row says itself stays.
+    """Return the table with arguments of methods added to the rows of that method; a row's own take precedence.
 
     Raises:
         ValueError: No row has a method that is named, or every row of it says that argument itself.

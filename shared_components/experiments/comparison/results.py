@@ -34,13 +34,13 @@ class Result:
         return score((self.scores or {}).get("sites", {}).get(site, {}), metric.name)
 
     def held_out(self, group: Group, metric: Metric) -> float:
-        """Return the score at the site that never trained; NaN where it has none or another task."""
+        """Return the score at the held-out site; NaN where it has none or another task."""
         return score(self.scores["held_out"], metric.name) if self.scores and self.out_of(group) else NAN
 
     def out_of(self, group: Group) -> bool:
-        """Whether the site that never trained was scored by what the group learns."""
+        """Whether the held-out site was scored on the group's task."""
         record = (self.scores or {}).get("held_out") or {}
-        if merged := record.get("merged"):  # what the model tells apart, and the site does not
+        if merged := record.get("merged"):  # classes of the model that the site does not distinguish
             return tuple(merged) == tuple(group.card.outputs)
         return group.first.name in record and output_names([record], group.first, group.card) == group.outputs
 

@@ -49,8 +49,8 @@ TIMED = 10  # forward passes of which the median counts
 def carry_out(run: Run, root: Path) -> Path:
     """Train and score, or resume an interrupted attempt; return the folder of the run.
 
-    ``scores.json`` appears when all is done, and what only a resume needs is then removed. Another process
-    that works on the same run is waited for: one whose command was killed ends at its next batch.
+    ``scores.json`` is written when all is done; files that only a resume needs are then removed. Wait for another
+    process that works on the same run: one whose command was killed ends at its next batch.
 
     Raises:
         FederationError: The method refuses these sites, or the training failed.
@@ -114,7 +114,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _tidy(done: Path) -> None:
-    """Remove the state after each round, halves of files, and attempts that ended before their first round."""
+    """Remove the state after each round, half-written files, and attempts that ended before their first round."""
     for path in [*done.glob("*/round-*.safetensors"), *done.glob("*/.*.safetensors.*")]:
         path.unlink()
     for other in done.parent.glob("[0-9]*"):

@@ -45,7 +45,7 @@ def all_tables(comparison: Comparison, *, grouped: bool = False) -> list[Table]:
 
 
 def own_tables(comparison: Comparison) -> list[Table]:
-    """Return what the preset is about: its costs, or of every task the ablation, the site outside or one metric."""
+    """Return the preset's own tables: costs, or of every task the ablation, the held-out site or one metric."""
     if comparison.layout == "costs":
         return [cost_table(comparison)]
     if comparison.layout == "ablation":
@@ -126,7 +126,7 @@ def held_out_table(comparison: Comparison, group: Group) -> Table:
 
 
 def cost_table(comparison: Comparison) -> Table:
-    """Tabulate what a method costs: time of a frame, parameters, bytes and seconds of a round."""
+    """Tabulate the costs of a method: time of a frame, parameters, bytes and seconds of a round."""
     columns = [
         Column("Inference ms/frame", methodcaller("cost", "ms_frame"), 2),
         Column("Frames/s of a video", methodcaller("cost", "frames_per_second"), 2),

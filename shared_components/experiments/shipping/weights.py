@@ -31,7 +31,7 @@ from shared_components.networks.checkpoints import CheckpointError, load_into, l
 LARGEST = float(torch.finfo(torch.float16).max)  # 65504
 HEAVIEST = 14_000_000  # bytes of a file that a repository of code still carries
 HEADER = ("bundle", "task", "outputs", "height", "width", "numbers")
-UNSEEN = 2_000_000  # looks from this number on are drawn neither in a pre-training nor in its own checks
+UNSEEN = 2_000_000  # looks from this number on occur neither in a pre-training nor in its own checks
 SEED = 7_000_000
 SPLIT = "test"
 COARSEST = CLASS_MAPS["foreground"]
@@ -48,11 +48,11 @@ class Pretrained:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of what it has learnt, such as its classes."""
+        """Names of its outputs, such as classes."""
         return tuple(name for name in self.notes["outputs"].split(",") if name)
 
     def task(self, classes: Sequence[str] = ()) -> Task:
-        """Return what it has learnt, or the same of other classes."""
+        """Return the task that it has learnt, or the same task with other classes."""
         numbers = json.loads(self.notes["numbers"])
         return make_task(self.notes["task"], numbers, classes=classes or self.outputs)
 
@@ -119,8 +119,8 @@ def card_of(trained: Pretrained, *, sha256: str, scores: list[dict[str, Any]]) -
     facts = {**trained.facts, "checks": trained.facts.get("scores", {})}
     if isinstance(facts.get("command"), str):
         facts["command"] = without_folders(facts["command"])
-    told = {"header": dict(trained.notes), "precision": "float16", "sha256": sha256, "scores": scores}
-    return facts | told | {"metric": trained.task().metrics[0].to_json()}
+    shipped = {"header": dict(trained.notes), "precision": "float16", "sha256": sha256, "scores": scores}
+    return facts | shipped | {"metric": trained.task().metrics[0].to_json()}
 
 
 def card_text(facts: Mapping[str, Any]) -> str:
@@ -138,10 +138,7 @@ def without_folders(command: str) -> str:
 
 
 def write_together(contents: Mapping[Path, bytes]) -> None:
-    """Write files by path beside their places, and rename them once all are written; an error puts the old ones back.
-
-    Folders are made.
-    """
+    """Write files, with their folders, under other names, then rename them all; an error restores the old ones."""
     beside = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in contents}
     before = {path: path.read_bytes() if path.is_file() else None for path in contents}
     renamed: list[Path] = []

@@ -48,9 +48,9 @@ def scenes(tmp_path_factory):
     }  # fmt: skip
 
 
-def written(site, folder, network, kind, **numbers):
+def written(site, folder, network, kind, *, size=(32, 64), **numbers):
     task = make_task(kind, numbers, classes=CLASSES if kind == "segmentation" else ())
-    return task, write_pictures(network, task, samples(site, "test", task.spec), size=(32, 64), folder=folder)
+    return task, write_pictures(network, task, samples(site, "test", task.spec), size=size, folder=folder)
 
 
 def test_the_frames_are_the_middles_of_equal_stretches():
@@ -90,18 +90,8 @@ def test_depth_keeps_the_truths_scale_whatever_a_model_says(scenes, tmp_path):
 
 
 def test_a_restored_frame_is_the_last_picture_where_there_is_no_prediction(scenes, tmp_path):
-    task = make_task("reconstruction", {})
-    site = scenes["reconstruction"]
-
-    class Grey(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.level = nn.Parameter(torch.tensor(0.0))
-
-        def forward(self, image):
-            return self.level.expand(image.shape[0], task.channels, *image.shape[-2:])
-
-    records = write_pictures(Grey(), task, samples(site, "test", task.spec), size=(64, 96), folder=tmp_path)
+    grey = Constant(*[0.0] * make_task("reconstruction", {}).channels)
+    _, records = written(scenes["reconstruction"], tmp_path, grey, "reconstruction", size=(64, 96))
     assert [name for name, _ in records[0]["files"]] == ["frame", "masked", "restored"]
     assert records[0]["legend"] == [] and isinstance(records[0]["value"], float)
 

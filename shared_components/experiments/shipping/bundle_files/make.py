@@ -49,6 +49,11 @@ class Description:
     training: Mapping[str, Any] = field(default_factory=dict)  # where it differs from `Training`
     metadata: Mapping[str, Any] = field(default_factory=dict)  # merged into the common metadata.json
 
+    @property
+    def all_training(self) -> Training:
+        """The whole training section: the defaults with the bundle's own values."""
+        return training_from({**asdict(Training()), **self.training})
+
 
 def marks(part: str) -> tuple[str, str]:
     """Return the lines between which a part of a card is made."""
@@ -86,7 +91,7 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
     """
     folder = folder or bundles_folder()
     description = read_description(name, folder)
-    training = training_from({**asdict(Training()), **description.training})
+    training = description.all_training
     facts = shipped_facts(name, folder)
     size = _input_size(training, facts)
     metadata = _metadata(description, size, facts)
@@ -161,9 +166,8 @@ def check_weights(name: str, folder: Path | None = None) -> None:
 def _export(name: str, root: Path) -> dict[str, Tensor]:
     """Return the content of `model.pt`: the shipped weights, and initial ones of the training's seed for the rest."""
     description = read_description(name, root.parent)
-    training = training_from({**asdict(Training()), **description.training})
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(training.seed)
+        torch.manual_seed(description.all_training.seed)
         network = build_network(yaml.safe_load(description.network_def))
     return exported_state(root / MODEL, network)
 
@@ -194,7 +198,7 @@ def _metadata(description: Description, size: tuple[int, int], facts: Mapping[st
 
 
 def _of_weights(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what metadata say of a bundle's weights: which they are, and their means where they have not trained."""
+    """Return the metadata of a bundle's weights: their hash, and mean scores where they have not trained."""
     metric = metric_of(facts).name
     found = [*mean_scores(facts).values(), *mean_of_real(facts)]
     means = {f"{metric}, {m['name']}": m[metric].get("mean") for m in found}
@@ -203,7 +207,7 @@ def _of_weights(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _frames(description: Description) -> int:
-    """Return the frames of a sample of what the network learns by default."""
+    """Return the frames of a sample of the default task."""
     default: Mapping[str, Any] = next(iter(yaml.safe_load(description.tasks).values())) or {}
     return int(default.get("frames", 1))
 
