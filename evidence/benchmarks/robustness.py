@@ -29,8 +29,7 @@ from evidence.attacks.labels import flip_site
 from evidence.attacks.replies import attacked
 from evidence.benchmarks.robustness_tables import BEYOND, CASES, METHODS, Case, tables
 from shared_components.common.atomic import write_json
-from shared_components.data.synthetic.site import write_site
-from shared_components.data.synthetic.site_plan import plan_sites
+from shared_components.data.synthetic.site import plan_sites, write_site
 from shared_components.federation.in_process import answer, open_together
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.protocol import Answers, Ask, Conversation, conduct

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from shared_components.data.synthetic.site import write_site
-from shared_components.data.synthetic.site_plan import plan_sites
+from shared_components.data.synthetic.site import plan_sites, write_site
 from shared_components.federation.in_process import answer, open_together
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.protocol import conduct

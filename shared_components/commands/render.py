@@ -7,13 +7,18 @@ from pathlib import Path
 
 from shared_components.common.progress import under
 from shared_components.common.progress_display import Board, shown
-from shared_components.data.synthetic.frame_times import TARGETS, Schedule, schedule
-from shared_components.data.synthetic.layouts import LAYOUTS
+from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, Schedule, schedule
 from shared_components.data.synthetic.looks import LOOKS, SITE_LOOKS
-from shared_components.data.synthetic.preview import write_contact_sheet
 from shared_components.data.synthetic.scene import SceneFrame
-from shared_components.data.synthetic.site import SPLITS, remove_sites, video_seed, write_site
-from shared_components.data.synthetic.site_plan import SitePlan, plan_sites
+from shared_components.data.synthetic.site import (
+    SPLITS,
+    SitePlan,
+    plan_sites,
+    remove_sites,
+    video_seed,
+    write_contact_sheet,
+    write_site,
+)
 
 HELP = "render synthetic surgical sites in the layouts of public data sets"
 

@@ -12,20 +12,19 @@ import yaml
 
 from shared_components.commands.check_data import check
 from shared_components.common.atomic import atomically
-from shared_components.data.consent import PUBLISHABLE
 from shared_components.data.custom.description import KINDS
-from shared_components.data.custom.guess_layout import Found, look_at
+from shared_components.data.custom.guess_layout import Found, known_layout, look_at
 from shared_components.data.custom.ids import (
     BACKGROUND,
     IGNORE,
     Value,
     class_name,
     grey,
+    label_names,
     parse_ids,
     parse_value,
     written,
 )
-from shared_components.data.custom.label_names import label_names
 from shared_components.data.custom.survey import (
     Split,
     Values,
@@ -35,11 +34,9 @@ from shared_components.data.custom.survey import (
     values_of,
     video_rate,
 )
-from shared_components.data.detect_layout import known_layout
 from shared_components.data.samples import SampleSpec
-from shared_components.data.site import SPLITS, SiteError
+from shared_components.data.site import PUBLISHABLE, SPLITS, SiteError, Source, source_names
 from shared_components.data.site_file import load_site
-from shared_components.data.source import Source, source_names
 from shared_components.inference.volumes import FOLDER as VOLUMES
 
 HELP = "write the site.yaml of a hospital's own data: surgfl site init FOLDER"

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
-from shared_components.data.clips import PADDINGS
-from shared_components.data.samples import Item, SampleSpec
+from shared_components.data.samples import PADDINGS, Item, SampleSpec
 
 MOST_FRAMES, LONGEST_INTERVAL = 1024, 3600  # of a clip; seconds
 

@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from shared_components.data.colours import change_colours, sample_colours
 from shared_components.data.files import Size
 from shared_components.data.samples import Sample, read_image, read_targets
 from shared_components.data.site import Site, SiteError
 from shared_components.data.transforms import (
     augment,
+    change_colours,
     resize_image,
     resize_target,
     sample_augmentation,
+    sample_colours,
     sample_turn,
     stacked,
     to_tensors,
@@ -132,7 +133,7 @@ def batches(
     Args:
         iterations: number of batches.
         augment: flip and scale-crop every sample (`shared_components.data.transforms`).
-        colour: with `augment`, how far colours are changed, too (`shared_components.data.colours`); 0 draws nothing.
+        colour: with `augment`, how far colours are changed, too (`shared_components.data.transforms`); 0 draws nothing.
         rotation: with `augment`, degrees that samples are turned by at most; 0 draws nothing.
         flips: with `augment`, whether samples are flipped; all else is drawn alike.
 

@@ -1,11 +1,55 @@
-"""What a site is: its split by video, its source of data, and the error that names it."""
+"""A site: its split by video, its source of data, what it may publish or withhold, and the error that names it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared_components.data.source import Source
+from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
+from shared_components.data.custom.description import KINDS, Own
+from shared_components.data.readers import Reader, find_reader, reader_names
+
+PUBLISHABLE = ("style", "text", "model", "result")
+"""Profile items; ``model`` lets the site's whole model take part in the outsider's, ``result`` puts it into the job's
+result by itself."""
+
+WITHHOLDABLE = ("loss", "scores", "seconds", "memory")
+"""What is for the record alone; `federation.message_schema` says which values of a reply each name covers."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset's name, and, where its layout is the site's own, what that is. It may go to other processes."""
+
+    dataset: str
+    own: Own | None = None
+
+    @property
+    def reader(self) -> Reader:
+        """What reads its files."""
+        if self.own is None:
+            return find_reader(self.dataset)
+        from shared_components.data.custom.readers import own_reader
+
+        return own_reader(self.own)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes of its labels by id, background first; none where it has no labels."""
+        if self.own is not None:
+            return self.own.classes
+        return CLASS_MAPS.get(self.reader.CLASS_MAP, ())
+
+
+def targets_of(dataset: str) -> tuple[str, ...]:
+    """Return the targets of a dataset beside its images."""
+    return ("label",) if dataset in KINDS else find_reader(dataset).TARGETS
+
+
+def source_names() -> list[str]:
+    """Return the values of `dataset` in a site.yaml: the public datasets, and the layouts of data of one's own."""
+    return [*reader_names(), *KINDS]
+
 
 SPLITS = ("train", "validation", "test")
 
@@ -70,3 +114,35 @@ class Site:
     def dataset(self) -> str:
         """Name of its dataset."""
         return self.source.dataset
+
+
+def unfit(site: Site, other: Site) -> str:
+    """Say why a site cannot train on another one's frames besides its own, and what to do; nothing where it can.
+
+    It cannot where the other one learns something else, has no training videos, knows coarser classes, or trains on
+    frames that this one has in a split: it would learn from what it is tested on, or from a frame twice.
+    """
+    if other.task not in ("", site.task):
+        instead = f"a site of {site.task!r}" if site.task else f"one, or write 'task: {other.task}' here as well"
+        return f"whose task is {other.task!r}; name {instead}"
+    if not other.split.get("train"):
+        return "whose split names no video under 'train'; only those would be added"
+    if site.classes and other.classes and site.classes not in readable_as(other.classes):
+        common = set(readable_as(site.classes)) & set(readable_as(other.classes))
+        coarser = next((name for name, classes in CLASS_MAPS.items() if classes in common), None)
+        remedy = f"write 'classes: {coarser}' here, or name" if coarser else "name"
+        return (
+            f"whose labels are {name_of(other.classes)!r} and cannot be read as {name_of(site.classes)!r}; {remedy} "
+            "another site.yaml"
+        )
+    return _shared(site, other)
+
+
+def _shared(site: Site, other: Site) -> str:
+    if other.dataset != site.dataset or other.root.resolve() != site.root.resolve():
+        return ""
+    for split, ranges in site.split.items():
+        for part in ranges:
+            if any(part.overlaps(added) for added in other.split["train"]):
+                return f"which trains on {part}, a part of this site's own split {split!r}; take it out of one of them"
+    return ""

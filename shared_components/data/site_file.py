@@ -44,14 +44,21 @@ from msgspec import Meta
 
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.schema import check_keys, check_values, nearest, shown
-from shared_components.data.added_site import unfit
 from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
-from shared_components.data.consent import PUBLISHABLE, WITHHOLDABLE
 from shared_components.data.custom.description import KEYS as OWN_KEYS
 from shared_components.data.custom.description import KINDS, describe
 from shared_components.data.files import DataError, read_text
-from shared_components.data.site import SPLITS, Site, SiteError, VideoRange
-from shared_components.data.source import Source, source_names
+from shared_components.data.site import (
+    PUBLISHABLE,
+    SPLITS,
+    WITHHOLDABLE,
+    Site,
+    SiteError,
+    Source,
+    VideoRange,
+    source_names,
+    unfit,
+)
 
 MAX_QUARANTINE = 0.2
 MOST_BYTES = 1 << 20

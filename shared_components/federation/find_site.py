@@ -72,8 +72,7 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
     A server's own frames are ``simulated``: they look like computer graphics.
     """
     from shared_components.data.synthetic.looks import SIMULATED
-    from shared_components.data.synthetic.site import write_site
-    from shared_components.data.synthetic.site_plan import plan_sites
+    from shared_components.data.synthetic.site import plan_sites, write_site
 
     sizes = {**SYNTHETIC, **job.synthetic}
     if unknown := sorted(set(sizes) - set(SYNTHETIC)):

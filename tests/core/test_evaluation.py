@@ -16,8 +16,7 @@ from shared_components.core.metrics import frame_scores
 from shared_components.core.task import make_task
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
-from shared_components.data.synthetic.site_plan import plan_sites
+from shared_components.data.synthetic.site import plan_sites, write_site
 from shared_components.networks.tiny import Tiny
 
 DICE, RMSE = Metric("dice", "Dice", True), Metric("rmse", "RMSE", False)

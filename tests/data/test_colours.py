@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.data.colours import UNCHANGED, Colours, change_colours, sample_colours
+from shared_components.data.transforms import UNCHANGED, Colours, change_colours, sample_colours
 
 
 def frames(count: int = 1, height: int = 12, width: int = 16) -> np.ndarray:

@@ -14,7 +14,7 @@ import pytest
 
 from shared_components.cli import main
 from shared_components.data.custom.description import refuse_template
-from shared_components.data.custom.label_names import label_names
+from shared_components.data.custom.ids import label_names
 from shared_components.data.files import MOST_PIXELS, DataError, read_ids, read_npy, read_rgb
 from shared_components.data.readers import grasp
 from shared_components.data.readers.sar_rarp50 import unpack

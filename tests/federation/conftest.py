@@ -10,8 +10,7 @@ import yaml
 
 from shared_components.core.method import load_method, site_order
 from shared_components.core.partition import Role, cut
-from shared_components.data.synthetic.site import write_site
-from shared_components.data.synthetic.site_plan import plan_sites
+from shared_components.data.synthetic.site import plan_sites, write_site
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.federation.in_process import open_together
 from shared_components.federation.messages import FederationError, Job, SiteRefusal

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.data.consent import WITHHOLDABLE
+from shared_components.data.site import WITHHOLDABLE
 from shared_components.data.site_file import load_site
 from shared_components.federation.message_schema import REPLY, REQUEST
 from shared_components.federation.messages import Message, SiteRefusal

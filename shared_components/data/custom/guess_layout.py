@@ -1,4 +1,4 @@
-"""Look at a folder and say what data of one's own it holds: where images and masks lie, as templates."""
+"""Recognise the data in a folder: a public data set, or templates of where images and masks of one's own lie."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.custom.description import VIDEO, Kind
+from shared_components.data.custom.description import KINDS, VIDEO, Kind
 from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, decode, natural_order
 from shared_components.data.nifti import holds_colours
+from shared_components.data.readers import find_reader, reader_names
 
 _DEEPEST = 5  # folders below the one that is looked at
 _SAMPLED = 3  # images of a folder that tell whether they are masks
@@ -234,3 +235,39 @@ def _said(files: _Files) -> str:
 def _some(names: Sequence[str]) -> str:
     more = ", ..." if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
+
+
+def known_layout(root: Path, dataset: str | None = None) -> str | None:
+    """Return the dataset that a folder holds; None where it is of no layout that is known.
+
+    Args:
+        dataset: look for this one alone; one of a site's own is never a known one.
+
+    Raises:
+        DataError: it was asked for and is not there.
+    """
+    if dataset in KINDS:
+        return None
+    if dataset is not None:
+        _look(root, dataset)
+        return dataset
+    for name in reader_names():
+        try:
+            _look(root, name)
+        except DataError:
+            continue
+        return name
+    return None
+
+
+def _look(root: Path, dataset: str) -> None:
+    """Read the first labelled frame of the first video: folders alone may be called alike by chance."""
+    reader = find_reader(dataset)
+    videos = reader.videos(root)
+    listing = reader.frames(root, videos[0]) if videos else []
+    if not listing:
+        raise DataError(root, f"holds no videos of {dataset}", "correct the folder")
+    _, image, targets = listing[0]
+    reader.read_image(image)
+    for name, files in targets.items():
+        reader.read_target(name, files)

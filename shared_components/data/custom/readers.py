@@ -20,8 +20,7 @@ from shared_components.data.custom.layout import (
     refuse_missing,
     video_names,
 )
-from shared_components.data.custom.masks import read_mask
-from shared_components.data.custom.volumes import Volume, packed_volume
+from shared_components.data.custom.masks import Volume, packed_volume, read_mask
 from shared_components.data.files import DataError, frame_number
 from shared_components.data.nifti import label_shape, refuse_other_shape
 from shared_components.data.readers import Listing, Reader

@@ -15,8 +15,7 @@ import numpy as np
 from shared_components.data.custom.guess_layout import Found
 from shared_components.data.custom.ids import Value, counts
 from shared_components.data.custom.layout import files_of, images_of, is_volume, placed, video_names
-from shared_components.data.custom.masks import read_mask
-from shared_components.data.custom.volumes import packed_volume
+from shared_components.data.custom.masks import packed_volume, read_mask
 from shared_components.data.files import DataError
 from shared_components.data.nifti import lies_as_written
 

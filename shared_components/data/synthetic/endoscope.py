@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from shared_components.data.synthetic.carving import ACCENT, DARK, METAL, PALE
-from shared_components.data.synthetic.look import Look
+from shared_components.data.synthetic.looks import Look
 from shared_components.data.synthetic.motion import Moment
 from shared_components.data.synthetic.noise import fractal, linear, smooth
 from shared_components.data.synthetic.raster import Buffers, Shader, draw

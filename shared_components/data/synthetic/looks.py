@@ -1,14 +1,201 @@
-"""The table of looks of the synthetic sites.
+"""Looks of synthetic sites: all that differs between hospitals but their instruments' geometry.
 
-A look is a value. Adding one means adding an entry to the table below; but for `SIMULATED`, nothing else names a look.
-Colours are sRGB triples (0..255) as a person would pick them from a picture.
+Named looks stand in a table; but for `SIMULATED`, nothing else names one. Random looks are drawn from a number, wider
+than any named one, so that a network learns what does not change with them. Colours are sRGB triples (0..255) as a
+person would pick them from a picture.
 """
 
-import re
-from dataclasses import replace
+from __future__ import annotations
 
-from shared_components.data.synthetic.look import RGB, Look, Texture
-from shared_components.data.synthetic.random_looks import random_look
+import colorsys
+import re
+import zlib
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from shared_components.data.synthetic.noise import stream
+
+RGB = tuple[int, int, int]
+Texture = Literal["membrane", "lobular", "tubular", "muscle", "plain"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """Describe how one site's videos appear.
+
+    Attributes:
+        organs: (colour, texture) of the background and then of the organs laid over it.
+        vessels, vessel: how many vessel trees (1 = usual) and their colour.
+        blood: share of the tissue that is bloody (0..1).
+        gauze, thread: the chance that a video shows a swab or a suture thread, which are as white, grey or
+            thin as instruments and are not instruments.
+        light: colour of the light source; exposure: overall gain; vignette: darkening of the corners (0..1).
+        cavity: how dark the depths are that the light does not reach (0..1).
+        gloss, glint: strength of tissue highlights, and their size (small is wet and sharp).
+        haze: constant veil (0..1); smoke: additional smoke while tissue is coagulated (0..1).
+        noise: sensor noise in grey levels; blur: sigma of the optics in thousandths of the width.
+        aperture: shape of the visible field; field: radius of a round one in longer sides of the picture, (least,
+            most), or the aperture's own.
+        shaft, metal, accent, pale: instrument materials; shine: how the shafts' reflects (0 dull, 1 as metal);
+            steel, painted, coat: the chance that a tool's shaft is of bare metal, that it is pale or coloured
+            instead, that its jaws are coated like its shaft; tarnish: share of metal stained by blood (0..1).
+        fine: strength of the tissue's finest texture (1 = usual).
+        compression: JPEG quality of the recording; 0: none.
+        tint: how strongly the camera shows everything in one hue (0..1); hue: that one.
+        fibres: how many optical fibres carry the picture across its width, each seen as a dot; 0: none.
+        custom: who operates and with what, one of `toolbox.CUSTOMS`.
+        flat: computer-graphics shading without texture, wetness or noise.
+    """
+
+    name: str
+    text: str
+    organs: tuple[tuple[RGB, Texture], ...]
+    vessel: RGB = (120, 18, 22)
+    vessels: float = 1.0
+    blood: float = 0.15
+    gauze: float = 0.0
+    thread: float = 0.3
+    light: RGB = (255, 250, 245)
+    exposure: float = 1.0
+    contrast: float = 1.0
+    vignette: float = 0.5
+    cavity: float = 0.0
+    gloss: float = 1.0
+    glint: float = 0.10
+    haze: float = 0.0
+    smoke: float = 0.35
+    noise: float = 2.5
+    blur: float = 1.6
+    aperture: Literal["full", "circle", "corners"] = "full"
+    shaft: RGB = (52, 52, 54)
+    metal: RGB = (196, 198, 204)
+    accent: RGB = (205, 185, 140)
+    pale: RGB = (226, 226, 222)
+    shine: float = 0.16
+    steel: float = 0.0
+    coat: float = 0.0
+    painted: float = 0.0
+    tarnish: float = 0.15
+    fine: float = 1.0
+    compression: int = 0
+    tint: float = 0.0
+    hue: RGB = (255, 255, 255)
+    fibres: int = 0
+    field: tuple[float, float] | None = None
+    custom: str = "fixed"
+    flat: bool = False
+
+    @property
+    def stream(self) -> int:
+        """Number of the look's random stream: stable when looks are added or reordered."""
+        return zlib.crc32(self.name.encode())
+
+
+_STREAM = 2  # beside geometry and appearance
+_KINDS: tuple[Texture, ...] = get_args(Texture)
+_CUSTOMS = ("robotic", "laparoscopic", "mixed")
+
+
+def random_look(number: int) -> Look:
+    """Draw a look: the same number gives the same look, always."""
+    rng = stream(number, _STREAM)
+    return Look(
+        name=f"random-{number}",
+        text="drawn at random",
+        organs=_organs(rng),
+        custom=_CUSTOMS[int(rng.integers(3))],
+        **_clutter(rng),
+        **_light(rng),
+        **_camera(rng),
+        **_materials(rng),
+    )
+
+
+def _organs(rng: np.random.Generator) -> tuple[tuple[RGB, Texture], ...]:
+    """Draw two to five kinds of tissue about one palette: reds and yellows mostly, now and then any hue."""
+    hue = rng.normal(0.02, 0.045) if rng.random() < 0.93 else rng.random()
+    spread, rich = rng.uniform(0.01, 0.08), rng.uniform(0.05, 0.9)
+    bright = rng.uniform(0.35, 0.95)
+    found = []
+    for _ in range(int(rng.integers(2, 6))):
+        faded = 0.2 if rng.random() < 0.15 else 1.0  # a gallbladder is as grey and as smooth as a shaft
+        colour = _colour(
+            hue + rng.normal(0, spread), faded * rich * rng.uniform(0.5, 1.15), bright * rng.uniform(0.6, 1.15)
+        )
+        found.append((colour, _KINDS[int(rng.integers(len(_KINDS)))]))
+    return tuple(found)
+
+
+def _colour(hue: float, saturation: float, value: float) -> RGB:
+    red, green, blue = colorsys.hsv_to_rgb(hue % 1.0, min(max(saturation, 0), 1), min(max(value, 0.02), 1))
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def _grey(rng: np.random.Generator, low: float, high: float) -> RGB:
+    """Draw a grey with a touch of colour."""
+    return _colour(rng.random(), abs(rng.normal(0, 0.07)), rng.uniform(low, high))
+
+
+def _clutter(rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "vessel": _colour(rng.normal(0.98, 0.04), rng.uniform(0.5, 1.0), rng.uniform(0.15, 0.7)),
+        "vessels": rng.uniform(0.0, 2.2),
+        "blood": rng.uniform(0.0, 0.7) * (rng.random() < 0.6),
+        "gauze": 0.4,
+        "thread": 0.35,
+        "fine": rng.uniform(0.0, 1.8),
+    }
+
+
+def _light(rng: np.random.Generator) -> dict[str, Any]:
+    warm = rng.normal(0, 0.12)
+    return {
+        "light": _channels(1.0 + warm, 1.0 + rng.normal(0, 0.05), 1.0 - warm),
+        "exposure": float(np.exp(rng.uniform(np.log(0.55), np.log(1.8)))),
+        "contrast": rng.uniform(0.75, 1.35),
+        "vignette": rng.uniform(0.05, 0.95),
+        "cavity": rng.uniform(0.3, 0.97) * (rng.random() < 0.5),
+        "gloss": rng.uniform(0.0, 1.5),
+        "glint": rng.uniform(0.06, 0.24),
+        "haze": rng.uniform(0.0, 0.22) * (rng.random() < 0.35),
+        "smoke": rng.uniform(0.0, 0.7) * (rng.random() < 0.5),
+    }
+
+
+def _channels(*gains: float) -> RGB:
+    """Return a light's colour from the gains of its channels, the strongest being 255."""
+    red, green, blue = (round(255 * max(gain, 0.2) / max(gains)) for gain in gains)
+    return red, green, blue
+
+
+def _camera(rng: np.random.Generator) -> dict[str, Any]:
+    shape = ("full", "full", "circle", "corners")[int(rng.integers(4))]
+    least = rng.uniform(0.40, 0.54) if shape == "circle" else rng.uniform(0.54, 0.62)
+    return {
+        "noise": rng.uniform(0.0, 5.0),
+        "blur": rng.uniform(0.8, 4.0),
+        "compression": int(rng.integers(25, 95)) if rng.random() < 0.4 else 0,
+        "aperture": shape,
+        "field": (least, least + 0.02),
+    }
+
+
+def _materials(rng: np.random.Generator) -> dict[str, Any]:
+    """Draw shafts from black over steel to white, and tips as dark or as bright."""
+    return {
+        "shaft": _grey(rng, *((0.05, 0.3), (0.2, 0.6), (0.5, 0.95))[int(rng.integers(3))]),
+        "shine": float(rng.choice((0.05, 0.16, 0.4, 0.9))) * rng.uniform(0.7, 1.3),
+        "metal": _grey(rng, 0.35, 0.95),
+        "accent": _colour(rng.random(), rng.uniform(0.0, 0.8), rng.uniform(0.2, 0.9)),
+        "pale": _grey(rng, 0.7, 1.0),
+        "steel": 0.3 * (rng.random() < 0.6),
+        "coat": 0.2 * (rng.random() < 0.5),
+        "painted": 0.2,
+        "tarnish": rng.uniform(0.0, 0.6) * (rng.random() < 0.6),
+    }
+
 
 SIMULATED = "simulated"  # the look of computer graphics, such as a server has that teaches what sites share
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from shared_components.data.synthetic import instruments
 from shared_components.data.synthetic.endoscope import Endoscope
-from shared_components.data.synthetic.look import Look
-from shared_components.data.synthetic.looks import look_named
+from shared_components.data.synthetic.looks import Look, look_named
 from shared_components.data.synthetic.motion import Moment, Script
 from shared_components.data.synthetic.noise import stream
 from shared_components.data.synthetic.raster import Buffers

@@ -1,4 +1,4 @@
-"""Writing a whole synthetic site: videos in a public layout, side files, and their site.yaml.
+"""Plan and write synthetic sites: videos in a public layout, side files, their site.yaml; contact sheets of several.
 
 OUT/site.yaml                     what the readers need
 OUT/<layout>/...                  the data set, exactly as the public one lies on disk
@@ -7,12 +7,14 @@ OUT/side/<video>/depth/<stem>.png uint16, mm * 256, 0 = unknown (as scared_toolk
 OUT/render.json                   how it was made; marks the folder as ours
 """
 
+from __future__ import annotations
+
 import csv
 import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +22,71 @@ from typing import Any
 import numpy as np
 import yaml
 
+from shared_components.common.drawing.palette import DEPTH, class_entries
+from shared_components.common.drawing.pictures import captioned, coloured, legend, overlay, scale_bar, side_by_side
 from shared_components.common.progress import report_progress
+from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.files import depth_values
-from shared_components.data.synthetic.frame_times import TARGETS, Schedule, schedule
-from shared_components.data.synthetic.layouts import LAYOUTS, write_png
-from shared_components.data.synthetic.looks import look_named
+from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, Schedule, schedule, write_png
+from shared_components.data.synthetic.looks import SITE_LOOKS, look_named
 from shared_components.data.synthetic.motion import PHASES
 from shared_components.data.synthetic.scene import SceneFrame
-from shared_components.data.synthetic.site_plan import layouts_for
+
+
+@dataclass(frozen=True)
+class SitePlan:
+    """One site to render."""
+
+    folder: Path
+    look: str
+    seed: int
+    layout: str
+    task: str = "segmentation"
+
+
+def plan_sites(
+    out: Path,
+    *,
+    sites: int,
+    seed: int = 0,
+    looks: Sequence[str] = SITE_LOOKS,
+    layout: str = "auto",
+    tasks: Sequence[str] = ("segmentation",),
+) -> list[SitePlan]:
+    """Plan `site-1`, `site-2`, ... below `out`, cycling through looks, tasks and (`auto`) the task's layouts.
+
+    Layouts whose sites do not fit the others, in their classes or for want of videos, have no turn.
+
+    Raises:
+        ValueError: an unknown look or task, a layout that cannot hold a task, no site, or a negative seed.
+    """
+    if sites < 1 or seed < 0:
+        raise ValueError(f"{sites} sites must be at least 1 and seed {seed} not negative")
+    names = [look_named(name.strip()).name for name in looks]
+    fitting = [(task.strip(), layouts_for(task.strip())) for task in tasks]
+    for task, layouts in fitting:
+        if layout not in ("auto", *layouts):
+            raise ValueError(f"layout {layout!r} cannot hold {task}; layouts for it: {', '.join(layouts)}")
+    seeds = np.random.SeedSequence(seed).generate_state(sites)
+    plans = []
+    for i in range(sites):
+        task, layouts = fitting[i % len(fitting)]
+        turns = [name for name in layouts if not LAYOUTS[name].asked]
+        own = turns[i % len(turns)] if layout == "auto" else layout
+        plans.append(SitePlan(out / f"site-{i + 1}", names[i % len(names)], int(seeds[i]), own, task))
+    return plans
+
+
+def layouts_for(task: str) -> list[str]:
+    """List the layouts that can hold a task's sites.
+
+    Raises:
+        ValueError: the task is unknown.
+    """
+    if task not in TARGETS:
+        raise ValueError(f"task {task!r} is unknown; sites are rendered for {', '.join(TARGETS)}")
+    return [name for name, style in LAYOUTS.items() if set(TARGETS[task]) <= {style.target}]
+
 
 MARK = "render.json"
 SPLITS = ("train", "validation", "test")
@@ -221,3 +280,41 @@ def _replace(part: Path, out: Path) -> None:
         out.rename(old)
     part.rename(out)
     shutil.rmtree(old, ignore_errors=True)
+
+
+Array = np.ndarray
+
+DEPTH_RANGE = (25.0, 100.0)
+"""mm shown as the nearest and as the farthest; the scenes lie within."""
+
+
+def tile(frame: SceneFrame, task: str) -> Array:
+    """Return what stands beside a frame's image: what a site of this task may learn about it."""
+    if task == "segmentation":
+        return overlay(frame.image, frame.parts)
+    if task == "depth":
+        return coloured(frame.depth, frame.depth > 0, DEPTH_RANGE, DEPTH)
+    return np.full_like(frame.image, 255)
+
+
+def contact_sheet(sites: Mapping[str, tuple[str, Sequence[SceneFrame]]]) -> Array:
+    """Return one RGB picture: a row per site, each frame followed by its labels, depth, or nothing; then legends.
+
+    Args:
+        sites: title of the row -> task and frames, all of one size and equally many per site.
+    """
+    rows = [
+        captioned(side_by_side([picture for f in frames for picture in (f.image, tile(f, task))]), title)
+        for title, (task, frames) in sites.items()
+    ]
+    width, tasks = rows[0].shape[1], {task for task, _ in sites.values()}
+    if "segmentation" in tasks:
+        rows.append(legend(class_entries(CLASS_MAPS["parts"]), width=width))
+    if "depth" in tasks:
+        rows.append(scale_bar(DEPTH_RANGE, DEPTH, width))
+    return np.vstack(rows)
+
+
+def write_contact_sheet(path: Path, sites: Mapping[str, tuple[str, Sequence[SceneFrame]]]) -> None:
+    """Write the contact sheet of `sites` as a PNG."""
+    write_png(Path(path), contact_sheet(sites))

@@ -14,7 +14,7 @@ from shared_components.common.arguments import between, one_of
 from shared_components.core.network_checks import check_frames
 from shared_components.core.task import Task, make_task
 from shared_components.data.classes import CLASS_MAPS
-from shared_components.data.synthetic.frame_times import TARGETS
+from shared_components.data.synthetic.layouts import TARGETS
 from shared_components.data.synthetic.looks import look_named
 from shared_components.networks.bundle_config import PRECISIONS, Bundle, build_network, check_size
 

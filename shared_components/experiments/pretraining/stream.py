@@ -23,15 +23,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from shared_components.core.training import round_seed
-from shared_components.data.colours import change_colours, sample_colours
 from shared_components.data.dataset import collated
 from shared_components.data.samples import Item, SampleSpec
 from shared_components.data.synthetic.scene import SceneFrame, render_video
 from shared_components.data.transforms import (
     augment,
+    change_colours,
     resize_image,
     resize_target,
     sample_augmentation,
+    sample_colours,
     stacked,
     to_tensors,
 )

@@ -23,8 +23,7 @@ from shared_components.data.samples import LABELLED, SampleSpec
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.looks import LOOKS
-from shared_components.data.synthetic.site import write_site
-from shared_components.data.synthetic.site_plan import layouts_for
+from shared_components.data.synthetic.site import layouts_for, write_site
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_into, load_metadata, load_weights
 

@@ -13,9 +13,8 @@ import pytest
 import yaml
 
 from shared_components.cli import main
-from shared_components.data.custom.guess_layout import look_at
+from shared_components.data.custom.guess_layout import known_layout, look_at
 from shared_components.data.custom.survey import propose_split
-from shared_components.data.detect_layout import known_layout
 from shared_components.data.readers import reader_names
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site

@@ -17,13 +17,10 @@ from shared_components.commands import check_data, render
 from shared_components.data.check import check_site
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.frame_times import TARGETS, schedule
-from shared_components.data.synthetic.layouts import LAYOUTS
+from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, schedule
 from shared_components.data.synthetic.motion import PHASES
-from shared_components.data.synthetic.preview import DEPTH_RANGE, tile
 from shared_components.data.synthetic.scene import SceneFrame, render_video
-from shared_components.data.synthetic.site import remove_sites, video_seed, write_site
-from shared_components.data.synthetic.site_plan import plan_sites
+from shared_components.data.synthetic.site import DEPTH_RANGE, plan_sites, remove_sites, tile, video_seed, write_site
 from tests.data.conftest import numbers, run_command
 
 SIZE = {"height": 64, "width": 96}
