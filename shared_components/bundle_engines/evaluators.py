@@ -23,9 +23,9 @@ from shared_components.common.atomic import write_text
 from shared_components.common.progress import follow
 from shared_components.common.sanitise import table_cells
 from shared_components.core.evaluation import BATCH, Scorer, first_value, native_batches, small_batches
-from shared_components.core.merged_classes import MergedClasses
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task
+from shared_components.core.trained_model import MergedClasses
 from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import Sample

@@ -27,12 +27,18 @@ from shared_components.core import trained_model
 from shared_components.core import training as local
 from shared_components.core.card import Card
 from shared_components.core.initial_weights import begin, chosen_start, said, start_weights, unused
-from shared_components.core.merged_classes import read_as
 from shared_components.core.method import Method, load_method
 from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.core.site_conditioning import describe_site
 from shared_components.core.task import Task, choose_task
-from shared_components.core.trained_model import Remade, network_of, task_learnt, told_as_asked, with_learnt_numbers
+from shared_components.core.trained_model import (
+    Remade,
+    network_of,
+    read_as,
+    task_learnt,
+    told_as_asked,
+    with_learnt_numbers,
+)
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
 from shared_components.data.dataset import SampleDataset

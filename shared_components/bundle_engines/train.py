@@ -18,11 +18,10 @@ from torch import distributed, nn
 from shared_components.bundle_engines.options import ConfigError
 from shared_components.common.progress import report_progress
 from shared_components.core.method import Batch, Context, Method
-from shared_components.core.network_checks import check_network
 from shared_components.core.partition import partition_network, train_mode
 from shared_components.core.site_conditioning import condition_on_site
 from shared_components.core.task import Task, checkpoint_notes
-from shared_components.core.training import make_context, train_step
+from shared_components.core.training import check_network, make_context, train_step
 from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.site import Site

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from shared_components.core.text.encoders import KINDS, READERS
-from shared_components.core.text.site_text import known_texts
+from shared_components.core.text.site_text import KINDS, READERS, known_texts
 from shared_components.core.text.vectors import SHIPPED, TextError, Vectors, add_vectors, read_vectors
 
 HELP = "compute the vectors of site texts, or list those of a file"

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.card import Card
-from shared_components.core.extras import Extra
-from shared_components.core.partition import Partition, Pieces, Role, Rule
+from shared_components.core.partition import Extra, Partition, Pieces, Role, Rule
 from shared_components.core.task import Batch, Task
 
 State = dict[str, Tensor]

@@ -24,7 +24,6 @@ import torch
 from torch import nn
 
 from shared_components.common.arguments import between
-from shared_components.core.early_stopping import train_to_best
 from shared_components.core.method import Aggregation, Batch, Context, LocalWork, Losses, Objective, State, Term
 from shared_components.core.partition import Partition, Role, below, cut, everything, partition_network, paste, prefixed
 from shared_components.core.serq_equations import (
@@ -37,6 +36,7 @@ from shared_components.core.serq_equations import (
     moved,
     moving_average,
 )
+from shared_components.core.training import train_to_best
 
 PRETRAINED, AVERAGE, DESCRIPTOR = "pretrained/", "average", "descriptor"  # in the server's memory
 RATE = 0.1  # of the job's learning rate: at all of it synthetic frames undo what real ones have taught; ours
@@ -53,7 +53,7 @@ class Quantification:
     In a round the global model has been averaged already; then come Eq. 10, Eq. 11 and Eq. 12, each over `batches`
     augmented batches of its own. The pre-trained model begins, at the first round, as a copy of what the network holds
     then: the first average in its GLOBAL slices, the start's weights elsewhere. It is trained on the synthetic frames
-    until its score on the server's validation split stops rising (`early_stopping`). (The paper pre-trains before the
+    until its score on the server's validation split stops rising (`train_to_best`). (The paper pre-trains before the
     first round and lets the sites begin with it; here a job's `start` says what they begin with.) It is the
     server's own, so that slices of every role are trained in it. Both models are trained by the job's AdamW, with
     its weight decay; the paper says Adam, at a rate of the server's own that is lost. D begins at zero and takes a step

@@ -2,14 +2,16 @@
 
 A bundle runs `train_step` inside MONAI's SupervisedTrainer; a federation's executor runs it in
 `local_iterations`, which imports nothing but torch (a simulator starts a process per task, and MONAI costs
-five seconds to import). A test proves both give equal bits.
+five seconds to import). A test proves both give equal bits. `train_to_best` trains until a validation score stops
+rising; `check_network` refuses a network that does not fit task and method.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from shared_components.core.partition import Partition, train_mode
 from shared_components.core.task import Task
 from shared_components.networks.bundle_config import Training
 from shared_components.networks.parts import by_learning_rate
+from shared_components.networks.protocols import require
 
 
 def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
@@ -147,3 +150,84 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         index, _, key = name.partition("/")
         state[int(index)][key] = value
     optimizer.load_state_dict({**optimizer.state_dict(), "state": dict(state)})
+
+
+EVERY, PATIENCE = 25, 4  # steps between two validations; validations without a better score that end the training
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """How such a training went.
+
+    Attributes:
+        losses: Means over the steps taken.
+        steps: Taken in all, those after the best weights included.
+        before: The score that it began from; None: there are no validation frames.
+        best: The score of the weights that were kept.
+    """
+
+    losses: Losses
+    steps: int
+    before: float | None
+    best: float | None
+
+
+def train_to_best(
+    network: nn.Module,
+    train: Callable[[int], Losses],
+    validate: Callable[[], float | None],
+    *,
+    better: Callable[[float, float], bool],
+    budget: int,
+) -> Stopped:
+    """Train until `PATIENCE` validations brought no better score, and leave the best weights in the network.
+
+    The weights that it begins from are among those that can be kept. Without validation frames the whole budget is
+    taken, and the last weights stay.
+
+    Args:
+        network: What `train` trains.
+        train: Takes a number of steps and returns the mean of each loss term.
+        validate: Returns the score now; NaN where nothing could be scored, None where there are no frames.
+        better: Whether the first score is better than the second; NaN never is.
+        budget: Steps at most.
+    """
+
+    def weights() -> dict[str, Tensor]:
+        return {name: value.detach().clone() for name, value in network.state_dict().items()}
+
+    best = before = validate()
+    kept, done, idle, totals = weights(), 0, 0, dict[str, float]()
+    while done < budget and idle < PATIENCE:
+        count = min(EVERY, budget - done)
+        for name, value in train(count).items():
+            totals[name] = totals.get(name, 0.0) + count * value
+        done += count
+        if (score := validate()) is None or best is None:
+            continue
+        idle += 1
+        if better(score, best):
+            best, kept, idle = score, weights(), 0
+    if best is not None:
+        network.load_state_dict(kept)
+    return Stopped({name: total / done for name, total in totals.items()}, done, before, best)
+
+
+def check_network(network: nn.Module, method: Method, task: Task) -> None:
+    """Raise ValueError where a network does not take the task's clips, or is not what the method requires."""
+    check_frames(network, task)
+    if method.requires.network is not None:
+        require(network, method.requires.network, method.name)
+
+
+def check_frames(network: nn.Module, task: Task) -> None:
+    """Raise ValueError where the task's samples are clips, and the network takes single frames or other clips."""
+    kind, frames = type(network).__name__, task.spec.frames
+    asks = f"{task.card.kind} asks for clips of {frames} frames, and {kind} takes"
+    if frames > 1 and not getattr(network, "takes_clips", False):
+        raise ValueError(
+            f"{asks} single ones; write frames: 1 and interval: 0.0 for it in 'tasks', or choose a bundle whose "
+            "network takes clips (where that is an argument of the network, network.temporal: true)"
+        )
+    if frames > 1 and (due := getattr(network, "frames", frames)) != frames:
+        raise ValueError(f"{asks} {due}; write frames: {due} for it in 'tasks', or change the network")

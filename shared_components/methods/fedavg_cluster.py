@@ -5,7 +5,7 @@ The baseline of multi-task federations: MaT-FL (Cai et al.) and FedHCA2 (Lu et a
 
 from __future__ import annotations
 
-from shared_components.core.aggregators.groups import GroupMean
+from shared_components.core.aggregators.clustering import GroupMean
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 

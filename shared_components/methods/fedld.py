@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from shared_components.common.arguments import between, check_mode
-from shared_components.core.aggregators.decomposition import LayerwiseDecomposition
+from shared_components.core.aggregators.conflict import LayerwiseDecomposition
 from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term
 from shared_components.core.partition import Role, everything
 

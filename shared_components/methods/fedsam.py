@@ -4,10 +4,10 @@ Learning by Seeking Flat Minima, ECCV 2022; FL-EndoViT's Algorithm 1."""
 from __future__ import annotations
 
 from shared_components.common.arguments import between, true_or_false
-from shared_components.core.aggregators.weight_averaging import AveragedMean, delivered
+from shared_components.core.aggregators.server_optimizers import AveragedMean, delivered
 from shared_components.core.method import About, Local, Method, Requires, Server
+from shared_components.core.objectives import SharpnessAware
 from shared_components.core.partition import Role, everything
-from shared_components.core.sharpness import SharpnessAware
 
 
 def build(

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean, in_site_order
-from shared_components.core.extras import Extra
 from shared_components.core.losses import IGNORED, shrink_label
 from shared_components.core.method import (
     About,
@@ -34,7 +33,7 @@ from shared_components.core.method import (
     Update,
 )
 from shared_components.core.objectives import as_received
-from shared_components.core.partition import Partition, Pieces, Role, everything
+from shared_components.core.partition import Extra, Partition, Pieces, Role, everything
 from shared_components.networks.protocols import TwoPaths, two_paths
 
 PROTOTYPES = "prototypes"

@@ -14,8 +14,7 @@ from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, ConditionOnSite, Local, Method, Requires, Server, ServerUpdate
 from shared_components.core.rules import representation
 from shared_components.core.serq import RATE, FineTuning, Quantification, check_beforehand
-from shared_components.core.text.encoders import DEFAULT, KINDS
-from shared_components.core.text.site_text import WORDINGS, SiteText
+from shared_components.core.text.site_text import DEFAULT, KINDS, WORDINGS, SiteText
 from shared_components.networks.parts import parts_of
 from shared_components.networks.protocols import Encodes
 
@@ -44,7 +43,7 @@ def build(
     Args:
         personal: Parts that stay at the sites, Eqs. (5) and (6) and Tables 5 and 6, see `rules.representation`.
         personal_selection: Whether the network that selects channels stays there, too.
-        text_encoder: Encoder of the site's text, Eq. (7) and Table 7, see `text.encoders`.
+        text_encoder: Encoder of the site's text, Eq. (7) and Table 7, see `text.site_text`.
         text_wording: Part of the text that is encoded, see `text.site_text`.
         synthetic: What the server does with its own frames: ``quantification`` is SERQ, ``fine_tuning`` trains the
             averaged model on them (Fig. 5), ``none`` needs no data at the server.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared_components.common.arguments import between
-from shared_components.core.aggregators.norm_bound import BoundedMean
+from shared_components.core.aggregators.robust import BoundedMean
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
 

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between, check_mode, one_of, require_list, true_or_false
 from shared_components.core.aggregators import hypernetwork as hn
+from shared_components.core.aggregators.hypernetwork import SCALES, similarity_entropy, similarity_mean
 from shared_components.core.aggregators.mean import in_site_order, mean_pieces
-from shared_components.core.aggregators.sensitivity import SCALES, similarity_entropy, similarity_mean
-from shared_components.core.extras import Extra, like_shared, shapes_of_shared
 from shared_components.core.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
 from shared_components.core.method import (
     About,
@@ -37,7 +36,17 @@ from shared_components.core.method import (
     Update,
     task_objective,
 )
-from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, cut
+from shared_components.core.partition import (
+    Extra,
+    Partition,
+    Pieces,
+    Role,
+    Slice,
+    TensorRule,
+    cut,
+    like_shared,
+    shapes_of_shared,
+)
 from shared_components.networks.protocols import TwoPaths, two_paths
 from shared_components.networks.pvt_v2 import HEADS
 
@@ -73,7 +82,7 @@ def build(
         ape: Appearance regulation and hypernetworks (Table III); without it personal weights stay LOCAL.
         sge: Cross-style consistency and shape-similarity update (Table III); without it, FedAvg's mean.
         sensitivity_images: Training frames in the mean of Eq. (13), sampled in each round.
-        sensitivity_scale: ``raw`` as published, or ``relative`` (see core/aggregators/sensitivity.py).
+        sensitivity_scale: ``raw`` as published, or ``relative`` (see core/aggregators/hypernetwork.py).
         sensitivity_temperature: Divides the sensitivities in the softmax of Eq. (14); 1 as published.
         cross_style_share: Share of every batch that is style-distorted for Eq. (12); 1 as published.
         hypernetwork_rate: Learning rate of Eqs. (8) and (9).

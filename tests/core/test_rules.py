@@ -1,10 +1,254 @@
-"""The shared rule by top-level modules."""
+"""What rules keep at home: by modules, and FedST's tensor by tensor and row by row; Tables 5 and 6."""
+
+import re
 
 import pytest
+import torch
 from torch import nn
 
-from shared_components.core.partition import Role, partition_network
-from shared_components.core.rules import modules
+from shared_components.core.partition import Role, cut, partition_network
+from shared_components.core.rules import modules, representation
+from shared_components.networks.pvt_fpn import PvtFpn
+from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+
+CHANNELS, BLOCKS, HALF = (32, 64, 160, 256), 2, 2
+ATTENTION = {stage: f"encoder.block{stage}" for stage in (1, 2, 3, 4)}
+SELECTION = {f"selection.{level}.gate.{kind}" for level in (16, 32) for kind in ("weight", "bias")}
+ALWAYS = {"indicator"}
+MEGABYTE = 2**20
+SHAPED = {"levels": [16, 32], "window": 4, "receptive_fields": [8, 4], "kernels": [2, 1]}
+
+
+def meta(**arguments):
+    """Return a network that has shapes and no memory."""
+    with torch.device("meta"):
+        return PvtFpnClips(**(SHAPED | arguments))
+
+
+@pytest.fixture(scope="module")
+def network():
+    return meta()
+
+
+def of(network, *personal, **options):
+    return partition_network(network, representation(list(personal), **options))
+
+
+def local(network, *personal, **options):
+    return set(of(network, *personal, **options).with_roles(Role.LOCAL))
+
+
+def of_attention(layer, rows=""):
+    """Name a layer of every attention of the encoder, weight and bias; rows as a function of the channels."""
+    return {
+        f"{ATTENTION[stage]}.{block}.attn.{layer}.{kind}{rows and rows(channels)}"
+        for stage, channels in enumerate(CHANNELS, start=1)
+        for block in range(BLOCKS)
+        for kind in ("weight", "bias")
+    }
+
+
+QUERIES = of_attention("q")
+KEYS = of_attention("kv", lambda c: f"[0:{c}]")
+VALUES = of_attention("kv", lambda c: f"[{c}:{2 * c}]")
+DECODER_QUERIES = {f"temporal.{level}.q.{kind}" for level in (16, 32) for kind in ("weight", "bias")}
+
+
+def named(network, *beginnings):
+    return {name for name in network.state_dict() if name.split(".")[0] in beginnings}
+
+
+def norms(network):
+    """Return the tensors of the encoder's layers that are called a norm, of which no other kind of layer is."""
+    return {n for n in network.state_dict() if re.fullmatch(r"encoder\..*\bnorm\d?\.(weight|bias)", n)}
+
+
+@pytest.mark.parametrize(
+    "personal, expected",
+    [
+        (["queries"], lambda n: QUERIES),
+        (["keys"], lambda n: KEYS),
+        (["values"], lambda n: VALUES),
+        (["keys", "values"], lambda n: of_attention("kv")),
+        (["values", "queries"], lambda n: VALUES | QUERIES),
+        (["norms"], norms),
+        (["decoder_queries"], lambda n: DECODER_QUERIES),
+        (["queries", "decoder_queries"], lambda n: QUERIES | DECODER_QUERIES),
+        (["decoder"], lambda n: named(n, "decoder", "head")),
+        (["temporal"], lambda n: named(n, "temporal")),
+        ([], lambda n: set()),
+        (["all"], lambda n: set(n.state_dict()) - SELECTION - ALWAYS),
+        (["encoder", "keys"], lambda n: named(n, "encoder")),
+        (["encoder.block1.0.attn.q"], lambda n: {q for q in QUERIES if "block1.0" in q}),
+    ],
+)
+def test_what_is_named_stays_and_all_else_is_shared(network, personal, expected):
+    partition = of(network, *personal)
+    stays = expected(network) | SELECTION | ALWAYS
+    assert set(partition.with_roles(Role.LOCAL)) == stays
+    assert partition.roles <= {Role.LOCAL, Role.GLOBAL}
+    cut_in_two = {name.partition("[")[0] for name in stays if "[" in name}
+    rest = set(network.state_dict()) - {name.partition("[")[0] for name in stays}
+    shared = set(partition.with_roles(Role.GLOBAL))
+    assert shared == rest | ({*KEYS, *VALUES} - stays if cut_in_two else set())
+
+
+def test_there_are_as_many_norms_as_pvt_has(network):
+    # 4 of embeddings, 2 per block, 1 per stage, and of attention where the map is reduced: stages 1 to 3
+    assert len(norms(network)) == 2 * (4 + 2 * 8 + 4 + 2 * 3)
+
+
+def test_queries_are_the_default(network):
+    assert list(partition_network(network, representation())) == list(of(network, "queries"))
+
+
+@pytest.mark.parametrize("personal", [[], ["queries"], ["keys"], ["decoder"]])
+def test_the_selection_is_shared_where_the_switch_says_so_and_the_text_never_is(network, personal):
+    kept = local(network, *personal)
+    assert local(network, *personal, selection=False) == kept - SELECTION
+    assert "indicator" in kept - SELECTION
+
+
+def test_all_is_all_whatever_the_switch_says(network):
+    assert local(network, "all", selection=False) == set(network.state_dict())
+
+
+def test_a_network_without_text_has_neither_to_keep():
+    assert local(meta(text="none"), "queries") == QUERIES
+
+
+def test_key_rows_come_before_value_rows():
+    """A map of ones through keys alone tells which rows the attention takes for keys."""
+    network = PvtFpnClips(temporal=False, text="none")
+    state = network.state_dict()
+    name = "encoder.block1.0.attn.kv.weight"
+    pieces = cut(state, of(network, "keys"), Role.LOCAL)
+    assert torch.equal(pieces[f"{name}[0:32]"], state[name][:32])
+    assert torch.equal(cut(state, of(network, "values"), Role.LOCAL)[f"{name}[32:64]"], state[name][32:])
+    attention = network.encoder.block1[0].attn.eval()
+    image = torch.rand(1, 8, 8, 32)
+    with torch.no_grad():
+        before = attention(image)
+        attention.kv.bias[:32] += 3  # one number more for all keys changes no softmax
+        assert torch.allclose(attention(image), before, atol=1e-5)
+        attention.kv.bias[32:] += 3
+        assert not torch.allclose(attention(image), before, atol=1e-1)
+
+
+@pytest.mark.parametrize("selection", [True, False])
+@pytest.mark.parametrize(
+    "personal", [[], ["queries"], ["norms"], ["keys"], ["keys", "values"], ["decoder", "temporal"], ["all"]]
+)
+def test_both_roles_together_are_the_whole_network(network, personal, selection):
+    partition = of(network, *personal, selection=selection)
+    sizes = {
+        role: sum(piece.view(network.state_dict()).numel() for piece in partition if piece.role is role)
+        for role in Role
+    }
+    assert sum(sizes.values()) == sum(value.numel() for value in network.state_dict().values())
+    assert sizes[Role.LOCAL] >= 384 and sizes[Role.MIXED] == sizes[Role.FIXED] == 0
+
+
+# ---- what travels, of the network at its full size
+
+
+def paper_encoder():
+    """Count PVTv2-b0's parameters layer by layer."""
+    kernels, reductions, expansions, total, before = (7, 3, 3, 3), (8, 4, 2, 1), (8, 8, 4, 4), 0, 3
+    for channels, kernel, reduction, expansion in zip(CHANNELS, kernels, reductions, expansions, strict=True):
+        hidden, pair = channels * expansion, 2 * channels
+        total += (before * kernel**2 + 1) * channels + pair
+        attention = 4 * channels**2 + 4 * channels
+        attention += (channels * reduction**2 + 1) * channels + pair if reduction > 1 else 0
+        feed = 2 * channels * hidden + hidden + channels + 10 * hidden
+        total += BLOCKS * (2 * pair + attention + feed) + pair
+        before = channels
+    return total
+
+
+def paper_queries():
+    return sum(BLOCKS * (c + 1) * c for c in CHANNELS)
+
+
+def temporal(channels, heads):
+    """Nine matrices of a square's size, their biases, three norms, and of each frame a position bias."""
+    distances = sum((field - kernel + 7) ** 2 for field, kernel in ((49, 7), (20, 4), (6, 2), (7, 1)))
+    return 9 * channels**2 + 8 * channels + 6 * channels + heads * distances
+
+
+def decoder():
+    """Lateral 1x1, then 3x3 to 128 channels (3, 2, 1 and 1 times) with group norms, and four classes."""
+    laterals = sum((c + 1) * 256 for c in CHANNELS)
+    return laterals + 4 * 256 * 128 * 9 + 3 * 128 * 128 * 9 + 7 * 2 * 128 + (128 + 1) * 4
+
+
+def megabytes(network, *personal, **options):
+    shared = of(network, *personal, **options).with_roles(Role.GLOBAL).values()
+    state = network.state_dict()
+    return sum(piece.view(state).numel() * state[piece.tensor].element_size() for piece in shared) / MEGABYTE
+
+
+def test_the_megabytes_that_travel_each_way():
+    with torch.device("meta"):
+        network = PvtFpnClips()
+    past = temporal(160, 5) + temporal(256, 8)
+    shared = paper_encoder() - paper_queries() + past
+    assert megabytes(network, "queries") == 4 * (shared + decoder()) / MEGABYTE == pytest.approx(22.28, abs=0.005)
+    assert megabytes(network, "queries", "decoder") == 4 * shared / MEGABYTE == pytest.approx(15.58, abs=0.005)
+    selection = sum((c + 384 + 1) * c for c in (160, 256))
+    everything = 4 * (shared + paper_queries() + decoder() + selection) / MEGABYTE
+    assert megabytes(network, selection=False) == everything
+
+
+def test_without_the_past_an_encoder_without_queries_is_near_what_the_paper_says_travels():
+    """Table 9 has 12.69 MB for FedST and 19.71 MB for FedAvg; ours are 12.27 and, to the last number, 19.71."""
+    with torch.device("meta"):
+        plain = PvtFpnClips(temporal=False, text="none")
+    assert megabytes(plain) == 4 * 5_166_180 / MEGABYTE == pytest.approx(19.71, abs=0.005)
+    assert megabytes(plain, "queries", "decoder") == pytest.approx(12.27, abs=0.005)
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize("name", ["temporal", "decoder_queries"])
+def test_a_part_that_this_network_lacks_is_refused_by_its_name(name):
+    words = rf"^fedst: personal names '{name}', and PvtFpnClips declares no part 'temporal.*; it has encoder, "
+    with pytest.raises(ValueError, match=words):
+        of(meta(temporal=False), "queries", name)
+
+
+@pytest.mark.parametrize("name", ["queries", "keys", "values", "norms"])
+def test_a_network_that_declares_no_such_part_is_refused(name):
+    with pytest.raises(ValueError, match=rf"fedst: personal names '{name}', and PvtFpn declares no part"):
+        of(PvtFpn(), name)
+    with pytest.raises(ValueError, match=r"Linear declares no part .*; it has none"):
+        of(nn.Linear(1, 1), name)
+
+
+def test_a_name_that_matches_nothing_is_refused_with_what_there_is(network):
+    words = r"^fedst: personal names 'querys', .*did you mean 'queries'.*fedst: personal takes queries, norms, keys"
+    with pytest.raises(ValueError, match=words):
+        of(network, "querys")
+    with pytest.raises(ValueError, match=r"^other: kept names ''"):
+        partition_network(network, representation([""], what="other: kept"))
+
+
+@pytest.mark.parametrize(
+    "personal", ["queries", None, float("nan"), True, 1, [1], [None], [float("nan")], {"queries": 1}]
+)
+def test_what_is_no_list_of_names_is_refused_when_the_method_is_built(personal):
+    with pytest.raises(ValueError, match=r"^fedst: personal is "):
+        representation(personal)
+
+
+@pytest.mark.parametrize("selection", [1, 0, "false", None, float("nan")])
+def test_the_switch_is_a_truth_value(selection):
+    with pytest.raises(ValueError, match=r"^fedst: selection is .*true or false"):
+        representation(selection=selection)
+
+
+# ---- by parts and modules
 
 
 def test_only_whole_top_level_names_count():
@@ -20,7 +264,7 @@ def test_a_rule_that_would_do_nothing_is_refused():
 
 
 @pytest.fixture
-def network():
+def layers():
     network = nn.Sequential()
     network.add_module("body", nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)))
     network.add_module("head", nn.Linear(1, 1))
@@ -28,16 +272,16 @@ def network():
     return network
 
 
-def test_a_part_or_the_path_of_a_module_at_any_depth_will_do(network):
+def test_a_part_or_the_path_of_a_module_at_any_depth_will_do(layers):
     for names in (["last"], ["body.1", "head"]):
-        local = partition_network(network, modules(names)).with_roles(Role.LOCAL)
+        local = partition_network(layers, modules(names)).with_roles(Role.LOCAL)
         assert list(local) == ["body.1.weight", "body.1.bias", "head.weight", "head.bias"]
 
 
-def test_a_name_that_matches_nothing_is_refused_where_the_network_is_known(network):
+def test_a_name_that_matches_nothing_is_refused_where_the_network_is_known(layers):
     rule = modules(["head", "haed"], what="fedper: personal")
     with pytest.raises(ValueError, match=r"fedper: personal names 'haed', .*did you mean 'head'"):
-        partition_network(network, rule)
+        partition_network(layers, rule)
 
 
 def test_a_plain_text_is_no_list_of_names():

@@ -1,14 +1,16 @@
-"""A model is what its checkpoint's header says: network, task, numbers, size; what is missing is named."""
+"""A model is what its checkpoint's header says: network, task, numbers, size; classes merge and never come apart."""
 
 import pytest
 import torch
+from torch import nn
 
 from shared_components.core.task import checkpoint_notes, make_task
-from shared_components.core.trained_model import chosen_for, load_trained
+from shared_components.core.trained_model import MergedClasses, chosen_for, load_trained, merged_logits, read_as
+from shared_components.data.classes import CLASS_MAPS
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 
-PARTS = ("background", "shaft", "wrist", "clasper")
+PARTS, MANIPULATOR, FOREGROUND = (CLASS_MAPS[n] for n in ("parts", "shaft_manipulator", "foreground"))
 
 
 @pytest.fixture
@@ -142,3 +144,53 @@ def test_arguments_of_a_bundle_that_is_not_here_are_said_to_be_of_it(saved):
     path, _ = saved(bundle="fedst", notes={"bundle": "later", "network": '{"memory": 3}'})
     with pytest.raises(CheckpointError, match=r"unknown argument 'memory'.*it is of bundle 'later', which is not"):
         load_trained(path, bundle="fedst")
+
+
+def a_network(channels: int = 4) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Conv2d(3, channels, 1)
+
+
+def test_the_probabilities_of_classes_that_become_one_add():
+    logits = torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(1)) * 5
+    background, shaft, wrist, clasper = logits.double().softmax(1).unbind(1)
+    merged = merged_logits(logits, (0, 1, 2, 2)).double().softmax(1)
+    expected = torch.stack([background, shaft, wrist + clasper], 1)
+    torch.testing.assert_close(merged, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_by_hand_two_small_parts_outweigh_a_larger_background():
+    # exp: 3, 2, 1 and 1; the background has the largest logit, the instrument 4 of 7
+    logits = torch.tensor([3.0, 2.0, 1.0, 1.0]).log().view(1, 4, 1, 1)
+    merged = merged_logits(logits, (0, 1, 1, 1))
+    torch.testing.assert_close(merged.exp().flatten(), torch.tensor([3.0, 4.0]))
+    assert logits.argmax(1).item() == 0 and merged.argmax(1).item() == 1
+
+
+def test_a_class_that_merges_with_no_other_keeps_its_bits():
+    logits = torch.randn(1, 4, 2, 2) * 30
+    assert torch.equal(merged_logits(logits, (0, 1, 2, 2))[:, :2], logits[:, :2])
+
+
+def test_large_logits_stay_finite():
+    logits = torch.full((1, 4, 1, 1), 500.0)
+    assert torch.isfinite(merged_logits(logits, (0, 1, 1, 1))).all()
+
+
+def test_a_network_answers_in_coarser_classes_and_says_which_it_merged():
+    image, network = torch.rand(1, 3, 2, 2), a_network()
+    merged = read_as(network, PARTS, MANIPULATOR)
+    assert isinstance(merged, MergedClasses)
+    assert merged.merges == {"background": ["background"], "shaft": ["shaft"], "manipulator": ["wrist", "clasper"]}
+    assert torch.equal(merged(image), merged_logits(network(image), (0, 1, 2, 2)))
+
+
+def test_a_network_of_just_these_classes_is_itself():
+    network = a_network()
+    assert read_as(network, PARTS, PARTS) is network
+
+
+@pytest.mark.parametrize(("learnt", "wanted"), [(MANIPULATOR, PARTS), (FOREGROUND, MANIPULATOR)])
+def test_what_was_learnt_as_one_cannot_be_told_apart(learnt, wanted):
+    with pytest.raises(ValueError, match="can be merged, and not told apart"):
+        read_as(a_network(), learnt, wanted)

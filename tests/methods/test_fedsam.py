@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.core.aggregators.weight_averaging import AveragedMean, delivered
+from shared_components.core.aggregators.server_optimizers import AveragedMean, delivered
 from shared_components.core.method import load_method
-from shared_components.core.sharpness import SharpnessAware, ascent
+from shared_components.core.objectives import SharpnessAware, ascent
 from tests.federation.conftest import make_job, narrow  # noqa: F401
 from tests.methods.toys import context, partition, profiles, shared, updates
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.core.aggregators.decomposition import LayerwiseDecomposition, decomposed
-from shared_components.core.extras import scalar
+from shared_components.core.aggregators.conflict import LayerwiseDecomposition, decomposed
 from shared_components.core.method import Context, Models, Update, load_method, method_names
-from shared_components.core.partition import Partition, Role, cut, partition_network
+from shared_components.core.partition import Partition, Role, cut, partition_network, scalar
 from shared_components.methods.fedld import squared_probability
 from tests.methods.toys import SITES, Plain, context, frames, names, partition, shared, step, tensor, updates
 

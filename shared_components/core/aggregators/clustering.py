@@ -1,4 +1,4 @@
-"""Average sites whose weights point the same way from their common mean (MaT-FL, Cai et al.)."""
+"""Average inside groups of sites: whose weights point the same way (MaT-FL, Cai et al.), or whose task is the same."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared_components.core.aggregators.blocks import stacked_blocks
-from shared_components.core.aggregators.mean import in_site_order, parameter_names, weighted_pieces
-from shared_components.core.method import Aggregation, Models, State, StatelessStart, Update
-from shared_components.core.partition import Partition, Pieces
+from shared_components.core.aggregators.mean import (
+    in_site_order,
+    mean_pieces,
+    parameter_names,
+    stacked_blocks,
+    weighted_pieces,
+)
+from shared_components.core.card import Card
+from shared_components.core.method import Aggregation, Models, Profile, State, StatelessStart, Update, site_order
+from shared_components.core.partition import Partition, Pieces, below, prefixed
 
 SAME = 1e-12  # squared length, relative to the soup's, below which a site has no direction
 
@@ -120,3 +126,44 @@ class Clustering(StatelessStart):
         else:
             clusters = average_linkage(1 - similarity, self.clusters)
         return hard_weights(clusters), {"groups": {u.site: c for u, c in zip(updates, clusters, strict=True)}}
+
+
+PREFIX = "group/"
+
+
+def first_groups(profiles: Sequence[Profile]) -> State:
+    """Number every site's task in site order, as ``group/<site>``; equal cards have equal numbers."""
+    cards = {profile.site: profile.card for profile in profiles}
+    numbers: dict[Card, int] = {}
+    for site in site_order(cards):
+        numbers.setdefault(cards[site], len(numbers))
+    return prefixed(PREFIX, {site: torch.tensor(numbers[cards[site]]) for site in site_order(cards)})
+
+
+def groups_of(state: State) -> dict[str, int]:
+    """Return every site's group, in site order."""
+    groups = below(PREFIX, state)
+    return {site: int(groups[site]) for site in site_order(groups)}
+
+
+@dataclass(frozen=True)
+class GroupMean:
+    """Average the MIXED pieces by sample count inside each group. The state is every site's group.
+
+    A group of which no site answered keeps its models; an absent site receives its group's mean.
+    """
+
+    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
+        """Return the groups."""
+        return first_groups(profiles)
+
+    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
+        """Return every group's mean to its sites."""
+        groups, mixed = groups_of(state), dict(models.mixed)
+        for group in sorted(set(groups.values())):
+            present = [update for update in updates if groups[update.site] == group]
+            sites = [site for site in mixed if groups[site] == group]
+            if present:
+                mean = mean_pieces(present, mixed[sites[0]])
+                mixed |= {site: dict(mean) for site in sites}
+        return Aggregation(state, Models(models.shared, mixed), {"groups": groups})

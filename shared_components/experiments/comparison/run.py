@@ -22,10 +22,10 @@ from shared_components.common import machine
 from shared_components.common.atomic import write_json
 from shared_components.common.progress import heard, under
 from shared_components.core import evaluation
-from shared_components.core.merged_classes import read_as
 from shared_components.core.method import load_method
 from shared_components.core.site_conditioning import describe_site
 from shared_components.core.task import make_task
+from shared_components.core.trained_model import read_as
 from shared_components.data.classes import coarser_ids
 from shared_components.data.samples import samples
 from shared_components.data.site import Site

@@ -11,8 +11,8 @@ from typing import Any
 from torch import nn
 
 from shared_components.common.arguments import between, one_of
-from shared_components.core.network_checks import check_frames
 from shared_components.core.task import Task, make_task
+from shared_components.core.training import check_frames
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.synthetic.layouts import TARGETS
 from shared_components.data.synthetic.looks import look_named

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.evaluation import native_batches, quick_scores
-from shared_components.core.merged_classes import read_as
 from shared_components.core.task import Task, make_task
-from shared_components.core.trained_model import chosen_for
+from shared_components.core.trained_model import chosen_for, read_as
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import CLASS_MAPS, name_of
 from shared_components.data.samples import LABELLED, SampleSpec

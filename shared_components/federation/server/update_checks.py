@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared_components.core.extras import CheckExtra
 from shared_components.core.method import Update
-from shared_components.core.partition import Pieces
+from shared_components.core.partition import CheckExtra, Pieces
 from shared_components.federation.message_schema import RECORDED
 
 MEASURED = frozenset({torch.float32, torch.float64})  # what methods measure, and sites send as extras

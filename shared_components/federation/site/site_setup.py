@@ -14,10 +14,10 @@ from torch import nn
 from shared_components.common import machine
 from shared_components.core.initial_weights import begin
 from shared_components.core.method import Method, State, load_method
-from shared_components.core.network_checks import check_network
 from shared_components.core.partition import Partition, partition_network
 from shared_components.core.site_conditioning import condition_on_site, notes_of_told
 from shared_components.core.task import Scores, Task, checkpoint_notes, choose_task
+from shared_components.core.training import check_network
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import Sample
 from shared_components.data.site import Site

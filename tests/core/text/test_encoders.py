@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from shared_components.core.text.encoders import DEFAULT, KINDS, READERS, Numbered, encode
 from shared_components.core.text.pretrained import open_clip, open_sentence
+from shared_components.core.text.site_text import DEFAULT, KINDS, READERS, Numbered, encode
 from shared_components.core.text.vectors import add_vectors
 from tests.core.text.conftest import PROJECTED, WIDTH
 
@@ -76,7 +76,7 @@ def test_vectors_of_a_sites_own_clip_are_used_by_their_file(clip_folder, tmp_pat
 
 def test_looking_a_vector_up_imports_no_library():
     code = (
-        "import sys; from shared_components.core.text.encoders import encode; encode('precomputed', 'nephrectomy'); "
+        "import sys; from shared_components.core.text.site_text import encode; encode('precomputed', 'nephrectomy'); "
         "sys.exit('transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

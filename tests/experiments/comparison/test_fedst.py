@@ -12,10 +12,10 @@ import yaml
 
 from shared_components.commands import compare
 from shared_components.core.method import SiteFacts, load_method, method_names
-from shared_components.core.network_checks import check_network
 from shared_components.core.partition import Role, partition_network
 from shared_components.core.task import make_task
 from shared_components.core.text.site_text import SiteText
+from shared_components.core.training import check_network
 from shared_components.data.check import check_site
 from shared_components.data.classes import name_of
 from shared_components.data.samples import SampleSpec, samples
