@@ -86,12 +86,9 @@ def thorough(
     """Score by every metric at the labels' own size, a sample at a time, and draw some of the samples.
 
     Args:
-        network: The model.
-        task: What it has learnt.
         chosen: The samples, of one split.
         size: (height, width) of the network's input.
-        split: For the record and the pictures' names.
-        pictures: Folder of the pictures, see `draw_pictures`.
+        pictures: Folder of the pictures, see `draw_pictures`; their names begin with the split.
     """
     scorer = Scorer(task, quick=False)
     batches = native_batches(chosen, size, prefix=f"{split}-")

@@ -30,14 +30,12 @@ def segmentation_loss(
 ) -> Tensor:
     """Return `cross_entropy * CE - log_iou * log(mean soft IoU) + dice * (1 - mean soft Dice)`.
 
-    Both means are over classes and images. Cross-entropy and Dice are Eq. (9) of FedST (IEEE TMI 2026).
+    Both means are over classes and images; cross-entropy is in nats per pixel. Cross-entropy and Dice are Eq. (9) of
+    FedST (IEEE TMI 2026).
 
     Args:
         logits: (B, C, H, W), any float type.
         label: (B, H, W) int64 class ids in 0..C-1, and `IGNORED`; the background counts as a class.
-        cross_entropy: weight of the mean cross-entropy, in nats per pixel.
-        log_iou: weight of the log of the soft IoU.
-        dice: weight of the soft Dice loss.
         balance: a pixel's cross-entropy counts by its class's share of the batch to the power of -balance: 0 counts
             every pixel alike, as released; 1 every class.
 

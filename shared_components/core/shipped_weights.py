@@ -59,10 +59,7 @@ def verified_weights(
 ) -> tuple[Path, str]:
     """Return the file of the weights that a bundle ships, and its hash, which is the one in `model.json`.
 
-    Args:
-        bundle: as in `shipped_facts`.
-        folder: likewise.
-        instead: the remedy that the error names.
+    ``folder`` is as in `shipped_facts`; ``instead``, the remedy that the error names.
 
     Raises:
         CheckpointError: the bundle ships none, or the file is not the card's.
@@ -86,11 +83,8 @@ def exported_state(weights: Path, network: nn.Module) -> dict[str, Tensor]:
     """Return what `model.pt` holds: every tensor of the network, those of the weights as they are stored.
 
     MONAI's exporters and MONAI Label take no state dict that lacks a name. What no prediction needs and the weights
-    lack (`training_only`) is the given network's, in half precision where the weights are.
-
-    Args:
-        weights: what the bundle ships.
-        network: of the bundle's `network_def`, changed in place.
+    lack (`training_only`) is the given network's (of the bundle's `network_def`, changed in place), in half precision
+    where the weights are.
 
     Raises:
         CheckpointError: the weights are of another network.

@@ -110,10 +110,7 @@ def notes_of_told(encoder: str) -> dict[str, str]:
 def notes_of_untold(method: Method, arguments: Mapping[str, Any], sites: int) -> dict[str, str]:
     """Return the header's entries of a model that knows no site: what it takes to condition it on one.
 
-    Args:
-        method: The federation's; one that conditions no network has no entries.
-        arguments: The method's, as the job has them.
-        sites: How many took part.
+    ``arguments`` are the method's, as the job has them; ``sites``, how many took part. Most methods have no entries.
     """
     if method.local.condition_on_site is None:
         return {}
@@ -128,13 +125,8 @@ def knows_no_site(notes: Mapping[str, str]) -> bool:
 def describe_site(network: nn.Module, path: Path, site: Site) -> str:
     """Condition a network that knows no site on one that did not take part; leave any other network as it is.
 
-    Args:
-        network: With the weights of the checkpoint.
-        path: The checkpoint, whose header has method, arguments and number of sites.
-        site: Where the network is used.
-
-    Returns:
-        The encoder's name; empty where the network was left as it is.
+    The checkpoint's header has method, arguments and number of sites. Returns the encoder's name; empty where the
+    network was left as it is.
 
     Raises:
         SiteError: The site's text, vectors or encoder cannot be used.

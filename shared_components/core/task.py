@@ -128,13 +128,9 @@ def check_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def choose_task(tasks: Mapping[str, Mapping[str, Any]], wanted: str, *, classes: Sequence[str], who: str) -> Task:
-    """Build the task that a site has and a bundle can learn.
+    """Build the task that a site has (``wanted``, by default the bundle's first) and a bundle can learn.
 
-    Args:
-        tasks: A bundle's kinds and their numbers; the first is what a site has that names none.
-        wanted: The kind that the site names, or nothing.
-        classes: The site's class names.
-        who: Names the site in the sentence.
+    ``who`` names the site in the sentence.
 
     Raises:
         ValueError: The bundle does not learn this kind.
@@ -181,9 +177,6 @@ def checkpoint_notes(
     """Return the header of a checkpoint, without which its weights cannot be used.
 
     Args:
-        bundle: Whose network it is.
-        method: How it was trained.
-        task: What was learnt.
         numbers: The task's, of bundle and job: units of the network's outputs, its clips.
         size: (height, width) of the network's input.
         network: Arguments of the network that are not the bundle's own, see `bundle_config.Bundle.chosen`.

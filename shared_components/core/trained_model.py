@@ -147,10 +147,7 @@ def _as_learnt(definition: Remade, path: Path, bundle: str) -> Remade:
 def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Module:
     """Condition a network that knows no site on the one that a person names; return it (`describe_site`).
 
-    Args:
-        network: With the checkpoint's weights.
-        path: The checkpoint.
-        site: None where none is named: such a model uses the mean of its sites' inputs, and a warning is logged.
+    Without a site such a model uses the mean of its sites' inputs, and a warning is logged.
 
     Raises:
         SiteError: The site's text, vectors or encoder cannot be used.
@@ -175,10 +172,7 @@ def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Modul
 def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Task:
     """Build the task of a checkpoint's header; where it has none, segmentation.
 
-    Args:
-        tasks: Numbers by kind of task, for what the header lacks.
-        path: The checkpoint.
-        network: With the checkpoint's weights, whose outputs are counted where the header names no classes.
+    ``tasks`` has numbers by kind for what the header lacks; without class names the network's outputs are counted.
 
     Raises:
         CheckpointError: There is no such kind of task.

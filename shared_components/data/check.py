@@ -51,8 +51,8 @@ def check_site(
     Bad data never raise. A site may start when every problem is `quarantined` or there is none.
 
     Args:
-        asks: what the site's task asks of a sample; files of other targets are not looked at.
-        full: read every file; False only looks whether each is there.
+        spec: what the site's task requires of a sample; files of other targets are not read.
+        full: read every file; False only checks that each exists.
         required: splits that must have frames, whether `site.yaml` lists them or not.
     """
     splits = list(dict.fromkeys([*site.split, *required]))

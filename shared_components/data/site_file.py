@@ -9,7 +9,7 @@
       validation: [instrument_dataset_3]
       test: [instrument_dataset_4]
     task: segmentation               # default: the first task of the bundle
-    frame_interval: 1                # take every n-th labelled frame
+    frame_interval: 1                # keep every n-th labelled frame
     history: true                    # may a clip show frames before its own? false: it repeats its own
     rate: 2.0                        # frame numbers per second; default: the dataset's own
     text: "da Vinci, porcine"        # description
@@ -224,10 +224,7 @@ def _added(site: Site, config: Mapping[str, Any]) -> Site:
 def _source(dataset: str, config: Mapping[Any, Any]) -> tuple[Source, tuple[str, ...]]:
     """Return where the data come from, and the classes that the site has."""
     if dataset in KINDS:
-        try:
-            own, classes = describe(dataset, config)  # type: ignore[arg-type]  # it is one of the kinds
-        except ValueError as error:
-            raise ValueError(f"{error}") from error
+        own, classes = describe(dataset, config)  # type: ignore[arg-type]  # it is one of the kinds
         return Source(dataset, own), classes
     for key in OWN_KEYS:
         if key in config:

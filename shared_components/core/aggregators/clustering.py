@@ -42,11 +42,9 @@ def from_the_soup(all_pieces: Sequence[Pieces], names: Sequence[str]) -> tuple[T
 
 
 def cosines(products: Tensor, length: float) -> Tensor | None:
-    """Return (K, K) cosines between the differences, or None if a site lies on the soup and has no direction.
+    """Return (K, K) cosines of (K, K) inner products, or None if a site lies on the soup and has no direction.
 
-    Args:
-        products: (K, K) inner products.
-        length: Squared length of the soup, the scale of what counts as zero.
+    ``length`` is the squared length of the soup, the scale of what counts as zero.
     """
     squares = products.diagonal()
     if bool((squares <= SAME * length).any()) or bool((squares <= 0).any()):
@@ -56,14 +54,9 @@ def cosines(products: Tensor, length: float) -> Tensor | None:
 
 
 def average_linkage(distances: Tensor, clusters: int) -> list[int]:
-    """Merge the two clusters of least mean distance until ``clusters`` are left.
+    """Merge the two clusters of least mean distance, (K, K) and symmetric, until ``clusters`` are left.
 
-    Args:
-        distances: (K, K), symmetric.
-        clusters: How many; all sites stay alone if it is K or more.
-
-    Returns:
-        Each site's cluster; clusters are numbered by their first site. Ties go to the first pair.
+    Returns each site's cluster; clusters are numbered by their first site. Ties go to the first pair.
     """
     table = distances.tolist()
     members = [[i] for i in range(len(table))]

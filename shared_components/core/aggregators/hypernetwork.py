@@ -121,10 +121,7 @@ def personal_step(
     Absent sites count with their last pieces.
 
     Args:
-        state: As :func:`first_state` made it.
         layers: Piece names of each layer.
-        models: What the round started from.
-        updates: What the sites sent.
         rate: Learning rate of Eqs. (8) and (9).
         released: Go down instead of up, and take the products with last round's weights.
 
@@ -216,13 +213,7 @@ def update_hypernetwork(
 
 
 def layer_products(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], change: Pieces) -> Tensor:
-    """Return (layers, K) inner products <theta_i^l, Delta^l> in float64.
-
-    Args:
-        layers: Piece names of each layer.
-        all_pieces: The MIXED pieces of the K sites, in site order.
-        change: This site's Delta theta_P.
-    """
+    """Return (layers, K) inner products <theta_i^l, Delta^l> in float64, of K sites and one site's Delta theta_P."""
 
     def dot(a: Tensor, b: Tensor) -> float:
         return float((a.to(torch.float64) * b.to(torch.float64)).sum())

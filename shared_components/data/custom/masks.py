@@ -49,7 +49,7 @@ def read_mask(path: Path, *, coloured: bool) -> np.ndarray:
 
 
 def _places(data: bytes) -> np.ndarray:
-    """Return the places in a PNG's palette, uint8 (H, W), which OpenCV turns into colours."""
+    """Return each pixel's index in the PNG's palette, uint8 (H, W); OpenCV would return colours."""
     import av
 
     with av.open(io.BytesIO(data), mode="r", format="png_pipe") as container:

@@ -16,7 +16,7 @@ from shared_components.data.custom.guess_layout import Found
 from shared_components.data.custom.ids import Value, counts
 from shared_components.data.custom.layout import files_of, images_of, is_volume, placed, video_names
 from shared_components.data.custom.masks import packed_volume, read_mask
-from shared_components.data.files import DataError
+from shared_components.data.files import DataError, frame_number
 from shared_components.data.nifti import lies_as_written
 
 _THREADS = 4  # decoding releases Python's lock
@@ -99,8 +99,6 @@ def video_rate(root: Path, found: Found, videos: Sequence[str]) -> float | None:
 
 def counted_from_one(root: Path, found: Found, videos: Sequence[str]) -> bool:
     """Say whether the masks of video files count frames from 1: one has the number of the frame after the last."""
-    from shared_components.data.files import frame_number
-
     for video in videos:
         images, masks = images_of(root, found.images, video), files_of(root, found.masks, video)
         if images.is_video and masks:

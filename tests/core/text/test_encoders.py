@@ -45,10 +45,10 @@ def test_an_unknown_kind_lists_all():
 
 
 @pytest.mark.parametrize("kind", ["precomputed", "clip", "sentence"])
-@pytest.mark.parametrize("text", ["", "\n "])
+@pytest.mark.parametrize("text", ["", "\n ", None, 7])
 def test_an_empty_text_is_refused_before_anything_is_read(kind, text, tmp_path):
     settings = {} if kind == "precomputed" else {"folder": tmp_path / "nowhere"}
-    refused("the site's text is", kind, text, **settings)
+    refused("the site's text is .*; describe the site", kind, text, **settings)
 
 
 def test_a_setting_that_is_not_the_kinds_is_refused(tmp_path):

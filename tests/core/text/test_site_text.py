@@ -128,13 +128,6 @@ def test_clip_asks_for_the_sites_folder_by_its_key():
     refused("write its folder as 'text_encoder' in site.yaml", SiteFacts(RENDERED), kind="clip")
 
 
-def test_a_folder_without_weights_is_refused(tmp_path, clip_folder):
-    (tmp_path / "empty").mkdir()
-    refused("empty", SiteFacts("site", encoder=tmp_path / "empty"), kind="clip")
-    (clip_folder / "model.safetensors").unlink()
-    refused("model.safetensors", SiteFacts("site", encoder=clip_folder), PROJECTED, kind="clip")
-
-
 def test_what_a_site_has_and_the_job_does_not_ask_for_is_passed_over(tmp_path):
     """A site.yaml serves more than one job."""
     facts = SiteFacts(RENDERED, vectors=tmp_path / "none.safetensors", encoder=tmp_path)
@@ -152,10 +145,6 @@ def test_numbered_kinds_follow_the_sites_number_and_the_seed():
     ]
     assert not any(torch.equal(draws[0], other) for other in draws[1:])
     assert torch.equal(draws[0], indicator_of(SiteFacts("", sites=4), 6, kind="random")[0])
-
-
-def test_more_sites_than_numbers_are_refused():
-    refused("one_hot: width is 3", SiteFacts("", site=3, sites=4), 3, kind="one_hot")
 
 
 # ---- which network

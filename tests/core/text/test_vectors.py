@@ -76,11 +76,6 @@ def test_a_text_that_is_not_there_is_refused_with_near_ones_and_the_command(file
     assert refused("no vector", file, "it's").endswith("""'it'"'"'s'""")
 
 
-@pytest.mark.parametrize("text", ["", "  ", None, 7])
-def test_an_empty_text_is_refused(file, text):
-    refused("the site's text is", file, text)
-
-
 def test_a_file_that_is_not_there_or_of_another_kind_is_refused(file, tmp_path):
     refused("nowhere.safetensors is no file of text vectors", tmp_path / "nowhere.safetensors")
     (tmp_path / "vectors.pt").write_bytes(file.read_bytes())
