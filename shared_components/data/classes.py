@@ -47,13 +47,7 @@ def readable_as(source: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def merge_classes(mask: np.ndarray, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
-    """Read a mask of one class map as another, coarser one.
-
-    Args:
-        mask: uint8 (H, W), ids of the classes `source`, and `IGNORED`.
-
-    Returns:
-        uint8 (H, W), ids of the classes `target`, and `IGNORED`.
+    """Read a mask, uint8 (H, W) of ids and `IGNORED`, of the classes `source` in the coarser classes `target`.
 
     Raises:
         ValueError: `source` cannot be read as `target`.
@@ -68,11 +62,7 @@ def merge_classes(mask: np.ndarray, source: Sequence[str], target: Sequence[str]
 
 
 def coarser_ids(names: Sequence[str], target: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the place of every class among other, coarser classes; None where they cannot be read so.
-
-    Args:
-        names: class names of one class map by id, and of another one, `target`.
-    """
+    """Return the id of every class of one class map in another, coarser one; None where they cannot be read so."""
     if tuple(names) == tuple(target):
         return tuple(range(len(names)))
     maps = {classes: name for name, classes in CLASS_MAPS.items()}

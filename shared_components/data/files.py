@@ -167,12 +167,7 @@ def map_ids(label: np.ndarray, table: Mapping[int, int], *, path: Path, allowed:
 
 
 def refuse_other_size(what: str, size: Size, path: Path, *, image_size: Size, image_path: Path) -> None:
-    """Raise a DataError that names the file if it is not of its image's height and width.
-
-    Args:
-        what: "mask", "depth", ...: what the file is, for the error.
-        size: (H, W) of the file at `path`.
-    """
+    """Raise a DataError that names the file, "mask" or "depth", if its (H, W) are not its image's."""
     if size != image_size:
         (H, W), (image_H, image_W) = size, image_size
         sizes = f"{what} is {W}x{H} but its image {image_path} is {image_W}x{image_H}"
@@ -254,8 +249,7 @@ def by_number(folder: Path, *patterns: str) -> dict[int, Path]:
 def decode(path: Path, flags: int = cv2.IMREAD_UNCHANGED) -> tuple[bytes, np.ndarray]:
     """Read an image file as it is: its bytes, and (H, W) or (H, W, C), blue first, of the file's own type.
 
-    Args:
-        flags: OpenCV's, for another type or other channels than the file's.
+    OpenCV's flags ask for another type or other channels than the file's.
     """
     try:
         refuse_special(path)

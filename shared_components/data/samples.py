@@ -45,10 +45,8 @@ def clip_maker(
     An image that should be between those that are there is listed under the name it should have, or, where images are
     not named by their numbers, as what it is: (0.2 s before 000000068.jpg).
 
-    Args:
-        frames: T; `interval`: seconds between them.
-        padding: one of `PADDINGS`.
-        begin: number of the first frame that a clip may show; None: the video's first.
+    A clip has T = `frames` images `interval` seconds apart; `begin` is the number of the first frame that a clip may
+    show, by default the video's first.
 
     Raises:
         DataError: the video cannot give frames this far apart.

@@ -64,12 +64,8 @@ def sample_augmentation(
 ) -> Augmentation:
     """Draw one sample's augmentation, as the released PFedSIS does.
 
-    Each flip with probability 0.5; a whole new width, uniform from half to twice `width`; a uniform crop.
-
-    Args:
-        width: width of the frame in pixels, before and after.
-        smallest, largest: other ends than half and twice.
-        flips: without them the rest is drawn alike.
+    Each flip with probability 0.5; a whole new width, uniform from half to twice `width` (pixels, before and after) or
+    between other ends; a uniform crop. Without `flips` the rest is drawn alike.
     """
     flip_horizontal, flip_vertical, left, top = torch.rand(4, generator=generator).tolist()
     low, high = int(width * smallest), int(width * largest)
@@ -87,11 +83,7 @@ def turn(
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Turn all frames and targets of a sample around the middle, counter-clockwise, keeping their size.
 
-    What comes in from outside is zeros. 0 degrees returns what was given.
-
-    Args:
-        images: uint8 (T, H, W, 3).
-        targets: each (H, W).
+    Images are uint8 (T, H, W, 3), targets (H, W). Outside the frame are zeros. 0 degrees returns what was given.
     """
     if degrees == 0:
         return images, dict(targets)
@@ -130,11 +122,7 @@ def stacked(frames: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def to_tensors(images: np.ndarray, targets: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Turn a sample's arrays into tensors of their own memory, by name.
-
-    Args:
-        images: uint8 (T, H, W, 3).
-        targets: each (H, W).
+    """Turn a sample's arrays, uint8 (T, H, W, 3) and (H, W), into tensors of their own memory, by name.
 
     Returns:
         "image": uint8 (3, H, W), or (T, 3, H, W) where there are several frames; and the targets.

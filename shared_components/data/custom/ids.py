@@ -58,12 +58,7 @@ class Ids:
 
 
 def unknown_values(path: Path, found: Mapping[Value, int], where: str = "") -> DataError:
-    """Return the error of a mask, or of a volume, that holds values which `ids` does not name.
-
-    Args:
-        found: how many pixels of each.
-        where: in which frames.
-    """
+    """Return the error of a mask or volume that holds values (with their pixel counts) which `ids` does not name."""
     most = sorted(found, key=lambda value: -found[value])
     listed = ", ".join(f"{written(value)} ({found[value]:,} pixels)" for value in most[:_NAMED])
     more = f" and {len(most) - _NAMED} more" if len(most) > _NAMED else ""

@@ -1,18 +1,216 @@
-"""Endoscopic video with exact labels."""
+"""Endoscopic video with exact labels: tissue, instruments, light, smoke, optics and sensor of every moment."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 
 from shared_components.data.synthetic import instruments
-from shared_components.data.synthetic.endoscope import Endoscope
+from shared_components.data.synthetic.carving import ACCENT, DARK, METAL, PALE
 from shared_components.data.synthetic.looks import Look, look_named
 from shared_components.data.synthetic.motion import Moment, Script
-from shared_components.data.synthetic.noise import stream
-from shared_components.data.synthetic.raster import Buffers
+from shared_components.data.synthetic.noise import fractal, linear, smooth, stream
+from shared_components.data.synthetic.raster import Buffers, Shader, draw
+from shared_components.data.synthetic.tissue import CANVAS, paint
+from shared_components.data.synthetic.toolbox import Tool, tool
 
 Array = np.ndarray
+
+
+class Endoscope:
+    """Everything of one video that is computed once: tissue, light, noise, aperture, and its tools (by kind).
+
+    What is drawn from `detail` is seen and moves no label.
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        rng: np.random.Generator,
+        detail: np.random.Generator,
+        height: int,
+        width: int,
+        kinds: Sequence[str],
+    ) -> None:
+        self.look, self.rng = look, rng
+        self.height, self.width = height, width
+        self.tissue = paint(look, rng, detail, height, width)
+        self.shader = Shader(look)
+        scale = max(10.0, 0.03 * width)
+        self.tools = {kind: _dressed(look, detail, kind, scale).stained(rng, look.tarnish) for kind in kinds}
+        x = np.arange(width, dtype=np.float32) - np.float32(width / 2)
+        y = np.arange(height, dtype=np.float32) - np.float32(height / 2)
+        self.x, self.y = np.tile(x, (height, 1)), np.tile(y[:, None], (1, width))
+        self.flow = [0.012 * width * smooth(rng, height, width, 4) for _ in range(4)]
+        lamp = rng.uniform(0.15, 0.4, 2) * rng.choice((-1.0, 1.0), 2)
+        bend = np.float32(0.7 / width)
+        self.half = cv2.merge([self.x * bend + np.float32(lamp[0]), self.y * bend + np.float32(lamp[1]), 0.0 * self.x])
+        self.halo = max(3, round(0.012 * width)) | 1
+        self.light = self._light()
+        self.clouds = fractal(rng, height // 4, width // 2, 7)
+        self.grain = self._grain()
+        self.curve = self._curve()
+        self.mesh = _mesh(look, height, width)
+        self.hues = [np.linspace(0, top, 256).astype(np.uint8) for top in look.hue]
+        self.field = _aperture(look, rng, height, width)
+
+    def _light(self) -> Array:
+        """Return the (H, W, 3) gain of light source and vignette."""
+        centre = self.rng.uniform(-0.06, 0.06, 2) * self.width
+        distance = ((self.x - centre[0]) ** 2 + (self.y - centre[1]) ** 2) / np.float32(0.40 * self.width**2)
+        gain = self.look.exposure * (1.0 - self.look.vignette * np.minimum(distance, 1.0))
+        return (gain[..., None] * linear(self.look.light)).astype(np.float32)
+
+    def _grain(self) -> Array:
+        shape = (self.height + 32, self.width + 32, 3)
+        grey = self.rng.standard_normal(shape[:2], dtype=np.float32)[..., None]
+        colour = cv2.GaussianBlur(self.rng.standard_normal(shape, dtype=np.float32), (0, 0), 1.0)
+        return np.round(self.look.noise * (grey + 1.5 * colour)).astype(np.int16)
+
+    def _curve(self) -> Array:
+        """Return the (256,) uint8 tone curve: an S of the look's contrast."""
+        level = np.linspace(0.0, 1.0, 256)
+        bent = level + 0.5 * (self.look.contrast - 1.0) * np.sin(2 * np.pi * (level - 0.5)) / np.pi * 1.5
+        return np.clip(255.0 * bent + 0.5, 0, 255).astype(np.uint8)
+
+    def shoot(self, moment: Moment) -> tuple[Array, Array, Buffers]:
+        """Return one frame's image (H, W, 3) uint8, depth (H, W) in mm, and the instruments' labels."""
+        light, relief = self._view_tissue(moment)
+        buffers = Buffers.empty(self.height, self.width)
+        draw(buffers, moment.poses, self.tools, self.shader)
+        solid = buffers.parts > 0
+        if moment.poses:
+            light *= self._shadow(solid)
+        glint = self._glints(relief)
+        light += cv2.merge([glint, glint, glint])
+        metal = np.flatnonzero(solid)  # flat indices are several times faster than masks
+        colours = self.shader.colours(buffers.finish.ravel()[metal], buffers.depth.ravel()[metal])
+        light.reshape(-1, 3)[metal] = colours
+        light *= self.light
+        self._fill_smoke(light, moment)
+        image = self._expose(light)
+        depth = np.where(solid, buffers.depth, cv2.extractChannel(relief, 2))
+        if self.field is not None:
+            image *= self.field[..., None]
+            depth *= self.field
+            buffers.parts *= self.field
+            buffers.instances *= self.field
+        return image, depth, buffers
+
+    def _view_tissue(self, moment: Moment) -> tuple[Array, Array]:
+        """Return the tissue's light (H, W, 3) and relief (H, W, 3) as the moving camera sees it."""
+        zoom = 1.0 - 0.06 * float(moment.shift[2])
+        cos, sin = np.float32(zoom * np.cos(moment.turn)), np.float32(zoom * np.sin(moment.turn))
+        pan = 0.07 * self.width * moment.shift[:2]
+        a, b = (np.float32(value) for value in moment.breath)
+        map_x = self.x * cos - self.y * sin + a * self.flow[0] + b * self.flow[1]
+        map_y = self.x * sin + self.y * cos + a * self.flow[2] + b * self.flow[3]
+        map_x += np.float32(self.width * CANVAS / 2 + pan[0])
+        map_y += np.float32(self.height * CANVAS / 2 + pan[1])
+        lit = cv2.remap(self.tissue.lit, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+        relief = cv2.remap(self.tissue.relief, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+        return lit, relief
+
+    def _shadow(self, solid: Array) -> Array:
+        """Return the (H, W, 3) gain of tissue light: instruments throw soft shadows beside themselves."""
+        H, W = self.height // 4, self.width // 4
+        small = cv2.resize(solid.astype(np.float32), (W, H), interpolation=cv2.INTER_AREA)
+        shift = np.array([[1, 0, 0.010 * self.width], [0, 1, 0.012 * self.width]], np.float32)
+        small = cv2.warpAffine(small, shift, (W, H), borderMode=cv2.BORDER_REPLICATE)
+        small = 1.0 - 0.6 * cv2.GaussianBlur(small, (0, 0), 0.006 * self.width)
+        return cv2.resize(cv2.merge([small, small, small]), (self.width, self.height))
+
+    def _glints(self, relief: Array) -> Array:
+        """Return (H, W) mirror light of wet tissue: bright where the surface faces lamp and camera."""
+        slope = relief + self.half
+        fall = -1.0 / self.look.glint**2
+        exponent = cv2.transform(cv2.multiply(slope, slope), np.array([[fall, fall, 0.0]]))
+        sharp = cv2.exp(exponent)
+        halo = cv2.blur(sharp, (self.halo, self.halo))  # light strays in wet tissue and in the optics
+        return cv2.addWeighted(sharp, 0.8 * self.look.gloss, halo, 0.5 * self.look.gloss, 0.0)
+
+    def _fill_smoke(self, light: Array, moment: Moment) -> None:
+        amount = self.look.smoke * moment.fume
+        if amount + self.look.haze <= 0.0:
+            return
+        H, W = self.height // 8, self.width // 8
+        across, down = -W * (1 + np.sin(0.5 * moment.time)), -0.3 * H * (1 + np.cos(moment.time))
+        drift = np.array([[1, 0, across], [0, 1, down]], np.float32)
+        cloud = cv2.warpAffine(self.clouds, drift, (W, H), borderMode=cv2.BORDER_REFLECT)
+        veil = np.clip(self.look.haze + amount * (0.45 + 0.35 * cloud), 0.0, 0.85).astype(np.float32)
+        white = np.array([0.42, 0.42, 0.44], np.float32) * self.light[self.height // 2, self.width // 2]
+        size = (self.width, self.height)
+        light *= cv2.resize(cv2.merge([1.0 - veil] * 3), size)
+        light += cv2.resize(veil[..., None] * white, size)
+
+    def _expose(self, light: Array) -> Array:
+        """Turn linear light into an 8-bit picture: shoulder, gamma, contrast, optics, sensor noise."""
+        light *= np.float32(-1.9)
+        cv2.exp(light, light)
+        np.subtract(np.float32(1.0), light, out=light)
+        picture = cv2.convertScaleAbs(cv2.sqrt(light, light), alpha=255.0)
+        picture = cv2.LUT(picture, self.curve)
+        sigma = max(0.45, self.look.blur * 1e-3 * self.width)
+        picture = cv2.GaussianBlur(picture, (0, 0), sigma)
+        if self.look.noise > 0.0:
+            y, x = self.rng.integers(0, 32, 2)
+            picture = cv2.add(picture, self.grain[y : y + self.height, x : x + self.width], dtype=cv2.CV_8U)
+        return self._record(picture)
+
+    def _record(self, picture: Array) -> Array:
+        """Return the picture as the recorder kept it: in one hue, if the camera works so, and compressed."""
+        if self.look.tint > 0.0:
+            grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+            one_hue = cv2.merge([cv2.LUT(grey, table) for table in self.hues])
+            picture = cv2.addWeighted(picture, 1.0 - self.look.tint, one_hue, self.look.tint, 0.0)
+        if self.mesh is not None:
+            picture = cv2.multiply(picture, self.mesh, scale=1.0 / 255.0)
+        if self.look.compression > 0:
+            picture = _compressed(picture, self.look.compression)
+        return picture
+
+
+def _mesh(look: Look, height: int, width: int) -> Array | None:
+    """Return the (H, W, 3) uint8 gain of a bundle of fibres, bright dots in a honeycomb; None without fibres."""
+    if look.fibres <= 0:
+        return None
+    x, y = np.meshgrid(np.arange(width), np.arange(height))
+    step = 2 * np.pi * look.fibres / width
+    waves = sum(np.cos(step * (x * np.cos(a) + y * np.sin(a))) for a in (0.3, 0.3 + np.pi / 3, 0.3 + 2 * np.pi / 3))
+    gain = 0.4 + 0.6 * np.clip(0.5 + np.asarray(waves) / 3.0, 0.0, 1.0)
+    return cv2.merge([(255.0 * gain).astype(np.uint8)] * 3)
+
+
+def _compressed(picture: Array, quality: int) -> Array:
+    """Return an RGB picture as JPEG of this quality leaves it."""
+    code = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
+    decoded = cv2.imdecode(code, cv2.IMREAD_COLOR)
+    assert decoded is not None  # of our own making
+    return np.ascontiguousarray(decoded[..., ::-1])
+
+
+def _dressed(look: Look, rng: np.random.Generator, kind: str, scale: float) -> Tool:
+    """Take one model of a kind out of the box, of the look's materials."""
+    chosen = tool(kind, scale, int(rng.integers(1000)))
+    shaft = METAL if rng.random() < look.steel else DARK
+    if look.painted > 0.0 and rng.random() < look.painted:
+        shaft = PALE if rng.random() < 0.7 else ACCENT
+    tip = DARK if rng.random() < look.coat else METAL
+    return chosen.dressed(shaft=shaft, tip=tip)
+
+
+def _aperture(look: Look, rng: np.random.Generator, height: int, width: int) -> Array | None:
+    """Return the (H, W) uint8 mask of what the optics shows; None if that is everything."""
+    if look.aperture == "full":
+        return None
+    share = rng.uniform(*(look.field or ((0.50, 0.54) if look.aperture == "circle" else (0.56, 0.6))))
+    centre = (rng.uniform(0.48, 0.52) * width, rng.uniform(0.48, 0.52) * height)
+    field = np.zeros((height, width), np.uint8)
+    longer = max(height, width)
+    cv2.circle(field, (round(centre[0] * 16), round(centre[1] * 16)), round(share * longer * 16), 1, -1, shift=4)
+    return field
+
 
 _GEOMETRY, _APPEARANCE, _DETAIL = 0, 1, 3
 """Random streams: the first is shared by all looks, the others are the look's own; the last one moves no label."""

@@ -172,11 +172,8 @@ def write_site(
 def remove_sites(out: Path, *, keep: Collection[str]) -> tuple[list[Path], list[Path]]:
     """Remove the sites `site-N` that an earlier rendering left in `out`, each at once.
 
-    Args:
-        keep: names of the folders that stay.
-
-    Returns:
-        The folders that were removed, and those that are not ours (no `render.json`) and were left alone.
+    Folders named in `keep` stay. Returns the folders that were removed, and those that are not ours (no
+    `render.json`) and were left alone.
     """
     others = [path for path in sorted(out.iterdir()) if re.fullmatch(r"site-\d+", path.name)]
     others = [path for path in others if path.name not in keep and path.is_dir()]
@@ -300,8 +297,7 @@ def tile(frame: SceneFrame, task: str) -> Array:
 def contact_sheet(sites: Mapping[str, tuple[str, Sequence[SceneFrame]]]) -> Array:
     """Return one RGB picture: a row per site, each frame followed by its labels, depth, or nothing; then legends.
 
-    Args:
-        sites: title of the row -> task and frames, all of one size and equally many per site.
+    ``sites`` maps a row's title to task and frames, all of one size and equally many per site.
     """
     rows = [
         captioned(side_by_side([picture for f in frames for picture in (f.image, tile(f, task))]), title)

@@ -14,12 +14,11 @@ import pytest
 
 import shared_components
 from shared_components.data.synthetic import carving, laparoscopic
-from shared_components.data.synthetic.endoscope import _mesh
 from shared_components.data.synthetic.instruments import KINDS
 from shared_components.data.synthetic.looks import BY_NAME, LOOKS, SITE_LOOKS, look_named
 from shared_components.data.synthetic.motion import PHASES, Script
 from shared_components.data.synthetic.noise import stream
-from shared_components.data.synthetic.scene import SceneFrame, render_video
+from shared_components.data.synthetic.scene import SceneFrame, _mesh, render_video
 from shared_components.data.synthetic.toolbox import CUSTOMS, VERBS, tool
 
 # Taken at commit 925b243, before there were random looks, of four frames of 96x128 with seed 1: a hash of parts,
