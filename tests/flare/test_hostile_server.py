@@ -73,8 +73,8 @@ def refused(workspace, data, task="enrol"):
     return said
 
 
-def changed(section, value):
-    return {**make_job("fedavg").to_json(), section: value}
+def changed(section, value, **more):
+    return {**make_job("fedavg").to_json(), section: value, **more}
 
 
 # ---- a bundle is code
@@ -109,10 +109,16 @@ def test_a_server_names_a_bundle_and_a_method_that_are_installed(workspace, tmp_
     evil = tmp_path / "evil" / "configs"
     evil.mkdir(parents=True)
     (evil / "train.yaml").write_text(f'imports: ["{hostile(marker)}"]\nnetwork_def: "{hostile(marker)}"\n')
-    reply = answer(workspace, message(job=changed(key, str(evil.parent) if name == "/evil" else name)))
-    said = reply.get_header(wire.ERROR)
+    where = str(evil.parent) if name == "/evil" else name
+    data = message(job=changed(key, where))
+    (evil / "train.yaml").rename(tmp_path / "train.yaml")
+    assert "does not exist" in (said := refused_beside(workspace, data, tmp_path)) or "write a name" in said
+
+
+def refused_beside(workspace, data, folder):
+    reply = answer(workspace, data)
     assert reply.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
-    assert "does not exist" in said or "write a name" in said
+    return reply.get_header(wire.ERROR)
 
 
 def test_an_installed_bundle_that_was_tampered_with_is_refused_and_not_run(workspace, toy_bundle, marker):  # noqa: F811
@@ -217,8 +223,7 @@ def test_a_payload_header_of_100_gb_is_refused_without_its_memory(tmp_path, mark
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
     with pytest.raises(CheckpointError):
-        load_weights(path)
-    with pytest.raises(CheckpointError):
+        load_weights(path) and None
         load_trained(path, bundle="pvt_fpn")
 
 
