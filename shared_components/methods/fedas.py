@@ -1,7 +1,7 @@
 """FedAS: Yang et al., Bridging Inconsistency in Personalized Federated Learning, CVPR 2024.
 
 A site first aligns the received base with the features of the base it trained last, then trains; the server
-weighs sites by Fisher information (core/aggregators/fairness.py).
+weighs sites by Fisher information (core/aggregators/site_weights.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shared_components.common.arguments import between
-from shared_components.core.aggregators.fairness import GROUP, FisherMean, fisher_trace
+from shared_components.core.aggregators.site_weights import GROUP, FisherMean, fisher_trace
 from shared_components.core.losses import IGNORED, shrink_label
 from shared_components.core.method import About, Batch, Context, Local, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.partition import (

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from shared_components.common.arguments import between, require_list
 from shared_components.core.aggregators.clustering import first_groups, groups_of
 from shared_components.core.aggregators.conflict import attention, conflict_averse, hyper_step, inner_products
-from shared_components.core.aggregators.hypernetwork import normalised_entropy
-from shared_components.core.aggregators.mean import in_site_order
+from shared_components.core.aggregators.mean import in_site_order, normalised_entropy
 from shared_components.core.method import (
     About,
     Aggregation,

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between, check_mode, one_of, require_list, true_or_false
 from shared_components.core.aggregators import hypernetwork as hn
-from shared_components.core.aggregators.hypernetwork import SCALES, similarity_entropy, similarity_mean
 from shared_components.core.aggregators.mean import in_site_order, mean_pieces
+from shared_components.core.aggregators.site_weights import SCALES, similarity_entropy, similarity_mean
 from shared_components.core.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
 from shared_components.core.method import (
     About,
@@ -82,7 +82,7 @@ def build(
         ape: Appearance regulation and hypernetworks (Table III); without it personal weights stay LOCAL.
         sge: Cross-style consistency and shape-similarity update (Table III); without it, FedAvg's mean.
         sensitivity_images: Training frames in the mean of Eq. (13), sampled in each round.
-        sensitivity_scale: ``raw`` as published, or ``relative`` (see core/aggregators/hypernetwork.py).
+        sensitivity_scale: ``raw`` as published, or ``relative`` (see core/aggregators/site_weights.py).
         sensitivity_temperature: Divides the sensitivities in the softmax of Eq. (14); 1 as published.
         cross_style_share: Share of every batch that is style-distorted for Eq. (12); 1 as published.
         hypernetwork_rate: Learning rate of Eqs. (8) and (9).

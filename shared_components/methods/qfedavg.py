@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from shared_components.common.arguments import between, check_mode
-from shared_components.core.aggregators.fairness import FairMean
+from shared_components.core.aggregators.site_weights import FairMean
 from shared_components.core.method import About, Batch, Context, Extras, Local, Method, Server
 from shared_components.core.objectives import as_received
 from shared_components.core.partition import Partition, Role, everything, scalar

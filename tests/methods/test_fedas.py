@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from shared_components.core.aggregators.fairness import fisher_trace, fisher_weights
+from shared_components.core.aggregators.site_weights import fisher_trace, fisher_weights
 from shared_components.core.method import load_method
 from shared_components.methods import fedas
 from shared_components.networks.pvt_fpn import PvtFpn

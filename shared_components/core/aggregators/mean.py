@@ -6,6 +6,7 @@ processor's cache its copies stay there, and extra memory is one small buffer wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -108,3 +109,8 @@ class FirstSite(StatelessStart):
         if not found:
             raise ValueError(f"{first} trains for all sites and sent no update; see its log")
         return Aggregation(state, Models(dict(found[0].pieces), models.mixed))
+
+
+def normalised_entropy(entropy: float, sites: int) -> float:
+    """Divide an entropy in nats by its maximum, log(sites); that of one site is 1."""
+    return entropy / math.log(sites) if sites > 1 else 1.0

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from shared_components.core.aggregators import hypernetwork as hn
-from shared_components.core.aggregators.hypernetwork import normalised_entropy, similarity_mean, similarity_weights
+from shared_components.core.aggregators.mean import normalised_entropy
+from shared_components.core.aggregators.site_weights import similarity_mean, similarity_weights
 from shared_components.core.method import Update
 
 

@@ -1,4 +1,4 @@
-"""Weigh sites by their losses (q-FedAvg) or by the Fisher information of their models (FedAS, Yang et al., CVPR 2024).
+"""Weigh sites by loss (q-FedAvg), Fisher information (FedAS, CVPR 2024), or each element by sensitivity (PFedSIS).
 
 q-FedAvg: sites with a larger loss count for more (Li et al., ICLR 2020, arXiv 1905.10497, Algorithm 2).
 With F_k the loss of site k at the weights theta that it received, and g_k = L (theta - theta_k):
@@ -16,10 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from shared_components.core.aggregators.mean import (
     in_site_order,
+    normalised_entropy,
     parameter_names,
     squared_distance,
     weighted_pieces,
@@ -27,9 +28,10 @@ from shared_components.core.aggregators.mean import (
 )
 from shared_components.core.losses import pixel_cross_entropy
 from shared_components.core.method import Aggregation, Batch, Models, State, StatelessStart, Update
-from shared_components.core.partition import Partition
+from shared_components.core.partition import Partition, Pieces
 from shared_components.networks.parts import trained_parameters
 
+SCALES = ("raw", "relative")  # of sensitivities
 FLOOR = 1e-10  # of a loss, so that F^(q-1) stays finite; the released code adds it
 
 
@@ -140,3 +142,62 @@ class FisherMean(StatelessStart):
         shared = weighted_pieces(updates, weights, models.shared)
         report = {"fisher": traces, "weights": dict(zip(traces, weights, strict=True))}
         return Aggregation(state, Models(shared, models.mixed), report)
+
+
+def similarity_weights(sensitivities: Sequence[Tensor], *, scale: str = "raw", temperature: float = 1.0) -> Tensor:
+    """Eq. (14): softmax over sites, element by element.
+
+    The softmax is not scale-invariant: sensitivities far below 1 give plain averaging whatever their ratio.
+    ``relative`` divides by the mean over sites first, so that only the ratio counts (our variant).
+
+    Args:
+        sensitivities: K tensors of one shape, one per site.
+        scale: ``raw`` as published, or ``relative``.
+        temperature: Divides the argument of the softmax; 1 as published.
+
+    Returns:
+        Weights of shape (K, ...) in float64 that sum to 1 over the first axis.
+    """
+    stacked = torch.stack(list(sensitivities)).to(torch.float64)  # K times (...) -> (K, ...)
+    if scale == "relative":
+        mean = stacked.mean(0, keepdim=True)
+        stacked = torch.where(mean.abs() > 0, stacked / mean, torch.ones_like(stacked))
+    elif scale != "raw":
+        raise ValueError(f"sensitivity scale {scale!r} is unknown; use one of {SCALES}")
+    return torch.softmax(stacked / temperature, dim=0)  # Eq. (14)
+
+
+def similarity_mean(
+    updates: Sequence[Update], names: Sequence[str], *, scale: str, temperature: float
+) -> tuple[Pieces, float]:
+    """Eq. (15): element-wise weighted sum of the sites' global pieces.
+
+    Returns:
+        The new pieces, and the mean entropy of the weights divided by log K: 1 is plain averaging.
+    """
+    updates = in_site_order(updates)
+    pieces: Pieces = {}
+    total = 0.0
+    for name in names:
+        weights = _weights(updates, name, scale, temperature)
+        # Eq. (15), with weights (K, ...) as K tensors
+        pieces[name] = weighted_sum([update.pieces[name] for update in updates], list(weights))
+        total += float(torch.special.entr(weights).sum())
+    return pieces, _per_element(total, updates, names)
+
+
+def similarity_entropy(updates: Sequence[Update], names: Sequence[str], *, scale: str, temperature: float) -> float:
+    """Return the entropy that :func:`similarity_mean` would have with these settings."""
+    updates = in_site_order(updates)
+    total = sum(float(torch.special.entr(_weights(updates, n, scale, temperature)).sum()) for n in names)
+    return _per_element(total, updates, names)
+
+
+def _weights(updates: Sequence[Update], name: str, scale: str, temperature: float) -> Tensor:
+    sensitivities = [update.extras["sensitivity"][name] for update in updates]
+    return similarity_weights(sensitivities, scale=scale, temperature=temperature)
+
+
+def _per_element(total: float, updates: Sequence[Update], names: Sequence[str]) -> float:
+    elements = sum(updates[0].pieces[name].numel() for name in names)
+    return normalised_entropy(total / max(elements, 1), len(updates))

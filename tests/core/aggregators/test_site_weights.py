@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shared_components.core.aggregators.fairness import FairMean, fair_weights
+from shared_components.core.aggregators.site_weights import FairMean, fair_weights
 from shared_components.core.method import Models, Update
 from shared_components.core.partition import Partition
 from tests.methods.toys import SAMPLES, SITES, THETA, shared, step, updates
