@@ -80,6 +80,15 @@ def differing(texts: Mapping[Path, str]) -> list[Path]:
     return [path for path, text in texts.items() if not (path.is_file() and path.read_text(encoding="utf-8") == text)]
 
 
+def between_marks(document: str, marks: tuple[str, str], made: str, path: Path, place: str) -> str:
+    """Replace the text between the two marks of the document at a path; ValueError says where missing marks belong."""
+    before, begin, rest = document.partition(marks[0])
+    _, end, after = rest.partition(marks[1])
+    if not (begin and end):
+        raise ValueError(f"{path}: has no lines '{marks[0]}' and '{marks[1]}'; put them {place}")
+    return f"{before}{begin}\n\n{made}\n\n{end}{after}"
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON, see :func:`atomically`."""
     write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from shared_components.core.method import Method, load_method, method_names
@@ -11,7 +9,7 @@ from shared_components.core.partition import Role, partition_network
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle
 from shared_components.reporting.tables import Table, as_markdown
 
-BEGIN, END = "<!-- methods: `surgfl methods --write docs/methods.md` -->", "<!-- end of methods -->"
+MARKS = "<!-- methods: `surgfl methods --write docs/methods.md` -->", "<!-- end of methods -->"
 _HEAD = ("Method", "Partition", "Objective", "Aggregator", "Paper", "What leaves the site", "Secure sums")
 
 
@@ -24,20 +22,6 @@ def methods_table() -> Table:
 def methods_markdown() -> str:
     """Return the table as Markdown, without a title."""
     return "\n".join(as_markdown(methods_table()).splitlines()[2:])
-
-
-def write_between_marks(path: Path, text: str) -> None:
-    """Replace what stands between the marks of a document.
-
-    Raises:
-        ValueError: The document does not have both marks, in order.
-    """
-    document = path.read_text(encoding="utf-8")
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path}: has no lines '{BEGIN}' and '{END}'; put them where the table belongs")
-    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
 def _row(method: Method) -> tuple[str, ...]:

@@ -4,15 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from shared_components.cli import main
 from shared_components.core.method import load_method, method_names
-from shared_components.reporting.methods import BEGIN, END, leaves, methods_markdown, write_between_marks
+from shared_components.reporting.methods import MARKS, leaves, methods_markdown
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "methods.md"
 
 
 def test_the_document_has_the_table_that_the_code_gives():
     """If this fails: surgfl methods --write docs/methods.md."""
-    block = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0].strip()
+    block = DOCUMENT.read_text().partition(MARKS[0])[2].partition(MARKS[1])[0].strip()
     assert block == methods_markdown()
 
 
@@ -33,9 +34,9 @@ def test_what_leaves_is_counted_in_bytes_of_four_classes():
     assert mixed[2:] == ["`sensitivity`", "once its style"]
 
 
-def test_a_document_without_marks_is_refused_and_left_alone(tmp_path):
+def test_a_document_without_marks_is_refused_and_left_alone(tmp_path, capsys):
     path = tmp_path / "a.md"
     path.write_text("nothing")
-    with pytest.raises(ValueError, match=r"a\.md: has no lines"):
-        write_between_marks(path, "table")
+    assert main(["methods", "--write", str(path)]) == 2
+    assert f"{path}: has no lines '{MARKS[0]}' and '{MARKS[1]}'; put them where the table" in capsys.readouterr().err
     assert path.read_text() == "nothing"

@@ -13,7 +13,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
-from shared_components.common.atomic import differing, write_text
+from shared_components.common.atomic import between_marks, differing, write_text
 from shared_components.core.shipped_weights import (
     EXPORTED,
     KEEPER,
@@ -116,7 +116,7 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
     text = card.read_text("utf-8") if card.is_file() else templates.get_template("card.md.j2").render(values)
     for part in MADE_PARTS:
         made = templates.get_template(f"{part}.md.j2").render(values)
-        text = _between_marks(text, part, made.strip(), card)
+        text = between_marks(text, marks(part), made.strip(), card, f"under '{MADE_PARTS[part]}'")
     return files | {
         "configs/logging.conf": _shared("logging.conf"),
         "configs/metadata.json": json.dumps(metadata, indent=2, ensure_ascii=False) + "\n",
@@ -229,15 +229,6 @@ def _number(training: Training, key: str, why: str = "", *, indent: int = 2) -> 
     value = yaml.safe_dump(getattr(training, key)).splitlines()[0]  # 5e-05 would be read as text
     text = f"{key}: {value}"
     return f"{text:<{28 - indent}} # {why}" if why else text
-
-
-def _between_marks(card: str, part: str, made: str, path: Path) -> str:
-    first, last = marks(part)
-    before, begin, rest = card.partition(first)
-    _, end, after = rest.partition(last)
-    if not (begin and end):
-        raise ValueError(f"{path}: has no lines '{first}' and '{last}'; put them under '{MADE_PARTS[part]}'")
-    return f"{before}{begin}\n\n{made}\n\n{end}{after}"
 
 
 def _shared(name: str) -> str:
