@@ -67,7 +67,7 @@ test-slow: install
 	$(PYTEST) worksteal -m slow --ignore tests/production
 
 test-production: install  # in processes of their own: FLARE's sessions do not share one with other tests
-	$(PYTEST) worksteal -m slow tests/production
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests/production
 
 check: install  ## lint, format, types, and files that are generated
 	$(BIN)/ruff check .
