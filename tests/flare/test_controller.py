@@ -1,6 +1,5 @@
-"""The controller without FLARE's network: whole runs, and every way in which one can end early."""
+"""The controller without FLARE's network: whole runs, every way in which one can end early, which answers count."""
 
-import dataclasses
 import json
 import logging
 import os
@@ -10,7 +9,6 @@ import time
 
 import pytest
 import torch
-import yaml
 from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask
 from nvflare.apis.fl_constant import ReturnCode
@@ -19,18 +17,15 @@ from nvflare.apis.signal import Signal
 from safetensors.torch import load_file
 
 from shared_components.common.atomic import NotWritten
-from shared_components.core.method import load_method
-from shared_components.core.partition import Role, cut
-from shared_components.federation.messages import FederationError
+from shared_components.federation.messages import Message
+from shared_components.federation.protocol import Answers
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.server import training
-from shared_components.federation.site import site_setup as bench_side
 from shared_components.federation.site.site_setup import set_up_site
 from shared_components.flare import processes, wire
-from shared_components.flare.controller import read_job, read_reply
+from shared_components.flare.controller import read_reply
 from shared_components.flare.exchange import Exchange
-from tests.changed_method import changed
-from tests.federation.conftest import make_job
+from tests.federation.conftest import fine_tune, make_job, play, rewritten  # noqa: F401 (a fixture)
 from tests.flare.conftest import SITES, ByHand
 
 
@@ -42,23 +37,27 @@ def aggregations(controller):
     return [record for record in controller.server.records if record["kind"] == "aggregation"]
 
 
-def fails(asked, where):
-    """Return an answer of sites of which one fails in a task."""
+def but(asked, where, instead):
+    """Return an answer of sites that are honest, but that one does something else in a task."""
 
     def answer(controller, site, task):
-        failed = task.name == asked and site == where
-        return make_reply(ReturnCode.EXECUTION_EXCEPTION) if failed else controller.ask(site, task)
+        there = task.name == asked and site == where
+        return instead(controller, site, task) if there else controller.ask(site, task)
 
     return answer
+
+
+def fails(*_):
+    return make_reply(ReturnCode.EXECUTION_EXCEPTION)
 
 
 def test_a_run_leaves_models_records_and_a_page(by_hand, workspace, said):
     controller = by_hand("pfedsis").start()
     assert controller.panics == []
-    assert (workspace / "report" / "index.html").is_file()
     folder = run_folder(workspace, "test-pfedsis")
     assert all((folder / f"site-{i}" / "model.safetensors").is_file() for i in (1, 2, 3))
     models, page = workspace / "models", workspace / "report" / "index.html"
+    assert page.is_file()
     assert said == [f"surgfl: test-pfedsis finished 1 rounds; models {models}, report {page}"]
 
 
@@ -88,11 +87,9 @@ def test_resume_goes_on_with_the_newest_run(by_hand, workspace, monkeypatch):
     straight = by_hand(rounds=2).start()
 
     def dies_in_round_1(controller, site, task):
-        if task.name == "round" and controller.server.state.round == 1 and site == "site-2":
-            return make_reply(ReturnCode.EXECUTION_EXCEPTION)
-        return controller.ask(site, task)
+        return fails() if controller.server.state.round == 1 else controller.ask(site, task)
 
-    controller = by_hand(rounds=2, answer=dies_in_round_1).start()
+    controller = by_hand(rounds=2, answer=but("round", "site-2", dies_in_round_1)).start()
     assert "site-2" in controller.panics[0]
     monkeypatch.setenv("SURGFL_RESUME", "1")
     resumed = by_hand(rounds=2).start()
@@ -131,14 +128,11 @@ def test_a_resume_without_all_sites_says_which_are_missing(by_hand, monkeypatch)
     [
         ({"rouns": 3}, "unknown key 'rouns'"),
         ({"rounds": 0}, "rounds is 0"),
-        ({"rounds": "five"}, "config_fed_server.json"),
         ({"arguments": {"sensitivty_images": 2}}, "sensitivty_images"),
         ({"training": {"hight": 32}}, "unknown key 'hight'"),
         ({"bundle": "nonsense"}, "bundle 'nonsense' does not exist"),
         ({"method": "nonsense"}, "method 'nonsense' does not exist"),
         ({"network": {"apearance_head": True}}, "network: unknown argument 'apearance_head'; did you mean"),
-        ({"network": {"drop_path": 1.5}}, "drop_path is 1.5; it is a probability"),
-        ({"network": {"out_channels": 3}}, "out_channels is decided by the site's task"),
     ],
 )
 def test_wrong_settings_end_the_job_before_any_site_is_asked(workspace, said, change, words):
@@ -146,11 +140,6 @@ def test_wrong_settings_end_the_job_before_any_site_is_asked(workspace, said, ch
     assert controller.sent == [] and not workspace.with_name("ws-state").exists()
     assert words in said[0] and said[0].startswith("surgfl: job test-pfedsis FAILED: config_fed_server.json: ")
     assert controller.panics == [said[0].partition("FAILED: ")[2]]
-
-
-def test_a_job_without_a_name_or_method_is_told_what_is_missing():
-    with pytest.raises(FederationError, match="'method'"):
-        read_job({"name": "a", "bundle": "pvt_fpn"})
 
 
 def test_refusals_of_all_sites_are_told_nothing_is_trained_and_an_earlier_run_is_kept(by_hand, said):
@@ -176,27 +165,16 @@ def test_an_aborted_job_names_the_sites_without_an_answer_and_their_last_error(b
     log.parent.mkdir(parents=True)
     log.write_text("Traceback\nConfigError: no such class\n\n")
 
-    def answer(controller, site, task):
-        if site == "site-3":
-            signal.trigger(True)
-            return None
-        return controller.ask(site, task)
-
-    controller = by_hand(answer=answer).start(signal)
+    controller = by_hand(answer=but("enrol", "site-3", lambda *_: signal.trigger(True))).start(signal)
     reason = f"FLARE ended task 'enrol': site-3: no answer; {log} ends with: ConfigError: no such class"
     assert controller.panics == [reason] and said == [f"surgfl: job test-fedavg FAILED: {reason}"]
 
 
 def test_a_dead_process_is_noticed_long_before_the_longest_wait(by_hand, workspace, said):
-    def answer(controller, site, task):
-        if task.name == "round" and site == "site-2":
-            gone = subprocess.Popen([sys.executable, "-c", ""])
-            gone.wait()
-            processes.announce(run_folder(workspace) / site, gone.pid)
-            return None
-        return controller.ask(site, task)
-
-    controller = by_hand(answer=answer, longest_wait_seconds=600).start()
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    announced = but("round", "site-2", lambda *_: processes.announce(run_folder(workspace) / "site-2", gone.pid))
+    controller = by_hand(answer=announced, longest_wait_seconds=600).start()
     assert "site-2: its process died" in controller.panics[0]
     assert said[0].startswith("surgfl: job test-fedavg FAILED: round 1 has 2 valid updates and needs 3")
     assert "error" in json.loads((run_folder(workspace) / "run.json").read_text())
@@ -222,14 +200,11 @@ def test_a_round_with_enough_sites_survives_an_absent_one(by_hand, caplog):
 
 
 def test_a_second_answer_is_not_used(by_hand, caplog):
-    def answer(controller, site, task):
-        result = controller.ask(site, task)
-        if task.name == "round" and site == "site-1":
-            controller.receive(site, task, result)
-            result = controller.ask(site, task)
-        return result
+    def twice(controller, site, task):
+        controller.receive(site, task, controller.ask(site, task))
+        return controller.ask(site, task)
 
-    controller = by_hand(answer=answer)
+    controller = by_hand(answer=but("round", "site-1", twice))
     with caplog.at_level(logging.WARNING):
         controller.start()
     assert controller.panics == [] and "a second or late answer of site-1 to task round" in caplog.text
@@ -237,20 +212,13 @@ def test_a_second_answer_is_not_used(by_hand, caplog):
 
 
 def test_a_job_whose_sites_cannot_finish_fails(by_hand, said):
-    controller = by_hand(answer=fails("finish", "site-1")).start()
+    controller = by_hand(answer=but("finish", "site-1", fails)).start()
     assert "all rounds are done, but not all sites have finished: site-1: FLARE reports" in said[0]
     assert len(controller.panics) == 1
 
 
-@pytest.mark.parametrize(
-    "result, words",
-    [
-        (Shareable(), "cannot be read"),
-        (make_reply(ReturnCode.TASK_RESULT_FILTER_ERROR), "FLARE reports TASK_RESULT_FILTER_ERROR"),
-    ],
-)
-def test_an_answer_that_is_none_becomes_a_reason(result, words):
-    assert words in read_reply(result, "round")
+def test_an_answer_that_is_none_becomes_a_reason():
+    assert "cannot be read" in read_reply(Shareable(), "round")
 
 
 def test_a_living_process_is_not_dead_and_an_unannounced_one_neither(tmp_path):
@@ -265,14 +233,8 @@ def test_a_living_process_is_not_dead_and_an_unannounced_one_neither(tmp_path):
 def test_a_site_that_hangs_is_ended_with_the_job(by_hand, workspace):
     """A simulator waits for its workers, so that a stopped one would keep it for ever."""
     hung = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-
-    def answer(controller, site, task):
-        if task.name == "round" and site == "site-2":
-            processes.announce(run_folder(workspace) / site, hung.pid)
-            return None
-        return controller.ask(site, task)
-
-    controller = by_hand(answer=answer, longest_wait_seconds=3).start()
+    announced = but("round", "site-2", lambda *_: processes.announce(run_folder(workspace) / "site-2", hung.pid))
+    controller = by_hand(answer=announced, longest_wait_seconds=3).start()
     assert "site-2: it did not answer within 3 s" in controller.panics[0]
     assert hung.wait(10) < 0
     assert not processes.died(run_folder(workspace) / "site-1")  # it has answered and goes on
@@ -321,28 +283,10 @@ def test_a_drawn_site_that_does_not_answer_is_missed_and_one_that_was_not_drawn_
 # ---- a server that trains
 
 
-def fine_tune(work, result):
-    """Train the averaged model on the server's own frames."""
-    losses = work.train()
-    shared = cut(work.network.state_dict(), work.partition, Role.GLOBAL)
-    return dataclasses.replace(result, models=dataclasses.replace(result.models, shared=shared)), losses
-
-
 @pytest.fixture
-def trains_at_the_server(monkeypatch):
+def trains_at_the_server(play):  # noqa: F811
     """Let FedAvg train at the server after each round."""
-    method = changed(load_method("fedavg"), server_update=fine_tune)
-    for side in (server_side, bench_side):
-        monkeypatch.setattr(side, "load_method", lambda name, **arguments: method)
-
-
-def describe(path, folder):
-    """Write a site.yaml into a folder for data that lie elsewhere; return the folder."""
-    config = yaml.safe_load(path.read_text())
-    folder.mkdir(parents=True)
-    own = config | {"root": str(path.parent / config["root"])}
-    (folder / "site.yaml").write_text(yaml.safe_dump(own))
-    return folder
+    play(server_update=fine_tune)
 
 
 @pytest.mark.slow
@@ -352,9 +296,8 @@ def test_a_server_that_trains_finds_its_own_site_yaml(
 ):
     """In the folder that SURGFL_SITE_CONFIG names, or in the startup kit's `local`."""
     data = tmp_path / "data"
-    for site, path in zip(SITES, scenes, strict=True):
-        describe(path, data / site if where == "named" else workspace / site / "local")
-    server = describe(scenes[0], data / "server" if where == "named" else workspace / "server" / "local")
+    for party, path in zip((*SITES, "server"), (*scenes, scenes[0]), strict=True):
+        server = rewritten(path, data / party if where == "named" else workspace / party / "local")
     if where == "named":
         monkeypatch.setenv("SURGFL_SITE_CONFIG", str(data))
     else:
@@ -368,7 +311,7 @@ def test_a_server_that_trains_finds_its_own_site_yaml(
     monkeypatch.setattr(training, "set_up_site", noting)
     controller = by_hand().start()
     assert controller.panics == []
-    assert {(site.name, site.path) for site in found} == {("server", server / "site.yaml")}
+    assert {(site.name, site.path) for site in found} == {("server", server)}
     record = controller.server.last_record
     assert record["loss"]["segmentation"] > 0 and record["seconds_training"] > 0
 
@@ -383,3 +326,69 @@ def test_a_server_that_trains_without_data_says_so_before_any_site_is_asked(
         "(docs/your-data.md) or name it in the environment variable SURGFL_SITE_CONFIG"
     ]
     assert said[0].startswith("surgfl: job test-fedavg FAILED: site server: ")
+
+
+# ---- which answers count: the first of each site that was asked, in time
+
+
+@pytest.fixture
+def exchange():
+    return Exchange(["a", "b", "c"], started=100.0, needed=2, grace=5.0, longest=60.0)
+
+
+def test_only_a_sites_first_answer_counts(exchange):
+    first, second = Message({"n": 1}), Message({"n": 2})
+    assert exchange.reply("a", first) and not exchange.reply("a", second)
+    assert not exchange.fail("a", "its task ended")
+    assert exchange.replies == {"a": first} and exchange.failures == {}
+
+
+def test_an_answer_of_a_site_that_was_not_asked_or_was_given_up_does_not_count(exchange):
+    assert not exchange.reply("d", Message({}))
+    assert exchange.replies == {} and exchange.pending == ["a", "b", "c"]
+    exchange.close("it was too slow")
+    assert not exchange.reply("a", Message({}))
+    assert exchange.replies == {} and set(exchange.failures) == {"a", "b", "c"} == set(exchange.late)
+
+
+def test_the_grace_time_starts_with_the_last_reply_that_was_needed(exchange):
+    exchange.reply("a", Message({}))
+    exchange.expire(130.0)
+    assert exchange.pending == ["b", "c"]
+    exchange.reply("c", Message({}))
+    exchange.expire(140.0)
+    exchange.expire(145.0)
+    assert exchange.pending == ["b"]
+    exchange.expire(145.1)
+    assert exchange.pending == [] and "grace_seconds" in exchange.failures["b"]
+
+
+def test_refusals_are_not_the_answers_that_the_grace_time_waits_for(exchange):
+    exchange.fail("a", "no data")
+    exchange.fail("b", "no data")
+    exchange.expire(110.0)
+    exchange.expire(120.0)
+    assert exchange.pending == ["c"]
+
+
+def test_nobody_is_waited_for_longer_than_the_longest_wait(exchange):
+    exchange.expire(160.0)
+    assert exchange.pending == ["a", "b", "c"]
+    exchange.expire(160.1)
+    assert exchange.pending == []
+    assert exchange.failures["c"] == "it did not answer within 60 s (longest_wait_seconds)"
+
+
+def test_reasons_name_each_site_once(exchange):
+    exchange.fail("b", "site b: /x/site.yaml: unknown key 'datset'")
+    exchange.fail("a", "its process died")
+    reasons = Answers(exchange.replies, exchange.failures).reasons()
+    assert reasons == "a: its process died; b: /x/site.yaml: unknown key 'datset'"
+
+
+def test_replies_are_handed_over_once_and_not_kept(exchange):
+    reply = Message({})
+    exchange.reply("a", reply)
+    assert exchange.hand_over() == {"a": reply}
+    assert exchange.replies == {} and exchange.pending == ["b", "c"]
+    assert not exchange.reply("a", Message({})), "it has answered, whoever holds the answer"

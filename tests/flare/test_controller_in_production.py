@@ -10,19 +10,15 @@ from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches.lost_sites import LOST
 from tests.federation.conftest import make_job
 from tests.flare.conftest import SITES, ByHand, Place, copied
-from tests.flare.test_controller import aggregations, fails
+from tests.flare.test_controller import aggregations, but, fails
 
 
 def test_a_site_that_is_lost_is_named_and_the_round_goes_on_without_it(by_hand):
-    def answer(controller, site, task):
-        if task.name == "round" and site == "site-2":
-            controller._lost["site-2"] = "its process of the job died"
-            return None
-        return controller.ask(site, task)
-
+    died = "its process of the job died"
+    answer = but("round", "site-2", lambda controller, *_: controller._lost.update({"site-2": died}))
     controller = by_hand(answer=answer, rounds=2, min_sites=2, longest_wait_seconds=60.0).start()
     assert not controller.panics
-    lost = [{"site": "site-2", "reason": "its process of the job died"}]
+    lost = [{"site": "site-2", "reason": died}]
     assert [record["rejected"] for record in aggregations(controller)] == [lost, lost]
     assert controller.given.count(("round", "site-2")) == 1, "a lost site is asked again"
 
@@ -49,14 +45,8 @@ def test_a_site_of_which_flare_learns_late_that_it_cannot_begin_is_left_out(by_h
     monkeypatch.setenv("SURGFL_STATE", str(workspace / "state"))
     place = Place(workspace, "server", simulator=False)
     folder = workspace / "server" / place.get_job_id()
-
-    def answer(controller, site, task):
-        if task.name == "enrol" and site == "site-2":
-            write_json(folder / LOST, {"site-2": NOT_GIVEN})
-            return None
-        return controller.ask(site, task)
-
     folder.mkdir(parents=True)
+    answer = but("enrol", "site-2", lambda *_: write_json(folder / LOST, {"site-2": NOT_GIVEN}))
     controller = by_hand(answer=answer, min_sites=2, longest_wait_seconds=60.0)
     controller.start_controller(place)
     controller.control_flow(Signal(), place)
@@ -64,12 +54,8 @@ def test_a_site_of_which_flare_learns_late_that_it_cannot_begin_is_left_out(by_h
     assert controller.server.left_out == {"site-2": f"site-2: {NOT_GIVEN}"}
 
 
-def test_a_job_that_needs_all_its_sites_ends_where_one_did_not_take_it(by_hand):
-    controller = give_out(by_hand(), without=["site-2"])
-    assert controller.panics == [f"site-2: {NOT_GIVEN}; no round was started"]
-
-
-def test_a_run_is_not_resumed_without_a_site_that_did_not_take_the_job(by_hand, monkeypatch):
+def test_a_job_that_needs_all_its_sites_ends_where_one_did_not_take_it_and_so_does_a_resume(by_hand, monkeypatch):
+    assert give_out(by_hand(), without=["site-2"]).panics == [f"site-2: {NOT_GIVEN}; no round was started"]
     assert not by_hand(min_sites=2).start().panics
     monkeypatch.setenv("SURGFL_RESUME", "1")
     (panic,) = give_out(by_hand(rounds=2, min_sites=2), without=["site-2"]).panics
@@ -79,14 +65,7 @@ def test_a_run_is_not_resumed_without_a_site_that_did_not_take_the_job(by_hand, 
 def test_outside_a_simulator_the_end_by_flare_blames_nobody_who_was_at_work(by_hand, workspace, monkeypatch):
     monkeypatch.setenv("SURGFL_STATE", str(workspace / "state"))
     signal = Signal()
-
-    def answer(controller, site, task):
-        if task.name == "round" and site == "site-3":
-            signal.trigger(True)
-            return None
-        return controller.ask(site, task)
-
-    controller = by_hand(answer=answer)
+    controller = by_hand(answer=but("round", "site-3", lambda *_: signal.trigger(True)))
     controller.control_flow(signal, Place(workspace, "server", simulator=False))
     assert controller.panics == [
         "FLARE ended the job in round 1/1: an administrator stopped it, or the server ends; no site had failed; "
@@ -98,21 +77,18 @@ class Hospital(ByHand):
     """A controller and executors of a deployment, not of a simulator."""
 
     def ask(self, site, task):
-        executor = SiteExecutor()
         place = Place(self.workspace, site, simulator=False)
-        return copied(executor.execute(task.name, copied(task.data), place, Signal()))
+        return copied(SiteExecutor().execute(task.name, copied(task.data), place, Signal()))
 
     def start(self, resume=False):
         self.resume = resume
-        place = Place(self.workspace, "server", simulator=False)
-        self.control_flow(Signal(), place)
+        self.control_flow(Signal(), Place(self.workspace, "server", simulator=False))
         return self
 
 
 @pytest.fixture
-def hospital(workspace, said, scenes, monkeypatch):
+def hospital(workspace, said):
     """Return a function that makes a controller of a deployment, whose parties each have a startup kit."""
-    monkeypatch.setenv("SURGFL_SITE_CONFIG", str(scenes[0].parent.parent))
 
     def make(**changes):
         (workspace / "server" / "0f1e-a-real-job").mkdir(parents=True, exist_ok=True)
@@ -137,18 +113,13 @@ def test_in_production_the_submission_says_what_to_resume_and_the_environment_do
         anew = again
 
 
-@pytest.mark.parametrize("resume", ["latest", "20200101-000000", "nobody"])
-def test_a_run_that_is_not_there_is_not_begun_anew(hospital, resume):
+@pytest.mark.parametrize("resume", ["latest", "20200101-000000", "nobody", True, 1, "", None, ["latest"]])
+def test_a_run_that_is_not_there_or_not_named_is_not_begun_anew(hospital, resume):
     controller = hospital().start(resume)
     (reason,) = controller.panics
-    assert f"has no run {resume!r} of which a round has ended" in reason
-    assert not list((controller.workspace / "server" / "surgfl").glob("*/[0-9]*"))
-
-
-@pytest.mark.parametrize("resume", [True, 1, "", None, ["latest"]])
-def test_what_to_resume_has_one_form(hospital, resume):
-    (reason,) = hospital().start(resume).panics
-    assert f"resume is {resume!r}; write false, 'latest'" in reason
+    named = isinstance(resume, str) and resume
+    words = f"has no run {resume!r} of which a round has ended" if named else f"resume is {resume!r}; write false, 'lat"
+    assert words in reason and not list((controller.workspace / "server" / "surgfl").glob("*/[0-9]*"))
 
 
 def test_the_result_in_the_jobs_folder_has_the_report_and_the_outsiders_model_alone(hospital):
@@ -162,7 +133,7 @@ def test_the_result_in_the_jobs_folder_has_the_report_and_the_outsiders_model_al
 
 
 def test_a_failed_job_leaves_a_report_that_says_why(hospital):
-    controller = hospital(answer=fails("round", "site-1")).start()
+    controller = hospital(answer=but("round", "site-1", fails)).start()
     assert len(controller.panics) == 1
     result = controller.workspace / "server" / "0f1e-a-real-job" / "surgfl_result"
     assert json.loads((result / "run.json").read_text())["error"] == controller.panics[0]
