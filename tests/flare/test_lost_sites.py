@@ -1,5 +1,6 @@
 """A site's report of its own end goes through FLARE's own code, and to the job instead of ending it."""
 
+import contextlib
 import errno
 from types import SimpleNamespace
 
@@ -21,16 +22,8 @@ from nvflare.private.fed.server.server_engine import ServerEngine
 
 from shared_components.common.atomic import not_written
 from shared_components.flare.lost_sites import LostSites
-from shared_components.flare.patches.lost_sites import (
-    AGAIN,
-    DIED,
-    REASONS,
-    beginning_at_sites,
-    lose,
-    read_lost,
-    started_again,
-    take_report,
-)
+from shared_components.flare.patches import lost_sites
+from shared_components.flare.patches.lost_sites import AGAIN, DIED, REASONS, read_lost, take_report
 from shared_components.flare.patches.replace import REPLACES
 
 JOB = "0f1e"
@@ -39,11 +32,11 @@ JOB = "0f1e"
 @pytest.fixture(autouse=True)
 def as_installed(monkeypatch):
     """Let each test begin with FLARE's own functions."""
-    for owner, name in (
-        (FederatedServer, "_resolve_missing_client_outcome"),
-        (ServerEngine, "start_client_job"),
-        (CoreCell, "_process_received_msg"),
-    ):
+    replaced = {
+        FederatedServer: "_resolve_missing_client_outcome", ServerEngine: "start_client_job",
+        CoreCell: "_process_received_msg",
+    }  # fmt: skip
+    for owner, name in replaced.items():
         present = getattr(owner, name)
         monkeypatch.setattr(owner, name, getattr(present, REPLACES, present))
 
@@ -72,24 +65,10 @@ class Server:
         self.exception_run_processes: dict[str, object] = {}
         self.server = self.engine = self.cell = self.core_cell = self
         self.logger = SimpleNamespace(warning=print, error=print, info=print)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def new_context(self):
-        return self
-
-    def get_engine(self):
-        return self
-
-    def get_clients(self):
-        return self.sites
-
-    def start_client_job(self, job, client_sites, fl_ctx):
-        raise AssertionError("no job begins here")
+        self.new_context = lambda: contextlib.nullcontext(self)
+        self.get_engine = self.get_workspace = lambda: self
+        self.get_clients, self.get_job_id = lambda: self.sites, lambda: JOB
+        self.get_run_dir = lambda job: str(self.folder.with_name(job))
 
     def register_request_cb(self, channel, topic, cb):
         self.callbacks[topic] = cb
@@ -102,15 +81,6 @@ class Server:
 
     def _notify_dead_job(self, client, job, reason):
         self.told.append((job, reason, {"site": client.name}))
-
-    def get_workspace(self):
-        return self
-
-    def get_run_dir(self, job):
-        return str(self.folder.with_name(job))
-
-    def get_job_id(self):
-        return JOB
 
     def get_prop(self, key, default=None):
         known = {FLContextKey.JOB_DEPLOY_DETAIL: self.detail, FLContextKey.JOB_RUN_NUMBER: JOB}
@@ -130,16 +100,10 @@ def report(code, *, site="hospital-b", job=JOB):
     return Message(headers, {"job_id": job, "code": code, "reason": "because"})
 
 
-CODES = (
-    JobReturnCode.EXCEPTION,
-    JobReturnCode.UNSAFE_COMPONENT,
-    JobReturnCode.CONFIG_ERROR,
-    JobReturnCode.INFRASTRUCTURE_ERROR,
-    JobReturnCode.ABORTED,
-)
+CODES = ("EXCEPTION", "UNSAFE_COMPONENT", "CONFIG_ERROR", "INFRASTRUCTURE_ERROR", "ABORTED")
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", [getattr(JobReturnCode, name) for name in CODES])
 def test_flare_itself_would_end_the_job_and_ours_tells_the_job_which_site_is_lost(code, tmp_path):
     server = Server(tmp_path)
     server.process_job_failure(report(code))
@@ -152,32 +116,22 @@ def test_flare_itself_would_end_the_job_and_ours_tells_the_job_which_site_is_los
     assert server.pending() == {"hospital-a"}
 
 
-def test_a_process_that_ended_well_is_no_lost_site(tmp_path):
-    server = Server(tmp_path)
-    take_report(server, report(JobReturnCode.SUCCESS))
-    assert not server.lost and server.pending() == {"hospital-a"}
-
-
-def test_a_failure_after_the_jobs_end_changes_nothing(tmp_path):
-    server = Server(tmp_path, running=False)
-    take_report(server, report(JobReturnCode.EXCEPTION))
-    assert not server.lost and not server.failed
-
-
 @pytest.mark.parametrize(
-    "request_",
+    ("given", "running", "left"),
     [
-        report(JobReturnCode.EXCEPTION, site="stranger"),
-        report(JobReturnCode.EXCEPTION, job="another"),
-        report(JobReturnCode.EXCEPTION, job=["0f1e"]),
-        Message({CellMessageHeaderKeys.TOKEN: "token of hospital-b"}, "no dictionary"),
-        Message({}, {}),
+        (report(JobReturnCode.SUCCESS), True, 1),
+        (report(JobReturnCode.EXCEPTION), False, 1),  # after the job's end
+        (report(JobReturnCode.EXCEPTION, site="stranger"), True, 2),
+        (report(JobReturnCode.EXCEPTION, job="another"), True, 2),
+        (report(JobReturnCode.EXCEPTION, job=["0f1e"]), True, 2),
+        (Message({CellMessageHeaderKeys.TOKEN: "token of hospital-b"}, "no dictionary"), True, 2),
+        (Message({}, {}), True, 2),
     ],
 )
-def test_reports_of_strangers_and_of_odd_forms_lose_nobody(request_, tmp_path):
-    server = Server(tmp_path)
-    take_report(server, request_)
-    assert not server.lost and not server.failed and len(server.pending()) == 2
+def test_a_good_end_and_reports_late_of_strangers_and_of_odd_forms_lose_nobody(given, running, left, tmp_path):
+    server = Server(tmp_path, running=running)
+    take_report(server, given)
+    assert not server.lost and not server.failed and len(server.pending()) == left
 
 
 def test_a_code_that_is_no_number_counts_as_a_failure_of_that_site(tmp_path):
@@ -187,30 +141,23 @@ def test_a_code_that_is_no_number_counts_as_a_failure_of_that_site(tmp_path):
     assert reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK
 
 
-def test_a_job_that_has_ended_keeps_its_end_when_a_site_falls_silent_before_it_has_reported(tmp_path):
+def test_of_a_site_that_falls_silent_a_job_that_runs_is_told_and_one_that_has_ended_keeps_its_end(tmp_path):
     server = Server(tmp_path, running=False)
     FederatedServer.notify_dead_client(server, server.sites[1])
     assert len(server.failed) == 1, "FLARE itself fails the job"
 
-    server = Server(tmp_path, running=False)
-    LostSites().handle_event(EventType.SYSTEM_START, server)
-    FederatedServer.notify_dead_client(server, server.sites[1])
-    assert not server.failed and server.pending() == {"hospital-a"}
-
-
-def test_a_job_that_runs_is_told_of_a_site_that_falls_silent(tmp_path):
-    server = Server(tmp_path)
-    LostSites().handle_event(EventType.SYSTEM_START, server)
-    FederatedServer.notify_dead_client(server, server.sites[1])
-    assert not server.failed and server.pending() == {"hospital-a"}
-    assert server.told == [(JOB, "client dead", {"site": "hospital-b"})]
+    for running, told in ((False, []), (True, [(JOB, "client dead", {"site": "hospital-b"})])):
+        server = Server(tmp_path, running=running)
+        LostSites().handle_event(EventType.SYSTEM_START, server)
+        FederatedServer.notify_dead_client(server, server.sites[1])
+        assert not server.failed and server.pending() == {"hospital-a"} and server.told == told
 
 
 def test_a_site_whose_token_is_new_was_started_again(tmp_path):
     server = Server(tmp_path)
-    assert not list(started_again(server.run_processes, server.sites))
+    assert not list(lost_sites.started_again(server.run_processes, server.sites))
     server.sites = [server.sites[0], Client("hospital-b", "another token"), Client("hospital-c", "t")]
-    assert list(started_again(server.run_processes, server.sites)) == [(JOB, "hospital-b")]
+    assert list(lost_sites.started_again(server.run_processes, server.sites)) == [(JOB, "hospital-b")]
 
 
 def test_the_component_takes_reports_when_the_server_has_begun_and_looks_at_every_registration(tmp_path):
@@ -224,20 +171,15 @@ def test_the_component_takes_reports_when_the_server_has_begun_and_looks_at_ever
     assert not server.pending()
 
 
-def given_out(folder, *detail):
-    """Return a server that has given a job out, with what FLARE notes of it; the component has looked at it."""
-    server = Server(folder)
-    server.detail = list(detail)
-    LostSites().handle_event(EventType.JOB_DEPLOYED, server)
-    return server
-
-
 def test_the_job_is_told_which_sites_did_not_take_it(tmp_path):
     said = "[Errno 28] No space left on device: '/kit/job'"
     odd = "a\x1b[2J\nb" + 1000 * "b"
-    server = given_out(
-        tmp_path, "server: OK", "hospital-a: OK", f"hospital-b: {ERROR_MSG_PREFIX}: {said}", f"hospital-c: {odd}"
-    )
+    server = Server(tmp_path)
+    server.detail = ["server: OK", "hospital-a: OK"]
+    LostSites().handle_event(EventType.JOB_DEPLOYED, server)
+    assert server.lost == {} and not list(tmp_path.rglob("*.json"))
+    server.detail += [f"hospital-b: {ERROR_MSG_PREFIX}: {said}", f"hospital-c: {odd}"]
+    LostSites().handle_event(EventType.JOB_DEPLOYED, server)
     lost = server.lost
     assert list(lost) == ["hospital-b", "hospital-c"]
     assert lost["hospital-b"] == f"it did not take the job: {said}"
@@ -270,7 +212,7 @@ def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_ours_tells_
         check_client_replies(server.start_client_job(server.job, sites, server), list(sites), "start job")
     LostSites().handle_event(EventType.SYSTEM_START, server)
     assert getattr(ServerEngine.start_client_job, REPLACES).__qualname__ == "ServerEngine.start_client_job"
-    monkeypatch.setattr(Beginning, "start_client_job", beginning_at_sites(Beginning.start_client_job))
+    monkeypatch.setattr(Beginning, "start_client_job", lost_sites.beginning_at_sites(Beginning.start_client_job))
     replies = server.start_client_job(server.job, sites, server)
     assert check_client_replies(replies, list(sites), "start job") == []
     assert sorted(one.client_name for one in replies) == list(sites)
@@ -279,16 +221,10 @@ def test_flare_itself_would_end_a_job_that_one_site_cannot_begin_and_ours_tells_
     assert server.pending() == set(server.sites_of_job) - server.lost.keys()
 
 
-def test_a_job_that_all_have_taken_has_lost_nobody(tmp_path):
-    assert given_out(tmp_path, "server: OK", "hospital-a: OK").lost == {}
-    assert not list(tmp_path.rglob("*.json"))
-
-
 def test_the_first_reason_of_a_lost_site_is_kept_and_one_who_looks_again_sees_the_next(tmp_path):
     server = Server(tmp_path)
-    assert server.lost == {}
     for site, reason in (("hospital-b", "died"), ("hospital-b", "came back"), ("hospital-a", "died")):
-        lose(server, JOB, {site: reason})
+        lost_sites.lose(server, JOB, {site: reason})
     assert server.lost == {"hospital-b": "died", "hospital-a": "died"}
 
 

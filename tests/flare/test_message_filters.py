@@ -17,70 +17,49 @@ from shared_components.flare.patches.replace import REPLACES
 
 JOB = "4d5c3f80"
 SITE, AT_JOB, SERVER, OF_JOB = "hospital-b", f"hospital-b.{JOB}", "server", f"server.{JOB}"
+OTHER = f"hospital-a.{JOB}"
 CHIEF = "_admin_5d1f9e0a-3c52-4b8e-9a51-0c6f0e7f2b11"
 GOOD = [  # seen in runs of PFedSIS, of FedAvg with secure sums, and of a job that an administrator stopped
-    (SITE, "task", "challenge", SERVER),
-    (SITE, "task", "register", SERVER),
-    (SITE, "task", "heart_beat", SERVER),
-    (SITE, "task", "report_job_failure", SERVER),
-    (SITE, "task", "quit", SERVER),
-    (SITE, "cellnet.channel", "bye", SERVER),
-    (AT_JOB, "cellnet.channel", "bye", SERVER),
-    (CHIEF, "task", "register", SERVER),
-    (CHIEF, "stream of hci_channel", "command", SERVER),
+    *((SITE, "task", topic, SERVER) for topic in ("challenge", "register", "heart_beat", "report_job_failure", "quit")),
+    (SITE, "cellnet.channel", "bye", SERVER), (AT_JOB, "cellnet.channel", "bye", SERVER),
+    (CHIEF, "task", "register", SERVER), (CHIEF, "stream of hci_channel", "command", SERVER),
     (CHIEF, "stream of aux_communication", "ObjectStreamer.Request", SERVER),
     (CHIEF, "stream of aux_communication", "ObjectStreamer.Abort", SERVER),
     (CHIEF, "stream of download_service__", "download_service__download", SERVER),
     (AT_JOB, "stream of aux_communication", "__sync_runner__", OF_JOB),
     (AT_JOB, "stream of aux_communication", "__job_heartbeat__", OF_JOB),
     (AT_JOB, "stream of aux_communication", "__task_check__", OF_JOB),
-    (AT_JOB, "stream of server_command", "get_task", OF_JOB),
-    (AT_JOB, "stream of server_command", "submit_update", OF_JOB),
+    (AT_JOB, "stream of server_command", "get_task", OF_JOB), (AT_JOB, STREAM_CHANNEL, "sm__ACK", OF_JOB),
+    (AT_JOB, "stream of server_command", "submit_update", OF_JOB), (SITE, STREAM_CHANNEL, "sm__ERROR", OF_JOB),
     (AT_JOB, "stream of download_service__", "download_service__download", OF_JOB),
     (AT_JOB, "stream of return_only", "download_service__:download_service__download", OF_JOB),
-    (AT_JOB, STREAM_CHANNEL, "sm__ACK", OF_JOB),
-    (SITE, STREAM_CHANNEL, "sm__ERROR", OF_JOB),
     (OF_JOB, "server_parent_listener", "update_run_status", SERVER),
     (OF_JOB, "stream of aux_communication", "__end_run__", AT_JOB),
-]
+]  # fmt: skip
 HOSTILE = [
-    (AT_JOB, STREAM_CHANNEL, "sm__DATA", OF_JOB),
-    (AT_JOB, STREAM_CHANNEL, "sm__CERT", OF_JOB),
-    (AT_JOB, "client_command", "abort", f"hospital-a.{JOB}"),
-    (AT_JOB, "stream of client_command", "abort", f"hospital-a.{JOB}"),
-    (AT_JOB, "stream of aux_communication", "__end_run__", f"hospital-a.{JOB}"),
-    (AT_JOB, "cellnet.channel", "bye", "hospital-a"),
-    (AT_JOB, STREAM_CHANNEL, "sm__ERROR", "hospital-a"),
-    (SITE, "admin", "admin", "hospital-a"),
-    (AT_JOB, "server_command", "abort", OF_JOB),
-    (AT_JOB, "stream of server_command", "abort", OF_JOB),
+    (AT_JOB, STREAM_CHANNEL, "sm__DATA", OF_JOB), (AT_JOB, STREAM_CHANNEL, "sm__CERT", OF_JOB),
+    (AT_JOB, "client_command", "abort", OTHER), (AT_JOB, "stream of client_command", "abort", OTHER),
+    (AT_JOB, "stream of aux_communication", "__end_run__", OTHER), (AT_JOB, "cellnet.channel", "bye", "hospital-a"),
+    (AT_JOB, STREAM_CHANNEL, "sm__ERROR", "hospital-a"), (SITE, "admin", "admin", "hospital-a"),
+    (AT_JOB, "server_command", "abort", OF_JOB), (AT_JOB, "stream of server_command", "abort", OF_JOB),
     (AT_JOB, "stream of server_command", "app_command", OF_JOB),
     (AT_JOB, "stream of server_command", "handle_dead_job", OF_JOB),
-    (SITE, "server_parent_listener", "update_run_status", SERVER),
-    (SITE, "cellnet.channel", "stop", SERVER),
-    (AT_JOB, "stream of aux_communication", "fed.event", OF_JOB),
-    (AT_JOB, "aux_communication", "fed.event", OF_JOB),
+    (SITE, "server_parent_listener", "update_run_status", SERVER), (SITE, "cellnet.channel", "stop", SERVER),
+    (AT_JOB, "stream of aux_communication", "fed.event", OF_JOB), (AT_JOB, "aux_communication", "fed.event", OF_JOB),
     (SITE, "stream of aux_communication", "ObjectStreamer.Request", SERVER),
-    (SITE, "task", "a topic of tomorrow", SERVER),
-    (SITE, "a channel of tomorrow", "topic", SERVER),
-    (SITE, None, None, SERVER),
-    (SITE, "task", ["heart_beat"], SERVER),
-    (CHIEF, "stream of server_command", "abort", OF_JOB),
-    (CHIEF, "stream of aux_communication", "fed.event", SERVER),
-    ("", "client_command", "abort", f"hospital-a.{JOB}"),
-]
+    (SITE, "task", "a topic of tomorrow", SERVER), (SITE, "a channel of tomorrow", "topic", SERVER),
+    (SITE, None, None, SERVER), (SITE, "task", ["heart_beat"], SERVER),
+    (CHIEF, "stream of server_command", "abort", OF_JOB), (CHIEF, "stream of aux_communication", "fed.event", SERVER),
+    ("", "client_command", "abort", OTHER),
+]  # fmt: skip
 TO_SITES = [  # seen in runs of FedPer, of FedAvg with secure sums, and of a job that an administrator stopped
-    (SERVER, "admin", "admin", SITE),
-    (SERVER, "cellnet.channel", "bye", SITE),
-    (OF_JOB, "stream of aux_communication", "__end_run__", SITE),
+    (SERVER, "admin", "admin", SITE), (SERVER, "cellnet.channel", "bye", SITE),
     (OF_JOB, "stream of aux_communication", "__end_run__", AT_JOB),
     (OF_JOB, "stream of download_service__", "download_service__download", AT_JOB),
     (OF_JOB, "stream of return_only", "server_command:get_task", AT_JOB),
     (OF_JOB, "stream of return_only", "aux_communication:__sync_runner__", AT_JOB),
-    (OF_JOB, STREAM_CHANNEL, "sm__ACK", AT_JOB),
-    (SERVER, STREAM_CHANNEL, "sm__ERROR", AT_JOB),
-]
-TO_SITES[2] = (*TO_SITES[2][:3], AT_JOB)  # handed on by the site's own process
+    (OF_JOB, STREAM_CHANNEL, "sm__ACK", AT_JOB), (SERVER, STREAM_CHANNEL, "sm__ERROR", AT_JOB),
+]  # fmt: skip
 NET = "cells route start_route stop stop_cell peers conns url_use speed echo stress change_root bulk_test bulk_item"
 MORE = "msg_stats list_pools show_pool comm_config config_vars process_info heartbeat"
 TO_SITES_HOSTILE = [
@@ -90,37 +69,24 @@ TO_SITES_HOSTILE = [
         for topic in ("abort", "abort_task", "configure_job_log", "show_errors", "show_stats", "check_status")
         for stream in ("", "stream of ")
     ),
-    (SERVER, "admin", "admin", AT_JOB),
-    (SERVER, "cellnet.channel", "bulk", SITE),
-    (SERVER, "cellnet.channel", "bulk", AT_JOB),
-    (SERVER, "credential_manager", "key_exchange", SITE),
-    (SERVER, "aux_communication", "fed.event", SITE),
-    (SERVER, "aux_communication", "fed.event", AT_JOB),
+    *((SERVER, channel, topic, to) for to in (SITE, AT_JOB) for channel, topic in (
+        ("cellnet.channel", "bulk"), ("aux_communication", "fed.event"), ("aux_communication", "ObjectStreamer.Request")
+    )),
+    (SERVER, "admin", "admin", AT_JOB), (SERVER, "credential_manager", "key_exchange", SITE),
     (SERVER, "stream of aux_communication", "__do_task__", AT_JOB),
-    (SERVER, "aux_communication", "ObjectStreamer.Request", SITE),
-    (SERVER, "aux_communication", "ObjectStreamer.Request", AT_JOB),
     (SERVER, "download_service__", "download_service__download", SITE),
     (SERVER, "download_service__", "download_service__source_failure", AT_JOB),
-    (SERVER, "server_command", "submit_update", AT_JOB),
-    (SERVER, "server_command", "get_task", AT_JOB),
-    (SERVER, f"stream of {STREAM_CHANNEL}", "sm__ACK", AT_JOB),
-    (SERVER, STREAM_CHANNEL, "sm__CERT", AT_JOB),
-    (SERVER, "multi_process_executor", "execute", AT_JOB),
-    (SERVER, "a channel of tomorrow", "topic", SITE),
-    (SERVER, None, None, SITE),
-    (SERVER, ["admin"], "admin", SITE),
-    (SERVER, "admin", "admin", "hospital-a"),
-    (SERVER, "admin", "admin", "server"),
-    (SERVER, "admin", "admin", "hospital-ba"),
-]
+    (SERVER, "server_command", "submit_update", AT_JOB), (SERVER, "server_command", "get_task", AT_JOB),
+    (SERVER, f"stream of {STREAM_CHANNEL}", "sm__ACK", AT_JOB), (SERVER, STREAM_CHANNEL, "sm__CERT", AT_JOB),
+    (SERVER, "multi_process_executor", "execute", AT_JOB), (SERVER, "a channel of tomorrow", "topic", SITE),
+    (SERVER, None, None, SITE), (SERVER, ["admin"], "admin", SITE),
+    *((SERVER, "admin", "admin", to) for to in ("hospital-a", "server", "hospital-ba")),
+]  # fmt: skip
 
 
 def message(sender, channel, topic, to, *, kind=MessageType.REQ, origin=None, owner="", **more):
-    headers = {
-        MessageHeaderKey.ORIGIN: origin or sender,
-        MessageHeaderKey.DESTINATION: to,
-        MessageHeaderKey.MSG_TYPE: kind,
-    }
+    headers = {MessageHeaderKey.ORIGIN: origin or sender, MessageHeaderKey.DESTINATION: to}
+    headers[MessageHeaderKey.MSG_TYPE] = kind
     if isinstance(channel, str) and channel.startswith("stream of "):
         headers |= {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: "sm__DATA"}
         headers |= {StreamHeaderKey.CHANNEL: channel.removeprefix("stream of "), StreamHeaderKey.TOPIC: topic}
@@ -137,13 +103,9 @@ def message(sender, channel, topic, to, *, kind=MessageType.REQ, origin=None, ow
 # ---- at the server
 
 
-def test_an_administrators_name_is_one_of_flares():
-    assert is_valid_admin_client_name(CHIEF)
-
-
 @pytest.mark.parametrize("good", GOOD, ids=str)
 def test_what_a_good_run_sends_passes(good):
-    assert Boundary().passes(message(*good))
+    assert Boundary().passes(message(*good)) and is_valid_admin_client_name(CHIEF)
 
 
 @pytest.mark.parametrize("kind", [MessageType.REPLY, MessageType.RETURN])
@@ -215,8 +177,7 @@ def test_a_site_may_say_what_has_come_of_a_stream_whatever_the_server_sent_by_it
 def test_a_site_that_calls_itself_a_process_of_the_servers_is_known_by_its_certificate(name, caplog):
     """FLARE takes the first of these names of a site whose certificate is hospital-b's."""
     CellIdentityResolver("server").require_match("server.hospital-b", "hospital-b", "peer")
-    hostile = message(name, "client_command", "abort", f"hospital-a.{JOB}", owner="hospital-b")
-    assert not Boundary().passes(hostile)
+    assert not Boundary().passes(message(name, "client_command", "abort", OTHER, owner="hospital-b"))
     assert "a message of hospital-b is refused" in caplog.text
 
 
@@ -236,8 +197,9 @@ def from_server(*where, **more):
 
 
 @pytest.mark.parametrize("good", TO_SITES, ids=str)
-def test_what_a_server_sends_in_a_good_run_passes(good):
-    assert SiteBoundary().passes(from_server(*good), good[3], own_process=False)
+def test_what_a_server_sends_in_a_good_run_passes_and_the_sites_own_process_hands_it_on(good):
+    for taker in (good[3], SITE):
+        assert SiteBoundary().passes(from_server(*good), taker, own_process=False)
 
 
 @pytest.mark.parametrize("kind", [MessageType.REPLY, MessageType.RETURN])

@@ -10,7 +10,7 @@ from nvflare.fuel.f3.message import Message as CellMessage
 from nvflare.fuel.sec.authz import AuthorizationService, Authorizer
 from nvflare.private.admin_defs import Message
 from nvflare.private.defs import RequestHeader, SysCommandTopic, TrainingTopic
-from nvflare.private.fed.client.admin import FedAdminAgent, RequestProcessor
+from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 from nvflare.security.security import COMMAND_CATEGORIES
@@ -22,11 +22,8 @@ from shared_components.flare.patches.site_commands import OF_JOBS, OF_PEOPLE, WI
 
 SECRET = "-----BEGIN PRIVATE KEY----- of hospital-a"
 JOB, OTHER = str(uuid.UUID(int=7)), str(uuid.UUID(int=8))
-CHIEF = {
-    RequestHeader.USER_NAME: "chief@example.org",
-    RequestHeader.USER_ORG: "hospital_a",
-    RequestHeader.USER_ROLE: "project_admin",
-}
+CHIEF = {RequestHeader.USER_NAME: "chief@example.org", RequestHeader.USER_ORG: "hospital_a"}
+CHIEF[RequestHeader.USER_ROLE] = "project_admin"
 HEADERS = {
     "nothing asked": {},
     "no authorisation": {RequestHeader.REQUIRE_AUTHZ: "false", RequestHeader.ADMIN_COMMAND: "cat"},
@@ -37,22 +34,11 @@ HEADERS = {
 POLICY = {
     "format_version": "1.0",
     "permissions": {
-        "project_admin": "any",
+        "project_admin": "any", "member": {"view": "any"},
         "lead": {"submit_job": "any", "view": "any", "operate": "o:site"},
-        "member": {"view": "any"},
     },
-}
+}  # fmt: skip
 TOPICS = sorted({topic for one in ClientRequestProcessors.request_processors for topic in one.get_topics()})
-
-
-class Noting(RequestProcessor):
-    """Notes that a command has reached it."""
-
-    def __init__(self):
-        self.seen = []
-
-    def process(self, req, app_ctx):
-        self.seen.append(req.topic)
 
 
 @pytest.fixture
@@ -62,6 +48,8 @@ def agent(monkeypatch):
         present = getattr(owner, name)
         own = getattr(present, REPLACES, present)
         monkeypatch.setattr(owner, name, staticmethod(own) if owner is AppAuthzService else own)
+    monkeypatch.setattr(FLContext, "__enter__", lambda self: self, raising=False)
+    monkeypatch.setattr(FLContext, "__exit__", lambda *_: None, raising=False)
     monkeypatch.setattr(site_commands, "_REFUSALS", Refusals(site_commands.logger))
     authorizer = Authorizer("hospital_a", COMMAND_CATEGORIES)
     assert not authorizer.load_policy(POLICY)
@@ -70,25 +58,18 @@ def agent(monkeypatch):
     made.audit = []
     made.auditor = SimpleNamespace(add_event=lambda **named: made.audit.append(named))
     made.app_ctx = SimpleNamespace(new_context=FLContext, fire_event=lambda *_: None)
-    made.noting = Noting()
+    made.seen = []
+    noting = SimpleNamespace(process=lambda request, app_ctx: made.seen.append(request.topic))
     shell = next(one for one in ClientRequestProcessors.request_processors if SysCommandTopic.SHELL in one.get_topics())
-    made.processors = {**dict.fromkeys(TOPICS, made.noting), SysCommandTopic.SHELL: shell}
+    made.processors = {**dict.fromkeys(TOPICS, noting), SysCommandTopic.SHELL: shell}
     return made
-
-
-@pytest.fixture(autouse=True)
-def contexts(monkeypatch):
-    """Let FLARE's context be one that `with` takes."""
-    monkeypatch.setattr(FLContext, "__enter__", lambda self: self, raising=False)
-    monkeypatch.setattr(FLContext, "__exit__", lambda *_: None, raising=False)
 
 
 def ask(agent, topic, body="", *, origin="server", **headers):
     """Return the text of the agent's answer."""
     command = Message(topic, body)
     command.set_headers(headers)
-    request = CellMessage({MessageHeaderKey.ORIGIN: origin}, command)
-    return agent._dispatch_request(request).payload.body
+    return agent._dispatch_request(CellMessage({MessageHeaderKey.ORIGIN: origin}, command)).payload.body
 
 
 @pytest.mark.parametrize("said", HEADERS.values(), ids=HEADERS)
@@ -111,7 +92,7 @@ def test_flare_gives_a_file_to_the_server_and_ours_does_not(agent, tmp_path, sai
 def test_every_other_command_of_flares_is_refused(agent, topic, said):
     keep_commands()
     assert "refuses it" in ask(agent, topic, "DEBUG", **{RequestHeader.JOB_ID: JOB, **said})
-    assert not agent.noting.seen and not agent.audit
+    assert not agent.seen and not agent.audit
 
 
 def test_the_list_names_commands_that_flare_has():
@@ -119,14 +100,13 @@ def test_the_list_names_commands_that_flare_has():
     assert {TrainingTopic.DELETE_RUN, SysCommandTopic.SHELL, TrainingTopic.CONFIGURE_JOB_LOG} <= set(TOPICS)
 
 
-def described(job):
-    return {RequestHeader.JOB_ID: job, RequestHeader.JOB_META: {"job_id": job}}
-
-
 @pytest.mark.parametrize("topic", sorted(OF_JOBS))
 def test_what_a_job_needs_passes_and_a_job_that_is_a_path_does_not(agent, topic):
+    def described(job):
+        return {RequestHeader.JOB_ID: job, RequestHeader.JOB_META: {"job_id": job}}
+
     keep_commands()
-    assert ask(agent, topic, **described(JOB)) == "ok" and agent.noting.seen == [topic]
+    assert ask(agent, topic, **described(JOB)) == "ok" and agent.seen == [topic]
     for job in ("..", "local", "../..", "/etc", f"{JOB}/..", JOB.upper().replace("0", "A"), f"{{{JOB}}}", 7, ["x"]):
         assert "which is no job's id" in ask(agent, topic, **described(job)), job
     if topic in WITH_THE_JOB:
@@ -134,17 +114,17 @@ def test_what_a_job_needs_passes_and_a_job_that_is_a_path_does_not(agent, topic)
         for meta in ({"job_id": OTHER}, {}, None, [JOB], "job_id"):
             headers = {RequestHeader.JOB_ID: JOB, RequestHeader.JOB_META: meta}
             assert "describes another" in ask(agent, topic, **headers)
-    assert agent.noting.seen == [topic]
+    assert agent.seen == [topic]
 
 
 @pytest.mark.parametrize(("topic", "right"), OF_PEOPLE.items())
 def test_a_persons_command_is_asked_of_the_sites_own_file_whatever_the_message_says(agent, topic, right):
     """FLARE obeys it without anybody's name where the message asks for no authorisation."""
-    assert ask(agent, topic) == "ok" and agent.noting.seen.pop() == topic
+    assert ask(agent, topic) == "ok" and agent.seen.pop() == topic
     keep_commands()
     for said in ({}, {RequestHeader.REQUIRE_AUTHZ: "false"}, {RequestHeader.ADMIN_COMMAND: "nothing"}):
         assert ask(agent, topic, **said) != "ok", said
-    assert not agent.noting.seen
+    assert not agent.seen
     assert ask(agent, topic, **CHIEF) == "ok"
     member = {**CHIEF, RequestHeader.USER_ROLE: "member"}
     assert (ask(agent, topic, **member) == "ok") == (right == "check_status")
@@ -177,14 +157,10 @@ def test_what_flare_writes_into_the_audit_is_one_short_line(agent):
 )
 def test_a_job_is_taken_by_the_role_of_the_certificate_that_has_signed_it(agent, role, may, caplog):
     """FLARE asks of a job without code nothing but its signature."""
-    signer = ("anna@example.org", "university", role)
-    assert AppAuthzService.authorize_app_info({}, *signer, job_meta={}) == (True, "")
+    who = {"submitter_name": "anna@example.org", "submitter_org": "university", "submitter_role": role}
+    assert AppAuthzService.authorize_app_info(app_info={}, **who, job_meta={}) == (True, "")
     keep_commands()
-    assert (
-        AppAuthzService.authorize_app_info(
-            app_info={}, submitter_name=signer[0], submitter_org=signer[1], submitter_role=role, job_meta={}
-        )[0]
-        == may
-    )
+    assert AppAuthzService.authorize_app_info(app_info={}, **who, job_meta={})[0] == may
     assert ("may not submit jobs here" in caplog.text) == (not may)
-    assert AppAuthzService.authorize_app_info({"byoc": True}, *signer[:2], "lead", {}) == (False, "BYOC not permitted")
+    lead = {**who, "submitter_role": "lead"}
+    assert AppAuthzService.authorize_app_info({"byoc": True}, **lead, job_meta={}) == (False, "BYOC not permitted")
