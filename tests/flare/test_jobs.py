@@ -5,10 +5,10 @@ import json
 import shutil
 
 import pytest
-import yaml
 from safetensors.torch import load_file
 
 from shared_components.core.method import load_method, method_names
+from tests.federation.conftest import rewritten
 from tests.flare.conftest import run_here
 from tests.flare.simulator import CLIENT, JOBS, SERVER, edit, tiny_job
 
@@ -20,10 +20,6 @@ def script():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def test_every_job_of_the_folder_has_a_name(script):
-    assert script.names() == sorted(path.name for path in JOBS.iterdir() if path.is_dir() and path.name[0] not in "_.")
 
 
 @pytest.mark.parametrize("name", ["pfedsis", "fedst", "mat_fl"])
@@ -94,14 +90,16 @@ def test_a_workspace_of_flare_is_taken(script, tmp_path):
     script.refuse_workspace(tmp_path / "done")
 
 
-JOB_NAMES = sorted(path.name for path in JOBS.iterdir() if path.is_dir())
+JOB_NAMES = sorted(path.name for path in JOBS.iterdir() if path.is_dir() and path.name[0] not in "_.")
 LAUNCHED = ("fedst", "mat_fl", "pfedsis")
 """Jobs that `test_simulator.py` and `test_several_tasks.py` launch as they are."""
 
 
-def test_all_jobs_give_the_sites_the_same_file():
-    assert JOB_NAMES == sorted(method_names()) and {*LAUNCHED} <= {*JOB_NAMES}
-    assert len({(JOBS / name / CLIENT).read_bytes() for name in JOB_NAMES}) == 1
+def test_every_method_has_a_job_and_all_jobs_give_the_sites_the_same_file(script):
+    assert JOB_NAMES == script.names() == sorted(method_names()) and {*LAUNCHED} <= {*JOB_NAMES}
+    (text,) = {(JOBS / name / CLIENT).read_text() for name in JOB_NAMES}
+    parts = [part for kind in ("executors", "task_result_filters") for part in json.loads(text)[kind]]
+    assert [part["tasks"] for part in parts] == [["enrol", "round", "unmask", "finish"]] * 2
 
 
 @pytest.fixture
@@ -112,13 +110,8 @@ def sites_of(scenes, tmp_path):
         requires = load_method(job).requires
         names = [f"hospital-{letter}" for letter in "abcdef"[: max(3, requires.min_sites)]]
         for number, name in enumerate(names):
-            path = scenes[number % len(scenes)]
-            config = yaml.safe_load(path.read_text())
-            config["root"] = str((path.parent / config["root"]).resolve())
-            if requires.multi_task:
-                config["classes"] = ("parts", "shaft_manipulator")[number % 2]
-            (tmp_path / "data" / name).mkdir(parents=True)
-            (tmp_path / "data" / name / "site.yaml").write_text(yaml.safe_dump(config))
+            own = {"classes": ("parts", "shaft_manipulator")[number % 2]} if requires.multi_task else {}
+            rewritten(scenes[number % len(scenes)], tmp_path / "data" / name, **own)
         return names
 
     return describe

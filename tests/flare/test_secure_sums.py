@@ -19,19 +19,15 @@ from shared_components.federation.secure_sums.identity import Identity, Project,
 from shared_components.federation.secure_sums.job_section import MASKED, OPENED
 from shared_components.federation.secure_sums.keys import public_of
 from shared_components.flare.outgoing_check import Asked, check_reply
-from tests.federation.conftest import Federation, make_job, scenes  # noqa: F401 (a fixture)
+from tests.federation.conftest import Federation, make_job, same, scenes  # noqa: F401 (a fixture)
 from tests.flare.conftest import SITES
-from tests.flare.simulator import CLIENT, JOBS
 
 SECURE = {"threshold": 2}
+JOB = make_job("fedavg", rounds=1, secure_sums=SECURE)
 
 
 def newest(run):
     return load_file(max((run / "server").glob("round-*.safetensors")))
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 @pytest.mark.slow
@@ -40,8 +36,7 @@ def test_a_run_through_the_serialiser_has_the_bits_of_one_in_process(by_hand, wo
     assert controller.panics == []
     tasks = [task.name for task in controller.sent]
     assert tasks == ["enrol"] * 3 + ["round"] * 3 + ["unmask"] * 3 + ["finish"] * 3
-    job = make_job("fedavg", rounds=1, secure_sums=SECURE)
-    alone = run_together(job, dict(zip(SITES, scenes, strict=True)), tmp_path / "alone")
+    alone = run_together(JOB, dict(zip(SITES, scenes, strict=True)), tmp_path / "alone")
     assert same(newest(controller.server.folder), newest(alone.folder))
 
 
@@ -49,8 +44,7 @@ def test_a_run_through_the_serialiser_has_the_bits_of_one_in_process(by_hand, wo
 def asked(tmp_path_factory, request):
     """Return what a site is asked in a round with secure sums, and its answers, by task."""
     scenes = request.getfixturevalue("scenes")  # noqa: F811
-    job = make_job("fedavg", rounds=1, secure_sums=SECURE)
-    federation = Federation(job, tmp_path_factory.mktemp("r"), scenes, SITES).enrol()
+    federation = Federation(JOB, tmp_path_factory.mktemp("r"), scenes, SITES).enrol()
     found = {}
     for task in ("round", "unmask"):
         replies = federation.replies()
@@ -59,21 +53,16 @@ def asked(tmp_path_factory, request):
     return found, load_site(scenes[0])
 
 
-@pytest.mark.full_width
-def test_what_is_masked_and_what_opens_it_may_leave(asked):
-    found, site = asked
-    for question, reply in found.values():
-        check_reply(reply, question, site)
-
-
 def refused(message, question, site, words):
     with pytest.raises(ValueError, match=f"{words}.*nothing was sent"):
         check_reply(message, question, site)
 
 
 @pytest.mark.full_width
-def test_nothing_else_may(asked):
+def test_what_is_masked_and_what_opens_it_may_leave_and_nothing_else(asked):
     found, site = asked
+    for question, reply in found.values():
+        check_reply(reply, question, site)
     question, reply = found["round"]
     groups, masked = reply.groups, reply.groups[MASKED]
     name = next(iter(masked))
@@ -81,33 +70,22 @@ def test_nothing_else_may(asked):
     refused(Message(reply.header, bare), question, site, "nothing of the kind is due")
     refused(Message(reply.header, bare, groups), question, site, "nothing of the kind is due")
     refused(Message(reply.header, {}, {**groups, MASKED: bare}), question, site, "its masked piece .* is torch.float32")
-    refused(
-        Message(reply.header, {}, {**groups, MASKED: {**masked, "x": masked[name]}}), question, site, "piece x is not"
-    )
+    more = {**groups, MASKED: {**masked, "x": masked[name]}}
+    refused(Message(reply.header, {}, more), question, site, "piece x is not")
     refused(Message(reply.header, {}, {**groups, "more": {}}), question, site, "it carries the groups")
     own = dict(groups["shares"]) | {"site-9": groups["shares"]["site-1"]}
     refused(Message(reply.header, {}, {**groups, "shares": own}), question, site, "its shares of site-9 are not due")
     plain = dataclasses.replace(question, header={**question.header, "job": make_job("fedavg").to_json()})
-    with pytest.raises(ValueError, match="masked is nothing that fedavg declares"):
-        check_reply(reply, plain, site)
+    refused(reply, plain, site, "masked is nothing that fedavg declares")
 
     question, reply = found["unmask"]
     opened = reply.groups[OPENED]
     refused(found["round"][1], question, site, "unknown key")
-    refused(Message({}, {}, {OPENED: {"site-1": torch.zeros(2, 33)}}), question, site, "the shares of site-1 are none")
-    refused(Message({}, {}, {OPENED: {"site-9": opened["site-1"]}}), question, site, "the shares of site-9 are none")
     wide = torch.zeros(99, 33, dtype=torch.uint8)
-    refused(Message({}, {}, {OPENED: {"site-1": wide}}), question, site, "the shares of site-1 are none")
+    for owner, shares in (("site-1", torch.zeros(2, 33)), ("site-9", opened["site-1"]), ("site-1", wide)):
+        refused(Message({}, {}, {OPENED: {owner: shares}}), question, site, f"the shares of {owner} are none")
     refused(Message({}, {}, {MASKED: masked}), question, site, "is nothing that opens a sum")
-    plain = dataclasses.replace(question, header={**question.header, "job": make_job("fedavg").to_json()})
-    refused(reply, plain, site, "nothing of the kind is due")
-
-
-def test_every_job_lists_the_task_for_its_executor_and_its_filter():
-    for path in JOBS.glob(f"*/{CLIENT}"):
-        config = json.loads(path.read_text())
-        for part in (*config["executors"], *config["task_result_filters"]):
-            assert part["tasks"] == ["enrol", "round", "unmask", "finish"], path
+    refused(reply, dataclasses.replace(plain, task="unmask"), site, "nothing of the kind is due")
 
 
 @pytest.fixture(scope="module")
@@ -133,14 +111,17 @@ def kits(tmp_path_factory):
     return found | {"the server's as a site's": folder / "server1", "the root's": folder / "root"}
 
 
-def test_sites_of_a_provisioned_federation_sign_their_keys_and_take_no_others(kits, tmp_path, scenes):  # noqa: F811
-    """A server that puts a key of its own in between has no signature of the site."""
-    job = make_job("fedavg", rounds=1, secure_sums=SECURE)
-    federation = Federation(job, tmp_path, scenes, SITES[:2])
+def federated(kits, folder, sites):
+    """Return a federation of two sites with their kits, enrolled, and what its first site is asked."""
+    federation = Federation(JOB, folder, sites, SITES[:2])
     for name, runner in federation.sites.items():
         runner._identity = kit_identity(kits[name])
-    federation.enrol()
-    asked = federation.asked.messages["site-1"]
+    return federation, federation.enrol().asked.messages["site-1"]
+
+
+def test_sites_of_a_provisioned_federation_sign_their_keys_and_take_no_others(kits, tmp_path, scenes):  # noqa: F811
+    """A server that puts a key of its own in between has no signature of the site."""
+    federation, asked = federated(kits, tmp_path, scenes)
     said = asked.header["sums"]
     assert all(set(one) == {"key", "certificate", "signature"} for one in said["keys"].values())
 
@@ -158,27 +139,18 @@ def test_sites_of_a_provisioned_federation_sign_their_keys_and_take_no_others(ki
     assert federation.server.last_record["secure_sum"] == ["site-1", "site-2"]
 
 
-@pytest.mark.parametrize(
-    "kit, whose",
-    [
-        ("the server's as a site's", "the server"),
-        ("admin@nvidia.com", "an administrator"),
-        ("the root's", "an authority"),
-    ],
-)
+WHOSE = {"the server's as a site's": "the server", "admin@nvidia.com": "an administrator", "the root's": "an authority"}
+
+
+@pytest.mark.parametrize("kit, whose", WHOSE.items())
 def test_who_is_no_site_joins_no_sum(kits, tmp_path, scenes, kit, whose):  # noqa: F811
     """A round of one hospital and the server's own certificate opened that hospital's weights to the last bit."""
-    job = make_job("fedavg", rounds=1, secure_sums=SECURE)
-    federation = Federation(job, tmp_path, scenes, SITES[:2])
-    for site, runner in federation.sites.items():
-        runner._identity = kit_identity(kits[site])
-    federation.enrol()
-    asked = federation.asked.messages["site-1"]
+    federation, asked = federated(kits, tmp_path, scenes)
     said, liar = asked.header["sums"], Identity(kits[kit])
     name = x509.load_pem_x509_certificate((kits[kit] / "client.crt").read_bytes()).subject
     (name,) = (str(one.value) for one in name.get_attributes_for_oid(NameOID.COMMON_NAME))
     name = name.partition("@")[0]  # which no site's name has
-    run = f"{job.name}/{federation.server.folder.name}".encode()
+    run = f"{JOB.name}/{federation.server.folder.name}".encode()
     keys = {"site-1": said["keys"]["site-1"], name: liar.say(run, public_of(b"s" * 32))}
     lie = {**said, "sites": ["site-1", name], "keys": keys}
     with pytest.raises(SiteRefusal, match=rf"the key of {name} is signed by ({whose}, and by no site|\[.*@)"):
@@ -189,8 +161,7 @@ def test_who_is_no_site_joins_no_sum(kits, tmp_path, scenes, kit, whose):  # noq
 
 def test_a_site_with_another_sites_certificate_is_left_out(kits, tmp_path, scenes):  # noqa: F811
     """Else all sites would refuse every round because of one."""
-    job = make_job("fedavg", rounds=1, min_sites=2, secure_sums=SECURE)
-    federation = Federation(job, tmp_path, [*scenes, scenes[0]], SITES)
+    federation = Federation(dataclasses.replace(JOB, min_sites=2), tmp_path, scenes, SITES)
     federation.server.upload._project = Project(kits["server1"])
     for site, runner in federation.sites.items():
         runner._identity = kit_identity(kits[site if site in kits else "site-2"])  # the third has the second's kit
