@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from nvflare.fuel.flare_api import api_spec
@@ -13,27 +14,21 @@ BEGUN = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 
 
 def system(*running, begun=BEGUN):
-    return api_spec.SystemInfo(
-        api_spec.ServerInfo("started", begun), [], [api_spec.JobInfo(job, "app") for job in running]
-    )
+    jobs = [api_spec.JobInfo(job, "app") for job in running]
+    return api_spec.SystemInfo(api_spec.ServerInfo("started", begun), [], jobs)
 
 
 def meta(status, start="2027-01-15T08:00:01+00:00", **more):
     return {"job_id": "0f1e", "name": "pfedsis", "status": status, "start_time": start, **more}
 
 
-@pytest.mark.parametrize(
-    ("status", "state"),
-    [
-        ("SUBMITTED", "waiting"),
-        ("DISPATCHED", "starting"),
-        ("RUNNING", "running"),
-        ("FINISHED:COMPLETED", "finished"),
-        ("FINISHED:ABORTED", "stopped"),
-        ("FINISHED:EXECUTION_EXCEPTION", "failed"),
-        ("FINISHED:CAN_NOT_SCHEDULE", "failed"),
-    ],
-)
+STATES = {
+    "SUBMITTED": "waiting", "DISPATCHED": "starting", "RUNNING": "running", "FINISHED:COMPLETED": "finished",
+    "FINISHED:ABORTED": "stopped", "FINISHED:EXECUTION_EXCEPTION": "failed", "FINISHED:CAN_NOT_SCHEDULE": "failed",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "state"), STATES.items())
 def test_flares_words_become_plain_ones(status, state):
     assert listed(meta(status), system("0f1e")).state == state
 
@@ -44,23 +39,19 @@ def test_a_job_that_began_before_the_server_did_is_lost_unless_a_process_runs_it
     assert listed(earlier, system("0f1e")).state == "running"
     assert listed(earlier, system(begun=BEGUN - 2)).state == "running", "it is ending"
     assert listed(meta("FINISHED:COMPLETED", "2027-01-15T07:59:59+00:00"), system()).state == "finished"
-
-
-def test_a_job_that_was_dispatched_and_never_began_counts_from_its_submission():
+    # one that was dispatched and never began counts from its submission
     dispatched = meta("DISPATCHED", "", submit_time_iso="2027-01-15T07:59:59.5+00:00")
     found = listed(dispatched, system())
     assert (found.state, found.submitted) == ("lost", "2027-01-15 07:59:59")
 
 
+def record(text, name=console.__name__):
+    return json.dumps({"fullName": name, "message": text}) + "\n"
+
+
 def test_lines_are_those_of_the_controllers_console_alone():
-    records = [
-        {"fullName": console.__name__, "message": "round 1/2  a"},
-        {"fullName": "nvflare.private", "message": "FAILED: not ours"},
-        {"fullName": console.__name__, "message": "one\ntwo"},
-        ["a list"],
-    ]
-    log = "\n".join([*map(json.dumps, records), '{"fullName": "cut o'])
-    assert lines_of(log) == ["round 1/2  a", "one", "two"]
+    log = record("round 1/2  a") + record("FAILED: not ours", "nvflare.private") + record("one\ntwo")
+    assert lines_of(log + '["a list"]\n{"fullName": "cut o') == ["round 1/2  a", "one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -83,8 +74,8 @@ def test_whatever_flare_raises_is_one_sentence(error, words):
 
 
 def test_a_kit_of_another_kind_is_refused_before_anything_is_connected(tmp_path):
-    (tmp_path / "startup").mkdir()
-    (tmp_path / "local").mkdir()
+    for part in ("startup", "local"):
+        (tmp_path / part).mkdir()
     with pytest.raises(ValueError, match="is no startup kit"), connect(tmp_path):
         pass
     (tmp_path / "startup" / "fed_client.json").write_text("{}")
@@ -120,24 +111,16 @@ def test_the_session_is_closed_whatever_happens(kit, monkeypatch):
     [("the server shows another", "kit: the server shows another"), ("", "the server at h:1 cannot be reached")],
 )
 def test_a_server_that_is_not_reached_is_asked_for_its_certificate(kit, monkeypatch, found, words):
-    def nobody(*_, **__):
-        raise api_spec.NoConnection("x")
-
-    monkeypatch.setattr(admin, "new_secure_session", nobody)
+    monkeypatch.setattr(admin, "new_secure_session", Mock(side_effect=api_spec.NoConnection("x")))
     monkeypatch.setattr(admin, "why_refused", lambda kit, host, port: found)
     with pytest.raises(AdminError, match=words) as error, connect(kit):
         pass
     assert "\n" not in str(error.value)
 
 
-def record(text):
-    return json.dumps({"fullName": console.__name__, "message": text}) + "\n"
-
-
 def test_a_job_is_watched_by_its_log_and_no_line_comes_twice():
-    logs = ["", record("one"), record("one") + record("two\nthree"), record("one") + record("two\nthree\nend")]
+    log = iter(["", record("one"), record("one") + record("two\nthree"), record("one") + record("two\nthree\nend")])
     states = iter(["SUBMITTED", "RUNNING", "RUNNING", "FINISHED:COMPLETED"])
-    log = iter(logs)
     session = SimpleNamespace(
         get_system_info=lambda: system("0f1e"),
         get_job_meta=lambda job: meta(next(states)),

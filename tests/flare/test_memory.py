@@ -56,8 +56,9 @@ def test_a_site_lets_go_of_what_it_has_sent_before(by_hand):
     assert left == [False] * 9
 
 
-def test_what_is_there_is_spared_once_and_a_circle_made_later_is_found(monkeypatch):
+def test_what_is_there_is_spared_once_and_a_circle_made_later_is_found_without_a_word(monkeypatch, caplog):
     monkeypatch.undo()
+    wire.register()
     gc.unfreeze()
     memory.spare_what_is_there()
     spared = gc.get_freeze_count()
@@ -65,17 +66,10 @@ def test_what_is_there_is_spared_once_and_a_circle_made_later_is_found(monkeypat
     assert stream() is not None
     memory.spare_what_is_there()
     assert 0 < gc.get_freeze_count() <= spared, "what came later is spared, too"  # what was spared may go meanwhile
-    memory.let_go()
-    assert stream() is None
-    gc.unfreeze()
-
-
-def test_letting_go_says_nothing_in_the_log(caplog):
-    wire.register()
-    Stream()
     with caplog.at_level(logging.INFO):
         memory.let_go()
-    assert caplog.records == []
+    assert stream() is None and caplog.records == []
+    gc.unfreeze()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of glibc")

@@ -15,14 +15,11 @@ HOLD += "with held(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n 
 
 
 @pytest.mark.parametrize("name", ["a b", "a'b", 'a"b', "a\\b", "a #b", "a\tb", "a\nb"])
-def test_what_flare_would_take_apart_is_refused(tmp_path, name):
+def test_what_flare_would_take_apart_is_refused_and_other_names_are_taken(tmp_path, name):
     with pytest.raises(FederationError, match="starts no site; give another folder with -w"):
         refuse_unusable(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", ["ws", "Größe-1_2.3", "a=b,c:d@e%f+g"])
-def test_other_names_are_taken(tmp_path, name):
-    refuse_unusable(tmp_path / name)
+    for other in ("ws", "Größe-1_2.3", "a=b,c:d@e%f+g"):
+        refuse_unusable(tmp_path / other)
 
 
 @pytest.mark.parametrize("options", [["-n", "0"], ["-n0"], ["-n=-3"], ["--n_clients", "0"], ["-w", "ws", "-n", "-1"]])
@@ -48,11 +45,8 @@ def test_another_process_that_holds_a_workspace_is_noticed_until_it_is_gone(tmp_
     try:
         assert other.stdout.readline() == "held\n"
         assert is_held(workspace)
-        with (
-            pytest.raises(FederationError, match=f"another launch works in {workspace}"),
-            held(workspace, patience=0.3),
-        ):
-            pass
+        with pytest.raises(FederationError, match=f"another launch works in {workspace}"):
+            held(workspace, patience=0.3).__enter__()
     finally:
         other.kill()
         other.wait()

@@ -2,20 +2,16 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
-import yaml
 
 from shared_components.cli import main
 from shared_components.flare.class_allow_list import policies_of_list
 from shared_components.flare.deployment.job_folder import read_job_folder
-from shared_components.flare.deployment.kits import ALLOW_LIST, GUARD
-from tests.federation.conftest import scenes  # noqa: F401 (a fixture)
+from shared_components.flare.deployment.kits import ALLOW_LIST, FILTER, GUARD
+from tests.federation.conftest import rewritten, scenes  # noqa: F401 (a fixture)
+from tests.flare.simulator import CLIENT, JOBS, SERVER, edit
 
-JOBS = Path(__file__).resolve().parents[3] / "nvflare_jobs"
-SERVER, CLIENT = "app/config/config_fed_server.json", "app/config/config_fed_client.json"
-FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
 EXECUTOR = "shared_components.flare.executor.SiteExecutor"
 
 
@@ -27,17 +23,11 @@ def job(tmp_path):
     return tmp_path / "job"
 
 
-def changed(path, change):
-    value = json.loads(path.read_text())
-    change(value)
-    path.write_text(json.dumps(value))
-
-
 def kit(tmp_path, listed=(), *, default=False, **permissions):
     """Return a site's startup kit with this list of classes."""
     root = tmp_path / "kit"
-    (root / "startup").mkdir(parents=True)
-    (root / "local").mkdir()
+    for part in ("startup", "local"):
+        (root / part).mkdir(parents=True)
     (root / "startup" / "fed_client.json").write_text("{}")
     resources = {"class_allow_list": list(listed)} if listed is not None else {}
     (root / "local" / ("resources.json.default" if default else "resources.json")).write_text(json.dumps(resources))
@@ -76,31 +66,22 @@ def test_a_method_alone_is_described_by_its_own_defaults(capsys):
 @pytest.mark.parametrize(
     ("listed", "refused"),
     [
-        (["shared_components.flare.executor.SiteExecutor", FILTER], False),
-        (["shared_components."], False),
-        (["shared_components.flare."], False),
-        (["shared_components.flare"], False),
-        (["*"], False),
-        (["shared_components.flare.executor.SiteExecutor"], True),
-        (["shared_components.flare.execut"], True),
-        (["nvflare."], True),
-        (["shared_components"], True),
-        ([""], True),
-        ([], True),
-        (None, True),
+        ([EXECUTOR, FILTER], False), (["shared_components."], False), (["shared_components.flare."], False),
+        (["shared_components.flare"], False), (["*"], False), ([EXECUTOR], True), ([EXECUTOR[:-6]], True),
+        (["nvflare."], True), (["shared_components"], True), ([""], True), ([], True), (None, True),
     ],
-)
+)  # fmt: skip
 def test_a_kits_list_decides_as_flare_would(job, tmp_path, capsys, listed, refused):
     code, text = preflight(capsys, job, "--kit", kit(tmp_path, listed, default=listed == []))
     assert code == int(refused) and ("REFUSED: " in text) == refused
     assert ("every class is allowed" in text) == (listed == ["*"])
-    if listed and listed[0].endswith("SiteExecutor") and refused:
+    if listed and listed == [EXECUTOR]:
         assert f"{FILTER} is refused by" in text and "task_result_filters.#1.filters.#1" in text
 
 
 def test_a_site_that_only_warns_is_said_to_do_so(job, tmp_path, capsys):
     root = kit(tmp_path, [])
-    changed(root / "local" / "resources.json", lambda v: v.update(class_list_enforcement_mode="warn"))
+    edit(root / "local" / "resources.json", lambda v: v.update(class_list_enforcement_mode="warn"))
     code, text = preflight(capsys, job, "--kit", root)
     assert code == 0 and "class_list_enforcement_mode is 'warn'" in text
 
@@ -140,8 +121,8 @@ MESSAGES = [
 
 @pytest.mark.parametrize(("file", "change", "words"), MESSAGES)
 def test_what_a_job_says_beyond_names_and_numbers_is_refused(job, capsys, file, change, words):
-    changed(job / SERVER, lambda v: v["workflows"][0]["args"].setdefault("network", {}))
-    changed(job / file, change)
+    edit(job / SERVER, lambda v: v["workflows"][0]["args"].setdefault("network", {}))
+    edit(job / file, change)
     code, text = preflight(capsys, job)
     assert code == 1 and words in text and "Traceback" not in text
 
@@ -185,16 +166,12 @@ def test_other_wrong_arguments_end_with_2(job, tmp_path, capsys):
 
 
 def test_the_sites_own_consent_and_limits_count(scenes, tmp_path, capsys):  # noqa: F811
-    values = yaml.safe_load(scenes[0].read_text())
-    values["root"] = str((scenes[0].parent / values["root"]).resolve())
-    values |= {"publish": [], "withhold": ["scores"]}
-    site = tmp_path / "site.yaml"
-    site.write_text(yaml.safe_dump(values))
+    site = rewritten(scenes[0], tmp_path / "own", publish=[], withhold=["scores"])
     code, text = preflight(capsys, JOBS / "pfedsis", "--site", site, "--json", tmp_path / "leaves.json")
     assert code == 1 and "does not publish 'style', which pfedsis needs" in text
     told = {(p["task"], p["name"]): p for p in json.loads((tmp_path / "leaves.json").read_text())["parts"]}
     assert not told["round", "metrics"]["leaves"] and not told["enrol", "style"]["leaves"]
-    (tmp_path / "limits.yaml").write_text("iterations: 5\n")
+    site.with_name("limits.yaml").write_text("iterations: 5\n")
     code, text = preflight(capsys, JOBS / "fedavg", "--site", site)
     assert code == 1 and "training.iterations is 26, and the site allows at most 5" in text
 
@@ -204,6 +181,6 @@ def test_a_kit_whose_processes_would_take_whatever_is_sent_is_noticed(job, tmp_p
     code, text = preflight(capsys, job, "--kit", root)
     assert code == 0 and f"WARNING: {root / 'local' / 'resources.json'} has no component {GUARD}" in text
     assert "surgfl secure-kit" in text
-    changed(root / "local" / "resources.json", lambda v: v.update(components=[{"id": "peers", "path": GUARD}]))
+    edit(root / "local" / "resources.json", lambda v: v.update(components=[{"id": "peers", "path": GUARD}]))
     assert "WARNING" not in preflight(capsys, job, "--kit", root)[1]
     assert "WARNING" not in preflight(capsys, "fedper")[1], "the list that ships here is no kit's"
