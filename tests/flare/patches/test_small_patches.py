@@ -1,9 +1,9 @@
 """What FLARE does by itself, and what the short patches make of it; `test_replace` has what all patches share."""
 
-import importlib.util
 import os
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -40,17 +40,15 @@ MESSAGES = (CoreCell, "_process_received_msg")
 EVERYWHERE = {(CoreCell, "_add_adhoc_connector"), (TxTask, "handle_ack"), (byte_streamer, "gen_stream_id")}
 COMMANDS = {(FedAdminAgent, "_dispatch_request"), (AppAuthzService, "authorize_app_info")}
 OF_A_CONTROLLER = {
-    (cell, "_is_server_job_cell"),
-    (SubmitUpdateCommand, "process"),
-    (SimulatorClientRunner, "do_one_task"),
-}
+    (cell, "_is_server_job_cell"), (SubmitUpdateCommand, "process"), (SimulatorClientRunner, "do_one_task")
+}  # fmt: skip
 ALL = {MESSAGES} | COMMANDS | EVERYWHERE | OF_A_CONTROLLER
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def as_installed(monkeypatch):
-    """Let each test begin with FLARE's own functions."""
-    for owner, name in ALL:
+    """Let each test begin with FLARE's own functions, whoever has replaced them in this process."""
+    for owner, name in {*ALL, (BaseDriver, "add_connection")}:
         present = getattr(owner, name)
         own = getattr(present, REPLACES, present)
         monkeypatch.setattr(owner, name, staticmethod(own) if owner is AppAuthzService else own)
@@ -65,7 +63,7 @@ def as_installed(monkeypatch):
         (SiteExecutor, EVERYWHERE),
     ],
 )
-def test_a_component_replaces_what_its_process_needs(component, replaced, as_installed):
+def test_a_component_replaces_what_its_process_needs(component, replaced):
     component()
     assert {(owner, name) for owner, name in ALL if hasattr(getattr(owner, name), REPLACES)} == replaced
 
@@ -85,20 +83,14 @@ class Turn:
             other()
 
 
-@pytest.fixture
-def counted_by_flare(monkeypatch):
-    """Put FLARE's own function there, which another test of this process may have replaced, and back."""
-    monkeypatch.setattr(byte_streamer, "gen_stream_id", stream_utils.gen_stream_id)
-
-
-def test_flare_gives_two_streams_one_number(counted_by_flare, monkeypatch):
+def test_flare_gives_two_streams_one_number(monkeypatch):
     found = []
     monkeypatch.setattr(stream_utils, "lock", Turn(lambda: found.append(stream_utils.gen_stream_id())))
     found.append(stream_utils.gen_stream_id())
     assert len(found) == 2 and len(set(found)) == 1
 
 
-def test_every_stream_has_a_number_of_its_own(counted_by_flare):
+def test_every_stream_has_a_number_of_its_own():
     given = byte_streamer.gen_stream_id()
     count_streams()
     numbers = byte_streamer.gen_stream_id
@@ -106,14 +98,9 @@ def test_every_stream_has_a_number_of_its_own(counted_by_flare):
     assert byte_streamer.gen_stream_id is numbers
     found: list[int] = []
 
-    def take():
-        found.extend([byte_streamer.gen_stream_id() for _ in range(2000)])
-
-    threads = [threading.Thread(target=take) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(4):
+            threads.submit(lambda: found.extend([byte_streamer.gen_stream_id() for _ in range(2000)]))
     assert len(set(found)) == len(found) == 8000 and min(found) > given
 
 
@@ -140,41 +127,32 @@ class Late(TcpDriver):
 @pytest.fixture
 def stopping():
     """Return a function that ends a manager whose connection is late; it returns the thread that waits for the end."""
-    made = []
+    listening, driver, manager = socket.create_server(("127.0.0.1", 0)), Late(), ConnManager(Endpoint("here"))
+    thread = threading.Thread(target=manager.stop, daemon=True)
 
     def stop():
-        listening = socket.create_server(("127.0.0.1", 0))
-        driver = Late()
-        manager = ConnManager(Endpoint("here"))
-        values = ("tcp", *listening.getsockname(), "")
-        params = dict(zip(PARAMS, values, strict=True))
+        params = dict(zip(PARAMS, ("tcp", *listening.getsockname(), ""), strict=True))
         manager.add_connector(driver, params, Mode.ACTIVE)
         manager.start()
         assert driver.connecting.wait(30)
-        thread = threading.Thread(target=manager.stop, daemon=True)
         thread.start()
-        made.append((listening, driver, thread))
         return thread
 
     yield stop
-    for listening, driver, thread in made:
-        listening.close()
-        driver.close_all()
-        thread.join(30)
+    listening.close()
+    driver.close_all()
+    thread.join(30)
 
 
-def test_it_is_closed_and_the_end_comes(stopping, monkeypatch):
-    monkeypatch.setattr(BaseDriver, "add_connection", BaseDriver.add_connection)
+def test_it_is_closed_and_the_end_comes(stopping):
     close_late_connections()
     thread = stopping()
     thread.join(30)
     assert not thread.is_alive()
 
 
-def test_flare_alone_would_wait_for_ever(stopping, monkeypatch):
+def test_flare_alone_would_wait_for_ever(stopping):
     """When this fails, FLARE closes such connections itself, and the replacement can go."""
-    own = BaseDriver.add_connection
-    monkeypatch.setattr(BaseDriver, "add_connection", getattr(own, REPLACES, own))
     thread = stopping()
     thread.join(3)
     assert thread.is_alive()
@@ -187,9 +165,8 @@ def receive_garbage():
         StreamHeaderKey.TOPIC: ServerCommandNames.SUBMIT_UPDATE,
         StreamHeaderKey.PAYLOAD_ENCODING: Encoding.FOBS,
     }
-    no_cell = SimpleNamespace(
-        decode_pass_through_channels=set(), decode_pass_through_topics=set(), get_fobs_context=lambda props: {}
-    )
+    passed = {"decode_pass_through_channels": set(), "decode_pass_through_topics": set()}
+    no_cell = SimpleNamespace(**passed, get_fobs_context=lambda props: {})
     adapter = cell.Adapter(lambda request: None, SimpleNamespace(fqcn="server.0f1e"), no_cell)
     adapter.call(SimpleNamespace(headers=headers, result=lambda: b"garbage"))
 
@@ -200,15 +177,6 @@ def server_of_a_job(monkeypatch):
         raise SystemExit(code)
 
     monkeypatch.setattr(os, "_exit", ended)
-    monkeypatch.setattr(cell, "_is_server_job_cell", cell_as_installed()._is_server_job_cell)
-
-
-def cell_as_installed():
-    """Return FLARE's module read anew: other tests of this process may have made controllers, which change it."""
-    spec = importlib.util.spec_from_file_location("cell_as_installed", cell.__file__)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_flare_by_itself_ends_the_process(server_of_a_job):
@@ -250,31 +218,18 @@ class Worker:
         return self.answers.pop(0)
 
 
-@pytest.fixture
-def flares_own(monkeypatch):
-    """The runner class as FLARE ships it, restored afterwards."""
-    kind = simulator_runner.SimulatorClientRunner
-    monkeypatch.setattr(kind, "do_one_task", getattr(kind.do_one_task, "__wrapped__", kind.do_one_task))
-    return kind
-
-
-def names_told(kind, monkeypatch, tmp_path):
+def names_told(monkeypatch, tmp_path):
     """Let two threads start the workers of two sites; return what each worker was told."""
-    workers = {"hospital-a": Worker(), "hospital-b": Worker()}
+    kind, workers = SimulatorClientRunner, {"hospital-a": Worker(), "hospital-b": Worker()}
     runner = kind.__new__(kind)
     cell = SimpleNamespace(get_root_url_for_child=lambda: "root", get_internal_listener_url=lambda: "parent")
     clients = [SimpleNamespace(client_name=name, token="token", cell=cell) for name in workers]
     runner.__dict__.update(
-        args=SimpleNamespace(workspace=str(tmp_path), log_config=None),
-        build_ctx={"client_name": None},
-        deploy_args=Pause(threading.Barrier(2)),
-        client_config=None,
-        federated_clients=clients,
-        server_custom_folder=str(tmp_path / "no such folder"),
-        simulator_root=str(tmp_path),
-        logging_config="",
+        args=SimpleNamespace(workspace=str(tmp_path), log_config=None), build_ctx={"client_name": None},
+        deploy_args=Pause(threading.Barrier(2)), client_config=None, federated_clients=clients,
+        server_custom_folder=str(tmp_path / "no such folder"), simulator_root=str(tmp_path), logging_config="",
         run_client_index=-1,
-    )
+    )  # fmt: skip
     ports = iter(workers.values())
     lock = threading.Lock()
     process = SimpleNamespace(poll=lambda: None, terminate=lambda: None, wait=lambda timeout: None)
@@ -292,17 +247,17 @@ def names_told(kind, monkeypatch, tmp_path):
     return sorted(name for worker in workers.values() for name in worker.told), runner
 
 
-def test_flare_itself_tells_both_workers_the_same_name(flares_own, monkeypatch, tmp_path):
+def test_flare_itself_tells_both_workers_the_same_name(monkeypatch, tmp_path):
     """Where this fails, FLARE has mended it, and `worker_names` can go."""
-    told, _ = names_told(flares_own, monkeypatch, tmp_path)
+    told, _ = names_told(monkeypatch, tmp_path)
     assert len(told) == 2 and len(set(told)) == 1
 
 
-def test_each_worker_is_told_its_own_name(flares_own, monkeypatch, tmp_path):
+def test_each_worker_is_told_its_own_name(monkeypatch, tmp_path):
     worker_names.keep_apart()
     worker_names.keep_apart()  # a second controller in the process changes nothing
-    told, runner = names_told(flares_own, monkeypatch, tmp_path)
+    told, runner = names_told(monkeypatch, tmp_path)
     assert told == ["hospital-a", "hospital-b"]
-    assert flares_own.do_one_task.__wrapped__.__qualname__ == "SimulatorClientRunner.do_one_task"
-    assert not hasattr(flares_own.do_one_task.__wrapped__, "__wrapped__")
+    own = getattr(SimulatorClientRunner.do_one_task, REPLACES)
+    assert own.__qualname__ == "SimulatorClientRunner.do_one_task" and not hasattr(own, REPLACES)
     assert runner.build_ctx == {"client_name": None} and "get_next_run_client" not in vars(runner)
