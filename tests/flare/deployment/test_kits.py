@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 import socket
 import ssl
 import threading
@@ -23,6 +22,7 @@ from shared_components.flare.deployment.federation_file import parse_federation
 from shared_components.flare.deployment.kits import ALLOW_LIST, CODE, FILTER, RIGHTS, KitError, find_kit, secure
 from shared_components.flare.provision import provision
 from tests.flare.deployment.conftest import NAMES
+from tests.flare.simulator import edit
 
 
 def read(kits, name, file):
@@ -39,7 +39,7 @@ def bare(kits, name):
 CLASSES = json.loads(ALLOW_LIST.read_text())["client"]["class_allow_list"]
 
 
-def test_flare_reads_the_list_as_exact_classes_that_are_enforced(kits):
+def test_flare_reads_the_list_as_exact_classes_that_are_enforced_and_has_no_other_rights(kits):
     policy, mode, default = ComponentPathAuthorizer()._get_policy_from_resources(
         read(kits, "hospital-a", "resources.json")
     )
@@ -47,9 +47,6 @@ def test_flare_reads_the_list_as_exact_classes_that_are_enforced(kits):
     allows = ComponentPathAuthorizer._path_matches_prefix
     assert not any(allows("shared_components.flare.executor.Other", one) for one in policy)
     assert not any(allows(FILTER + "2", one) for one in policy)
-
-
-def test_the_rights_named_here_are_all_that_flare_has():
     assert {*COMMAND_CATEGORIES.values(), "submit_job", "clone_job", *CODE} == set(RIGHTS)
 
 
@@ -61,28 +58,23 @@ def test_a_kit_of_flare_is_made_strict_once(kits, name):
     assert len(said) == (5 if name == "hospital-a" else 2) and all(line.startswith(str(kit.local)) for line in said)
     assert read(kits, name, "resources.json") == before and secure(kit) == []
     for rights in read(kits, name, "authorization.json")["permissions"].values():
-        assert rights["byoc"] == "none"
+        assert rights["byoc"] == "none" and rights["get_job_log"] == "any"
         assert rights.get("shell_commands", "none") in ("none", "o:site" if name == "localhost" else "none")
 
 
-def test_a_server_keeps_everything_in_its_own_kit_and_notices_soon_who_is_gone(kits):
+def test_a_server_keeps_all_in_its_own_kit_and_notices_soon_who_is_gone_and_no_log_leaves_a_site(kits):
     text = (kits / "localhost" / "local" / "resources.json").read_text()
     assert "/tmp" not in text and '"heart_beat_timeout": 30' in text
     assert "/tmp/nvflare" in (kits / "localhost" / "local" / "resources.json.default").read_text()
-
-
-def test_no_log_leaves_a_site(kits):
     assert read(kits, "hospital-a", "resources.json")["allow_log_streaming"] is False
 
 
 def test_what_a_party_has_set_stays_and_what_lets_in_is_closed(kits):
     local = kits / "hospital-a" / "local"
-    resources = read(kits, "hospital-a", "resources.json")
-    resources |= {"class_allow_list": ["*"], "class_list_enforcement_mode": "warn", "labels": {"ward": 3}}
-    (local / "resources.json").write_text(json.dumps(resources))
-    authorization = read(kits, "hospital-a", "authorization.json")
-    authorization["permissions"] |= {"lead": "any", "guest": {"view": "none", "byoc": "any"}}
-    (local / "authorization.json").write_text(json.dumps(authorization))
+    opened = {"class_allow_list": ["*"], "class_list_enforcement_mode": "warn", "labels": {"ward": 3}}
+    edit(local / "resources.json", lambda own: own.update(opened))
+    roles = {"lead": "any", "guest": {"view": "none", "byoc": "any"}}
+    edit(local / "authorization.json", lambda own: own["permissions"].update(roles))
     assert len(secure(find_kit(kits / "hospital-a"))) == 2
     resources, rights = (read(kits, "hospital-a", f"{name}.json") for name in ("resources", "authorization"))
     assert resources["class_allow_list"] == CLASSES and resources["labels"] == {"ward": 3}
@@ -115,30 +107,20 @@ def test_a_sites_own_filters_stay_and_ours_is_the_last_that_what_leaves_passes(k
     assert secure(find_kit(kits / "hospital-a")) == []
 
 
-def test_the_site_yaml_errs_until_it_is_filled_in_and_is_never_replaced(kits):
-    path = kits / "hospital-a" / "local" / "site.yaml"
+def test_site_yaml_errs_until_it_is_filled_in_limits_say_the_defaults_and_neither_is_ever_replaced(kits):
+    site, limits = (kits / "hospital-a" / "local" / f"{name}.yaml" for name in ("site", "limits"))
     with pytest.raises(SiteError, match="unknown dataset"):
-        load_site(path)
-    path.write_text("mine: 1\n")
+        load_site(site)
+    assert read_limits(limits) == Limits()
+    assert limits.read_text().count(": ") == sum(value is not None for value in asdict(Limits()).values())
+    site.write_text("mine: 1\n")
+    limits.write_text("iterations: 5\n")
     secure(find_kit(kits / "hospital-a"))
-    assert path.read_text() == "mine: 1\n"
-
-
-def test_the_limits_say_the_defaults_and_are_the_sites_to_change(kits):
-    path = kits / "hospital-a" / "local" / "limits.yaml"
-    assert read_limits(path) == Limits() and path.read_text().count(": ") == sum(
-        value is not None for value in asdict(Limits()).values()
-    )
-    path.write_text("iterations: 5\n")
-    secure(find_kit(kits / "hospital-a"))
-    assert read_limits(path).iterations == 5
+    assert site.read_text() == "mine: 1\n" and read_limits(limits).iterations == 5
 
 
 def test_a_site_of_a_reserved_name_is_refused(kits):
-    path = kits / "hospital-a" / "startup" / "fed_client.json"
-    config = json.loads(path.read_text())
-    config["client"]["fqsn"] = "Server"
-    path.write_text(json.dumps(config))
+    edit(kits / "hospital-a" / "startup" / "fed_client.json", lambda config: config["client"].update(fqsn="Server"))
     with pytest.raises(KitError, match="the site is called 'Server', which is reserved"):
         secure(find_kit(kits / "hospital-a"))
 
@@ -180,7 +162,7 @@ def test_a_folder_that_is_no_kit_is_refused(kits, capsys, what):
 
 
 def test_a_kit_where_flare_cannot_start_a_job_is_refused(kits, capsys):
-    shutil.copytree(kits / "hospital-a", kits / "our kit")
+    (kits / "hospital-a").rename(kits / "our kit")
     assert main(["secure-kit", str(kits / "our kit")]) == 2
     assert "has a space or a quotation mark in it" in capsys.readouterr().err
 
@@ -208,13 +190,14 @@ def test_components_of_ours_guard_every_party_and_let_a_server_outlive_a_lost_si
     assert paths.count("shared_components.flare.lost_sites.LostSites") == (party == "localhost")
 
 
-def test_who_may_look_at_jobs_may_read_the_servers_log_of_them(kits):
-    secure(bare(kits, "localhost"))
-    permissions = read(kits, "localhost", "authorization.json")["permissions"]
-    assert {role: rights["get_job_log"] for role, rights in permissions.items()} == dict.fromkeys(permissions, "any")
-
-
 DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def foreign(described, tmp_path):
+    """Return the kits of another federation whose parties have the same names."""
+    provision(parse_federation(described), tmp_path / "foreign")
+    return tmp_path / "foreign"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -234,18 +217,16 @@ def test_a_root_that_ends_first_counts(kits):
     assert "the federation's authority ended on " in why_outside(kit, now=now + 101 * DAY)
 
 
-def test_a_foreign_and_an_expired_certificate_are_told_by_the_command(kits, described, tmp_path, capsys):
+def test_a_foreign_an_expired_and_an_old_certificate_are_told_by_the_command(kits, foreign, capsys):
     now = datetime.now(UTC)
-    provision(parse_federation(described), tmp_path / "foreign")
-    sign_again(kits, "hospital-a", begins=now - DAY, ends=now + DAY, by=tmp_path / "foreign")
-    assert main(["secure-kit", str(kits / "hospital-a")]) == 1
-    assert "is not of the authority whose rootCA.pem lies beside it" in capsys.readouterr().out
-    sign_again(kits, "hospital-a", begins=now - 2 * DAY, ends=now - DAY)
-    assert main(["secure-kit", str(kits / "hospital-a")]) == 1
-    assert "ended on" in capsys.readouterr().out
-    sign_again(kits, "hospital-a", begins=now - 2 * DAY, ends=now + DAY)
-    assert main(["secure-kit", str(kits / "hospital-a")]) == 0
-    assert "ask for a renewed kit" in capsys.readouterr().out
+    for begins, until, by, code, words in (
+        (now - DAY, now + DAY, foreign, 1, "is not of the authority whose rootCA.pem lies beside it"),
+        (now - 2 * DAY, now - DAY, None, 1, "ended on"),
+        (now - 2 * DAY, now + DAY, None, 0, "ask for a renewed kit"),
+    ):
+        sign_again(kits, "hospital-a", begins=begins, ends=until, by=by)
+        assert main(["secure-kit", str(kits / "hospital-a")]) == code
+        assert words in capsys.readouterr().out
 
 
 def test_a_certificate_that_cannot_be_read_is_named(kits):
@@ -273,18 +254,8 @@ def test_another_partys_certificate_in_a_kit_is_told_before_anything_is_connecte
     assert said.count("\n") == 1
 
 
-@contextlib.contextmanager
-def listening(kit=None):
-    """Let a server with a kit's certificate take one connection and say nothing; without a kit, hang up at once."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=greet, args=(listener, kit))
-        thread.start()
-        yield listener.getsockname()[1]
-        thread.join(10)
-    assert not thread.is_alive()
-
-
 def greet(listener, kit):
+    """Take one connection with a kit's certificate and say nothing; without a kit, hang up at once."""
     listener.settimeout(10)
     with contextlib.suppress(OSError), listener.accept()[0] as sock:
         if kit is None:
@@ -299,8 +270,13 @@ def greet(listener, kit):
 
 def asked(kits, server, name="hospital-a"):
     """Return what a party of some kits is told of a server."""
-    with listening(server) as port:
-        return why_refused(find_kit(kits / name), "127.0.0.1", port)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=greet, args=(listener, server))
+        thread.start()
+        said = why_refused(find_kit(kits / name), "127.0.0.1", listener.getsockname()[1])
+        thread.join(10)
+    assert not thread.is_alive()
+    return said
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
@@ -308,9 +284,8 @@ def test_a_server_of_the_same_authority_takes_every_partys_certificate(kits, nam
     assert asked(kits, kits / "localhost", name) == ""
 
 
-def test_a_server_of_another_federation_is_told_from_one_that_is_not_there(kits, described, tmp_path):
-    provision(parse_federation(described), tmp_path / "foreign")
-    said = asked(tmp_path / "foreign", kits / "localhost")
+def test_a_server_of_another_federation_is_told_from_one_that_is_not_there(kits, foreign):
+    said = asked(foreign, kits / "localhost")
     assert "not of the authority whose rootCA.pem lies in this kit" in said and "ask for its kit again" in said
     assert asked(kits, None) == "", "it hangs up, and that is no question of certificates"
     with socket.create_server(("127.0.0.1", 0)) as gone:
@@ -318,12 +293,11 @@ def test_a_server_of_another_federation_is_told_from_one_that_is_not_there(kits,
     assert why_refused(find_kit(kits / "hospital-a"), "127.0.0.1", port) == ""
 
 
-def test_a_certificate_that_the_server_does_not_take_is_told_with_why(kits, described, tmp_path):
+def test_a_certificate_that_the_server_does_not_take_is_told_with_why(kits, foreign):
     now = datetime.now(UTC)
     sign_again(kits, "hospital-a", begins=now - 2 * DAY, ends=now - DAY)  # by the server's clock
     assert "does not take this kit's certificate, which has ended by its clock" in asked(kits, kits / "localhost")
-    provision(parse_federation(described), tmp_path / "foreign")
-    sign_again(kits, "hospital-a", begins=now - DAY, ends=now + DAY, by=tmp_path / "foreign")
+    sign_again(kits, "hospital-a", begins=now - DAY, ends=now + DAY, by=foreign)
     assert "does not take this kit's certificate, which is not of its authority" in asked(kits, kits / "localhost")
 
 
