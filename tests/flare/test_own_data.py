@@ -4,13 +4,13 @@ import cv2
 import numpy as np
 import pytest
 import SimpleITK as sitk
-import yaml
 from safetensors.torch import load_file
 
 from shared_components.cli import main
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
+from tests.federation.conftest import rewritten
 from tests.flare.conftest import run_here
 from tests.flare.simulator import tiny_job
 
@@ -23,9 +23,8 @@ SITES = ("haus-a", "haus-b")
 
 
 def scene(folder):
-    return write_site(
-        folder, look="rose", seed=5, videos={"train": 1, "validation": 1}, frames_per_video=4, height=64, width=96
-    )
+    sizes = {"videos": {"train": 1, "validation": 1}, "frames_per_video": 4, "height": 64, "width": 96}
+    return write_site(folder, look="rose", seed=5, **sizes)
 
 
 @pytest.fixture
@@ -36,13 +35,10 @@ def folder(tmp_path):
     for operation, split in zip(OPERATIONS, ("train", "validation"), strict=True):
         for number, sample in enumerate(samples(site, split)):
             item = read_sample(sample)
-            for kind, picture in (
-                ("Bilder", cv2.cvtColor(item.images[-1], cv2.COLOR_RGB2BGR)),
-                ("Masken", values[item.targets["label"]]),
-            ):
+            frame = cv2.cvtColor(item.images[-1], cv2.COLOR_RGB2BGR)
+            for kind, ending, picture in (("Bilder", ".jpg", frame), ("Masken", ".png", values[item.targets["label"]])):
                 path = tmp_path / "Aufnahmen" / kind / operation / f"{number:03d}"
                 path.parent.mkdir(parents=True, exist_ok=True)
-                ending = ".jpg" if kind == "Bilder" else ".png"
                 assert cv2.imencode(ending, picture)[1].tofile(str(path) + ending) is None
     return tmp_path / "Aufnahmen"
 
@@ -50,10 +46,7 @@ def folder(tmp_path):
 def train(tmp_path, name, own):
     """Train the hospital's site beside a rendered one, whose classes have other names; return the run."""
     sites = tmp_path / f"{name}-sites"
-    (sites / SITES[0]).mkdir(parents=True)
-    config = yaml.safe_load(own.read_text())
-    config["root"] = str((own.parent / config["root"]).resolve())
-    (sites / SITES[0] / "site.yaml").write_text(yaml.safe_dump(config))
+    rewritten(own, sites / SITES[0])
     scene(sites / SITES[1])
     job = tiny_job(tmp_path / name, "mat_fl")
     assert run_here(job, tmp_path / f"{name}-ws", sites=SITES, SURGFL_SITE_CONFIG=str(sites)).panics == []
