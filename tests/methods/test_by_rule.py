@@ -34,8 +34,7 @@ def test_local_training_sends_no_weights_and_ends_where_each_site_would_alone(fe
     together.run().finish()
     assert not together.weights()
     alone = federate(make_job("fedavg"), folder=tmp_path / "b", names=["site-1"]).run().finish()
-    files = [f.server.folder / "site-1" / "model.safetensors" for f in (together, alone)]
-    ours, theirs = map(load_file, files)
+    ours, theirs = (load_file(f.server.folder / "site-1" / "model.safetensors") for f in (together, alone))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
@@ -44,10 +43,8 @@ def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(f
     records = [r for r in federation.server.records if r["kind"] == "site" and r["round"] == 0]
     assert [bool(record["loss"]) for record in records] == [True, False, False]
     header = federation.asked.messages["site-1"].header
-    runner = federation.sites["site-1"]
-    site = runner._find_site(federation.server.job, 0)
-    bench = runner._bench(federation.server.job, site)
-    pool = runner._training_samples(bench, federation.server.job, header)
+    runner, job = federation.sites["site-1"], federation.server.job
+    pool = runner._training_samples(runner._bench(job, runner._find_site(job, 0)), job, header)
     assert {frame.site for frame in pool.samples} == {"site-1", "site-2", "site-3"} and len(pool) == 12
     weights = federation.weights()
     shared = {n.partition("/")[2]: v for n, v in weights.items() if n.startswith("site-1/")}
@@ -80,28 +77,19 @@ RECEIVED = {"bias": torch.tensor([0.0, 2.0]), "more": torch.tensor([0.5])}
 
 
 class Point(Line):
-    """Two tensors."""
-
     def __init__(self):
         super().__init__()
         self.more = nn.Parameter(torch.tensor([3.0]))
 
 
-def test_the_proximal_term_is_half_mu_times_the_squared_distance_over_all_tensors():
-    network = Point()
-    terms = Proximal(0.2)(network, LINE, context(received=RECEIVED))
+def test_the_proximal_term_is_half_mu_times_the_squared_distance_over_all_tensors_and_as_released_pulls_nothing():
+    network, known = Point(), context(received=RECEIVED)
+    terms = Proximal(0.2)(network, LINE, known)
     assert terms[1].value.item() == pytest.approx(0.1 * (1 + 16 + 6.25))
+    released = load_method("fedprox", mu=0.2, mode="as_released").local.objective(network, LINE, known)
+    assert released[1].value.item() > 0 and not released[1].value.requires_grad
     terms[1].value.backward()
     assert network.bias.grad.tolist() == pytest.approx([0.2, -0.8]) and network.more.grad.item() == pytest.approx(0.5)
-
-
-def test_at_the_received_weights_and_with_mu_zero_it_is_fedavg(network):
-    received = {n: v.detach().clone() for n, v in network.named_parameters()}
-    at_start = load_method("fedprox").local.objective(network.eval(), BATCH, context(received=received))
-    assert at_start[1].value == 0
-    off = load_method("fedprox", mu=0.0).local.objective(network, BATCH, context())
-    plain = load_method("fedavg").local.objective(network, BATCH, context())
-    assert [t.name for t in off] == [t.name for t in plain] and torch.equal(off[0].value, plain[0].value)
 
 
 def test_without_radius_or_mu_a_federation_is_fedavgs_bit_by_bit_and_mu_holds_sites_back(federate, tmp_path):
@@ -116,12 +104,6 @@ def test_without_radius_or_mu_a_federation_is_fedavgs_bit_by_bit_and_mu_holds_si
     assert any(not torch.equal(plain[name], sharp[name]) for name in plain)
     moved = [sum(float((end[n] - start[n]).square().sum()) for n in start) for end in (plain, held)]
     assert moved[1] < moved[0]
-
-
-def test_the_released_term_is_reported_and_pulls_nothing():
-    objective = load_method("fedprox", mu=0.2, mode="as_released").local.objective
-    terms = objective(Point(), LINE, context(received=RECEIVED))
-    assert terms[1].value.item() > 0 and not terms[1].value.requires_grad
 
 
 # ---- Ditto
@@ -147,21 +129,17 @@ class Work:
         network = network or self.network
         settings = load_bundle("pvt_fpn", TINY).training
         optimizer = self.optimizers.setdefault(key, local_training.make_optimizer(network, settings))
-        batches = [LINE] * self.context.iterations
-        return local_training.local_iterations(
-            network, optimizer, self.method, batches, self.context, self.partition, objective
-        )
+        known, batches = (self.context, self.partition, objective), [LINE] * self.context.iterations
+        return local_training.local_iterations(network, optimizer, self.method, batches, *known)
 
 
 @pytest.mark.parametrize("strength", [0.0, 5.0])
 def test_the_own_model_goes_on_from_itself_and_the_common_one_from_what_was_received(strength):
-    received = {"bias": torch.tensor([1.0, -2.0])}
-    own = {"personal/bias": torch.tensor([4.0, 4.0])}
-    known = context(received=received, memory=dict(own), iterations=3)
-    work = Work(Line(), known)
+    received, own = {"bias": torch.tensor([1.0, -2.0])}, torch.tensor([4.0, 4.0])
+    known = context(received=received, memory={"personal/bias": own}, iterations=3)
+    work, plain, mine = Work(Line(), known), Line(), Line()
     losses = TwoModels(NearReceived(strength))(work)
-    plain, mine = Line(), Line()
-    mine.load_state_dict({"bias": own["personal/bias"]})
+    mine.load_state_dict({"bias": own})
     for network, pull in ((plain, 0.0), (mine, strength)):
         optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.01)
         for _ in range(3):
@@ -214,8 +192,7 @@ def test_fedreps_frozen_half_does_not_move_by_a_bit_even_with_momentum_and_decay
     known = context(iterations=4)
     local_training.local_iterations(network, optimizer, plain, [BATCH], known, partition)
     before = {n: v.clone() for n, v in network.state_dict().items()}
-    steps = [float(optimizer.state[p]["step"]) for p in network.parameters()]
-    assert set(steps) == {1.0}
+    assert {float(optimizer.state[p]["step"]) for p in network.parameters()} == {1.0}
     network.train()
     for iteration in (0, 1) if phase == "head" else (2, 3):
         known.iteration = iteration
@@ -263,12 +240,8 @@ def test_each_phase_of_fedrep_has_a_step_and_a_single_step_trains_both(network, 
 
 def test_fedbn_keeps_exactly_the_normalisation_layers_by_type(network):
     partition = partition_network(network, load_method("fedbn").partition)
-    expected = {
-        f"{name}.{parameter}"
-        for name, module in network.named_modules()
-        if isinstance(module, (nn.LayerNorm, nn.GroupNorm))
-        for parameter in ("weight", "bias")
-    }
+    norms = [name for name, module in network.named_modules() if isinstance(module, (nn.LayerNorm, nn.GroupNorm))]
+    expected = {f"{name}.{parameter}" for name in norms for parameter in ("weight", "bias")}
     assert set(partition.with_roles(Role.LOCAL)) == expected and len(expected) > 50
     layers_only = partition_network(network, load_method("fedbn", norms=["layer"]).partition).with_roles(Role.LOCAL)
     assert 0 < len(layers_only) < len(expected)

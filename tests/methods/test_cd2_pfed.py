@@ -16,8 +16,7 @@ BATCH, LATE = frames(count=1), 100  # a round after the ramp
 
 def test_the_last_half_of_every_layers_output_channels_stays(network):
     partition = partition_network(network, load_method("cd2_pfed").partition)
-    shared = partition.with_roles(Role.GLOBAL)
-    local = partition.with_roles(Role.LOCAL)
+    shared, local = partition.with_roles(Role.GLOBAL), partition.with_roles(Role.LOCAL)
     for name, tensor in network.state_dict().items():
         rows = tensor.shape[0]
         if name.startswith(("head_global", "head_personal")):
@@ -30,16 +29,13 @@ def test_the_last_half_of_every_layers_output_channels_stays(network):
             assert f"{name}[0:{rows - rows // 2}]" in shared and f"{name}[{rows - rows // 2}:{rows}]" in local
 
 
-def test_share_zero_is_fedavg(network):
+def test_share_zero_is_fedavg_and_strength_zero_leaves_the_task_alone(network):
     method = load_method("cd2_pfed", personal_share=0.0)
     assert partition_network(network, method.partition).roles == {Role.GLOBAL}
-    assert [term.name for term in method.local.objective(network, BATCH, context(LATE))] == ["segmentation"]
-
-
-def test_strength_zero_leaves_the_task_alone(network):
-    terms = load_method("cd2_pfed", strength=0.0).local.objective(network, BATCH, context(LATE))
     plain = load_method("fedavg").local.objective(network, BATCH, context(LATE))
-    assert len(terms) == 1 and torch.equal(terms[0].value, plain[0].value)
+    for limit in (method, load_method("cd2_pfed", strength=0.0)):
+        terms = limit.local.objective(network, BATCH, context(LATE))
+        assert len(terms) == 1 and torch.equal(terms[0].value, plain[0].value)
 
 
 class TwoChannels(torch.nn.Module):
@@ -59,11 +55,8 @@ class TwoChannels(torch.nn.Module):
 
 
 def test_a_sub_model_has_the_other_channels_at_zero_and_its_gradient_reaches_its_own_alone():
-    network = TwoChannels()
-    objective = CyclicDistillation(0.5, 1.0, 1)
-    image = torch.ones(1, 1, 1, 1)
-    shared = objective._part(network, image, private=False)
-    private = objective._part(network, image, private=True)
+    network, objective, image = TwoChannels(), CyclicDistillation(0.5, 1.0, 1), torch.ones(1, 1, 1, 1)
+    shared, private = (objective._part(network, image, private=private) for private in (False, True))
     assert shared.flatten().tolist() == [3.0, 0.0] and private.flatten().tolist() == [0.0, 5.0]
     (gradient,) = torch.autograd.grad(private.sum(), network.body.weight)
     assert gradient.flatten().tolist() == [0.0, 1.0]
@@ -84,10 +77,7 @@ def test_either_sub_model_still_attends(network, private):
 
 def test_the_divergence_is_the_mean_of_both_ways_over_pixels():
     one, other = [[0.7, 0.3], [0.5, 0.5]], [[0.4, 0.6], [0.5, 0.5]]
-    logits = [
-        torch.tensor([[math.log(p) for p in pixel] for pixel in pixels]).T.reshape(1, 2, 1, 2)
-        for pixels in (one, other)
-    ]
+    logits = [torch.tensor(pixels).log().T.reshape(1, 2, 1, 2) for pixels in (one, other)]
 
     def divergence(p, q):
         return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
@@ -98,8 +88,7 @@ def test_the_divergence_is_the_mean_of_both_ways_over_pixels():
 
 
 def test_each_half_learns_from_the_others_fixed_prediction():
-    one = torch.randn(1, 3, 2, 2, requires_grad=True)
-    other = torch.randn(1, 3, 2, 2, requires_grad=True)
+    one, other = (torch.randn(1, 3, 2, 2, requires_grad=True) for _ in range(2))
     mutual_divergence(one, other).backward()
     expected = (one.detach().softmax(1) - other.detach().softmax(1)) / 4 / 2  # of 4 pixels; of two terms
     torch.testing.assert_close(one.grad, expected)

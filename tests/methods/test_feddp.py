@@ -9,7 +9,7 @@ from shared_components.core.method import Models, Update, load_method
 from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.methods.feddp import TwoStages, disagreement, is_query
 from shared_components.networks.bundle_config import build_network, load_bundle
-from tests.federation.conftest import make_job, narrow  # noqa: F401
+from tests.federation.conftest import make_job, narrow, same  # noqa: F401
 from tests.methods.toys import context, frames, names, profiles, tensor, updates
 
 Q, W = "encoder.block1.0.attn.q.weight", "encoder.block1.0.attn.kv.weight"
@@ -44,57 +44,57 @@ def test_no_sites_private_queries_become_the_average_the_first_ones_included(fed
 
 
 def two_stage_updates(step):
-    values = [(1.0, 10.0), (2.0, 20.0), (6.0, 60.0)]
-    return [
-        Update(site, 0, {Q: tensor([q + step]), W: tensor([w + step])}, samples=1)
-        for site, (q, w) in zip(names(3), values, strict=True)
-    ]
+    values = zip(names(3), [1.0, 2.0, 6.0], strict=True)
+    return [Update(s, 0, {Q: tensor([q + step]), W: tensor([10 * q + step])}, samples=1) for s, q in values]
+
+
+def of_sites(result, name, count=3):
+    return [result.models.mixed[site][name].item() for site in names(count)]
+
+
+def first_round(aggregator, models, count):
+    state = aggregator.init(BOTH, models, profiles(count))
+    return aggregator.apply(state, BOTH, models, two_stage_updates(0))
 
 
 def test_stage_two_freezes_all_models_as_averaged_once_more_and_leaves_every_site_its_own():
     aggregator = TwoStages("equal", 2)
     models = Models({}, {site: {Q: tensor([0.0]), W: tensor([0.0])} for site in names(3)})
-    state = aggregator.init(BOTH, models, profiles(3))
-    first = aggregator.apply(state, BOTH, models, two_stage_updates(0))
-    assert [first.models.mixed[s][Q].item() for s in names(3)] == [1, 2, 6]
-    assert [first.models.mixed[s][W].item() for s in names(3)] == [30, 30, 30]
+    first = first_round(aggregator, models, 3)
+    assert of_sites(first, Q) == [1, 2, 6] and of_sites(first, W) == [30, 30, 30]
     assert not first.models.broadcast and first.report == {"stage": 1}
     second = aggregator.apply(first.state, BOTH, first.models, two_stage_updates(1))
-    assert [second.models.mixed[s][W].item() for s in names(3)] == [31, 31, 31]
-    assert second.report == {"stage": 1}
+    assert of_sites(second, W) == [31, 31, 31] and second.report == {"stage": 1}
     teachers = second.models.broadcast["teachers"]
     assert {name: value.item() for name, value in teachers.items()} == {
         f"{i}/{n}": v for i, (q, w) in enumerate([(2, 31), (3, 31), (7, 31)]) for n, v in ((Q, q), (W, w))
     }
     third = aggregator.apply(second.state, BOTH, second.models, two_stage_updates(5))
-    assert third.models.broadcast["teachers"].keys() == teachers.keys()
-    assert all(torch.equal(third.models.broadcast["teachers"][n], v) for n, v in teachers.items())
-    assert [third.models.mixed[s][W].item() for s in names(3)] == [15, 25, 65]
-    assert third.report == {"stage": 2}
+    assert same(third.models.broadcast["teachers"], teachers)
+    assert of_sites(third, W) == [15, 25, 65] and third.report == {"stage": 2}
 
 
 def test_fine_tuning_from_round_one_averages_once_before():
     """An absent site starts stage 2 from the average with its own queries, too."""
     aggregator = TwoStages("equal", 1)
     models = Models({}, {site: {Q: tensor([0.5]), W: tensor([0.0])} for site in names(4)})
-    state = aggregator.init(BOTH, models, profiles(4))
-    first = aggregator.apply(state, BOTH, models, two_stage_updates(0))
-    assert [first.models.mixed[s][W].item() for s in names(4)] == [30] * 4
-    assert [first.models.mixed[s][Q].item() for s in names(4)] == [1, 2, 6, 0.5]
+    first = first_round(aggregator, models, 4)
+    assert of_sites(first, W, 4) == [30] * 4 and of_sites(first, Q, 4) == [1, 2, 6, 0.5]
     teachers = first.models.broadcast["teachers"]
     assert [teachers[f"{i}/{W}"].item() for i in range(4)] == [30] * 4
     second = aggregator.apply(first.state, BOTH, first.models, two_stage_updates(1))
-    assert [second.models.mixed[s][W].item() for s in names(4)] == [11, 21, 61, 30]
+    assert of_sites(second, W, 4) == [11, 21, 61, 30]
 
 
 def test_disagreement_is_the_deviation_of_probabilities_over_the_images_maximum():
     """Two models, one image of two pixels: they agree on the first, and are 0.9 against 0.5 on the second."""
-    ways = [[0.8, 0.9], [0.8, 0.5]]
-    logits = [torch.tensor([[[[math.log(p / (1 - p)) for p in way]], [[0.0, 0.0]]]]) for way in ways]
-    torch.testing.assert_close(disagreement(logits), torch.tensor([[[0.0, 1.0]]]))
+
+    def logits_of(*ways):
+        return [torch.tensor([[[[math.log(p / (1 - p)) for p in way]], [[0.0, 0.0]]]]) for way in ways]
+
+    torch.testing.assert_close(disagreement(logits_of([0.8, 0.9], [0.8, 0.5])), torch.tensor([[[0.0, 1.0]]]))
     deviation = [abs(0.9 - 0.5) / 2, abs(0.8 - 0.6) / 2]  # of a third pixel whose models are 0.8 and 0.6
-    ways = [[0.9, 0.8], [0.5, 0.6]]
-    logits = [torch.tensor([[[[math.log(p / (1 - p)) for p in way]], [[0.0, 0.0]]]]) for way in ways]
+    logits = logits_of([0.9, 0.8], [0.5, 0.6])
     torch.testing.assert_close(disagreement(logits)[0, 0, 1].item(), deviation[1] / deviation[0])
     assert disagreement([logits[0], logits[0]]).abs().max() == 0
 
@@ -117,6 +117,5 @@ def test_a_run_with_both_stages_ends_and_resumes(federate, tmp_path):
     straight = federate(job, folder=tmp_path / "a").run()
     federate(job, folder=tmp_path / "b").run(until=2)
     again = federate(job, folder=tmp_path / "b", resume=True).run()
-    a, b = straight.weights(), again.weights()
-    assert all(torch.equal(a[n], b[n]) for n in a)
+    assert same(straight.weights(), again.weights())
     assert [r["stage"] for r in again.server.records if r["kind"] == "aggregation"] == [1, 2, 2]

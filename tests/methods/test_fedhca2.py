@@ -50,9 +50,8 @@ def attended(own, others):
 
 def test_the_golden_vector_of_cross_attention():
     deltas = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
-    result = step(
-        build().server.aggregator, mixed([[0.0, 0.0]] * 3), updates(deltas, samples=[1, 5, 2]), role=Role.MIXED
-    )
+    sent = updates(deltas, samples=[1, 5, 2])
+    result = step(build().server.aggregator, mixed([[0.0, 0.0]] * 3), sent, role=Role.MIXED)
     expected = [[1.080222, 0.059889], [0.059889, 1.080222], [1.075174, 1.075174]]
     for site, values in zip(names(3), expected, strict=True):
         assert result.models.mixed[site]["w"].tolist() == pytest.approx(values, abs=1e-6)
@@ -88,9 +87,7 @@ def test_decoders_and_encoders_with_the_reported_direction_equal_plain_loops():
 def test_alpha_and_beta_of_zero_keep_what_each_site_trained():
     aggregator, state, models, sent = toy(tasks=["a", "b", "c"], alpha=0.0, beta=0.0, hyper_rate=0.0)
     found = aggregator.apply(state, TOY, models, sent).models.mixed
-    for update in sent:
-        for name, value in update.pieces.items():
-            torch.testing.assert_close(found[update.site][name], value, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found, {update.site: update.pieces for update in sent}, rtol=0, atol=1e-12)
 
 
 def test_alpha_and_beta_learn_as_automatic_differentiation_says():

@@ -166,27 +166,21 @@ class Plain(nn.Module):
         self.parts["top"] = ("classifier",)
 
 
-WITH_NAMES = [
-    ("fedper", "personal"),
-    ("fedrep", "personal"),
-    ("fedas", "personal"),
-    ("fedst", "personal"),
-    ("mat_fl", "shared"),
-    ("fedhca2", "encoder"),
-    ("fedhca2", "decoders"),
-]
+NAMED = (
+    "fedper personal, fedrep personal, fedas personal, fedst personal, mat_fl shared, fedhca2 encoder, fedhca2 decoders"
+)
 
 
-@pytest.mark.parametrize("method, argument", WITH_NAMES)
+@pytest.mark.parametrize("method, argument", [pair.split() for pair in NAMED.split(", ")])
 def test_a_mistyped_name_is_refused(network, method, argument):
     rule = load_method(method, **{argument: ["head_global", "decodr_personal"]}).partition
-    sentence = f"{method}: {argument} names 'decodr_personal', .*did you mean 'decoder_personal'"
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=f"{method}: {argument} names 'decodr_personal', .*mean 'decoder_personal'"):
         partition_network(network, rule)
 
 
 TOP, DECODERS = {"decoder_personal", "head_personal", "head_global"}, {"decoder_global", "decoder_personal"}
 HEADS, SHARED = {"head_global", "head_personal"}, {"encoder", "decoder_global"}
+TWO = {"decoder_personal", "head_global"}
 
 
 @pytest.mark.parametrize(
@@ -194,11 +188,7 @@ HEADS, SHARED = {"head_global", "head_personal"}, {"encoder", "decoder_global"}
     [
         ("fedper", {}, {Role.LOCAL: TOP, Role.GLOBAL: SHARED}),
         ("fedper", {"personal": ["decoder", "head"]}, {Role.LOCAL: DECODERS | HEADS, Role.GLOBAL: {"encoder"}}),
-        (
-            "fedper",
-            {"personal": ["decoder_personal", "head_global"]},
-            {Role.LOCAL: {"decoder_personal", "head_global"}, Role.GLOBAL: SHARED | {"head_personal"}},
-        ),
+        ("fedper", {"personal": sorted(TWO)}, {Role.LOCAL: TWO, Role.GLOBAL: SHARED | {"head_personal"}}),
         ("fedrep", {}, {Role.LOCAL: TOP, Role.GLOBAL: SHARED}),
         ("fedas", {}, {Role.LOCAL: TOP, Role.GLOBAL: SHARED}),
         ("mat_fl", {}, {Role.MIXED: {"encoder"}, Role.LOCAL: DECODERS | HEADS}),
@@ -217,8 +207,7 @@ def test_fedas_aligns_no_part_of_the_head(network):
 
 def test_fedhca2_takes_any_encoder_and_refuses_a_module_in_both(network):
     rule = load_method("fedhca2", encoder=["encoder.block1"], decoders=["decoder_global", "encoder.block2"]).partition
-    partition = partition_network(network, rule)
-    layers = partition.mixed_layers
+    layers = partition_network(network, rule).mixed_layers
     assert all(name.startswith("encoder.block1.") for name in layers["encoder"])
     assert layers["encoder.block2.0.attn.q"] == [f"encoder.block2.0.attn.q.{n}" for n in ("weight", "bias")]
     rule = load_method("fedhca2", encoder=["encoder"], decoders=["encoder.block2"]).partition
@@ -226,25 +215,24 @@ def test_fedhca2_takes_any_encoder_and_refuses_a_module_in_both(network):
         partition_network(network, rule)
 
 
-@pytest.mark.parametrize("norms, missing", [(["batch"], "batch"), (["layer", "batch"], "batch")])
-def test_fedbn_refuses_kinds_of_layers_that_the_network_has_not(network, norms, missing):
-    with pytest.raises(ValueError, match=f"fedbn: PvtFpn has no {missing} layers .* it has layer, group"):
-        partition_network(network, load_method("fedbn", norms=norms).partition)
+def of_norms(network, norms):
+    return partition_network(network, load_method("fedbn", norms=norms).partition)
+
+
+@pytest.mark.parametrize("norms", [["batch"], ["layer", "batch"]])
+def test_fedbn_refuses_kinds_of_layers_that_the_network_has_not(network, norms):
+    """A layer without anything to keep does not count."""
+    with pytest.raises(ValueError, match=r"fedbn: PvtFpn has no batch layers .* it has layer, group"):
+        of_norms(network, norms)
+    with pytest.raises(ValueError, match="has no layer layers"):
+        of_norms(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2, elementwise_affine=False)), ["layer"])
 
 
 def test_fedbn_keeps_all_kinds_that_there_are_and_refuses_where_there_is_none(network):
-    asked, default = (
-        partition_network(network, load_method("fedbn", norms=norms).partition) for norms in (["layer", "group"], None)
-    )
-    assert asked == default and default.roles == {Role.LOCAL, Role.GLOBAL}
+    default = of_norms(network, None)
+    assert of_norms(network, ["layer", "group"]) == default and default.roles == {Role.LOCAL, Role.GLOBAL}
     with pytest.raises(ValueError, match=r"fedbn: Plain has no normalisation layers .* none of any kind"):
-        partition_network(Plain(), load_method("fedbn").partition)
-
-
-def test_a_norm_without_anything_to_keep_does_not_count():
-    network = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2, elementwise_affine=False))
-    with pytest.raises(ValueError, match="has no layer layers"):
-        partition_network(network, load_method("fedbn", norms=["layer"]).partition)
+        of_norms(Plain(), None)
 
 
 @pytest.mark.parametrize(

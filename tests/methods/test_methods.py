@@ -12,6 +12,7 @@ from shared_components.core.method import Context, Models, Profile, Update, load
 from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods import fedas, fedseg
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle
+from tests.federation.conftest import same
 from tests.methods.toys import SEGMENTATION, card, frames
 
 SITES = ["site-1", "site-2", "site-10"]
@@ -72,10 +73,6 @@ def _federation(method, network, partition, sites, seeds):
         extras = method.local.measure(network, [make_batch(seed)], context, partition) if method.local.measure else {}
         updates.append(Update(site, 0, pieces, extras, samples=10 + number))
     return models, method.server.aggregator.init(partition, models, profiles), updates
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 
 
 def test_every_method_says_what_it_is(built):
@@ -174,36 +171,6 @@ def near(a, b):
         x.keys() == y.keys() and all(torch.allclose(x[n].double(), y[n].double(), 1e-3, 1e-6) for n in x)
         for x, y in pairs
     )
-
-
-def test_methods_that_work_with_secure_sums_use_nothing_but_sums(built):
-    """Sites 1 and 2 trade d for d' with equal sums of changes and of their squares: nothing may change."""
-    method, network, partition = built
-    if not method.about.secure_sums.startswith("yes"):
-        return
-    models, state, updates = federation(method, network, partition, seeds=(1, 1, 1))
-    start = models.of(SITES[0])
-    middle = {n: updates[0].pieces[n] - start[n] for n in start}
-    results = []
-    for seed in (5, 6):
-        side = orthogonal_to(middle, seed)
-        moved = [
-            Update(u.site, 0, {n: start[n] + middle[n] + sign * side[n] for n in start}, u.extras, samples=7)
-            for u, sign in zip(updates, (1, -1, 0), strict=True)
-        ]
-        results.append(method.server.aggregator.apply(state, partition, models, moved).models.of(SITES[2]))
-    for name in results[0]:
-        torch.testing.assert_close(results[0][name], results[1][name], rtol=1e-4, atol=1e-6)
-
-
-def orthogonal_to(middle, seed):
-    """Draw a direction of length 1 that is orthogonal to ``middle`` over all pieces together."""
-    generator = torch.Generator().manual_seed(seed)
-    side = {n: torch.randn(v.shape, generator=generator) for n, v in middle.items()}
-    dots = [sum(float((a[n].double() * middle[n].double()).sum()) for n in middle) for a in (side, middle)]
-    side = {n: v - middle[n] * (dots[0] / dots[1] if dots[1] else 0.0) for n, v in side.items()}
-    length = sum(float(v.double().square().sum()) for v in side.values()) ** 0.5
-    return {n: v / length for n, v in side.items()}
 
 
 @pytest.mark.parametrize("round", [0, 1])

@@ -114,9 +114,8 @@ def test_a_rate_of_zero_leaves_the_hypernetworks_and_identical_sites_get_their_o
     same = [Update(u.site, 0, sent[0].pieces) for u in sent]
     state, result = run(build(hypernetwork_rate=0.0), models, same)
     assert all(torch.equal(v, result.state[n]) for n, v in state.items() if n.startswith("hypernetwork/"))
-    for site in models.mixed:
-        for name, value in sent[0].pieces.items():
-            torch.testing.assert_close(result.models.mixed[site][name], value)
+    for own in result.models.mixed.values():
+        torch.testing.assert_close(own, sent[0].pieces)
 
 
 def test_an_absent_site_counts_with_its_last_weights_and_its_hypernetwork_rests():

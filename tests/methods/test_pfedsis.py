@@ -5,13 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from shared_components.core.losses import (
-    appearance_loss,
-    consistency_loss,
-    mix_style,
-    sample_style_weights,
-    segmentation_loss,
-)
+from shared_components.core import losses as loss
 from shared_components.core.method import Models, Profile, Update, load_method
 from shared_components.core.objectives import route_gradients
 from shared_components.core.partition import Role, cut, partition_network
@@ -22,6 +16,7 @@ from tests.methods.toys import context as context_of
 build = partial(load_method, "pfedsis")
 ROWS = {1: 32, 2: 64, 3: 160, 4: 256}
 HEADS = {1: 1, 2: 2, 3: 5, 4: 8}
+KEPT = {"retain_graph": True, "allow_unused": True}
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +40,6 @@ def rows(partition, tensor, role):
     return [(p.start, p.stop) for p in partition if p.tensor == tensor and p.role is role]
 
 
-def elements(network, partition, role):
-    state = network.state_dict()
-    return sum(piece.view(state).numel() for piece in partition if piece.role is role)
-
-
 def test_half_of_the_q_k_and_v_rows_are_personal_as_released(network):
     partition = partition_network(network, build().partition)
     for stage, width in ROWS.items():
@@ -63,9 +53,9 @@ def test_half_of_the_q_k_and_v_rows_are_personal_as_released(network):
 
 
 def test_numbers_of_global_and_personal_weights_are_the_published_ones(network):
-    partition = partition_network(network, build().partition)
-    assert elements(network, partition, Role.GLOBAL) == 4_810_340
-    assert elements(network, partition, Role.MIXED) == 1_981_575
+    pieces, state = partition_network(network, build().partition), network.state_dict()
+    counts = [sum(piece.view(state).numel() for piece in pieces if piece.role is r) for r in (Role.GLOBAL, Role.MIXED)]
+    assert counts == [4_810_340, 1_981_575]
 
 
 def test_there_are_fourteen_personal_layers(network):
@@ -98,10 +88,6 @@ def test_each_part_can_be_personal_alone(network, personal):
         assert rows(partition, "encoder.block2.0.attn.kv.weight", Role.LOCAL) == expected
 
 
-def gradients_of(value, parameters):
-    return torch.autograd.grad(value, list(parameters.values()), retain_graph=True, allow_unused=True)
-
-
 def test_routing_of_algorithm_1_on_the_real_network(network):
     """Three separate backward passes with masks, against the two passes of the method."""
     network.eval()
@@ -113,15 +99,18 @@ def test_routing_of_algorithm_1_on_the_real_network(network):
 
     parts = network.forward_parts(batch()["image"])
     given = context()
-    weights = sample_style_weights(2, 3, given.generator)
-    styled = mix_style(batch()["image"], MEANS, torch.full((3, 3), 0.2), 1, weights)
+    weights = loss.sample_style_weights(2, 3, given.generator)
+    styled = loss.mix_style(batch()["image"], MEANS, torch.full((3, 3), 0.2), 1, weights)
     losses = {
-        "seg": segmentation_loss(parts["pred"], batch()["label"]),
-        "ar": appearance_loss(parts["restored"], batch()["image"]),
-        "csc": consistency_loss(network.forward_parts(styled)["global"], batch()["label"]),
+        "seg": loss.segmentation_loss(parts["pred"], batch()["label"]),
+        "ar": loss.appearance_loss(parts["restored"], batch()["image"]),
+        "csc": loss.consistency_loss(network.forward_parts(styled)["global"], batch()["label"]),
     }
     parameters = dict(network.named_parameters())
-    grads = {key: dict(zip(parameters, gradients_of(v, parameters), strict=True)) for key, v in losses.items()}
+    grads = {
+        key: dict(zip(parameters, torch.autograd.grad(value, [*parameters.values()], **KEPT), strict=True))
+        for key, value in losses.items()
+    }
     for piece in partition:
         own = "csc" if piece.role is Role.GLOBAL else "ar"
         zero = {piece.tensor: torch.zeros_like(parameters[piece.tensor])}
@@ -147,7 +136,7 @@ def test_as_released_adds_four_halved_terms_that_reach_everything(network):
     assert [t.name for t in terms] == ["segmentation", "appearance", "segmentation_mixed", "appearance_mixed"]
     assert all(t.role is None for t in terms)
     network.eval()
-    plain = segmentation_loss(network(batch()["image"]), batch()["label"]) / 2
+    plain = loss.segmentation_loss(network(batch()["image"]), batch()["label"]) / 2
     torch.testing.assert_close(build(mode="as_released").local.objective(network, batch(), context())[0].value, plain)
 
 
@@ -171,9 +160,8 @@ def test_sensitivity_equals_a_loop_over_images(network):
     for image in batch()["image"]:
         energy = network.forward_parts(image[None])["global"].pow(2).mean()
         grads.append(torch.autograd.grad(energy, parameter)[0].abs())
-    torch.testing.assert_close(
-        found["encoder.block3.0.attn.q.weight[0:80]"], (sum(grads) / 2)[:80], atol=1e-7, rtol=1e-3
-    )
+    mean = (sum(grads) / 2)[:80]
+    torch.testing.assert_close(found["encoder.block3.0.attn.q.weight[0:80]"], mean, atol=1e-7, rtol=1e-3)
 
 
 def two_sites(network, partition):
