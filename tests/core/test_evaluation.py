@@ -16,8 +16,8 @@ from shared_components.core.metrics import frame_scores
 from shared_components.core.task import make_task
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import plan_sites, write_site
 from shared_components.networks.tiny import Tiny
+from tests.federation.conftest import render
 
 DICE, RMSE = Metric("dice", "Dice", True), Metric("rmse", "RMSE", False)
 NAN = math.nan
@@ -37,21 +37,14 @@ NAN = math.nan
         ([], DICE, {}),
     ],
 )
-def test_the_best_the_median_and_the_worst_are_chosen(
-    values: list[float], metric: Metric, chosen: dict[int, str]
-) -> None:
+def test_the_best_the_median_and_the_worst_are_chosen(values, metric, chosen) -> None:
     assert exemplars(values, metric) == chosen
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory):
-    [plan] = plan_sites(tmp_path_factory.mktemp("scenes"), sites=1)
-    videos = {"train": 1, "validation": 1, "test": 1}
-    write_site(
-        plan.folder, look=plan.look, seed=3, layout=plan.layout, videos=videos, frames_per_video=4,
-        height=64, width=96,
-    )  # fmt: skip
-    return load_site(plan.folder / "site.yaml", name="a")
+    [file] = render(tmp_path_factory.mktemp("scenes"), sites=1)
+    return load_site(file, name="a")
 
 
 def score(network: nn.Module, kind: str, site, folder: Path, **numbers):
@@ -77,15 +70,10 @@ def test_records_hold_the_samples_own_scores_and_where_its_panels_lie(site, tmp_
 def test_a_picture_is_of_the_sample_that_its_record_names(site, tmp_path: Path) -> None:
     """What the error panel shows wrong is what the scores count: a network that says background everywhere."""
 
-    class Nothing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.zeros(1))
-
-        def forward(self, image: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.one_hot(torch.zeros(1, 32, 64, dtype=torch.long), 4).permute(0, 3, 1, 2)
-
-    _, chosen, _, _ = score(Nothing(), "segmentation", site, tmp_path)
+    nothing = nn.Conv2d(3, 4, 1)
+    nn.init.zeros_(nothing.weight)
+    nothing.bias.data = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    _, chosen, _, _ = score(nothing, "segmentation", site, tmp_path)
     for file in tmp_path.glob("*.json"):
         record = json.loads(file.read_text())
         sample = next(s for s in chosen if (s.video, s.index) == (record["video"], record["frame"]))

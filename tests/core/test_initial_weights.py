@@ -11,12 +11,13 @@ from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of, ship
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_names
-from shared_components.networks.checkpoints import CheckpointError, load_into, save_weights
+from shared_components.networks.checkpoints import CheckpointError, load_weights, save_weights
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
+from tests.federation.conftest import same
 
-PARTS, MANIPULATOR, FOREGROUND = (CLASS_MAPS[n] for n in ("parts", "shaft_manipulator", "foreground"))
+PARTS, MANIPULATOR = CLASS_MAPS["parts"], CLASS_MAPS["shaft_manipulator"]
 DEPTH = Card("depth", ("mm",))
 
 
@@ -31,10 +32,6 @@ def built(channels=4, seed=1):
 
 def state_of(network):
     return {name: value.clone() for name, value in network.state_dict().items()}
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.fixture
@@ -61,30 +58,20 @@ def test_random_changes_no_weight_and_draws_no_number():
     network, drawn = built(), torch.get_rng_state()
     before = state_of(network)
     facts = begin(network, "random", card=segmentation(), bundle="toy")
-    assert facts == {"start": "random", "sha256": "", "from": "", "fresh": []}
+    assert facts == {"start": "random", "sha256": "", "from": "", "fresh": []} and said(facts) == "random"
     assert same(before, network.state_dict()) and torch.equal(drawn, torch.get_rng_state())
 
 
 # ---- a checkpoint of the same network
 
 
-def test_a_checkpoint_of_the_same_classes_is_taken_whole(trained):
-    path, weights = trained(segmentation())
-    network = built()
-    facts = from_file(network, path, segmentation())
+@pytest.mark.parametrize("card", [segmentation(), DEPTH])
+def test_a_checkpoint_of_the_same_outputs_is_taken_whole(trained, card):
+    path, weights = trained(card)
+    network = built(len(card.outputs))
+    facts = from_file(network, path, card)
     assert same(network.state_dict(), weights)
     assert facts == {"start": "file", "sha256": sha256_of(path), "from": "model.safetensors", "fresh": []}
-
-
-def test_half_precision_becomes_float32(trained, tmp_path):
-    _, weights = trained(segmentation())
-    halves = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
-    save_weights(tmp_path / "half.safetensors", halves)
-    network = built()
-    from_file(network, tmp_path / "half.safetensors", segmentation())
-    state = network.state_dict()
-    assert all(torch.equal(state[name], halves[name].to(state[name].dtype)) for name in state)
-    assert {value.dtype for value in network.parameters()} == {torch.float32}
 
 
 def test_a_class_that_was_told_apart_further_gets_the_mean_of_its_rows(trained):
@@ -95,17 +82,8 @@ def test_a_class_that_was_told_apart_further_gets_the_mean_of_its_rows(trained):
     assert torch.equal(network.head.weight[:2], head[:2]) and facts["fresh"] == []
     torch.testing.assert_close(network.head.weight[2], (head[2] + head[3]) / 2)
     torch.testing.assert_close(network.head.bias[2], weights["head.bias"][2:].mean())
-    assert same(
-        {n: v for n, v in network.state_dict().items() if not n.startswith("head")},
-        {n: v for n, v in weights.items() if not n.startswith("head")},
-    )
-
-
-def test_all_parts_give_the_instrument_its_mean(trained):
-    path, weights = trained(segmentation(PARTS))
-    network = built(2)
-    from_file(network, path, segmentation(FOREGROUND))
-    torch.testing.assert_close(network.head.weight[1], weights["head.weight"][1:].mean(0))
+    rest, due = ({n: v for n, v in s.items() if n[:4] != "head"} for s in (network.state_dict(), weights))
+    assert same(rest, due)
 
 
 def test_classes_that_the_checkpoint_cannot_tell_apart_stay_fresh(trained):
@@ -124,27 +102,18 @@ def test_names_count_and_not_places(trained):
     assert torch.equal(network.head.weight, weights["head.weight"][[0, 3, 2, 1]])
 
 
-@pytest.mark.parametrize(("card", "channels"), [(DEPTH, 1), (Card("reconstruction"), 3)])
-def test_of_another_kind_of_task_all_but_the_head_is_taken(trained, card, channels):
-    path, weights = trained(segmentation())
+@pytest.mark.parametrize(
+    ("classes", "card", "channels"),
+    [(PARTS, DEPTH, 1), (PARTS, Card("reconstruction"), 3), (MANIPULATOR, Card("reconstruction"), 3)],
+)
+def test_of_another_kind_of_task_all_but_the_head_is_taken(trained, classes, card, channels):
+    """Three classes and three colours are not taken for each other."""
+    path, weights = trained(segmentation(classes))
     network, fresh = built(channels), state_of(built(channels))
     facts = from_file(network, path, card)
     assert facts["fresh"] == ["head.weight", "head.bias"]
     assert torch.equal(network.head.weight, fresh["head.weight"])
     assert torch.equal(network.decoder[0].weight, weights["decoder.0.weight"])
-
-
-def test_three_classes_and_three_colours_are_not_taken_for_each_other(trained):
-    path, _ = trained(segmentation(MANIPULATOR))
-    network, fresh = built(3), state_of(built(3))
-    assert from_file(network, path, Card("reconstruction"))["fresh"] == ["head.weight", "head.bias"]
-    assert torch.equal(network.head.weight, fresh["head.weight"])
-
-
-def test_depth_goes_on_as_depth(trained):
-    path, weights = trained(DEPTH)
-    network = built(1)
-    assert from_file(network, path, DEPTH)["fresh"] == [] and same(network.state_dict(), weights)
 
 
 @pytest.mark.parametrize(("channels", "fresh"), [(4, []), (3, ["head.weight", "head.bias"])])
@@ -246,15 +215,6 @@ def test_all_else_must_be_there_and_be_equal(tmp_path, name):
     assert same(before, network.state_dict())
 
 
-@pytest.mark.parametrize("due", [{}, {"temporal": False}, {"text": "prompt"}])
-def test_weights_without_them_are_to_begin_from_and_not_to_be_used(tmp_path, due):
-    """What scores and segments loads them whole, or refuses."""
-    has = {"temporal": False, "text": "none"} if due != {"temporal": False} else {}
-    save_weights(tmp_path / "a.safetensors", clips(7, **has).state_dict())
-    with pytest.raises(CheckpointError, match=r"another network than PvtFpnClips: it (lacks|has) "):
-        load_into(clips(1, **due), tmp_path / "a.safetensors")
-
-
 # ---- the encoder alone
 
 
@@ -314,25 +274,19 @@ def test_a_file_must_be_given_and_be_there(tmp_path):
 
 
 @pytest.fixture
-def shipped(trained, tmp_path, monkeypatch):
-    """Let bundle `toy` ship weights; return them."""
-    path, weights = trained(segmentation(), name=f"bundles/toy/{MODEL}")
+def toy(trained, tmp_path, monkeypatch):
+    """Let bundle `toy` ship the weights that `trained` writes; return its folder."""
+    path, _ = trained(segmentation(), name=f"bundles/toy/{MODEL}")
     (tmp_path / "bundles" / "toy" / FACTS).write_text(json.dumps({"sha256": sha256_of(path)}))
     monkeypatch.setattr(bundle_config, "bundles_folder", lambda: tmp_path / "bundles")
-    return weights
+    return tmp_path / "bundles" / "toy"
 
 
-def test_rendered_is_what_the_bundle_ships(shipped, tmp_path):
+def test_rendered_is_what_the_bundle_ships(toy, tmp_path):
     network = built()
     facts = begin(network, "rendered", card=segmentation(), bundle="toy", file=tmp_path / "not-looked-at")
-    assert same(network.state_dict(), shipped)
-    assert said(facts) == f"rendered ({sha256_of(tmp_path / 'bundles' / 'toy' / MODEL)[:8]})"
-
-
-@pytest.mark.usefixtures("shipped")
-def test_another_bundle_ships_none():
-    with pytest.raises(CheckpointError, match="bundle 'other' ships no weights"):
-        begin(built(), "rendered", card=segmentation(), bundle="other")
+    assert same(network.state_dict(), load_weights(toy / MODEL))
+    assert said(facts) == f"rendered ({sha256_of(toy / MODEL)[:8]})"
 
 
 # ---- what a command line says
@@ -353,45 +307,29 @@ def test_a_file_named_in_vain_is_warned_of(tmp_path):
     assert unused("file", tmp_path / "b0.pth") == unused("rendered", None) == ""
 
 
-def test_random_has_no_hash_to_say():
-    assert said({"start": "random", "sha256": ""}) == "random"
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Return a folder of bundles of which `toy` ships weights."""
-    save_weights(tmp_path / "toy" / MODEL, {"a": torch.ones(2, dtype=torch.float16)})
-    (tmp_path / "toy" / FACTS).write_text(json.dumps({"sha256": sha256_of(tmp_path / "toy" / MODEL)}))
-    return tmp_path
-
-
-def test_weights_and_card_belong_together(folder):
-    assert shipped_weights("toy", folder) == folder / "toy" / MODEL
-    assert shipped_facts("toy", folder) == {"sha256": sha256_of(folder / "toy" / MODEL)}
-
-
-def test_weights_of_another_card_are_refused_by_both_hashes(folder):
-    card = shipped_facts("toy", folder)["sha256"]
-    save_weights(folder / "toy" / MODEL, {"a": torch.zeros(2)})
+def test_weights_and_card_belong_together(toy):
+    card = sha256_of(toy / MODEL)
+    assert shipped_weights("toy") == toy / MODEL and shipped_facts("toy") == {"sha256": card}
+    save_weights(toy / MODEL, {"a": torch.zeros(2)})
     with pytest.raises(CheckpointError, match="weights whose hash is not the card's") as error:
-        shipped_weights("toy", folder)
-    assert card[:8] in str(error.value) and sha256_of(folder / "toy" / MODEL)[:8] in str(error.value)
+        shipped_weights("toy")
+    assert card[:8] in str(error.value) and sha256_of(toy / MODEL)[:8] in str(error.value)
 
 
 @pytest.mark.parametrize("gone", [MODEL, FACTS])
-def test_a_bundle_without_weights_says_what_to_do(folder, gone):
-    (folder / "toy" / gone).unlink()
+def test_a_bundle_without_weights_says_what_to_do(toy, gone):
+    (toy / gone).unlink()
     with pytest.raises(CheckpointError, match="bundle 'toy' ships no weights") as error:
-        shipped_weights("toy", folder)
+        begin(built(), "rendered", card=segmentation(), bundle="toy")
     assert "use start: random, or make some with `surgfl pretrain`" in str(error.value)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"sha256": 3}'])
-def test_a_damaged_card_is_named(folder, text):
-    (folder / "toy" / FACTS).write_text(text)
+def test_a_damaged_card_is_named(toy, text):
+    (toy / FACTS).write_text(text)
     with pytest.raises(CheckpointError, match=r"toy/models/model\.json: .*run `surgfl ship` again"):
-        shipped_weights("toy", folder)
+        shipped_weights("toy")
 
 
 @pytest.mark.parametrize("bundle", bundle_names())

@@ -1,5 +1,7 @@
 """Gradient routing: each loss term reaches its own slices and no others (PFedSIS, Algorithm 1)."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 from torch import nn
@@ -14,54 +16,45 @@ def halves(network):
     return lambda name, tensor, module: (Slice(Role.GLOBAL, 0, 1), Slice(Role.MIXED, 1, 2))
 
 
+@pytest.fixture
+def passes(monkeypatch):
+    """Return the backward passes, which are counted."""
+    counted = Mock(wraps=torch.autograd.grad)
+    monkeypatch.setattr(torch.autograd, "grad", counted)
+    return counted
+
+
 def term_values(network):
     x = torch.tensor([[1.0, 2.0]])
     y = network(x)  # (1, 2)
     return y.sum(), (y * torch.tensor([3.0, 5.0])).sum(), (y * torch.tensor([7.0, 11.0])).sum()
 
 
-def test_each_term_reaches_its_own_rows_worked_by_hand():
+def test_each_term_reaches_its_own_rows_worked_by_hand(passes):
     network = nn.Linear(2, 2, bias=False)
     both, mixed, shared = term_values(network)
     terms = [Term("a", both), Term("b", mixed, Role.MIXED), Term("c", shared, Role.GLOBAL)]
     route_gradients(terms, network, partition_network(network, halves))
     # row 0 (GLOBAL): (1 + 7) * x; row 1 (MIXED): (1 + 5) * x
-    assert torch.equal(network.weight.grad, torch.tensor([[8.0, 16.0], [6.0, 12.0]]))
+    assert torch.equal(network.weight.grad, torch.tensor([[8.0, 16.0], [6.0, 12.0]])) and passes.call_count == 2
 
 
 def test_a_single_shared_term_is_plain_backward():
     network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
-    route_gradients(
-        [Term("a", network(torch.ones(1, 2)).square().sum())],
-        network,
-        partition_network(network, everything(Role.GLOBAL)),
-    )
+    terms = [Term("a", network(torch.ones(1, 2)).square().sum())]
+    route_gradients(terms, network, partition_network(network, everything(Role.GLOBAL)))
     routed = [p.grad.clone() for p in network.parameters()]
     network.zero_grad()
     network(torch.ones(1, 2)).square().sum().backward()
     assert all(torch.equal(a, p.grad) for a, p in zip(routed, network.parameters(), strict=True))
 
 
-def test_roles_without_terms_of_their_own_share_one_pass(monkeypatch):
-    calls = []
-    original = torch.autograd.grad
-    monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append(1) or original(*a, **k))
-    network = nn.Linear(2, 2, bias=False)
-    both, mixed, _ = term_values(network)
-    route_gradients([Term("a", both)], network, partition_network(network, halves))
-    assert len(calls) == 1
-    both, mixed, shared = term_values(network)
-    terms = [Term("a", both), Term("b", mixed, Role.MIXED), Term("c", shared, Role.GLOBAL)]
-    route_gradients(terms, network, partition_network(network, halves))
-    assert len(calls) == 3
-
-
-def test_gradients_of_an_earlier_step_do_not_linger():
+def test_roles_without_terms_share_one_pass_and_gradients_of_an_earlier_step_do_not_linger(passes):
     network = nn.Linear(2, 2, bias=False)
     network.weight.grad = torch.full((2, 2), 100.0)
     both, *_ = term_values(network)
     route_gradients([Term("a", both)], network, partition_network(network, halves))
-    assert torch.equal(network.weight.grad, torch.tensor([[1.0, 2.0], [1.0, 2.0]]))
+    assert torch.equal(network.weight.grad, torch.tensor([[1.0, 2.0], [1.0, 2.0]])) and passes.call_count == 1
 
 
 def test_terms_of_one_name_and_different_roles_stay_apart():
@@ -114,17 +107,14 @@ def test_the_squared_distance_is_over_what_trains():
 # ---- parts of terms
 
 
-def test_a_term_reaches_its_parts_alone_worked_by_hand(monkeypatch):
+def test_a_term_reaches_its_parts_alone_worked_by_hand(passes):
     network = scales(2.0, 3.0, 5.0)
     network.parts = {"body": ("0", "1"), "head": ("2",)}
     y = network(torch.ones(1, 1)).sum()  # 30; its gradients are 15, 10 and 6
     terms = [Term("all", y), Term("body", 10 * y, parts=("body",)), Term("ends", 100 * y, parts=("0", "head"))]
-    calls = []
-    original = torch.autograd.grad
-    monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append(1) or original(*a, **k))
     route_gradients(terms, network, partition_network(network, everything(Role.GLOBAL)))
     assert gradients(network) == [15.0 * 111, 10.0 * 11, 6.0 * 101]
-    assert len(calls) == 3  # three sets of terms, three passes
+    assert passes.call_count == 3  # of three sets of terms
 
 
 def test_a_term_of_a_role_and_a_part_reaches_what_is_of_both():

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from shared_components.core.partition import Role, Slice, cut
+from shared_components.core.partition import Role, Slice, below, cut
 from shared_components.core.serq import FineTuning, Quantification
 from shared_components.core.serq_equations import FramesAlone
 from shared_components.core.task import make_task
@@ -17,39 +17,14 @@ from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
 from tests.core.serq_rounds import CLASSES, Round, Set, before_of, seeded, server_round
-
-NOT_NUMBERS = [math.nan, math.inf, True, "1", None]
-
+from tests.federation.conftest import same
 
 # ---- arguments
 
 
-@pytest.mark.parametrize(
-    "name, wrong",
-    [
-        ("batches", [-1, 0, 2.0]),
-        ("pretraining", [-1, 0.5]),
-        ("average", [-1, 1]),
-        ("descriptor_weight", [-1]),
-        ("representation_weight", [-1]),
-        ("descriptor_rate", [-1, -0.1, 1.1]),
-        ("pretraining_rate", [0, -1]),
-        ("rate", [0, -1]),
-    ],
-)
-def test_an_argument_that_is_no_number_of_its_range_is_refused_by_name(name, wrong):
-    for value in (*NOT_NUMBERS, *wrong):
-        with pytest.raises(ValueError, match=rf"serq: {name} is {value!r}; it is a"):
-            Quantification(**{name: value})
-
-
-def test_the_least_values_are_taken():
-    Quantification(batches=1, pretraining=0, average=0, descriptor_weight=0, descriptor_rate=0)
-
-
 @pytest.mark.parametrize("name, wrong", [("batches", [0, -1, 2.0]), ("rate", [0, -1])])
-def test_fine_tuning_refuses_them_too(name, wrong):
-    for value in (*NOT_NUMBERS, *wrong):
+def test_fine_tuning_refuses_what_is_no_number_of_its_range(name, wrong):
+    for value in (math.nan, math.inf, True, "1", None, *wrong):
         with pytest.raises(ValueError, match=rf"fine-tuning at the server: {name} is {value!r}; it is a"):
             FineTuning(**{name: value})
 
@@ -60,6 +35,10 @@ def test_a_network_that_does_not_predict_from_its_encoders_maps_is_refused(other
     require(PvtFpnClips(), Encodes, "fedst")
     with pytest.raises(ValueError, match=f"fedst needs a network with a way .* {other.__name__} has none: "):
         require(other(), Encodes, "fedst")
+    work = server_round(other(out_channels=len(CLASSES)))
+    for update in (Quantification(), FineTuning()):
+        with pytest.raises(ValueError, match=f"serq needs a network with a way .* {other.__name__} has none"):
+            update(work, before_of(work))
 
 
 # ---- a server's round
@@ -69,11 +48,9 @@ def by_hand(network, data, *, rounds, pretraining, batches, alpha, first_weight,
     """Section 3.3 as a plain loop with two plain optimizers; yields what each round ends with."""
     loss = make_task("segmentation", classes=CLASSES).loss
     teacher, average, D = copy.deepcopy(network), None, torch.zeros(4, 2, 4)
-    of_teacher = torch.optim.AdamW(
-        [*teacher.encoder.parameters(), *teacher.head.parameters()], lr=0.03, weight_decay=0.01
-    )
-    of_student = torch.optim.AdamW(
-        [*network.encoder.parameters(), *network.head.parameters()], lr=0.01, weight_decay=0.01
+    of_teacher, of_student = (
+        torch.optim.AdamW([*one.encoder.parameters(), *one.head.parameters()], lr=lr, weight_decay=0.01)
+        for one, lr in ((teacher, 0.03), (network, 0.01))
     )
     for round in range(rounds):
         teacher.train()
@@ -119,16 +96,13 @@ def test_two_rounds_are_those_of_a_loop_by_hand():
         pretraining_rate=3.0, descriptor_rate=0.3,
     )  # fmt: skip
     work = server_round(seeded())
-    expected = by_hand(
-        seeded(), work.dataset, rounds=2, pretraining=2, batches=3, alpha=0.75, first_weight=4.0,
-        second_weight=6.0, rate=0.3,
-    )  # fmt: skip
+    numbers = {"alpha": 0.75, "first_weight": 4.0, "second_weight": 6.0, "rate": 0.3}
+    expected = by_hand(seeded(), work.dataset, rounds=2, pretraining=2, batches=3, **numbers)
     for number, (shared, pretrained, descriptor, average) in enumerate(expected):
         after, losses = serq(work, before_of(work))
         tensors = work.tensors()
         torch.testing.assert_close(after.models.shared, dict(shared), rtol=1e-4, atol=1e-6)
-        for name, value in pretrained.items():
-            torch.testing.assert_close(tensors[f"memory/pretrained/{name}"], value, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(below("memory/pretrained/", tensors), dict(pretrained), rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(tensors["memory/descriptor"], descriptor, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(tensors["memory/average"], average, rtol=1e-5, atol=1e-7)
         names = {"pretrained segmentation", "descriptor", "global segmentation", "representation"}
@@ -139,8 +113,7 @@ def test_two_rounds_are_those_of_a_loop_by_hand():
         assert ("seconds_pretraining" in after.report) == (number == 0)
         assert report.get("pretraining_batches") == (2 if number == 0 else None)
         assert after.state["rounds"] == 7 and after.models.mixed == {"a": {}}
-        memory = {n.removeprefix("memory/"): v for n, v in tensors.items() if n.startswith("memory/")}
-        work = server_round(work.network, kept=tensors, memory=memory, round=1)
+        work = server_round(work.network, kept=tensors, memory=below("memory/", tensors), round=1)
 
 
 # ---- what is logged
@@ -155,12 +128,8 @@ def said_of(caplog, work=None, **arguments):
     return [record.getMessage() for record in caplog.records if "descriptor" in record.getMessage()]
 
 
-def test_a_descriptor_that_learns_is_not_spoken_of(caplog):
-    assert said_of(caplog, rate=1e-9) == []
-
-
-def test_a_descriptor_that_the_job_keeps_at_zero_is_not_spoken_of(caplog):
-    assert said_of(caplog, descriptor_rate=0) == []
+def test_a_descriptor_that_learns_or_that_the_job_keeps_at_zero_is_not_spoken_of(caplog):
+    assert said_of(caplog, rate=1e-9) == said_of(caplog, descriptor_rate=0) == []
 
 
 def test_a_descriptor_that_stands_still_is_said(caplog):
@@ -261,8 +230,7 @@ def test_what_is_not_global_and_what_frames_do_not_pass_stays_bit_equal(update):
         assert torch.equal(rest[name], value), name
     assert work.network.encoder.norm.weight.grad is None and work.network.head.bias.grad is None
     assert set(after.models.shared) == set(work.partition.with_roles(Role.GLOBAL))
-    for name in ("temporal.weight", "temporal.bias"):
-        assert torch.equal(after.models.shared[name], state[name])
+    assert all(torch.equal(after.models.shared[name], state[name]) for name in ("temporal.weight", "temporal.bias"))
     for name in ("encoder.first.weight", "encoder.last.weight[2:4]", "head.weight"):
         assert not torch.equal(after.models.shared[name], before[name]), name
 
@@ -285,15 +253,13 @@ def test_of_a_clip_the_last_frame_counts():
         work.last_only = last_only
         after, losses = Quantification(batches=2, pretraining=1)(work, before_of(work))
         results.append((after.models.shared, losses))
-    assert results[0][1] == results[1][1]
-    assert all(torch.equal(value, results[1][0][name]) for name, value in results[0][0].items())
+    assert results[0][1] == results[1][1] and same(results[0][0], results[1][0])
 
 
 def test_a_weight_of_nothing_leaves_its_term_out_and_the_descriptor_at_zero():
     work = server_round(seeded())
-    after, losses = Quantification(batches=2, pretraining=0, descriptor_weight=0, representation_weight=0.0)(
-        work, before_of(work)
-    )
+    serq = Quantification(batches=2, pretraining=0, descriptor_weight=0, representation_weight=0.0)
+    after, losses = serq(work, before_of(work))
     assert set(losses) == {"pretrained segmentation", "global segmentation"}
     assert after.report["serq"]["descriptor_square"] == after.report["serq"]["descriptor_moved"] == 0
     assert not work.context.memory["descriptor"].any()
@@ -304,7 +270,7 @@ def test_without_representation_the_shared_model_is_fine_tuned():
     serq = Quantification(batches=3, pretraining=0, representation_weight=0)
     one, _ = FineTuning(3)(tuned, before_of(tuned))
     other, _ = serq(quantified, before_of(quantified))
-    assert all(torch.equal(value, other.models.shared[name]) for name, value in one.models.shared.items())
+    assert same(one.models.shared, other.models.shared)
     assert not torch.equal(one.models.shared["head.bias"], seeded().head.bias)
 
 
@@ -345,38 +311,9 @@ def test_a_memory_of_frames_of_another_size_is_refused_by_one_sentence():
     work = server_round(seeded())
     Quantification(batches=1, pretraining=0)(work, before_of(work))
     other = server_round(seeded(), size=(16, 16), memory=work.context.memory)
-    with pytest.raises(
-        ValueError, match=r"serq: the descriptor .* is \(4, 2, 4\), .* maps of \(4, 4, 4\); .*start a new run$"
-    ):
+    words = r"serq: the descriptor .* is \(4, 2, 4\), .* maps of \(4, 4, 4\); .*start a new run$"
+    with pytest.raises(ValueError, match=words):
         Quantification(batches=1, pretraining=0)(other, before_of(other))
-
-
-def test_a_network_without_a_decode_is_refused_by_the_update_itself():
-    work = server_round(Tiny(out_channels=len(CLASSES)))
-    for update in (Quantification(), FineTuning()):
-        with pytest.raises(ValueError, match=r"serq needs a network with a way .* Tiny has none"):
-            update(work, before_of(work))
-
-
-def queries_local(network):
-    return lambda name, tensor, module: (
-        Slice(Role.LOCAL if ".attn.q." in name or name == "indicator" else Role.GLOBAL),
-    )
-
-
-def test_fedsts_own_network_keeps_its_queries_its_layers_over_time_and_its_selection():
-    network = seeded(PvtFpnClips, out_channels=len(CLASSES), receptive_fields=(1, 2), kernels=(1, 2), window=2)
-    state = copy.deepcopy(network.state_dict())
-    work = server_round(network, queries_local, frames=2, size=(32, 64), weight_decay=10.0)
-    after, losses = Quantification(batches=1, pretraining=0)(work, before_of(work))
-    held = ("temporal.", "selection.", "indicator")
-    for name, value in network.state_dict().items():
-        if name.startswith(held) or ".attn.q." in name:
-            assert torch.equal(value, state[name]), name
-    assert not torch.equal(after.models.shared["head.weight"], state["head.weight"])
-    assert not any(".attn.q." in name for name in after.models.shared)
-    assert work.context.memory["descriptor"].shape == (256, 1, 2)
-    assert all(math.isfinite(value) for value in losses.values())
 
 
 @pytest.mark.parametrize("update", [partial(Quantification, pretraining=0), FineTuning])
@@ -388,5 +325,5 @@ def test_a_rate_is_a_multiple_of_the_jobs_learning_rate(update):
         work.context.generator.manual_seed(3)
         update(batches=2, rate=rate)(work, before_of(work))
         ends.append(work.tensors() | work.network.state_dict())
-    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[1]) and ends[0].keys() == ends[1].keys()
+    assert same(ends[0], ends[1])
     assert not torch.equal(ends[0]["encoder.first.weight"], ends[2]["encoder.first.weight"])

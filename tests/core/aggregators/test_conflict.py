@@ -7,14 +7,8 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from shared_components.core.aggregators.conflict import (
-    attention,
-    conflict_averse,
-    hyper_step,
-    inner_products,
-    least_agreement,
-    on_simplex,
-)
+from shared_components.core.aggregators import conflict
+from shared_components.core.aggregators.conflict import conflict_averse, least_agreement, on_simplex
 
 
 def drawn(seed, count, size):
@@ -83,16 +77,15 @@ def test_the_nearest_point_of_the_simplex():
 
 def test_inner_products_run_over_all_names():
     pieces = [{"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([[3.0]])}, {"a": torch.ones(2), "b": torch.ones(1, 1)}]
-    assert inner_products(pieces, ["a", "b"]).tolist() == [[14, 6], [6, 3]]
+    assert conflict.inner_products(pieces, ["a", "b"]).tolist() == [[14, 6], [6, 3]]
 
 
 def test_attention_equals_plain_loops():
     changes = drawn(5, 3, 6)
-    found = attention([row.reshape(2, 3) for row in changes])
+    found = conflict.attention([row.reshape(2, 3) for row in changes])
     for row, own in zip(found.tolist(), changes.tolist(), strict=True):
-        exps = [
-            math.exp(sum(a * b for a, b in zip(own, other, strict=True)) / math.sqrt(6)) for other in changes.tolist()
-        ]
+        products = [sum(a * b for a, b in zip(own, other, strict=True)) for other in changes.tolist()]
+        exps = [math.exp(product / math.sqrt(6)) for product in products]
         assert row == pytest.approx([value / sum(exps) for value in exps], abs=1e-12)
 
 
@@ -106,5 +99,5 @@ def test_a_step_of_the_learned_weights_is_torchs_sgd_on_the_clamped_weights():
         optimizer.zero_grad()
         (leaf.clamp(0, 1) * given).sum().backward()
         optimizer.step()
-        weights, momentum = hyper_step(weights, given, momentum, rate=0.01, decay=1e-4, inertia=0.9)
+        weights, momentum = conflict.hyper_step(weights, given, momentum, rate=0.01, decay=1e-4, inertia=0.9)
         assert weights.tolist() == pytest.approx(leaf.tolist(), abs=1e-15)

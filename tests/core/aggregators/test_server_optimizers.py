@@ -28,17 +28,14 @@ def run(aggregator, rounds=ROUNDS):
     return path
 
 
-def means(rounds=ROUNDS, samples=(1, 1, 2)):
-    return [
-        [sum(n * site[i] for n, site in zip(samples, values, strict=True)) / sum(samples) for i in (0, 1)]
-        for values in rounds
-    ]
+def means():
+    """Weigh the sites of every round by their samples, 1, 1 and 2."""
+    return [[(a + b + 2 * c) / 4 for a, b, c in zip(*values, strict=True)] for values in ROUNDS]
 
 
 def test_golden_vectors_of_two_rounds_of_momentum():
     path = run(ServerMomentum(0.9, 1.0), [SITES[:3], [[3.0, 3.0]] * 3])
-    close(path[0], [2.75, 2.5])
-    close(path[1], [4.575, 3.45])
+    close(torch.stack(path), [[2.75, 2.5], [4.575, 3.45]])
 
 
 @pytest.mark.parametrize("released, expected", [(False, [1.09943182, 2.09803922]), (True, [1.07382413, 2.07279018])])
@@ -76,12 +73,6 @@ def test_without_momentum_it_is_fedavg_bit_for_bit():
     ours, mean = ServerMomentum(0.0, 1.0), WeightedMean()
     found = [a.apply(start(a, models, 3), Partition(()), models, given).models.shared for a in (ours, mean)]
     assert torch.equal(found[0]["w"], found[1]["w"])
-
-
-@pytest.mark.parametrize("aggregator", [ServerMomentum(0.9, 1.0), ServerAdam(**ADAM)])
-def test_sites_that_change_nothing_leave_the_model_alone(aggregator):
-    result = step(aggregator, shared(), updates([THETA, THETA]))
-    assert result.models.shared["w"].tolist() == THETA
 
 
 @pytest.mark.parametrize("aggregator", [ServerMomentum(0.9, 0.1), ServerAdam(**ADAM)])

@@ -48,11 +48,6 @@ def test_q_of_zero_is_the_mean_that_counts_sites_once_whatever_L(lipschitz):
     assert result.report["fairness"]["step"] == pytest.approx(1)
 
 
-def test_one_site_with_q_of_zero_gets_back_what_it_trained():
-    found = step(FairMean(0.0, 10.0), shared(), given([0.5], [[0.1, 0.7]])).models.shared["w"]
-    assert found.tolist() == [0.1, 0.7]
-
-
 def test_a_larger_loss_pulls_more_and_a_larger_L_shortens_the_step():
     weights = fair_weights([1.0, 2.0], [1.0, 1.0], q=1.0, lipschitz=1.0)
     assert weights[1] == pytest.approx(2 * weights[0])

@@ -8,7 +8,6 @@ import torch
 
 from shared_components.core.text.pretrained import open_clip, open_sentence
 from shared_components.core.text.site_text import DEFAULT, KINDS, READERS, Numbered, encode
-from shared_components.core.text.vectors import add_vectors
 from tests.core.text.conftest import PROJECTED, WIDTH
 
 PLACE = {"site": 1, "sites": 3, "seed": 4}
@@ -65,13 +64,6 @@ def test_a_setting_that_is_missing_is_named():
 def test_another_width_than_asked_for_is_refused(clip_folder):
     refused("by all-MiniLM-L6-v2 has 384 numbers, and 512 are asked for", "precomputed", width=512)
     refused("by tiny-clip has 6 numbers, and 7 are asked for", "clip", "site a", folder=clip_folder, width=7)
-
-
-def test_vectors_of_a_sites_own_clip_are_used_by_their_file(clip_folder, tmp_path):
-    made = open_clip(clip_folder).encode("site a")
-    add_vectors(tmp_path / "own.safetensors", [made])
-    found = encode("precomputed", "site a", file=tmp_path / "own.safetensors", width=PROJECTED)
-    assert torch.equal(found.values, made.values) and found.sha256 == made.sha256
 
 
 def test_looking_a_vector_up_imports_no_library():

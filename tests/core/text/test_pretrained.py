@@ -1,7 +1,6 @@
 """Text encoders from a folder: the right numbers, or one sentence; and the package that brings a real one."""
 
 import json
-import shutil
 import sys
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -96,12 +95,6 @@ def test_the_callers_random_stream_does_not_move(clip_folder):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_folder_can_be_moved(clip_folder, tmp_path):
-    first = open_clip(clip_folder).encode("site a")
-    moved = open_clip(shutil.move(clip_folder, tmp_path / "elsewhere")).encode("site a")
-    assert torch.equal(moved.values, first.values) and moved.sha256 == first.sha256
-
-
 # ---- CLIP: refusals
 
 
@@ -124,10 +117,7 @@ def test_a_folder_without_weights_is_refused(clip_folder):
 @pytest.mark.parametrize(
     "value, words",
     [
-        (
-            {"model_type": "bert"},
-            r"is of model type 'bert' by its config.json; give a folder of clip or clip_text_model",
-        ),
+        ({"model_type": "bert"}, r"is of model type 'bert' by its config.json; give a folder of clip or clip_text_"),
         # the library would look for the end in vain, and give every text the vector of its start
         ({"eos_token_id": 7}, r"texts end with token 516 by its vocabulary and 7 by its config\.json"),
     ],

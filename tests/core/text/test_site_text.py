@@ -173,13 +173,8 @@ def test_a_network_that_cannot_be_told_is_refused(network):
     "settings, words",
     [
         ({"kind": "clipp"}, "encoder 'clipp' is unknown"),
-        ({"kind": None}, "encoder None is unknown"),
         ({"wording": "letters"}, "wording 'letters' is unknown"),
-        ({"wording": True}, "wording True is unknown"),
         ({"seed": -1}, "seed is -1"),
-        ({"seed": True}, "seed is True"),
-        ({"seed": 1.0}, "seed is 1.0"),
-        ({"seed": float("nan")}, "seed is nan"),
     ],
 )
 def test_a_wrong_setting_is_refused_when_the_method_is_built(settings, words):
