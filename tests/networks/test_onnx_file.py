@@ -54,54 +54,34 @@ def test_the_file_is_one_and_says_its_input_output_and_facts(exported):
     assert {entry.key: entry.value for entry in model.metadata_props}["classes"] == "a,b"
 
 
-class Fixed(nn.Module):
-    """Takes pictures of the traced width alone, which the exporter does not say."""
+class Odd(nn.Module):
+    """A network of one function, in which 288 is the traced width."""
 
-    def __init__(self):
+    def __init__(self, function):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(288))
+        self.function, self.weight = function, nn.Parameter(torch.ones(288))
 
     def forward(self, image):
-        return image * (self.weight if image.shape[3] == 288 else 1.0)
-
-
-class Constant(nn.Module):
-    """Adds a number that the tracer takes for a constant."""
-
-    def forward(self, image):
-        return image + int(image.shape[3] == 288)
-
-
-class Silent(nn.Module):
-    def forward(self, image):
-        return image * float("nan")
-
-
-class Narrower(nn.Module):
-    """Leaves out half of the traced width, however wide the picture is."""
-
-    def forward(self, image):
-        return image[..., :144] if image.shape[3] == 288 else image
-
-
-class Untraceable(nn.Module):
-    def forward(self, image):
-        return image if float(image.sum()) > 0 else -image
+        return self.function(self, image)
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("function", "said"),
     [
-        (Fixed, "Fixed cannot be exported with free sizes: at 1x3x32x320 the file"),
-        (Constant, r"at 1x3x32x320 the file does not do what the network does \(it differs by [0-9.]+e"),
-        (Narrower, "Narrower cannot be exported with free sizes: at 1x3x32x320"),
-        (Silent, r"it differs by nan of the largest value"),
-        (Untraceable, "Untraceable cannot be exported: "),
+        (
+            lambda self, x: x * (self.weight if x.shape[3] == 288 else 1.0),
+            "exported with free sizes: at 1x3x32x320 the",
+        ),
+        (lambda self, x: x + int(x.shape[3] == 288), r"at 1x3x32x320 the file does not .* \(it differs by [0-9.]+e"),
+        (lambda self, x: x[..., :144] if x.shape[3] == 288 else x, "Odd cannot be exported with free sizes: at 1x3"),
+        (lambda self, x: x * float("nan"), r"it differs by nan of the largest value"),
+        (lambda self, x: x if float(x.sum()) > 0 else -x, "Odd cannot be exported: "),
     ],
+    ids=["fixed width", "constant", "narrower", "silent", "untraceable"],
 )
-def test_a_network_whose_file_would_be_wrong_is_refused_and_leaves_nothing(kind, said, tmp_path):
+def test_a_network_whose_file_would_be_wrong_is_refused_and_leaves_nothing(function, said, tmp_path):
     with pytest.raises(OnnxError, match=said) as caught:
-        export_onnx(kind(), tmp_path / "a.onnx", sizes=[(32, 320)])
+        export_onnx(Odd(function), tmp_path / "a.onnx", sizes=[(32, 320)])
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
 
 

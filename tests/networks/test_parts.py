@@ -6,15 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.networks.parts import (
-    by_learning_rate,
-    fixed_tensors,
-    freeze,
-    inside,
-    parts_of,
-    resolve,
-    shared_paths,
-)
+from shared_components.networks import parts
+from shared_components.networks.parts import by_learning_rate, fixed_tensors, freeze, inside, resolve, shared_paths
 
 
 class Toy(nn.Module):
@@ -65,7 +58,7 @@ def test_what_matches_nothing_is_refused_with_what_there_is(names, sentence):
 
 def test_a_network_without_parts_has_its_modules():
     network = nn.Sequential(nn.Linear(1, 1))
-    assert parts_of(network) == {} and resolve(network, ["0"]) == {"0"}
+    assert parts.parts_of(network) == {} and resolve(network, ["0"]) == {"0"}
     with pytest.raises(ValueError, match="'head', which is no part and no module of Sequential; it has 0"):
         resolve(network, ["head"])
 
@@ -92,7 +85,7 @@ def test_a_frozen_part_has_no_gradient_and_its_buffers_are_fixed_in_copies_too()
 def test_what_the_network_froze_itself_is_fixed_with_its_statistics():
     network = Toy()
     network.block1.requires_grad_(False)
-    assert {name for name in fixed_tensors(network)} == {n for n in network.state_dict() if "block1" in n}
+    assert set(fixed_tensors(network)) == {n for n in network.state_dict() if "block1" in n}
     other = Toy()
     other.head.weight.requires_grad_(False)  # half of a layer; statistics elsewhere go on
     assert fixed_tensors(other) == {"head.weight"}

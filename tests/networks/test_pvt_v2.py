@@ -6,6 +6,12 @@ from torch import Tensor, nn
 
 from shared_components.networks.pvt_v2 import DropPath, PvtV2B0
 
+OFFICIAL = {
+    "layer_norm_1": "norm1", "layer_norm_2": "norm2", "mlp.dense1": "mlp.fc1", "mlp.dense2": "mlp.fc2",
+    "attention.query": "attn.q", "attention.key": "attn.k", "attention.value": "attn.v", "attention.proj": "attn.proj",
+    "attention.spatial_reduction": "attn.sr", "attention.layer_norm": "attn.norm",
+}  # fmt: skip
+
 
 def in_our_names(reference: dict[str, Tensor]) -> dict[str, Tensor]:
     """Map the names of `transformers.PvtV2Backbone` to the official ones; key and value are fused into kv."""
@@ -19,18 +25,7 @@ def in_our_names(reference: dict[str, Tensor]) -> dict[str, Tensor]:
             ours = f"norm{stage}." + rest.removeprefix("layer_norm.")
         else:
             ours = f"block{stage}." + rest.removeprefix("blocks.")
-        for theirs, official in (
-            ("layer_norm_1", "norm1"),
-            ("layer_norm_2", "norm2"),
-            ("attention.query", "attn.q"),
-            ("attention.key", "attn.k"),
-            ("attention.value", "attn.v"),
-            ("attention.proj", "attn.proj"),
-            ("attention.spatial_reduction", "attn.sr"),
-            ("attention.layer_norm", "attn.norm"),
-            ("mlp.dense1", "mlp.fc1"),
-            ("mlp.dense2", "mlp.fc2"),
-        ):
+        for theirs, official in OFFICIAL.items():
             ours = ours.replace(theirs, official)
         renamed[ours] = tensor
     for name in [name for name in renamed if ".attn.k." in name]:
