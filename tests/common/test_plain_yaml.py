@@ -35,7 +35,7 @@ def test_a_list_may_be_a_key():
         ("a\0b", "is not valid YAML ("),
         ("!!python/object:os.system {}", "is not valid YAML (could not determine a constructor"),
         ("a: {b: 1, b: 2}", "key 'b' is given twice (again in line 1)"),
-        ("- {b: 1, b: 2}", "key 'b' is given twice (again in line 1)"),
+        ("- {[1, 2]: a, [1, 2]: b}", "is given twice (again in line 1)"),
         ("{a: 1}: 2", "has a mapping or a list of lists for a key in line 1"),
         ("\n? [[1], 2]\n: 3", "has a mapping or a list of lists for a key in line 2"),
         ("a: 2026-13-45", "holds a value that cannot be read (month must be in 1..12"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
@@ -65,11 +63,6 @@ def write(path: Path, array: np.ndarray) -> None:
 def assert_frame(image: np.ndarray, index: int, path: Path) -> None:
     """Assert that an image is `frame_image(index)`: exactly, or up to what JPEG changes."""
     np.testing.assert_allclose(image.astype(int), frame_image(index), atol=3 if path.suffix == ".jpg" else 0)
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove a folder and all in it."""
-    shutil.rmtree(folder)
 
 
 def own_spec(dataset: str) -> SampleSpec:
@@ -222,12 +215,6 @@ WRITERS: dict[str, Callable[[Path, int, int], list[str]]] = {
     "scared": write_scared,
     "sisvse": write_sisvse,
 }
-
-
-@pytest.fixture
-def layouts() -> ModuleType:
-    """Return this module."""
-    return sys.modules[__name__]
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,10 +11,6 @@ from shared_components.data.samples import Sample, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 from tests.data.conftest import H, W, own_spec, run_command, write
-
-
-def mislabel(path: Path) -> None:
-    write(path, np.full((H, W), 99, dtype=np.uint8))
 
 
 @pytest.fixture
@@ -31,8 +25,9 @@ def one_in_ten(make_site) -> tuple[Site, Sample]:
 @pytest.mark.parametrize("dataset", ["endovis2017", "scared"])
 def test_good_data_have_no_problem(dataset, make_site, capsys):
     path = make_site(dataset)
-
-    assert check_site(load_site(path), own_spec(dataset)) == []
+    site, spec = load_site(path), own_spec(dataset)
+    assert check_site(site, spec) == []
+    assert readable_samples(site, "train", spec) == (samples(site, "train", spec), [])
     assert run_command(check_data, path) == 0
     assert "1 of 1 sites are ready" in capsys.readouterr().out
 
@@ -42,17 +37,15 @@ def test_all_bad_files_of_a_frame_are_listed(make_site):
     frame = samples(site, "train")[1]
     frame.images[-1].unlink()
     for mask in frame.targets["label"]:
-        mislabel(mask)
-
+        write(mask, np.full((H, W), 99, dtype=np.uint8))
     assert [problem.file for problem in check_site(site)] == [*frame.images, *frame.targets["label"]]
 
 
 def test_a_quick_check_only_looks_whether_files_are_there(make_site):
     site = load_site(make_site())
     listed = samples(site, "train")
-    mislabel(listed[0].targets["label"][0])
+    write(listed[0].targets["label"][0], np.full((H, W), 99, dtype=np.uint8))
     listed[1].images[-1].unlink()
-
     (problem,) = check_site(site, full=False)
     assert problem.file == listed[1].images[-1]
 
@@ -70,17 +63,11 @@ def test_a_site_without_training_data_is_refused_and_reported(split, make_site, 
     assert str(problem) in capsys.readouterr().out
 
 
-def test_an_empty_split_is_reported(make_site):
-    path = make_site(split={"train": ["instrument_dataset_1"], "validation": []})
-
-    (problem,) = check_site(load_site(path))
-
+def test_an_empty_split_is_reported_and_one_that_the_job_needs_where_the_site_lists_none(make_site):
+    split = {"train": ["instrument_dataset_1"]}
+    (problem,) = check_site(load_site(make_site(split=split | {"validation": []})))
     assert (problem.split, problem.what) == ("validation", "split 'validation' has no frames")
-
-
-def test_a_split_that_the_job_needs_is_reported_where_the_site_lists_none(make_site):
-    site = load_site(make_site(split={"train": ["instrument_dataset_1"]}))
-
+    site = load_site(make_site(split=split))
     assert check_site(site) == []
     assert [problem.split for problem in check_site(site, required=("train", "validation"))] == ["validation"]
 
@@ -88,40 +75,16 @@ def test_a_split_that_the_job_needs_is_reported_where_the_site_lists_none(make_s
 def test_a_video_that_was_removed_after_loading_is_reported(make_site, tmp_path):
     site = load_site(make_site())
     (tmp_path / "data/instrument_dataset_1").rename(tmp_path / "elsewhere")
-
     (problem,) = check_site(site)
-
     assert "instrument_dataset_1" in str(problem)
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("datset: endovis2017", "unknown key 'datset'; did you mean 'dataset'?"),
-        ("task: dephts", "task 'dephts' does not exist; there are depth, "),
-    ],
-)
-def test_what_site_yaml_has_wrong_is_reported_by_the_command(line, sentence, make_site, capsys):
-    path = make_site()
-    path.write_text(f"{path.read_text()}{line}\n")
-    assert run_command(check_data, path) == 1
-    assert f"{path}: {sentence}" in capsys.readouterr().out
-
-
-def test_the_command_reads_a_folder_of_sites(make_site, tmp_path, capsys):
-    make_site()
-    for name in ("site-1", "site-2"):
-        (tmp_path / "sites" / name).mkdir(parents=True)
-        text = (tmp_path / "site.yaml").read_text().replace("root: data", f"root: {tmp_path / 'data'}")
-        (tmp_path / "sites" / name / "site.yaml").write_text(text)
-
-    assert run_command(check_data, tmp_path / "sites") == 0
-    assert "2 of 2 sites are ready" in capsys.readouterr().out
-
-
-def test_a_folder_without_sites_is_reported(tmp_path, capsys):
+def test_a_folder_without_sites_and_a_task_that_does_not_exist_are_reported(make_site, tmp_path, capsys):
     assert run_command(check_data, tmp_path) == 1
     assert "no such file" in capsys.readouterr().out
+    path = make_site(task="dephts")
+    assert run_command(check_data, path) == 1
+    assert f"{path}: task 'dephts' does not exist; there are depth, " in capsys.readouterr().out
 
 
 def test_bad_frames_within_the_quarantine_are_set_aside(one_in_ten, capsys):
@@ -149,18 +112,11 @@ def test_what_was_found_before_is_not_read_again(one_in_ten):
     assert (len(kept), aside) == (9, [bad])
 
 
-def test_all_frames_are_readable_where_nothing_is_wrong(make_site):
-    site = load_site(make_site())
-
-    assert readable_samples(site, "train") == (samples(site, "train"), [])
-
-
 def test_real_endovis2015_surgery_has_no_problem(real_data, tmp_path):
     path = tmp_path / "site.yaml"
     split = "{train: [{OP1: [0, 30]}], test: [{OP1: [30, 40]}]}"
     root = real_data / "endovis2015_rigid"
     path.write_text(f"dataset: endovis2015_rigid\nroot: {root}\nsplit: {split}\n")
     site = load_site(path)
-
     assert check_site(site) == []
     assert (len(samples(site, "train")), len(samples(site, "test"))) == (30, 10)

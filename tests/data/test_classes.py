@@ -21,27 +21,17 @@ from shared_components.data.readers import find_reader
 PARTS, MANIPULATOR = CLASS_MAPS["parts"], CLASS_MAPS["shaft_manipulator"]
 
 
-def test_wrist_and_clasper_become_the_manipulator():
+def test_wrist_and_clasper_become_the_manipulator_and_are_told_apart_no_more():
     mask = np.array([[0, 1, 2, 3, IGNORED]], dtype=np.uint8)
-
     assert merge_classes(mask, PARTS, MANIPULATOR).tolist() == [[0, 1, 2, 2, IGNORED]]
-
-
-def test_a_class_map_read_as_itself_is_unchanged():
-    mask = np.array([[0, 2]], dtype=np.uint8)
-
-    assert merge_classes(mask, MANIPULATOR, MANIPULATOR) is mask
-
-
-def test_a_manipulator_cannot_be_told_apart():
+    assert merge_classes(mask, PARTS, PARTS) is mask
     with pytest.raises(ValueError, match="shaft_manipulator cannot be read as parts"):
-        merge_classes(np.zeros((1, 1), dtype=np.uint8), MANIPULATOR, PARTS)
+        merge_classes(mask, MANIPULATOR, PARTS)
 
 
 @pytest.mark.parametrize(("source", "target"), list(MERGES))
 def test_every_merge_has_a_known_class_for_every_class(source, target):
     ids = MERGES[source, target]
-
     assert len(ids) == len(CLASS_MAPS[source])
     assert set(ids) == set(range(len(CLASS_MAPS[target])))
 
@@ -54,12 +44,9 @@ def test_every_class_map_can_be_read_as_the_instrument_alone(name):
 
 
 def test_classes_are_placed_by_their_names():
-    parts, manipulator = CLASS_MAPS["parts"], CLASS_MAPS["shaft_manipulator"]
-    assert coarser_ids(parts, manipulator) == (0, 1, 2, 2)
-    assert coarser_ids(parts, parts) == (0, 1, 2, 3)
+    assert coarser_ids(PARTS, MANIPULATOR) == (0, 1, 2, 2) and coarser_ids(PARTS, PARTS) == (0, 1, 2, 3)
     assert coarser_ids(["a", "b"], ["a", "b"]) == (0, 1)
-    assert coarser_ids(manipulator, parts) is None
-    assert coarser_ids(["a", "b"], parts) is None
+    assert coarser_ids(MANIPULATOR, PARTS) is None and coarser_ids(["a", "b"], PARTS) is None
 
 
 def test_classes_of_ones_own_are_read_as_themselves_alone_and_called_by_their_names():

@@ -1,7 +1,13 @@
-"""Files are read whole or refused by name."""
+"""Files are read whole or refused by name; any frame of a video has the pixels that decoding from the start gives."""
 
 from __future__ import annotations
 
+import random
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+
+import av
 import cv2
 import numpy as np
 import pytest
@@ -20,6 +26,7 @@ from shared_components.data.files import (
     spacing,
     with_number,
 )
+from shared_components.data.video import frame_count, read_frame
 from tests.data.conftest import write
 
 
@@ -31,7 +38,6 @@ def test_a_file_cut_short_is_refused_wherever_it_is_cut(ending, share, tmp_path)
     assert cv2.imwrite(str(path), noise)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
-
     with pytest.raises(DataError, match=rf"frame000\.{ending}: is not a readable image"):
         read_rgb(path)
 
@@ -40,10 +46,7 @@ def test_a_file_cut_short_is_refused_wherever_it_is_cut(ending, share, tmp_path)
 def test_a_missing_file_is_named_with_what_to_do(read, tmp_path):
     with pytest.raises(DataError) as error:
         read(tmp_path / "absent")
-
-    assert str(error.value) == (
-        f"{tmp_path / 'absent'}: file is missing; put it back or take the video out of the split"
-    )
+    assert str(error.value) == f"{tmp_path}/absent: file is missing; put it back or take the video out of the split"
     assert (error.value.file, error.value.what) == (tmp_path / "absent", "file is missing")
 
 
@@ -83,37 +86,18 @@ def test_a_file_of_another_kind_is_refused_by_name(read, content, sentence, tmp_
         read(path)
 
 
-def test_ids_are_mapped_one_by_one(tmp_path):
-    label = np.array([[0, 160], [70, 0]], dtype=np.uint8)
-
-    mapped = map_ids(label, {0: 0, 160: 1, 70: 2}, path=tmp_path, allowed="")
-
-    assert mapped.tolist() == [[0, 1], [2, 0]]
-    assert mapped.dtype == np.uint8
-
-
-def test_an_id_of_255_is_unknown_unless_the_table_has_it(tmp_path):
-    label = np.array([[255]], dtype=np.uint8)
-
-    assert map_ids(label, {255: 3}, path=tmp_path, allowed="").tolist() == [[3]]
+def test_ids_are_mapped_one_by_one_and_255_is_unknown_unless_the_table_has_it(tmp_path):
+    label = np.array([[0, 160], [255, 0]], dtype=np.uint8)
+    mapped = map_ids(label, {0: 0, 160: 1, 255: 3}, path=tmp_path, allowed="")
+    assert mapped.tolist() == [[0, 1], [3, 0]] and mapped.dtype == np.uint8
     with pytest.raises(DataError, match=r"unknown ids \[255\]"):
-        map_ids(label, {0: 0}, path=tmp_path, allowed="")
+        map_ids(label, {0: 0, 160: 1}, path=tmp_path, allowed="")
 
 
-def test_natural_order_puts_2_before_10():
+def test_the_last_number_in_a_name_is_the_frames_and_2_comes_before_10(tmp_path):
     assert sorted(["seq_10", "seq_2", "a", "seq_1"], key=natural_order) == ["a", "seq_1", "seq_2", "seq_10"]
-
-
-def test_the_last_number_in_a_name_is_the_frames(tmp_path):
     names = ["frame012.png", "img_07_raw.png", "000000060.png", "v2frame3.png"]
-
     assert [frame_number(tmp_path / name) for name in names] == [12, 7, 60, 3]
-
-
-def test_hidden_files_are_not_frames(tmp_path):
-    for name in ("frame001.png", "._frame001.png"):
-        (tmp_path / name).touch()
-    assert by_number(tmp_path, "*.png") == {1: tmp_path / "frame001.png"}
 
 
 @pytest.mark.parametrize(
@@ -132,11 +116,8 @@ def test_files_without_a_number_of_their_own_are_refused(names, sentence, tmp_pa
 
 def test_depth_is_read_exactly(tmp_path):
     write(tmp_path / "a.png", np.array([[0, 1, 256, 65535]], dtype=np.uint16))
-
     depth = read_depth(tmp_path / "a.png")
-
-    assert depth.dtype == np.float32
-    assert depth.tolist() == [[0.0, 1 / 256, 1.0, 65535 / 256]]
+    assert depth.dtype == np.float32 and depth.tolist() == [[0.0, 1 / 256, 1.0, 65535 / 256]]
 
 
 @pytest.mark.parametrize(
@@ -155,3 +136,92 @@ def test_the_spacing_of_numbers_is_the_largest_step_of_all_of_them():
     assert spacing([0, 60, 120]) == 60
     assert spacing([3, 27, 15, 51]) == 12
     assert spacing([5]) == spacing([]) == 0
+
+
+# ---- videos
+
+FRAMES = 40
+FORMS = {
+    "b-frames.mp4": ("libx264", {"bf": "3", "g": "10", "x264-params": "scenecut=0"}),
+    "open.mkv": ("libx264", {"bf": "3", "g": "8", "x264-params": "open-gop=1:scenecut=0"}),
+    "one-key.mp4": ("libx264", {"g": "250"}),
+    "mpeg4.avi": ("mpeg4", {"g": "12"}),
+    "pictures.avi": ("mjpeg", {}),
+    "mpeg2.ts": ("mpeg2video", {"bf": "2", "g": "9"}),
+    "vp9.webm": ("libvpx-vp9", {"g": "9", "auto-alt-ref": "1", "lag-in-frames": "8"}),
+    "raw.h264": ("libx264", {"bf": "2", "g": "10"}),
+}
+
+
+def encoded(path: Path, codec: str, options: dict[str, str]) -> Path:
+    """Write frames that differ, of unequal durations where the container can."""
+    noise = np.random.default_rng(0).integers(0, 255, (48, 64, 3), dtype=np.uint8)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=25, options=options)
+        stream.width, stream.height = 64, 48
+        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        for index in range(FRAMES):
+            frame = av.VideoFrame.from_ndarray(np.roll(noise, 3 * index, axis=1), format="rgb24")
+            frame.pts, frame.time_base = index, Fraction(1, 25)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path
+
+
+def decoded(path: Path) -> list[np.ndarray]:
+    with av.open(str(path)) as container:
+        return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_frames_in_any_order_are_those_of_the_whole_video(name, tmp_path):
+    path = encoded(tmp_path / name, *FORMS[name])
+    whole = decoded(path)
+    order = [*range(len(whole)), *random.Random(0).sample(range(len(whole)), len(whole)), len(whole) - 1, 0]
+    assert frame_count(path) == len(whole) == FRAMES
+    for number in order:
+        np.testing.assert_array_equal(read_frame(path, number), whole[number], err_msg=str(number))
+
+
+def test_threads_and_several_videos_do_not_disturb_each_other(tmp_path):
+    paths = [encoded(tmp_path / name, *FORMS[name]) for name in ("b-frames.mp4", "mpeg4.avi")]
+    whole = {path: decoded(path) for path in paths}
+    wanted = [(path, number) for number in range(0, FRAMES, 3) for path in paths]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda one: read_frame(*one), wanted))
+    for (path, number), image in zip(wanted, found, strict=True):
+        np.testing.assert_array_equal(image, whole[path][number])
+
+
+def test_another_video_of_the_same_name_is_read_anew(tmp_path):
+    path = encoded(tmp_path / "a.mp4", *FORMS["b-frames.mp4"])
+    first = read_frame(path, 5)
+    encoded(path, *FORMS["one-key.mp4"])
+    assert (read_frame(path, 5) == decoded(path)[5]).all() and (first != read_frame(path, 5)).any()
+
+
+@pytest.mark.parametrize("number", [-1, FRAMES])
+def test_a_frame_that_is_not_there_is_refused(number, tmp_path):
+    path = encoded(tmp_path / "a.mp4", *FORMS["b-frames.mp4"])
+    with pytest.raises(DataError, match=rf"a\.mp4: has no frame {number}, but frames 0 to 39"):
+        read_frame(path, number)
+
+
+def test_what_is_no_video_is_refused(tmp_path):
+    with pytest.raises(DataError, match="cannot be opened"):
+        frame_count(tmp_path / "absent.mp4")
+    (tmp_path / "text.mp4").write_text("no video")
+    with pytest.raises(DataError, match=r"text\.mp4: cannot be read \(.*; check it with another player"):
+        frame_count(tmp_path / "text.mp4")
+
+
+def test_a_video_cut_off_says_which_frame_it_cannot_give(tmp_path):
+    path = encoded(tmp_path / "a.avi", *FORMS["mpeg4.avi"])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
+    path.write_bytes(data)
+    count = frame_count(path)
+    with pytest.raises(DataError, match=r"a\.avi: (cannot be decoded at frame|has no frame) \d+"):
+        for number in range(FRAMES):
+            read_frame(path, number)
+    assert count <= FRAMES

@@ -42,7 +42,6 @@ def saved(path: Path, array: np.ndarray, affine: np.ndarray = LPS, *, form: type
 def test_itk_sees_frames_upright_and_not_mirrored(name, masks, tmp_path):
     path = tmp_path / name
     write_labels(path, masks, spacing=0.5)
-
     seen = sitk.ReadImage(str(path))
     np.testing.assert_array_equal(sitk.GetArrayFromImage(seen), masks)  # axes (t, y, x)
     assert seen.GetDirection() == (1, 0, 0, 0, 1, 0, 0, 0, 1)  # to the left, to the back, to the head: as shown
@@ -61,7 +60,6 @@ def test_a_volume_saved_with_other_axes_is_read_the_same(axes, spatial, masks, t
     written = nib.load(tmp_path / "written.nii")
     turn = orientations.ornt_transform(orientations.io_orientation(written.affine), orientations.axcodes2ornt(axes))
     nib.save(written.as_reoriented(turn), path := tmp_path / f"turned.{spatial}")
-
     np.testing.assert_array_equal(read_labels(path, frames=T, size=(H, W)), masks)
     assert label_shape(path) == (T, H, W) and lies_as_written(path) == (axes == "LPS")
 
@@ -79,7 +77,6 @@ def test_labels_of_other_types_are_read_the_same_and_turned_by_itk_too(kind, mas
 
 def test_axes_may_be_taken_as_stored(masks, tmp_path):
     path = saved(tmp_path / "a.nii.gz", masks.transpose(2, 1, 0), np.eye(4))  # says x to the right, as numpy users do
-
     np.testing.assert_array_equal(read_labels(path, axes="stored"), masks)
     np.testing.assert_array_equal(read_labels(path), masks[:, ::-1, ::-1])  # as ITK-SNAP shows it
     assert not lies_as_written(path)
@@ -90,7 +87,6 @@ def test_a_header_without_directions_leaves_the_axes_as_stored(masks, tmp_path):
     image.set_sform(None, 0)
     image.set_qform(None, 0)
     nib.save(image, tmp_path / "a.nii")
-
     np.testing.assert_array_equal(read_labels(tmp_path / "a.nii"), masks)
 
 
@@ -99,7 +95,6 @@ def test_a_slope_in_the_header_is_undone(masks, tmp_path):
     header = bytearray(path.read_bytes())
     header[112:116] = np.float32(0.1).tobytes()  # scl_slope, at its place in the standard
     path.write_bytes(header)
-
     assert nib.load(path).dataobj.slope == np.float32(0.1)
     np.testing.assert_array_equal(read_labels(path), masks)
 
@@ -107,7 +102,6 @@ def test_a_slope_in_the_header_is_undone(masks, tmp_path):
 def test_large_labels_take_16_bits(tmp_path):
     masks = np.array([[[0, 300], [65535, 1]]], dtype=np.int64)
     write_labels(tmp_path / "a.nii.gz", masks)
-
     found = read_labels(tmp_path / "a.nii.gz")
     assert found.dtype == np.uint16 and np.array_equal(found, masks)
     assert sitk.GetArrayFromImage(sitk.ReadImage(str(tmp_path / "a.nii.gz"))).tolist() == masks.tolist()
@@ -117,7 +111,6 @@ def test_frames_come_one_by_one_from_many_pieces(monkeypatch, tmp_path):
     masks = np.arange(40, dtype=np.uint8).repeat(H * W).reshape(40, H, W)
     write_labels(tmp_path / "a.nii.gz", iter(masks))
     monkeypatch.setattr("shared_components.data.nifti._CHUNK_BYTES", 7 * 8 * H * W)
-
     assert [int(frame[0, 0]) for frame in label_frames(tmp_path / "a.nii.gz")] == list(range(40))
 
 
@@ -140,7 +133,6 @@ def test_frames_come_one_by_one_from_many_pieces(monkeypatch, tmp_path):
 )
 def test_what_is_no_label_volume_of_the_video_is_refused(array, sentence, tmp_path):
     path = saved(tmp_path / "a.nii.gz", array)
-
     with pytest.raises(DataError, match=rf"a\.nii\.gz: .*{sentence}"):
         read_labels(path, frames=T, size=(H, W))
 
@@ -152,7 +144,6 @@ def test_a_volume_cut_short_is_refused_wherever_it_is_cut(name, share, tmp_path)
     write_labels(tmp_path / name, noise)
     whole = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(whole[: int(len(whole) * share)])
-
     with pytest.raises(DataError, match="is not a readable NIfTI volume"):
         read_labels(tmp_path / name)
 
@@ -196,7 +187,6 @@ def test_a_missing_volume_another_format_and_an_affine_without_a_direction_are_r
 def test_what_cannot_be_written_is_refused_and_leaves_the_earlier_file(masks, sentence, tmp_path):
     path = tmp_path / "a.nii.gz"
     path.write_bytes(b"earlier")
-
     with pytest.raises(ValueError, match=sentence):
         write_labels(path, masks)
     assert path.read_bytes() == b"earlier" and list(tmp_path.iterdir()) == [path]
@@ -234,7 +224,6 @@ def pictures(path: Path) -> np.ndarray:
 def test_itk_sees_the_colours_of_every_frame_and_any_is_read_by_its_number(name, tmp_path):
     path = tmp_path / name
     frames = pictures(path)
-
     seen = sitk.ReadImage(str(path))
     np.testing.assert_array_equal(sitk.GetArrayFromImage(seen), frames)
     assert seen.GetNumberOfComponentsPerPixel() == 3 and seen.GetSpacing() == (1, 1, 2)

@@ -20,36 +20,18 @@ def refusal(path: Path) -> str:
     return message.removeprefix(f"{path}: ")
 
 
-def test_every_key_is_read(make_site, tmp_path):
-    path = make_site("endovis2017", frame_interval=2, text="porcine", publish=[], quarantine=0.1)
-
-    site = load_site(path)
-
-    assert (site.name, site.dataset) == ("hospital-a", "endovis2017")
-    assert site.classes == ("background", "shaft", "wrist", "clasper")
-    assert site.root == tmp_path / "data"
-    assert site.split["train"] == (VideoRange("instrument_dataset_1"),)
-    assert (site.frame_interval, site.text, site.publish, site.quarantine) == (2, "porcine", (), 0.1)
-    assert site.path == path
-
-
-def test_the_folder_stands_for_its_site_yaml(make_site):
-    path = make_site()
-
-    assert load_site(path.parent) == load_site(path)
-
-
-def test_defaults_share_the_style_and_set_nothing_aside(make_site):
-    site = load_site(make_site())
-
-    assert (site.frame_interval, site.text, site.publish, site.quarantine) == (1, "", ("style",), 0.0)
-
-
-def test_a_site_says_its_task_and_what_clips_may_show(make_site):
+def test_every_key_is_read_or_has_its_default(make_site, tmp_path):
     plain = load_site(make_site())
-    site = load_site(make_site(task="depth", history=False, rate=12.5, publish=["style", "model"]))
-
+    assert (plain.frame_interval, plain.text, plain.publish, plain.quarantine) == (1, "", ("style",), 0.0)
     assert (plain.task, plain.history, plain.rate) == ("", True, 2.0)
+    changes = {"frame_interval": 2, "text": "porcine", "publish": ["style", "model"], "quarantine": 0.1}
+    path = make_site(**changes, task="depth", history=False, rate=12.5)
+    site = load_site(path)
+    assert site == load_site(path.parent)  # the folder stands for its site.yaml
+    assert (site.name, site.dataset, site.root, site.path) == ("hospital-a", "endovis2017", tmp_path / "data", path)
+    assert site.classes == ("background", "shaft", "wrist", "clasper")
+    assert site.split["train"] == (VideoRange("instrument_dataset_1"),)
+    assert (site.frame_interval, site.text, site.quarantine) == (2, "porcine", 0.1)
     assert (site.task, site.history, site.rate, site.publish) == ("depth", False, 12.5, ("style", "model"))
 
 
@@ -62,29 +44,16 @@ def test_the_file_names_the_site_before_the_federation_does(make_site, tmp_path)
 def test_a_video_is_cut_by_time_in_either_notation(make_site):
     as_list = {"train": [{"OP1": [0, 3]}], "test": [{"OP1": [3, 4]}, "OP2"]}
     as_mapping = {"train": {"OP1": [0, 3]}, "test": {"OP1": [3, 4]}}
-
     first = load_site(make_site("endovis2015_rigid", split=as_list)).split
     second = load_site(make_site("endovis2015_rigid", split=as_mapping)).split
-
     assert first["train"] == second["train"] == (VideoRange("OP1", 0, 3),)
     assert first["test"] == (VideoRange("OP1", 3, 4), VideoRange("OP2"))
-
-
-def test_parts_can_be_read_as_shaft_and_manipulator(make_site):
-    assert load_site(make_site(classes="shaft_manipulator")).classes == ("background", "shaft", "manipulator")
-
-
-def test_a_misspelt_key_is_refused_with_the_nearest_one(make_site):
-    message = refusal(make_site(frame_intervall=2))
-
-    assert message.startswith("unknown key 'frame_intervall'; did you mean 'frame_interval'? known keys: dataset")
 
 
 @pytest.mark.parametrize(("line", "key"), [("root: elsewhere", "root"), ("  train: []", "train")])
 def test_a_key_given_twice_is_refused(line, key, make_site):
     path = make_site()
     path.write_text(f"{path.read_text()}{line}\n")
-
     assert refusal(path).startswith(f"key '{key}' is given twice (again in line ")
 
 
@@ -93,33 +62,26 @@ def test_a_required_key_is_asked_for(key, make_site):
     path = make_site()
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if not line.startswith((f"{key}:", "  ", "-"))))
-
     assert refusal(path).startswith(f"'{key}' is missing; add it")
 
 
 def test_an_unknown_dataset_is_refused_with_those_there_are(make_site):
     path = make_site()
     path.write_text(path.read_text().replace("endovis2017", "endovis17"))
-
     assert refusal(path).startswith("unknown dataset 'endovis17'; did you mean 'endovis2017'? known: ")
 
 
 def test_an_unknown_video_is_refused_with_those_that_exist(make_site):
     message = refusal(make_site(split={"train": ["instrument_dataset_9"]}))
-
     assert message.startswith("unknown video in split 'train' 'instrument_dataset_9'; did you mean")
     assert message.endswith("'root' holds: instrument_dataset_1, instrument_dataset_2, instrument_dataset_3")
-
-
-def test_an_unknown_split_is_refused(make_site):
-    message = refusal(make_site(split={"valdiation": []}))
-
-    assert message.startswith("unknown split 'valdiation'; did you mean 'validation'?")
 
 
 @pytest.mark.parametrize(
     ("changes", "beginning"),
     [
+        ({"frame_intervall": 2}, "unknown key 'frame_intervall'; did you mean 'frame_interval'? known keys: dataset"),
+        ({"split": {"valdiation": []}}, "unknown split 'valdiation'; did you mean 'validation'?"),
         ({"root": "absent"}, "'root' is "),
         ({"root": 3}, "'root' is 3; "),
         ({"classes": "part"}, "unknown class map 'part'; did you mean 'parts'?"),
@@ -158,18 +120,13 @@ def test_a_bad_value_is_refused_by_its_key(changes, beginning, make_site):
 
 def test_a_coarser_dataset_cannot_be_read_as_parts(make_site):
     message = refusal(make_site("endovis2015_rigid", classes="parts"))
-
     assert message.startswith("'classes' is 'parts', but endovis2015_rigid has 'shaft_manipulator'")
     assert message.endswith("write shaft_manipulator or foreground")
 
 
-@pytest.mark.parametrize("dataset", ["endovis2017", "endovis2015_rigid"])
-def test_every_dataset_with_masks_can_be_read_as_the_instrument_alone(dataset, make_site):
-    assert load_site(make_site(dataset, classes="foreground")).classes == ("background", "instrument")
-
-
 def test_a_dataset_without_masks_has_no_classes_to_merge(make_site):
-    assert refusal(make_site("scared", classes="foreground")).startswith("'classes' is 'foreground', but scared has")
+    message = refusal(make_site("scared", classes="foreground"))
+    assert message == "'classes' is 'foreground', but scared has no label masks; leave it out"
 
 
 @pytest.mark.parametrize(
@@ -193,14 +150,10 @@ def test_ranges_that_touch_share_no_frame():
 
 
 @pytest.mark.parametrize("content", ["dataset: [", "- a list", "", "just words", "a: b: c"])
-def test_a_file_that_is_no_mapping_is_refused(content, tmp_path):
-    (tmp_path / "site.yaml").write_text(content)
-
-    refusal(tmp_path / "site.yaml")
-
-
-def test_a_missing_file_is_refused(tmp_path):
+def test_a_file_that_is_missing_or_no_mapping_is_refused(content, tmp_path):
     assert refusal(tmp_path / "site.yaml").startswith("no such file")
+    (tmp_path / "site.yaml").write_text(content)
+    refusal(tmp_path / "site.yaml")
 
 
 # ---- text vectors and encoder
@@ -225,13 +178,11 @@ def test_the_sites_own_vectors_and_encoder_lie_beside_its_site_yaml_or_anywhere(
         ("text_vectors", "own.npz", "'own.npz'; write a file of text vectors, such as my-vectors.safetensors"),
         ("text_vectors", "", "''; write a file of text vectors"),
         ("text_vectors", True, "True; write a file of text vectors"),
-        ("text_vectors", float("nan"), "nan; write a file of text vectors"),
         ("text_vectors", ["own.safetensors"], "['own.safetensors']; write a file of text vectors"),
         ("text_encoder", "clip", "clip, which is not a folder; copy the encoder there"),
         ("text_encoder", "site.yaml", "site.yaml, which is not a folder"),
         ("text_encoder", "", "''; write the folder of a text encoder"),
         ("text_encoder", 1, "1; write the folder of a text encoder"),
-        ("text_encoder", False, "False; write the folder of a text encoder"),
     ],
 )
 def test_vectors_and_encoder_that_are_not_there_are_refused(key, value, words, make_site, tmp_path):

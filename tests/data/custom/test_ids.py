@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +24,9 @@ def applied(given, mask, classes=None):
     return ids.apply(np.array(mask), Path("m.png")).tolist()
 
 
-def test_values_become_the_places_of_their_names():
+def test_values_become_the_places_of_their_names_and_zero_too_may_be_a_class():
     given = {5: "b", 9: "a", 7: "b", 255: "ignore"}
     assert applied(given, [[0, 5, 9], [7, 255, 0]]) == [[0, 2, 1], [2, IGNORED, 0]]
-
-
-def test_zero_may_be_a_class_and_another_value_the_background():
     assert applied({0: "tool", 255: "background"}, [[0, 255]]) == [[1, 0]]
     assert applied({0: "ignore", 1: "tool", 2: "background"}, [[0, 1, 2]]) == [[IGNORED, 1, 0]]
 
@@ -41,7 +40,6 @@ def test_colours_are_written_in_any_way_and_a_number_beside_them_is_a_grey():
 def test_the_yaml_of_a_site_takes_all_of_them(own_site):
     path = own_site(ids=None)
     path.write_text(path.read_text() + 'ids: {"#ff0000": a, [0, 255, 0]: b, 7: ignore}\n')
-
     site = load_site(path)
     assert site.classes == (BACKGROUND, "a", "b")
     table = dict(site.source.own.ids.table)
@@ -71,17 +69,10 @@ def test_classes_follow_from_the_names_or_are_listed(names, given, told, has):
         (None, "'ids' is None; .* a colour needs quotes"),
         ({}, "'ids' is {}; write"),
         ([1, 2], r"'ids' is \[1, 2\]; write"),
-        ({-1: "a"}, "'ids' has the value -1; write"),
-        ({65536: "a"}, "'ids' has the value 65536"),
-        ({1.5: "a"}, "'ids' has the value 1.5"),
-        ({True: "a"}, "'ids' has the value True"),
-        ({float("nan"): "a"}, "'ids' has the value nan"),
-        ({None: "a"}, "'ids' has the value None"),
-        ({"red": "a"}, "'ids' has the value 'red'"),
-        ({"#ff00": "a"}, "'ids' has the value '#ff00'"),
-        ({(1, 2): "a"}, r"'ids' has the value \(1, 2\)"),
-        ({(1, 2, 256): "a"}, r"'ids' has the value \(1, 2, 256\)"),
-        ({"1, -2, 3": "a"}, "'ids' has the value '1, -2, 3'"),
+        *(
+            ({value: "a"}, re.escape(f"'ids' has the value {value!r}; write"))
+            for value in (-1, 65536, 1.5, True, math.nan, None, "red", "#ff00", (1, 2), (1, 2, 256), "1, -2, 3")
+        ),
         ({1: "a", "#010101": "b"}, "'ids' has #010101 twice"),
         ({"#000001": "a", (0, 0, 1): "b"}, "'ids' has #000001 twice"),
         ({"#000001": "a", 256: "b"}, "'ids' has the value 256 beside colours"),
@@ -133,9 +124,7 @@ def test_unknown_values_are_named_by_how_many_pixels_they_have():
         ({"ids": None}, "has no 'ids', which 'frames' needs"),
         ({"images": "{video}", "masks": "masks"}, "write {video} in both, or in neither"),
         ({"images": "../{video}"}, r"'images' is '\.\./{video}'; write a path below 'root'"),
-        ({"images": "/data/{video}"}, "write a path below 'root'"),
         ({"images": "elsewhere/{video}"}, r"holds no images or video files at 'elsewhere/\{video\}'"),
-        ({"images": 5}, "'images' is 5; write a path"),
         ({"masks": "{name}"}, "what stands in braces there is {video}"),
         ({"masks": "*/{video}"}, r"one \* may stand in its last part"),
         ({"masks": "{video}/*_*.png"}, r"one \* may stand in its last part"),
@@ -156,10 +145,3 @@ def test_what_does_not_describe_ones_own_data_is_refused_by_its_key(changes, sen
     with pytest.raises(SiteError, match=sentence) as error:
         load_site(path)
     assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)
-
-
-def test_a_list_given_twice_as_a_key_is_refused(own_site):
-    path = own_site(ids=None)
-    path.write_text(path.read_text() + "ids: {[1, 2, 3]: a, [1, 2, 3]: b}\n")
-    with pytest.raises(SiteError, match="is given twice"):
-        load_site(path)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -40,19 +41,11 @@ def init(folder: Path, *options: str) -> int:
 def answer(monkeypatch) -> Callable[..., list[str]]:
     """Let somebody sit at a terminal and give these answers; return the questions that were asked."""
 
-    def sit(*answers: str) -> list[str]:
-        given: Iterator[str] = iter(answers)
+    def sit(*answers: str, end: type[BaseException] = EOFError) -> list[str]:
         asked: list[str] = []
-
-        def reply(question: str) -> str:
-            asked.append(question)
-            try:
-                return next(given)
-            except StopIteration:
-                raise EOFError from None
-
+        reply = Mock(side_effect=[*answers, end])
         monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-        monkeypatch.setattr("builtins.input", reply)
+        monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or reply())
         return asked
 
     return sit
@@ -78,9 +71,7 @@ LAYOUTS = [
 @pytest.mark.parametrize(("images", "masks", "image_template", "mask_template"), LAYOUTS)
 def test_a_folder_of_ones_own_becomes_a_site(images, masks, image_template, mask_template, tmp_path, capsys):
     lay(tmp_path, images, masks)
-
     assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
-
     said = yaml.safe_load((tmp_path / "site.yaml").read_text())
     assert (said["images"], said["masks"]) == (image_template, mask_template)
     assert said["dataset"] == ("nifti" if ".nii" in masks else "frames")
@@ -97,9 +88,7 @@ def test_one_folder_is_one_video_cut_by_time(tmp_path, capsys):
     for index in range(10):
         write(tmp_path / f"images/f{index:03d}.png", photograph(index))
         write(tmp_path / f"masks/f{index:03d}.png", values(index))
-
     assert init(tmp_path, *NAMED, "--name", "x") == 0, capsys.readouterr()
-
     assert [len(samples(load_site(tmp_path), split)) for split in ("train", "validation", "test")] == [6, 2, 2]
 
 
@@ -113,9 +102,7 @@ def test_a_site_is_named_after_its_folder(folder, name, tmp_path):
 
 def test_colours_are_seen_and_written_so(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png", drawn=colours)
-
     assert init(tmp_path, "--id", "#ff8000=irrigator", "--id", "0,64,255=bulldog clamp") == 0, capsys.readouterr()
-
     site = load_site(tmp_path)
     assert yaml.safe_load(site.path.read_text())["ids"] == {"#0040ff": "bulldog clamp", "#ff8000": "irrigator"}
     np.testing.assert_array_equal(read_sample(samples(site, "test")[2]).targets["label"], canonical(2))
@@ -125,9 +112,7 @@ def test_what_cannot_be_seen_is_asked_and_a_wrong_answer_is_asked_again(tmp_path
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     names, splits = ("irrigator", "mean", "", "bulldog clamp"), ("no", "op_1,op_2", "op_10", "op_11")
     asked = answer(*names, *splits, "0", "2", "day surgery", "style,text")
-
     assert init(tmp_path) == 0, capsys.readouterr()
-
     assert len(asked) == 12
     assert asked[0].startswith("40 (in 16 of 16 masks, 6.2 % of their pixels) is (a name, background or ignore)")
     assert asked[1] == asked[2] == asked[3] and asked[1].startswith("200 (")
@@ -143,7 +128,6 @@ def test_enter_takes_what_is_proposed_and_yes_asks_nothing(tmp_path, answer, cap
     assert init(tmp_path, *NAMED) == 0
     first = (tmp_path / "site.yaml").read_text()
     assert len(asked) == 4
-
     assert init(tmp_path, *NAMED, "--yes", "--force") == 0
     assert (tmp_path / "site.yaml").read_text() == first and len(asked) == 4
 
@@ -151,7 +135,6 @@ def test_enter_takes_what_is_proposed_and_yes_asks_nothing(tmp_path, answer, cap
 def test_images_without_masks_are_left_out_on_request(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     (tmp_path / "op_1/gt/2.png").unlink()
-
     assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
     assert load_site(tmp_path).source.own.partly_labelled
     assert init(tmp_path, *NAMED, "--force", "--no-partly-labelled") == 1
@@ -160,7 +143,6 @@ def test_images_without_masks_are_left_out_on_request(tmp_path, capsys):
 
 def test_frames_without_a_label_are_never_guessed_about(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz", drawn=lambda index: values(index) * (index != 2))
-
     assert init(tmp_path, *NAMED) == 2
     assert "add --partly-labelled or --no-partly-labelled" in capsys.readouterr().err
     assert init(tmp_path, *NAMED, "--no-partly-labelled") == 0
@@ -173,7 +155,6 @@ def test_masks_of_a_video_that_count_from_one_are_seen(tmp_path, capsys):
     write_video(tmp_path / "op.mp4", 5, drawn=photograph)
     for index in range(1, 6):
         write(tmp_path / f"masks/op/{index}.png", values(index))
-
     assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
     assert load_site(tmp_path).source.own.first_frame == 1
 
@@ -184,7 +165,6 @@ def test_a_volume_with_other_axes_is_pointed_out(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz")
     array = np.stack([values(index) for index in range(FRAMES)]).transpose(2, 1, 0)
     nib.save(nib.Nifti1Image(array, np.eye(4)), tmp_path / "op_2.nii.gz")
-
     assert init(tmp_path, *NAMED) == 0
     assert "op_2.nii.gz says that its axes point otherwise" in capsys.readouterr().out
     assert init(tmp_path, *NAMED, "--axes", "stored", "--force") == 0
@@ -199,7 +179,6 @@ def test_a_public_layout_is_recognised(dataset, make_site, tmp_path, capsys):
     if dataset == "sisvse":
         assert init(root) == 2 and "so none is proposed; give --train" in capsys.readouterr().err
         return
-
     assert init(root, "--out", str(tmp_path / "new.yaml")) == 0, capsys.readouterr()
     site = load_site(tmp_path / "new.yaml")
     assert (site.dataset, site.root) == (dataset, root) and site.split["validation"]
@@ -222,19 +201,17 @@ def test_nothing_is_overwritten_unless_asked(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["op_1", "op_10", "op_11", "op_2", "site.yaml"]
 
 
-@pytest.mark.parametrize("how", ["end", "interrupt"])
-def test_answers_that_end_leave_nothing_behind(how, tmp_path, answer, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        (EOFError, 2, "the answers ended before all was asked"),
+        (KeyboardInterrupt, 130, "interrupted; nothing was written"),
+    ],
+)
+def test_answers_that_end_leave_nothing_behind(end, code, said, tmp_path, answer, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
-    answer("irrigator")
-    if how == "interrupt":
-
-        def stop(question: str) -> str:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr("builtins.input", stop)
-    assert init(tmp_path) == (2 if how == "end" else 130)
-    said = "".join(capsys.readouterr())
-    assert "the answers ended before all was asked" in said or "interrupted; nothing was written" in said
+    answer("irrigator", end=end)
+    assert init(tmp_path) == code and said in "".join(capsys.readouterr())
     assert not (tmp_path / "site.yaml").exists()
 
 
@@ -334,5 +311,4 @@ def test_what_is_hidden_or_other_is_passed_over(tmp_path):
     write(tmp_path / ".git/img/1.png", photograph(0))
     (tmp_path / "op_1/notes.txt").write_text("x")
     write(tmp_path / "logo/1.png", photograph(0))
-
     assert look_at(tmp_path).videos == ("op_1", "op_2", "op_10", "op_11")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +16,7 @@ from shared_components.data.readers import find_reader, reader_names
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from tests.data.conftest import (
-    WRITERS,
-    H,
-    W,
-    assert_frame,
-    canonical_mask,
-    depth_map,
-    own_spec,
-    remove_folder,
-    write,
-)  # fmt: skip
+from tests.data.conftest import WRITERS, H, W, assert_frame, canonical_mask, depth_map, own_spec, write
 
 STRAY = {"grasp": ("frames/CASE001.tar.gz", "frames/__MACOSX/a.jpg"), "sisvse": ("images/a.jpg",)}
 IDS = [
@@ -46,10 +37,6 @@ def expected_target(dataset: str, index: int) -> np.ndarray:
     if dataset == "scared":
         return depth_map(index) / np.float32(256)
     return np.minimum(canonical_mask(index), {"endovis2015_rigid": 2, "grasp": 1}.get(dataset, 3))
-
-
-def remove(path: Path) -> None:
-    path.unlink()
 
 
 def damage(path: Path) -> None:
@@ -122,7 +109,7 @@ def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dat
     for file in {file for sample in listed for files in sample.targets.values() for file in files}:
         file.unlink()
     for folder in (*site.root.rglob("ground_truth"), *site.root.rglob("Masks*"), *site.root.rglob("mask")):
-        remove_folder(folder)
+        shutil.rmtree(folder)
 
     unlabelled = samples(load_site(site.path), "train", SampleSpec(targets=()))
 
@@ -138,8 +125,8 @@ def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dat
 @pytest.mark.parametrize(
     ("spoil", "of_mask", "what"),
     [
-        (remove, False, "file is missing"),
-        (remove, True, "file is missing"),
+        (Path.unlink, False, "file is missing"),
+        (Path.unlink, True, "file is missing"),
         (damage, False, "cannot be read as .npy|is not a readable image"),
         (damage, True, "cannot be read as .npy|is not a readable image"),
         (shrink, True, "(mask|depth) is 4x4 but its image .* is 80x64"),
@@ -151,9 +138,7 @@ def test_every_bad_file_is_reported_once_by_site_and_file(dataset, spoil, of_mas
     frame = samples(site, "train", spec)[1]
     file = next(iter(frame.targets.values()))[0] if of_mask else frame.images[-1]
     spoil(file)
-
     (problem,) = check_site(site, spec)
-
     assert (problem.file, problem.site, problem.split, problem.sample) == (file, "hospital-a", "train", frame)
     assert not problem.quarantined
     assert str(problem).startswith(f"site hospital-a: {file}: ")
@@ -185,7 +170,3 @@ def test_a_mask_holds_known_ids_in_one_channel_or_in_equal_ones(dataset, known, 
     assert (read(equal) == class_id).all() and (read(equal[..., :3]) == class_id).all()
     with pytest.raises(DataError, match="is a colour image, not a mask of ids"):
         read(coloured)
-
-
-def test_every_reader_has_a_layout_here():
-    assert reader_names() == sorted(WRITERS)

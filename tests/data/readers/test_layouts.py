@@ -1,20 +1,26 @@
-"""What is particular to the layouts of the EndoVis challenges and of SCARED."""
+"""What is particular to the layouts of EndoVis, SCARED, SAR-RARP50 (also how it is unpacked) and Sisvse."""
 
 from __future__ import annotations
+
+import shutil
 
 import cv2
 import numpy as np
 import pytest
 
+from shared_components.commands import unpack_sar_rarp50
 from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader
-from tests.data.conftest import COLOURS_2018, H, W, canonical_mask, frame_image, write, write_scared
+from shared_components.data.readers.sar_rarp50 import unpack
+from tests.data import conftest as layouts
+from tests.data.conftest import COLOURS_2018, H, W, canonical_mask, frame_image, run_command, write
+
+SAR_RARP50, SISVSE = find_reader("sar_rarp50"), find_reader("sisvse")
 
 
 def test_two_videos_of_one_name_are_refused(tmp_path):
     for release in ("release_1", "release_2"):
         write(tmp_path / release / "seq_1/left_frames/frame000.png", frame_image(0))
-
     with pytest.raises(DataError, match="two videos named 'seq_1'"):
         find_reader("endovis2018").videos(tmp_path)
 
@@ -26,12 +32,9 @@ def test_endovis2017_crops_challenge_frames_to_the_camera_picture(tmp_path):
     write(tmp_path / "frame000.png", image)
     write(tmp_path / "Left_labels/frame000.png", mask)
     reader = find_reader("endovis2017")
-
     cropped = reader.read_image(tmp_path / "frame000.png")
     parts = reader.read_target("label", (tmp_path / "Left_labels/frame000.png",))
-
-    assert cropped.shape == (1024, 1280, 3)
-    assert parts.shape == (1024, 1280)
+    assert (cropped.shape, parts.shape) == ((1024, 1280, 3), (1024, 1280))
     assert (cropped[0, 0, 0], cropped[-1, -1, 0]) == (200, 100)
     assert (parts[0, 0], parts[-1, -1]) == (1, 3)
 
@@ -40,9 +43,7 @@ def test_endovis2017_gives_overlaps_to_the_part_nearest_the_tip(tmp_path):
     # columns: shaft over clasper, other over wrist, wrist over shaft
     write(tmp_path / "a.png", np.array([[10, 40, 20]], dtype=np.uint8))
     write(tmp_path / "b.png", np.array([[30, 20, 10]], dtype=np.uint8))
-
     parts = find_reader("endovis2017").read_target("label", (tmp_path / "a.png", tmp_path / "b.png"))
-
     assert parts.tolist() == [[3, 2, 2]]
 
 
@@ -51,32 +52,26 @@ def test_endovis2017_reads_the_cropped_layout_of_ternaus(tmp_path):
     write(folder / "images/frame000.jpg", frame_image(0))
     write(folder / "parts_masks/frame000.png", canonical_mask(0) * 85)
     reader = find_reader("endovis2017")
-
     ((_, image, files),) = reader.frames(tmp_path, "instrument_dataset_1")
-
     np.testing.assert_array_equal(reader.read_target("label", files["label"]), canonical_mask(0))
     assert reader.read_image(image).shape == (H, W, 3)
+    shutil.rmtree(folder / "parts_masks")
+    assert reader.images(tmp_path, "instrument_dataset_1") == {0: image}
 
 
-def test_endovis2018_puts_wrist_before_clasper_and_tissue_to_background(tmp_path):
+def test_endovis2018_puts_wrist_before_clasper_tissue_to_background_and_refuses_other_colours(tmp_path):
     # official ids 1 shaft, 2 clasper, 3 wrist, 4 kidney, 11 ultrasound probe
     colours = [(0, 255, 0), (0, 255, 255), (125, 255, 12), (255, 55, 0), (12, 255, 141)]
-    write(tmp_path / "frame000.png", np.array([colours], dtype=np.uint8))
-    assert find_reader("endovis2018").read_target("label", (tmp_path / "frame000.png",)).tolist() == [[1, 3, 2, 0, 0]]
-
-
-def test_endovis2018_refuses_an_unknown_colour_by_file_and_colour(tmp_path):
-    label = np.array([[COLOURS_2018[0], (1, 2, 3)]], dtype=np.uint8)
-    write(tmp_path / "frame007.png", label)
-
+    write(path := tmp_path / "frame007.png", np.array([colours], dtype=np.uint8))
+    assert find_reader("endovis2018").read_target("label", (path,)).tolist() == [[1, 3, 2, 0, 0]]
+    write(path, np.array([[COLOURS_2018[0], (1, 2, 3)]], dtype=np.uint8))
     with pytest.raises(DataError, match=r"frame007\.png: holds the unknown colour \(1, 2, 3\) at row 0, column 1"):
-        find_reader("endovis2018").read_target("label", (tmp_path / "frame007.png",))
+        find_reader("endovis2018").read_target("label", (path,))
 
 
 def test_real_endovis2015_has_40_frames_per_surgery_of_three_classes(real_data):
     reader = find_reader("endovis2015_rigid")
     root = real_data / "endovis2015_rigid"
-
     assert reader.videos(root) == ["OP1", "OP2", "OP3", "OP4"]
     for video in reader.videos(root):
         listing = reader.frames(root, video)
@@ -89,7 +84,6 @@ def test_real_endovis2015_has_40_frames_per_surgery_of_three_classes(real_data):
 def test_real_endovis2017_masks_map_to_the_published_part_ids(real_data):
     reader = find_reader("endovis2017")
     paths = sorted((real_data / "endovis2017/masks").glob("*.png"))
-
     assert len(paths) == 6
     for path in paths:
         parts = reader.read_target("label", (path,))
@@ -104,7 +98,6 @@ def test_real_endovis2017_instruments_merge_to_the_published_mask(real_data):
     reader = find_reader("endovis2017")
     folder = real_data / "endovis2017"
     instruments = tuple(folder / "intel_per_instrument" / f"{side}_frame.png" for side in ("left", "right"))
-
     np.testing.assert_array_equal(
         reader.read_target("label", instruments), reader.read_target("label", (folder / "masks/intel_frame.png",))
     )
@@ -112,19 +105,17 @@ def test_real_endovis2017_instruments_merge_to_the_published_mask(real_data):
 
 def test_scared_keyframes_are_videos_in_the_folder_of_a_split_too(tmp_path):
     names = ["dataset_1/keyframe_1", "dataset_1/keyframe_2", "dataset_2/keyframe_1"]
-    assert write_scared(tmp_path / "training", 3, 2) == find_reader("scared").videos(tmp_path) == names
+    assert layouts.write_scared(tmp_path / "training", 3, 2) == find_reader("scared").videos(tmp_path) == names
     numbers = [number for number, _, _ in find_reader("scared").frames(tmp_path, names[1])]
     assert numbers == [0, 1]
 
 
 def test_scared_misses_no_depth_between_the_depth_maps(tmp_path):
-    write_scared(tmp_path, 1, 13)
+    layouts.write_scared(tmp_path, 1, 13)
     folder = tmp_path / "dataset_1/keyframe_1/data/depthmap_undistorted"
     for number in set(range(13)) - {0, 3, 9, 12}:  # every third has depth, and that of 6 is missing
         (folder / f"{number:06d}.png").unlink()
-
     listing = find_reader("scared").frames(tmp_path, "dataset_1/keyframe_1")
-
     assert [number for number, _, _ in listing] == [0, 3, 6, 9, 12]
     assert listing[2][2] == {"depth": (folder / "000006.png",)}
     assert len(find_reader("scared").images(tmp_path, "dataset_1/keyframe_1")) == 13
@@ -132,6 +123,117 @@ def test_scared_misses_no_depth_between_the_depth_maps(tmp_path):
 
 def test_scared_without_any_depth_is_refused(tmp_path):
     write(tmp_path / "dataset_1/keyframe_1/data/left_undistorted/000000.png", frame_image(0))
-
     with pytest.raises(DataError, match="depthmap_undistorted: holds no depth maps"):
         find_reader("scared").frames(tmp_path, "dataset_1/keyframe_1")
+
+
+# ---- SAR-RARP50
+
+
+def labelled(root) -> list[int]:
+    """Return the numbers of the frames of video_1 that have or miss a mask."""
+    return [number for number, _, _ in SAR_RARP50.frames(root, "video_1")]
+
+
+def test_everything_but_the_tool_is_background(tmp_path):
+    write(tmp_path / "000000000.png", np.arange(10, dtype=np.uint8)[None])
+    parts = SAR_RARP50.read_target("label", (tmp_path / "000000000.png",))
+    assert parts.tolist() == [[0, 3, 2, 1, 0, 0, 0, 0, 0, 0]]
+
+
+def test_no_mask_is_missed_between_the_labelled_frames(tmp_path):
+    layouts.write_sar_rarp50(tmp_path, 1, 3)
+    write(tmp_path / "train1/video_1/rgb/000000180.png", frame_image(3))  # after the last mask
+    assert labelled(tmp_path) == [0, 60, 120]
+
+
+def test_the_last_mask_is_missed_where_frames_are_at_1_hz(tmp_path):
+    for number in (0, 60, 120):
+        write(tmp_path / f"video_1/rgb/{number:09d}.png", frame_image(0))
+        write(tmp_path / f"video_1/segmentation/{number:09d}.png", canonical_mask(0))
+    (tmp_path / "video_1/segmentation/000000120.png").unlink()
+    assert labelled(tmp_path) == [0, 60, 120]
+
+
+def test_a_video_has_to_be_unpacked_once(packed_video):
+    with pytest.raises(DataError, match=r"video_1: has no frames in rgb/; run 'surgfl unpack-sar-rarp50"):
+        labelled(packed_video.parent)
+
+
+@pytest.mark.parametrize(
+    ("clip", "expected"), [({}, [0, 60, 120]), ({"frames": 4, "interval": 0.2}, [0, 24, 36, 48, 60, 84, 96, 108, 120])]
+)
+def test_unpacking_writes_exactly_the_labelled_frames_and_those_of_their_clips(clip, expected, packed_video):
+    assert unpack(packed_video, **clip) == len(expected)
+    assert unpack(packed_video, **clip) == 0
+    found = SAR_RARP50.images(packed_video.parent, "video_1")
+    assert list(found) == expected and labelled(packed_video.parent) == [0, 60, 120]
+    for number, path in found.items():
+        assert abs(SAR_RARP50.read_image(path)[..., 1].mean() - 2 * number) < 1  # frames differ by 2
+
+
+def test_unpacking_for_clips_misses_no_mask_at_the_start(packed_video):
+    (packed_video / "segmentation/000000000.png").unlink()
+    unpack(packed_video, frames=3, interval=0.5)
+    assert sorted(SAR_RARP50.images(packed_video.parent, "video_1")) == [30, 60, 90, 120]
+    assert labelled(packed_video.parent) == [60, 120]
+
+
+def test_unpacking_at_an_interval_that_60_frames_a_second_cannot_give_is_refused(packed_video):
+    with pytest.raises(ValueError, match=r"0\.17 s is no whole number of frames at 60 a second"):
+        unpack(packed_video, frames=4, interval=0.17)
+
+
+def test_unpacking_a_video_that_ends_too_early_is_refused(packed_video):
+    write(packed_video / "segmentation/000000180.png", canonical_mask(0))
+    with pytest.raises(DataError, match=r"video_left\.avi: is missing, damaged or ends before frame"):
+        unpack(packed_video)
+
+
+def test_the_command_refuses_a_folder_without_videos(tmp_path, capsys):
+    assert run_command(unpack_sar_rarp50, tmp_path) == 1
+    assert "holds no video_* folders" in capsys.readouterr().err
+
+
+# ---- Sisvse
+
+
+def test_heads_are_claspers_bodies_shafts_and_the_rest_is_background(tmp_path):
+    write(tmp_path / "a.png", np.arange(32, dtype=np.uint8)[None])
+    parts = SISVSE.read_target("label", (tmp_path / "a.png",))
+    expected = [
+        0, 3, 1,  # background, HarmonicAce
+        3, 2, 1, 3, 2, 1,  # MarylandBipolarForceps, CadiereForceps
+        3, 1, 3, 1,  # CurvedAtraumaticGrasper, Stapler
+        3, 2, 1, 3, 2, 1,  # clip appliers
+        0, 0, 0, 0, 0,  # suction, needle, endotip, bag, drain
+        0, 0, 0, 0, 0,  # organs
+        0, 0, 0,  # gauze, other instruments, other tissues
+    ]  # fmt: skip
+    assert parts.tolist() == [expected]
+
+
+def test_images_of_real_sets_lie_in_one_folder_and_each_set_has_its_own(tmp_path):
+    layouts.write_sisvse(tmp_path, 8, 2)
+    first, second = (SISVSE.frames(tmp_path, name) for name in ("real_train_1", "real_val_1"))
+    folders = {image.parent for _, image, _ in (*first, *second)}
+    assert folders == {tmp_path / "images/real"}
+    assert {image for _, image, _ in first}.isdisjoint(image for _, image, _ in second)
+    assert SISVSE.images(tmp_path, "real_train_1") == {number: image for number, image, _ in first}
+    assert "real" not in SISVSE.videos(tmp_path)
+
+
+def test_numbers_are_places_in_natural_order_and_a_missing_file_moves_none(tmp_path):
+    layouts.write_sisvse(tmp_path, 2, 11)  # ..._2 comes before ..._10
+    listing = SISVSE.frames(tmp_path, "manual_syn")
+    endings = [int(image.stem.split("_")[-1]) for _, image, _ in listing]
+    listing[3][1].unlink()
+    listing[5][2]["label"][0].unlink()
+    assert endings == [number for number, _, _ in listing] == list(range(11))
+    assert SISVSE.frames(tmp_path, "manual_syn") == listing
+    assert set(SISVSE.images(tmp_path, "manual_syn")) == set(range(11)) - {3}
+
+
+def test_another_folder_than_the_datasets_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"holds no sets of images and masks .*; set 'root' to the folder miccai"):
+        SISVSE.videos(tmp_path)

@@ -65,7 +65,7 @@ def test_a_site_reads_back_exactly_through_the_shared_readers(layout, rendered):
     site, spec = load_site(rendered(layout, task)), SampleSpec(TARGETS[task])
 
     assert site.dataset == layout and (task == "segmentation" or (site.task, site.classes) == ("depth", ()))
-    assert check_site(site, spec) == []
+    assert check_site(site, spec) == [] and site.publish == ("style", "model")
     for stored, frame in zip(samples(site, "train", spec), scene_of(layout), strict=True):
         item = read_sample(stored)
         error = np.abs(item.images[0].astype(int) - frame.image)
@@ -99,9 +99,8 @@ def test_endovis2018_colours_are_those_of_labels_json(rendered):
 
 def test_sar_rarp50_numbers_are_multiples_of_60_and_actions_are_at_10_hz(rendered):
     video = rendered("sar_rarp50").parent / "sar_rarp50/video_1"
-    names = [f"{60 * i:09d}.png" for i in range(4)]
-    assert sorted(p.name for p in (video / "rgb").iterdir()) == names
-    assert sorted(p.name for p in (video / "segmentation").iterdir()) == names
+    for folder in ("rgb", "segmentation"):
+        assert sorted(path.name for path in (video / folder).iterdir()) == [f"{60 * i:09d}.png" for i in range(4)]
     rows = [tuple(map(int, row.split(","))) for row in (video / "action_discrete.txt").read_text().split()]
     assert [row[0] for row in rows] == list(range(0, 240, 6))
     assert {row[1] for row in rows} <= set(range(8))
@@ -143,27 +142,25 @@ def test_side_files_hold_depth_in_256ths_of_a_millimetre_and_the_labels(rendered
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_reconstruction_site_has_no_label_files_in_any_layout(layout, tmp_path):
     site = load_site(site_of(tmp_path / "site", layout, "reconstruction"))
-
     files = {path for path in site.root.rglob("*") if path.is_file()}
     listed = [sample for split in VIDEOS for sample in samples(site, split, SampleSpec(()))]
-
     assert files == {path for sample in listed for path in sample.images}
     assert len(listed) == 12
     assert check_site(site, SampleSpec(())) == []
 
 
-def test_every_public_site_of_nobody_publishes_its_style_and_its_model(rendered):
-    assert load_site(rendered("endovis2018")).publish == ("style", "model")
-
-
 @pytest.mark.parametrize(
     ("layout", "task", "rate", "every", "step"),
-    [("sar_rarp50", "segmentation", 5.0, 5, 12), ("grasp", "segmentation", 5.0, 5, 6), ("scared", "depth", 5.0, 2, 5)],
-)
+    [
+        ("sar_rarp50", "segmentation", 5.0, 5, 12), ("grasp", "segmentation", 5.0, 5, 6),
+        ("scared", "depth", 5.0, 2, 5),
+        ("endovis2018", "segmentation", 5.0, 1, 1),  # as dense as its clips: every image has a label
+    ],
+)  # fmt: skip
 def test_clips_are_the_denser_video_and_labels_stay_exact(layout, task, rate, every, step, tmp_path):
     site = load_site(site_of(tmp_path / "site", layout, task, clip=4, interval=0.2))
     spec = SampleSpec(TARGETS[task], frames=4, interval=0.2)
-    dense, plain = scene_of(layout, frames=4 * every, rate=rate), scene_of(layout)
+    dense, plain = scene_of(layout, frames=4 * every, rate=rate), scene_of(layout, rate=rate / every)
 
     listed = samples(site, "train", spec)
 
@@ -178,22 +175,10 @@ def test_clips_are_the_denser_video_and_labels_stay_exact(layout, task, rate, ev
         np.testing.assert_allclose(item.targets[TARGETS[task][0]], truth, atol=1 / 256)
 
 
-def test_endovis_clips_are_a_denser_video_with_all_of_its_labels(tmp_path):
-    site = load_site(site_of(tmp_path / "site", "endovis2018", "segmentation", clip=4, interval=0.2))
-
-    listed = samples(site, "train", SampleSpec(frames=4, interval=0.2))
-
-    assert site.rate == 5.0
-    assert [numbers(sample) for sample in listed] == [[0] * 4, [0, 0, 0, 1], [0, 0, 1, 2], [0, 1, 2, 3]]
-    expected = scene_of("endovis2018", rate=5.0)[3].parts
-    np.testing.assert_array_equal(read_sample(listed[3]).targets["label"], expected)
-
-
 @pytest.mark.parametrize("layout", FILMS)
 def test_without_labels_every_image_has_the_clip_that_it_is_a_sample_of(layout, tmp_path):
     path = site_of(tmp_path / "site", layout, "reconstruction", clip=3, interval=0.2)
     site, spec = load_site(path), SampleSpec((), frames=3, interval=0.2)
-
     assert check_site(site, spec) == []
     step = round(0.2 * site.rate)
     shown = [numbers(sample) for sample in samples(site, "train", spec)]
@@ -204,16 +189,12 @@ def test_without_labels_every_image_has_the_clip_that_it_is_a_sample_of(layout, 
 def test_clips_of_single_images_are_the_images_repeated(task, tmp_path):
     path = site_of(tmp_path / "site", "sisvse", task, clip=4, interval=0.2)
     site, spec = load_site(path), SampleSpec(TARGETS[task], frames=4, interval=0.2)
-
     assert check_site(site, spec) == []
     assert schedule("sisvse", clip=4, interval=0.2) == schedule("sisvse")
+    assert schedule("endovis2017", clip=4, interval=0.5) == schedule("endovis2017")  # at its own rate
     listed = samples(site, "train", spec)
     assert [sample.images for sample in listed] == [(sample.images[-1],) * 4 for sample in listed]
     assert len(listed) == 4
-
-
-def test_endovis_gives_clips_at_its_own_rate_without_any_change(tmp_path):
-    assert schedule("endovis2017", clip=4, interval=0.5) == schedule("endovis2017")
 
 
 def test_tasks_cycle_over_the_sites_and_take_their_layouts(tmp_path):
@@ -221,11 +202,8 @@ def test_tasks_cycle_over_the_sites_and_take_their_layouts(tmp_path):
     assert [plan.task for plan in plans] == ["segmentation", "segmentation", "depth", "segmentation"]
     assert [plan.layout for plan in plans] == ["endovis2017", "endovis2018", "scared", "endovis2017"]
     assert plan_sites(tmp_path, sites=3) == plan_sites(tmp_path, sites=3, tasks=("segmentation",))
-
-
-def test_layouts_that_do_not_fit_the_others_are_given_only_where_asked_for(tmp_path):
     given = {plan.layout for plan in plan_sites(tmp_path, sites=12, tasks=("segmentation", "reconstruction"))}
-    assert given == {"endovis2017", "endovis2018", "sar_rarp50", "scared"}
+    assert given == {"endovis2017", "endovis2018", "sar_rarp50", "scared"}  # the others only where asked for
     assert [plan.layout for plan in plan_sites(tmp_path, sites=2, layout="grasp")] == ["grasp", "grasp"]
 
 
@@ -271,16 +249,6 @@ def test_the_command_renders_a_layout_that_is_asked_for_and_check_data_finds_it_
     assert "1 of 1 sites are ready" in capsys.readouterr().out
 
 
-def test_the_command_cycles_through_looks_and_layouts_and_draws_a_sheet(tmp_path):
-    sheet = tmp_path / "sheet.png"
-    assert run("--out", tmp_path / "sites", "--sites", "3", "--preview", sheet) == 0
-    sites = [yaml.safe_load((tmp_path / f"sites/site-{i}/site.yaml").read_text()) for i in (1, 2, 3)]
-    assert [site["dataset"] for site in sites] == ["endovis2017", "endovis2018", "sar_rarp50"]
-    assert "test" not in sites[0]["split"]
-    # a bar above each of three rows and a legend below, 26 pixels each; gaps of 6 between four pictures
-    assert pixels(sheet).shape == (3 * (26 + 64) + 26, 4 * 96 + 3 * 6, 3)
-
-
 def test_the_command_renders_a_site_per_task_that_check_data_finds_ready(tmp_path, capsys):
     out, sheet = tmp_path / "sites", tmp_path / "sheet.png"
     tasks = "segmentation,reconstruction,depth"
@@ -288,6 +256,7 @@ def test_the_command_renders_a_site_per_task_that_check_data_finds_ready(tmp_pat
 
     described = [yaml.safe_load((out / f"site-{i}/site.yaml").read_text()) for i in (1, 2, 3)]
     assert [site.get("task") for site in described] == [None, "reconstruction", "depth"]
+    assert "test" not in described[0]["split"]
     made = [json.loads((out / f"site-{i}/render.json").read_text())["task"] for i in (1, 2, 3)]
     assert made == tasks.split(",")
     assert run_command(check_data, out) == 0
@@ -310,10 +279,7 @@ def test_a_site_is_rendered_again_but_a_foreign_folder_is_left_alone(tmp_path):
 
 
 def test_an_interrupted_rendering_leaves_nothing_behind(tmp_path, monkeypatch):
-    def fail(*_: object, **__: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("shared_components.data.synthetic.site._describe", fail)
+    monkeypatch.setattr("shared_components.data.synthetic.site._describe", Mock(side_effect=OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         site_of(tmp_path / "site", "endovis2018", frames_per_video=1)
     assert list(tmp_path.iterdir()) == []
@@ -322,9 +288,7 @@ def test_an_interrupted_rendering_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_depth_beside_a_frame_is_brighter_the_nearer_and_hatched_grey_where_it_is_unknown():
     near, far = DEPTH_RANGE
     depth = np.array([[near, (near + far) / 2, far, 0.0]], np.float32)
-
     near, middle, far, unknown = tile(Mock(depth=depth), "depth")[0].astype(float)
-
     assert near.sum() > middle.sum() + 60 > far.sum() + 120
     assert np.ptp(unknown) == 0
 
@@ -332,9 +296,7 @@ def test_depth_beside_a_frame_is_brighter_the_nearer_and_hatched_grey_where_it_i
 def test_a_smaller_rendering_leaves_no_site_of_a_larger_one(tmp_path, capsys):
     assert run("--out", str(tmp_path), "--sites", "3") == 0
     capsys.readouterr()
-
     assert run("--out", str(tmp_path), "--sites", "2") == 0
-
     assert sorted(path.name for path in tmp_path.iterdir()) == ["site-1", "site-2"]
     assert f"{tmp_path / 'site-3'}: removed, an earlier rendering's" in capsys.readouterr().out
 
@@ -362,8 +324,6 @@ def test_a_strangers_site_is_never_removed(tmp_path, capsys):
 def test_a_site_that_is_not_wanted_any_more_vanishes_whole(tmp_path, monkeypatch):
     run("--out", str(tmp_path), "--sites", "2")
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # killed before its files were removed
-
     removed, foreign = remove_sites(tmp_path, keep=["site-1"])
-
     assert (removed, foreign) == ([tmp_path / "site-2"], [])
     assert not (tmp_path / "site-2").exists()

@@ -1,4 +1,4 @@
-"""A site that trains on another one's frames besides its own: which it may, how they are read, what stays its own."""
+"""A site's samples are listed in time order, then those of another site that it trains on; errors name the site."""
 
 from __future__ import annotations
 
@@ -14,19 +14,89 @@ from shared_components.data.profile_items import style_statistics
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
+from tests.data.conftest import H, canonical_mask, own_spec, write, write_sisvse, write_yaml
+
+
+def test_frames_are_in_time_order_and_videos_as_listed(make_site):
+    site = load_site(make_site("sar_rarp50", split={"train": ["video_3", "video_1"]}))
+    assert [(frame.video, frame.index) for frame in samples(site, "train")] == [
+        *(("video_3", 60 * index) for index in range(4)),
+        *(("video_1", 60 * index) for index in range(4)),
+    ]
+
+
+def test_a_range_takes_a_stretch_of_time_and_the_interval_thins_it(make_site):
+    split = {"train": [{"OP1": [1, 6]}], "validation": [{"OP1": [6, 8]}]}
+    site = load_site(make_site("endovis2015_rigid", frames=8, split=split, frame_interval=2))
+    assert [frame.index for frame in samples(site, "train")] == [2, 4, 6]
+    assert [frame.index for frame in samples(site, "validation")] == [7]
+
+
+def test_a_range_beyond_the_videos_end_is_refused(make_site):
+    site = load_site(make_site("endovis2015_rigid", split={"train": [{"OP1": [0, 5]}]}))
+    with pytest.raises(SiteError, match="split 'train' asks for frames 0 to 5 of OP1, which has 4; correct"):
+        samples(site, "train")
+
+
+@pytest.mark.parametrize(
+    ("classes", "names", "ids"),
+    [
+        ("shaft_manipulator", ("background", "shaft", "manipulator"), [0, 1, 2, 2]),
+        ("foreground", ("background", "instrument"), [0, 1, 1, 1]),
+    ],
+)
+def test_parts_are_merged_where_the_site_asks_for_fewer_classes(classes, names, ids, make_site):
+    site = load_site(make_site(classes=classes))
+    assert site.classes == names
+    mask = read_sample(samples(site, "train")[0]).targets["label"]
+    np.testing.assert_array_equal(mask, np.array(ids)[canonical_mask(0)])
+
+
+@pytest.mark.parametrize(("dataset", "noun"), [("sar_rarp50", "mask"), ("scared", "depth")])
+def test_a_target_of_another_size_is_refused_by_both_files(dataset, noun, make_site):
+    frame = samples(load_site(make_site(dataset)), "train", own_spec(dataset))[2]
+    ((file,),) = frame.targets.values()
+    write(file, np.zeros((H, 2), dtype=np.uint16 if noun == "depth" else np.uint8))
+    with pytest.raises(SiteError) as error:
+        read_sample(frame)
+    assert str(error.value) == (
+        f"site hospital-a: {file}: {noun} is 2x64 but its image {frame.images[0]} is 80x64; "
+        f"export the {noun} at the size of its image"
+    )
+
+
+def test_masks_of_native_size_are_allowed_in_the_test_folder_of_pfedsis_only(make_site):
+    site = load_site(make_site("pfedsis_npy"))
+    item = read_sample(samples(site, "test")[0])
+    mask = item.targets["label"]
+    assert (item.images.shape, mask.shape) == ((1, 64, 80, 3), (128, 160))
+    frame = samples(site, "train")[0]
+    write(frame.targets["label"][0], mask)
+    with pytest.raises(SiteError, match="mask is 160x128"):
+        read_sample(frame)
+
+
+@pytest.mark.parametrize(("target", "others"), [("weather", "none"), ("depth", "scared")])
+def test_a_target_that_the_dataset_has_not_is_refused_with_those_that_have_it(target, others, make_site):
+    path = make_site()
+    with pytest.raises(SiteError) as error:
+        samples(load_site(path), "train", SampleSpec(targets=(target,)))
+    assert str(error.value) == (
+        f"site hospital-a: {path}: endovis2017 has no {target}; datasets with {target}: {others}"
+    )
+
+
+# ---- frames of another site besides
 
 
 @pytest.fixture
-def other(tmp_path, layouts):
+def other(tmp_path):
     """Return a function that writes a second site beside the first one; its site.yaml."""
 
-    def make(dataset="sisvse", **changes):
-        folder = tmp_path / "simulated"
-        names = layouts.WRITERS[dataset](folder / "data", 3, 4)
-        config = {"dataset": dataset, "root": "data", "history": False, "split": {"train": names[:2]}, **changes}
-        path = folder / "site.yaml"
-        path.write_text(yaml.safe_dump({key: value for key, value in config.items() if value is not None}))
-        return path
+    def make(**changes):
+        names = write_sisvse(tmp_path / "simulated/data", 3, 4)
+        config = {"dataset": "sisvse", "root": "data", "history": False, "split": {"train": names[:2]}, **changes}
+        return write_yaml(tmp_path / "simulated/site.yaml", config)
 
     return make
 
@@ -50,12 +120,12 @@ def test_validation_and_test_stay_the_sites_own(make_site, other, split):
     assert samples(load_site(make_site(**ADDED)), split) == plain
 
 
-def test_added_labels_are_read_by_their_own_data_set_in_the_classes_of_the_site(make_site, other, layouts):
+def test_added_labels_are_read_by_their_own_data_set_in_the_classes_of_the_site(make_site, other):
     other()
     for classes, ids in (("parts", [0, 1, 2, 3]), ("foreground", [0, 1, 1, 1])):
         sample = samples(load_site(make_site(classes=classes, **ADDED)), "train")[4 + 2]
         label = read_sample(sample).targets["label"]
-        assert np.array_equal(label, np.array(ids, np.uint8)[layouts.canonical_mask(2)])
+        assert np.array_equal(label, np.array(ids, np.uint8)[canonical_mask(2)])
 
 
 def test_clips_of_added_frames_have_the_history_of_their_own_site(make_site, other):
