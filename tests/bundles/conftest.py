@@ -8,12 +8,14 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigWorkflow
+from monai.bundle import ConfigWorkflow, ckpt_export
 
 from shared_components.core.evaluation import network_input
 from shared_components.core.metrics import frame_scores, summarise
+from shared_components.core.shipped_weights import EXPORTED
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
+from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import save_weights
 from shared_components.tasks.segmentation import enlarge
@@ -83,11 +85,12 @@ def small() -> dict[str, Any]:
 
 
 @pytest.fixture
-def prepare(bundles: Path) -> Callable[..., ConfigWorkflow]:
+def prepare() -> Callable[..., ConfigWorkflow]:
     """Build a bundle's workflow from its configs and overrides, as the command line does."""
 
     def prepare(bundle: str, *configs: str, **overrides: Any) -> ConfigWorkflow:
-        files = [str(bundles / bundle / "configs" / f"{config}.yaml") for config in configs]
+        folder = bundle_config.bundles_folder() / bundle / "configs"
+        files = [str(folder / f"{config}.yaml") for config in configs]
         kind = "infer" if configs == ("inference",) else "train"
         return ConfigWorkflow(config_file=files, workflow_type=kind, logging_file=False, **overrides)
 
@@ -157,6 +160,13 @@ def scored_by_hand(site_config: Path, classify: Callable[..., torch.Tensor], nam
             ids = classify(network_input(item.images, HEIGHT, WIDTH)).to(torch.uint8).numpy()
         scores.append(frame_scores(enlarge(ids, truth.shape), truth, classes=range(1, len(names) + 1)))
     return summarise(scores, names)
+
+
+def export(root: Path, path: Path, **options: Any) -> None:
+    """Export a bundle's network with its configs as a TorchScript, as the zoo does, of `model.pt` or by `options`."""
+    configs = {"meta_file": root / "configs" / "metadata.json", "config_file": root / "configs" / "inference.yaml"}
+    files = {"filepath": path, "ckpt_file": root / EXPORTED, **configs, **options}
+    ckpt_export("network_def", **{key: str(file) if isinstance(file, Path) else file for key, file in files.items()})
 
 
 def _draw(seed: int, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigParser, ckpt_export
+from monai.bundle import ConfigParser
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.engines import SupervisedEvaluator
 from monai.transforms import Compose, LoadImaged, Resize
@@ -20,6 +20,7 @@ from shared_components.data.files import DataError
 from shared_components.data.synthetic.scene import render_video
 from shared_components.inference import InferenceError
 from shared_components.networks.bundle_config import bundle_names
+from tests.bundles.conftest import export
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Detected deprecated name:UserWarning", "ignore:.*torch.jit:DeprecationWarning"
@@ -146,14 +147,8 @@ def package(bundles, tmp_path):
     """Return a function: the TorchScript with configs that MONAI Deploy takes, and what it reads of it."""
 
     def package(bundle):
-        root, path = bundles / bundle, tmp_path / f"{bundle}.ts"
-        ckpt_export(
-            "network_def",
-            filepath=str(path),
-            ckpt_file=str(root / "models" / "model.pt"),
-            meta_file=str(root / "configs" / "metadata.json"),
-            config_file=str(root / "configs" / "inference.yaml"),
-        )
+        path = tmp_path / f"{bundle}.ts"
+        export(bundles / bundle, path)
         texts = {"metadata.json": "", "inference.json": ""}
         network = torch.jit.load(str(path), _extra_files=texts).eval()
         parser = ConfigParser(json.loads(texts["inference.json"]))

@@ -6,14 +6,12 @@ from importlib.util import find_spec
 from itertools import product
 
 import monai.bundle
-import numpy as np
 import pytest
 import yaml
 from monai.bundle import ConfigWorkflow, create_workflow
-from PIL import Image
 
 from shared_components.bundle_engines import options
-from shared_components.bundle_engines.options import KINDS, ConfigError, wrong_option
+from shared_components.bundle_engines.options import KINDS, wrong_option
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import check_size, load_bundle, weightless
 from shared_components.networks.checkpoints import load_weights, save_weights
@@ -186,18 +184,12 @@ def test_what_monai_works_out_and_what_others_know_is_left_to_them(value):
     assert wrong_option({"output_dir": value} if isinstance(value, str) else {"another": value}) == ""
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "inference"])
-def test_the_files_own_values_fit_and_the_table_knows_them(name):
+def test_the_files_own_values_fit_and_every_option_that_is_checked_stands_in_a_file():
     folder = bundle_config.bundles_folder() / "pvt_fpn" / "configs"
-    config = yaml.safe_load((folder / f"{name}.yaml").read_text())
-    assert wrong_option(config) == ""
-    assert KINDS.keys() & config.keys()
-
-
-def test_every_option_that_is_checked_stands_in_a_file():
-    folder = bundle_config.bundles_folder() / "pvt_fpn" / "configs"
-    keys = set().union(*(yaml.safe_load(path.read_text()) for path in folder.glob("*.yaml")))
-    assert KINDS.keys() <= keys
+    configs = {path.stem: yaml.safe_load(path.read_text()) for path in folder.glob("*.yaml")}
+    for name in ("train", "evaluate", "inference"):
+        assert wrong_option(configs[name]) == "" and KINDS.keys() & configs[name].keys()
+    assert KINDS.keys() <= set().union(*configs.values())
 
 
 @pytest.mark.parametrize(
@@ -211,41 +203,19 @@ def test_a_size_that_is_no_multiple_is_refused_with_the_nearest_one(size, least,
     check_size(network, *map(int, near.split("x")), least=least)
 
 
-@pytest.mark.parametrize(("change", "key"), [({"height": 64}, "height"), ({"width": 96}, "width")])
-def test_a_size_that_the_checkpoint_overrules_is_refused(tmp_path, change, key):
-    Image.fromarray(np.zeros((48, 64, 3), np.uint8)).save(tmp_path / "frame.png")
-    workflow = inference_at(tmp_path, **change)
-    with pytest.raises(RuntimeError) as caught:
-        workflow.run()
-    reasons = []
-    error = caught.value
-    while error is not None:
-        reasons.append(error)
-        error = error.__cause__
-    (said,) = [str(reason) for reason in reasons if isinstance(reason, ConfigError)]
-    assert said.startswith(f"--{key} {change[key]} would change nothing, since ")
+@pytest.mark.parametrize(("key", "value"), [("height", 64), ("width", 96)])
+def test_a_size_that_the_checkpoint_overrules_is_refused(run, refusal, video, tmp_path, key, value):
+    given = {"input": str(video), "output_dir": str(tmp_path / "out"), key: value}
+    said = refusal(run, "pvt_fpn", "inference", **given)
+    assert said.startswith(f"--{key} {value} would change nothing, since ")
     assert said.endswith("was trained at 192x256 and is used at that size; leave it out")
     assert not (tmp_path / "out").exists()
 
 
-def test_the_size_that_the_checkpoint_has_may_be_said(tmp_path):
-    Image.fromarray(np.zeros((48, 64, 3), np.uint8)).save(tmp_path / "frame.png")
-    inference_at(tmp_path, height=192, width=256).run()
+def test_the_size_that_the_checkpoint_has_may_be_said(run, video, tmp_path):
+    run("pvt_fpn", "inference", input=str(video), output_dir=str(tmp_path / "out"), height=192, width=256)
     assert (tmp_path / "out" / "masks").is_dir()
 
 
 def test_nothing_is_overridden_where_nothing_runs():
     assert not options.is_overridden("height")
-
-
-def inference_at(folder, **change):
-    config = bundle_config.bundles_folder() / "pvt_fpn" / "configs" / "inference.yaml"
-    workflow = ConfigWorkflow(
-        str(config),
-        workflow_type="inference",
-        input=str(folder / "frame.png"),
-        output_dir=str(folder / "out"),
-        **change,
-    )
-    workflow.initialize()
-    return workflow

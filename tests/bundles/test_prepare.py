@@ -35,22 +35,13 @@ from tests.bundles.conftest import scored_by_hand
 from tests.common.test_progress import Terminal, seen
 
 
-@pytest.mark.parametrize("key", ["outputs", "classes"])
-def test_names_of_outputs_come_from_the_header(tmp_path, key):
+@pytest.mark.parametrize("key", ["outputs", "classes", None])
+def test_names_of_outputs_come_from_the_header_or_are_numbers_one_per_channel(tmp_path, key):
     """Older headers have `classes` alone."""
-    path = tmp_path / "model.safetensors"
-    notes = {"task": "segmentation", key: "background,shaft,wrist"}
-    network = Tiny(out_channels=3)
-    save_weights(path, network.state_dict(), notes)
+    path, network = tmp_path / "model.safetensors", Tiny(out_channels=3)
+    save_weights(path, network.state_dict(), {"task": "segmentation", key: "background,shaft,wrist"} if key else {})
     task = task_from_checkpoint({"segmentation": {}}, str(path), network)
-    assert task.card.outputs == ("background", "shaft", "wrist")
-
-
-def test_a_header_without_names_leaves_numbers_one_per_channel(tmp_path):
-    path = tmp_path / "model.safetensors"
-    network = Tiny(out_channels=3)
-    save_weights(path, network.state_dict())
-    assert task_from_checkpoint({"segmentation": {}}, str(path), network).card.outputs == ("0", "1", "2")
+    assert task.card.outputs == (("background", "shaft", "wrist") if key else ("0", "1", "2"))
 
 
 def test_a_bundles_own_checkpoint_is_what_it_ships_until_a_person_puts_a_model_pt_in_its_place(tmp_path):
@@ -96,15 +87,6 @@ def printed(error, monkeypatch, capsys):
     return capsys.readouterr().err
 
 
-def test_a_path_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch, capsys):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="Not a directory") as caught:
-        (tmp_path / "file" / "out").mkdir(parents=True)
-    said = printed(caught.value, monkeypatch, capsys)
-    assert said.startswith(f"error: {tmp_path / 'file' / 'out'}: Not a directory; correct the path")
-    assert said.count("\n") == 1
-
-
 FULL = OSError(28, "No space left on device")
 
 
@@ -113,14 +95,12 @@ FULL = OSError(28, "No space left on device")
     [
         (DataError(Path("a.png"), "is damaged", "copy it again"), "error: a.png: is damaged; copy it again\n"),
         (DataError(Path("a\x1b[2J.png"), "is damaged", "copy it again"), "error: a.png: is damaged; copy it again\n"),
-        (
-            not_written(Path("b.safetensors"), FULL),
-            "error: b.safetensors: could not be written (No space left on device)",
-        ),
+        (not_written(Path("b.pt"), FULL), "error: b.pt: could not be written (No space left on device)"),
         (FULL, "error: a file in output_dir: No space left on device; "),
+        (OSError(20, "Not a directory", "out"), "error: out: Not a directory; correct the path"),
     ],
 )
-def test_a_damaged_file_and_a_full_disk_are_one_sentence_without_escapes(error, sentence, monkeypatch, capsys):
+def test_a_damaged_file_a_full_disk_and_a_wrong_path_are_one_plain_sentence(error, sentence, monkeypatch, capsys):
     said = printed(error, monkeypatch, capsys)
     assert said.startswith(sentence) and said.count("\n") == 1
 
@@ -173,20 +153,13 @@ def test_a_model_scores_the_same_with_both_bundles_evaluate(run, model_of, train
     assert found[0] == found[1]
 
 
-def test_the_network_is_that_of_the_bundle_which_the_header_names(site_config, tmp_path):
-    path = tmp_path / "model.safetensors"
+def test_the_network_is_that_of_the_bundle_which_the_header_names_or_of_the_config_in_use(site_config, tmp_path):
+    path, task = tmp_path / "model.safetensors", task_at(site_config)
     save_weights(path, PvtFpn().state_dict(), {"bundle": "pvt_fpn"})
-    definition = PvtFpn(appearance_head=True, dropout=0.5)
-    network = trained_network_for(definition, task_at(site_config), str(path), bundle="pfedsis")
+    network = trained_network_for(PvtFpn(appearance_head=True, dropout=0.5), task, str(path), bundle="pfedsis")
     assert network.state_dict().keys() == load_weights(path).keys()
     assert network.decoder_global.dropout.p == load_bundle("pvt_fpn").network.get("dropout", 0.2)
-
-
-def test_the_config_in_use_defines_the_network_of_its_own_bundle(site_config, tmp_path):
-    path = tmp_path / "model.safetensors"
-    save_weights(path, PvtFpn().state_dict(), {"bundle": "pvt_fpn"})
-    definition = PvtFpn(dropout=0.5)
-    network = trained_network_for(definition, task_at(site_config), str(path), bundle="pvt_fpn")
+    network = trained_network_for(PvtFpn(dropout=0.5), task, str(path), bundle="pvt_fpn")
     assert network.decoder_global.dropout.p == 0.5
 
 
@@ -260,25 +233,19 @@ def test_it_is_shown_by_inference_and_by_surgfl_segment(run, federated, video, t
             {"temporal": False, "text": "selection"},
             "another network than PvtFpnClips: it lacks indicator, selection.16",
         ),
+        (None, "it lacks indicator, temporal.16"),  # and no temporal layer is made up
     ],
 )
-def test_a_header_that_lies_is_refused_with_the_files_name(run, refusal, site_config, tmp_path, said, sentence):
+def test_a_header_that_lies_or_says_nothing_is_refused_by_file(run, refusal, site_config, tmp_path, said, sentence):
     path = tmp_path / "model.safetensors"
-    notes = {"bundle": "fedst", "network": json.dumps(said), "numbers": json.dumps(FRAMES["segmentation"])}
-    save_weights(path, PvtFpnClips(**SINGLE).state_dict(), notes)
     options = {"site_config": str(site_config), "checkpoint": str(path), "output_dir": str(tmp_path / "out")}
+    notes = {"network": json.dumps(said), "numbers": json.dumps(FRAMES["segmentation"])}
+    if said is None:
+        notes, options = {}, options | {"tasks#segmentation#frames": 1}
+    save_weights(path, PvtFpnClips(**SINGLE).state_dict(), {"bundle": "fedst", **notes})
     found = refusal(run, "fedst", "train", "evaluate", **options)
     assert sentence in found and found.startswith(f"checkpoint {path}")
     assert not (tmp_path / "out").exists()
-
-
-def test_weights_that_say_nothing_are_not_scored_with_a_fresh_temporal_layer(run, refusal, site_config, tmp_path):
-    path = tmp_path / "model.safetensors"
-    save_weights(path, PvtFpnClips(**SINGLE).state_dict(), {"bundle": "fedst"})
-    options = {"site_config": str(site_config), "checkpoint": str(path), "output_dir": str(tmp_path / "out")}
-    assert "it lacks indicator, temporal.16" in refusal(
-        run, "fedst", "train", "evaluate", **options, **{"tasks#segmentation#frames": 1}
-    )
 
 
 def test_plain_weights_are_scored_with_the_same_said_on_the_command_line(run, site_config, tmp_path):

@@ -1,7 +1,6 @@
 # ruff: noqa: F401, F811 (the fixture `scenes`)
 """FedST's models by the bundle's configs: a site's own keeps its vector, one for unseen sites gets the site's."""
 
-import dataclasses
 import json
 import sys
 
@@ -100,12 +99,9 @@ def test_a_method_without_conditioning_adds_no_notes():
 # ---- evaluation
 
 
-def test_a_sites_own_model_is_scored_as_it_is(evaluate, own, scenes):
-    assert evaluate(own, scenes[0]) == scored(own, scenes[0], vector_of(scenes[0]))
-
-
-def test_a_sites_own_model_keeps_its_vector_at_another_site(evaluate, own, scenes):
-    assert evaluate(own, scenes[1]) == scored(own, scenes[1], vector_of(scenes[0]))
+def test_a_sites_own_model_keeps_its_vector_at_home_and_at_another_site(evaluate, own, scenes):
+    for scene in scenes[:2]:
+        assert evaluate(own, scene) == scored(own, scene, vector_of(scenes[0]))
 
 
 def test_the_model_for_unseen_sites_is_conditioned_on_the_site_where_it_is_scored(evaluate, for_unseen, scenes):
@@ -196,7 +192,7 @@ def test_frames_are_predicted_by_a_model_that_is_conditioned_on_the_site(
 
 
 def test_the_command_takes_the_site_too(for_unseen, scenes, video, tmp_path, monkeypatch):
-    site = dataclasses.replace(load_site(scenes[2]))
+    site = load_site(scenes[2])
     assert torch.equal(load_trained(for_unseen, bundle="pvt_fpn", site=site).network.indicator, vector_of(scenes[2]))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)

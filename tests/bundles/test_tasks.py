@@ -3,12 +3,12 @@
 import csv
 import json
 import shutil
+from functools import partial
 
 import cv2
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigWorkflow
 
 from shared_components.bundle_engines import FirstMetric
 from shared_components.core import evaluation
@@ -215,7 +215,7 @@ metadata: {name: Toy, task: to be small, description: A network for tests., refe
 
 
 @pytest.fixture
-def toy(bundles, tmp_path, monkeypatch):
+def toy(run, bundles, tmp_path, monkeypatch):
     """Return a function that runs configs of a bundle on clips."""
     folder = tmp_path / "bundles"
     folder.mkdir()
@@ -223,15 +223,7 @@ def toy(bundles, tmp_path, monkeypatch):
     (folder / "toy.yaml").write_text(TOY)
     write_bundle("toy", folder)
     monkeypatch.setattr(bundle_config, "bundles_folder", lambda: folder)
-
-    def toy(*configs, **overrides):
-        files = [str(folder / "toy" / "configs" / f"{config}.yaml") for config in configs]
-        workflow = ConfigWorkflow(config_file=files, workflow_type="train", logging_file=False, **overrides)
-        workflow.initialize()
-        workflow.run()
-        workflow.finalize()
-
-    return toy
+    return partial(run, "toy")
 
 
 def test_a_bundle_trains_and_evaluates_on_clips(toy, sites, tmp_path):

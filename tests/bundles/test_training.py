@@ -92,26 +92,17 @@ def test_validation_in_a_bundle_scores_as_in_a_federation(site_config, small):
     assert FirstMetric(step).compute() == scores["dice"]["mean"] and step.scorer.summary() == scores
 
 
-def test_rounds_differ_from_each_other_and_repeat_in_another_process(site_config, small):
+def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_processes_train_together(site_config, small):
     site, settings = load_site(site_config), settings_of(small)
     task = task_at(site)
-    rounds, again = (
-        Rounds(readable_dataset(site, "train", task, settings), settings, task, load_method("fedavg")) for _ in range(2)
-    )
+    dataset, method = readable_dataset(site, "train", task, settings), load_method("pfedsis")
+    rounds, again, other = (Rounds(dataset, settings, task, method, rank=rank) for rank in (0, 0, 1))
     first, second = list(rounds), list(rounds)
     assert len(first) == len(rounds) == 2
     assert not torch.equal(first[0]["image"], second[0]["image"])
     assert torch.equal(first[0]["image"], next(iter(again))["image"])
-
-
-def test_processes_that_train_together_draw_different_batches_of_one_site(site_config, small):
-    site, settings = load_site(site_config), settings_of(small)
-    task = task_at(site)
-    dataset = readable_dataset(site, "train", task, settings)
-    ranks = [Rounds(dataset, settings, task, load_method("pfedsis"), rank=rank) for rank in range(2)]
-    images = [next(iter(rounds))["image"] for rounds in ranks]
-    assert not torch.equal(*images)
-    assert [rounds.context.site for rounds in ranks] == [0, 0]
+    assert not torch.equal(first[0]["image"], next(iter(other))["image"])
+    assert rounds.context.site == other.context.site == 0
 
 
 @pytest.mark.parametrize(

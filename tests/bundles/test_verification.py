@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from monai.bundle import ConfigParser, ckpt_export, create_workflow, verify_metadata, verify_net_in_out
+from monai.bundle import ConfigParser, create_workflow, verify_metadata, verify_net_in_out
 from safetensors.torch import load_file
 
 from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL
 from shared_components.core.trained_model import load_trained
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
+from tests.bundles.conftest import export
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:No hash value:UserWarning"),
@@ -37,7 +38,7 @@ def metadata_of(bundles: Path, bundle: str) -> dict:
 
 
 @EACH
-def test_a_bundle_has_the_files_that_the_zoo_looks_for(bundles, bundle):
+def test_the_files_that_the_zoo_looks_for_are_there_and_committed(bundles, bundle):
     """Necessary: LICENSE and metadata; preferred: model.pt and an inference config; none above 25 MB."""
     configs = ("metadata.json", "inference.yaml", "train.yaml", "evaluate.yaml", "multi_gpu_train.yaml", "logging.conf")
     others = ("models/model.pt", "docs/data_license.txt", "docs/README.md", "LICENSE")
@@ -46,16 +47,11 @@ def test_a_bundle_has_the_files_that_the_zoo_looks_for(bundles, bundle):
     assert "Apache License" in (bundles / bundle / "LICENSE").read_text()
     assert max(path.stat().st_size for path in (bundles / bundle).rglob("*") if path.is_file()) < 25_000_000
     assert re.fullmatch("[a-z0-9_]+", bundle)
-
-
-@EACH
-def test_what_the_zoo_looks_for_is_committed(bundles, bundle):
-    """`*.pt` is left out of the repository otherwise: a fresh clone must have it."""
     command = ["git", "ls-files", f"bundles/{bundle}"]
     listed = subprocess.run(command, cwd=bundles.parent, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("no repository")
-    committed = set(listed.stdout.split())
+    committed = set(listed.stdout.split())  # `*.pt` is left out otherwise: a fresh clone must have it
     for file in (EXPORTED, MODEL, "LICENSE", "configs/metadata.json", "docs/data_license.txt"):
         assert f"bundles/{bundle}/{file}" in committed
 
@@ -94,14 +90,7 @@ def test_metadata_hold_measured_scores_and_the_packages_of_these_tests(bundles, 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_shipped_model_pt_becomes_a_torchscript_as_the_zoo_exports_it(bundles, bundle, tmp_path):
     root = bundles / bundle
-    ckpt_export(
-        net_id="network_def",
-        filepath=str(tmp_path / "verify_model.ts"),
-        ckpt_file=str(root / EXPORTED),
-        meta_file=str(root / "configs" / "metadata.json"),
-        config_file=str(root / "configs" / "inference.yaml"),
-        bundle_root=str(root),
-    )
+    export(root, tmp_path / "verify_model.ts", bundle_root=root)
     model = load_trained(root / MODEL, bundle=bundle)
     image = torch.rand(1, 3, 64, 96)
     exported = torch.jit.load(str(tmp_path / "verify_model.ts")).eval()
@@ -114,14 +103,10 @@ def test_the_properties_of_the_bundle_are_complete(bundles, bundle, tmp_path):
     cv2.imwrite(str(tmp_path / "frame.png"), np.zeros((64, 96, 3), np.uint8))
     configs = bundles / bundle / "configs"
     workflow = create_workflow(
-        workflow_type="inference",
-        bundle_root=str(bundles / bundle),
-        config_file=str(configs / "inference.yaml"),
-        logging_file=False,
-        meta_file=str(configs / "metadata.json"),
-        input=str(tmp_path / "frame.png"),
-        output_dir=str(tmp_path / "out"),
-    )
+        workflow_type="inference", bundle_root=str(bundles / bundle), logging_file=False,
+        config_file=str(configs / "inference.yaml"), meta_file=str(configs / "metadata.json"),
+        input=str(tmp_path / "frame.png"), output_dir=str(tmp_path / "out"),
+    )  # fmt: skip
     assert workflow.check_properties() == []
     for name in ("preprocessing", "postprocessing", "inferer", "network_def"):
         assert getattr(workflow, name) is not None
@@ -134,27 +119,6 @@ def test_metadata_follow_the_schema_and_the_changelog_has_the_version(bundles, b
     verify_metadata(meta_file=str(path), filepath=str(tmp_path / "schema.json"))
     metadata = metadata_of(bundles, bundle)
     assert metadata["version"] in metadata["changelog"]
-
-
-def test_the_schema_refuses_metadata_without_a_version(bundles, tmp_path):
-    metadata = metadata_of(bundles, "pfedsis")
-    del metadata["version"]
-    (tmp_path / "metadata.json").write_text(json.dumps(metadata))
-    with pytest.raises(ValueError, match="'version' is a required property"):
-        verify_metadata(meta_file=str(tmp_path / "metadata.json"), filepath=str(SCHEMA))
-
-
-@EACH
-@pytest.mark.parametrize("config", ["train", "inference"])
-def test_the_network_takes_and_gives_what_the_metadata_say(bundles, bundle, config):
-    configs = bundles / bundle / "configs"
-    verify_net_in_out(
-        net_id="network_def",
-        meta_file=str(configs / "metadata.json"),
-        config_file=str(configs / f"{config}.yaml"),
-        device="cpu",
-        **{"_meta_#network_data_format#inputs#image#spatial_shape": [64, 96]},
-    )
 
 
 @EACH
@@ -178,25 +142,12 @@ def test_metadata_and_preprocessing_have_the_size_that_the_shipped_weights_have_
     size = [int(notes["height"]), int(notes["width"])]
     data = metadata_of(bundles, bundle)["network_data_format"]
     assert size == data["inputs"]["image"]["spatial_shape"] == data["outputs"]["pred"]["spatial_shape"]
-    (fitted,) = [
-        transform
-        for transform in document(bundles, bundle, "inference")["preprocessing"]["transforms"]
-        if transform["_target_"].endswith("FrameToNetworkd")
-    ]
+    transforms = document(bundles, bundle, "inference")["preprocessing"]["transforms"]
+    (fitted,) = [transform for transform in transforms if transform["_target_"].endswith("FrameToNetworkd")]
     assert size == [fitted["height"], fitted["width"]]
     names = notes["outputs"].split(",")
     assert data["outputs"]["pred"]["channel_def"] == {str(n): name for n, name in enumerate(names)}
     assert data["outputs"]["pred"]["num_channels"] == len(names)
-
-
-@pytest.mark.parametrize("config", ["evaluate", "inference", "multi_gpu_train"])
-def test_the_two_bundles_differ_in_name_network_and_tasks_alone(bundles, config):
-    pfedsis, pvt_fpn = (document(bundles, bundle, config) for bundle in ("pfedsis", "pvt_fpn"))
-    pfedsis.get("network_def", {}).pop("appearance_head", None)
-    for kinds in (pfedsis.get("tasks", {}), pvt_fpn.get("tasks", {})):
-        for kind in ("depth", "reconstruction"):
-            kinds.pop(kind, None)
-    assert json.dumps(pfedsis).replace("pfedsis", "pvt_fpn") == json.dumps(pvt_fpn)
 
 
 @EACH
@@ -216,15 +167,8 @@ def test_a_federations_weights_become_a_traced_torchscript_of_the_bundle(bundles
     network = build_network(load_bundle(bundle).network).eval()
     save_weights(tmp_path / "model.safetensors", network.state_dict())
     export_pt(tmp_path / "model.safetensors", tmp_path / "models" / "model.pt")
-    ckpt_export(
-        net_id="network_def",
-        filepath=str(tmp_path / "models" / "model.ts"),
-        ckpt_file=str(tmp_path / "models" / "model.pt"),
-        meta_file=str(bundles / bundle / "configs" / "metadata.json"),
-        config_file=str(bundles / bundle / "configs" / "inference.yaml"),
-        use_trace=True,
-        input_shape=[1, 3, 64, 96],
-    )
+    traced = {"ckpt_file": tmp_path / "models" / "model.pt", "use_trace": True, "input_shape": [1, 3, 64, 96]}
+    export(bundles / bundle, tmp_path / "models" / "model.ts", **traced)
     image = torch.rand(1, 3, 64, 96)
     exported = torch.jit.load(str(tmp_path / "models" / "model.ts")).eval()
     assert torch.equal(exported(image), network(image))
