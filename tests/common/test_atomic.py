@@ -4,6 +4,7 @@ import os
 import re
 import resource
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -54,19 +55,14 @@ def test_a_full_disk_is_an_error_and_leaves_the_old_file_alone(tmp_path, name, r
 
 
 def test_an_error_of_safetensors_without_a_number_is_the_reason_in_its_own_words(tmp_path, monkeypatch):
-    def refuses(*_, **__):
-        raise SafetensorError("the header is too large")
-
-    monkeypatch.setattr(checkpoints, "save_file", refuses)
+    monkeypatch.setattr(checkpoints, "save_file", Mock(side_effect=SafetensorError("the header is too large")))
     with pytest.raises(NotWritten, match=r"could not be written \(the header is too large\)"):
         save_weights(tmp_path / "a.safetensors", {"w": torch.zeros(1)})
 
 
 def test_a_full_disk_for_the_numbers_of_tensorboard_is_said_with_their_folder(tmp_path, monkeypatch):
-    def full(folder):
-        raise OSError(28, "No space left on device")  # without a name, as its thread does
-
-    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", full)
+    full = OSError(28, "No space left on device")  # without a name, as its thread does
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", Mock(side_effect=full))
     with pytest.raises(NotWritten, match=r"/tensorboard: could not be written \(No space left on device\)"):
         write_scalars(tmp_path / "tensorboard", {"round": 0, "loss": 1.0})
 
@@ -91,11 +87,7 @@ def test_a_file_is_flushed_before_it_gets_its_name_and_its_folder_after(tmp_path
 def test_an_error_of_the_disk_at_the_flush_leaves_the_old_file(tmp_path, monkeypatch):
     """Where a disk is across a network, the error comes with the flush and not with the write."""
     (tmp_path / "a").write_text("old")
-
-    def fails(number):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fails)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(NotWritten, match=r"No space left on device.*disk's space"):
         write_text(tmp_path / "a", "new")
     assert (tmp_path / "a").read_text() == "old" and len(list(tmp_path.iterdir())) == 1

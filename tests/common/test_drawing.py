@@ -60,19 +60,14 @@ def test_every_id_has_a_colour_and_only_background_has_none() -> None:
     assert colour(0) == (0, 0, 0)
     assert all(colour(i) != (0, 0, 0) for i in range(1, 256))
     assert len({colour(i) for i in range(1, 13)}) == 12 and colour(13) == colour(1)
+    assert class_entries(("background", "a", "b")) == [("a", colour(1)), ("b", colour(2))]  # of a legend
+    assert (css((0, 10, 255)), css(colour(1))) == ("#000aff", "#56b4e9")  # of a page
 
 
-def test_a_legend_leaves_the_background_out_and_keeps_the_ids() -> None:
-    assert class_entries(("background", "a", "b")) == [("a", colour(1)), ("b", colour(2))]
-
-
-def test_pages_get_the_same_colours() -> None:
-    assert (css((0, 10, 255)), css(colour(1))) == ("#000aff", "#56b4e9")
-
-
-def test_depth_grows_darker_from_near_to_far_and_grey_keeps_the_order() -> None:
+def test_depth_grows_darker_from_near_to_far_and_grey_keeps_the_order_and_errors_begin_black() -> None:
     grey = cv2.cvtColor(DEPTH[None], cv2.COLOR_RGB2GRAY)[0].astype(int)
     assert (np.diff(grey) <= 1).all() and grey[0] - grey[-1] > 150
+    assert int(Scale((0.0, 1.0), ERROR).to_json()["colours"][0][1:3], 16) < 8
 
 
 NAMES = ("background", "shaft", "wrist", "clasper")
@@ -82,29 +77,14 @@ def frame(height: int = 40, width: int = 60) -> np.ndarray:
     return np.full((height, width, 3), (160, 70, 60), np.uint8)
 
 
-def test_background_pixels_keep_the_frame() -> None:
-    mask = np.zeros((40, 60), np.uint8)
-    mask[10:20, 10:20] = 1
-    drawn = overlay(frame(), mask, contour=0)
-    assert (drawn[mask == 0] == (160, 70, 60)).all()
-    assert (drawn[mask == 1] != (160, 70, 60)).any(axis=-1).all()
-
-
-def test_an_opaque_overlay_shows_the_palette() -> None:
-    mask = np.full((40, 60), 2, np.uint8)
-    assert (overlay(frame(), mask, alpha=1.0, contour=0) == CLASSES[2]).all()
-
-
-def test_outlines_have_the_class_colour() -> None:
-    mask = np.zeros((40, 60), np.uint8)
+def test_classes_and_outlines_have_their_colour_and_the_background_and_the_inputs_stay() -> None:
+    image, mask = frame(), np.zeros((40, 60), np.uint8)
     mask[10:30, 10:50] = 3
-    assert tuple(overlay(frame(), mask, alpha=0.0)[10, 30]) == colour(3)
-
-
-def test_overlay_leaves_its_inputs_alone() -> None:
-    image, mask = frame(), np.ones((40, 60), np.uint8)
-    overlay(image, mask)
-    assert (image == frame()).all() and (mask == 1).all()
+    drawn = overlay(image, mask, contour=0)
+    assert (drawn[mask == 0] == (160, 70, 60)).all() and (drawn[mask == 3] != (160, 70, 60)).any(axis=-1).all()
+    assert (overlay(image, mask, alpha=1.0, contour=0)[mask == 3] == CLASSES[3]).all()
+    assert tuple(overlay(image, mask, alpha=0.0)[10, 30]) == colour(3)
+    assert (image == frame()).all() and set(np.unique(mask)) == {0, 3} and (mask == 3).sum() == 800
 
 
 def test_a_mask_of_another_size_is_refused_with_both_sizes() -> None:
@@ -112,15 +92,11 @@ def test_a_mask_of_another_size_is_refused_with_both_sizes() -> None:
         overlay(frame(), np.zeros((40, 61), np.uint8))
 
 
-def colours_in(strip: np.ndarray) -> set[tuple[int, ...]]:
-    return {tuple(pixel) for pixel in strip.reshape(-1, 3).tolist()}
-
-
 @pytest.mark.parametrize("width", [90, 400, 1920])
 def test_a_legend_shows_every_class_at_any_width_and_no_other_colour(width: int) -> None:
     strip = legend(class_entries(NAMES), width=width)
     assert strip.shape[1:] == (width, 3)
-    shown = colours_in(strip) & {colour(i) for i in range(1, len(CLASSES))}
+    shown = {tuple(pixel) for pixel in strip.reshape(-1, 3).tolist()} & {colour(i) for i in range(1, len(CLASSES))}
     assert shown == {colour(1), colour(2), colour(3)}
 
 
@@ -140,10 +116,7 @@ def test_values_take_the_colour_of_their_share_and_what_is_unknown_is_hatched() 
     drawn = coloured(values, np.isfinite(values), (20.0, 100.0), DEPTH)
     assert [tuple(pixel) for pixel in drawn[0, :4]] == [tuple(DEPTH[i]) for i in (0, 128, 255, 255)]
     assert tuple(drawn[0, 4]) in {(70, 70, 70), (140, 140, 140)}
-
-
-def test_pixels_that_nobody_labelled_are_those_of_the_data():
-    assert UNLABELLED == IGNORED
+    assert UNLABELLED == IGNORED  # pixels that nobody labelled are those of the data
 
 
 def plain(value: int) -> np.ndarray:
@@ -171,7 +144,3 @@ def test_a_scale_is_drawn_below_its_panel_and_recorded_with_its_colours() -> Non
     assert len(second["scale"]["colours"]) == 17
     ends = ["#{:02x}{:02x}{:02x}".format(*DEPTH[i]) for i in (0, 255)]
     assert [second["scale"]["colours"][0], second["scale"]["colours"][-1]] == ends
-
-
-def test_the_scale_of_errors_begins_black() -> None:
-    assert int(Scale((0.0, 1.0), ERROR).to_json()["colours"][0][1:3], 16) < 8

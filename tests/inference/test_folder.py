@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -47,7 +48,9 @@ def test_an_earlier_result_is_replaced_when_the_new_one_is_complete(tmp_path):
     assert files_in(tmp_path) == ["masks/1.png", "prediction.json", "visible.csv"]
 
 
-def test_what_is_abandoned_leaves_the_earlier_result(tmp_path):
+def test_what_is_abandoned_leaves_the_earlier_result_and_no_folder_that_was_not_there(tmp_path):
+    make(tmp_path / "a" / "b", "masks/1.png").abandon()
+    assert list(tmp_path.iterdir()) == []
     make(tmp_path, "overlay.mp4").appear({})
     make(tmp_path, "overlay.mp4", "masks/1.png").abandon()
     assert files_in(tmp_path) == ["overlay.mp4", "prediction.json"]
@@ -75,18 +78,11 @@ def test_a_disk_that_is_full_when_files_appear_leaves_the_earlier_result(tmp_pat
 def test_a_file_that_the_disk_refuses_at_last_is_named(tmp_path, monkeypatch):
     folder = make(tmp_path / "out", "overlay.mp4")
 
-    def full(path):
-        raise OSError(28, "No space left on device")  # as fsync says it, of no file
-
-    monkeypatch.setattr("shared_components.inference.folder.flush", full)
+    full = OSError(28, "No space left on device")  # as fsync says it, of no file
+    monkeypatch.setattr("shared_components.inference.folder.flush", Mock(side_effect=full))
     with pytest.raises(NotWritten, match=r"overlay.mp4: could not be written \(No space left on device\)"):
         folder.appear({})
     folder.abandon()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_abandoned_leaves_no_folder_that_was_not_there(tmp_path):
-    make(tmp_path / "a" / "b", "masks/1.png").abandon()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -150,10 +146,7 @@ def test_a_record_that_is_not_ours_is_refused(tmp_path, text):
 
 
 def test_a_result_of_another_input_is_not_replaced(tmp_path):
-    folder = ResultFolder(tmp_path / "out")
-    folder.begin()
-    (folder.part / "masks").mkdir()
-    folder.appear({"input": "a.mp4"})
+    make(tmp_path / "out", "masks/1.png").appear({"input": "a.mp4"})
     again = ResultFolder(tmp_path / "out")
     again.refuse_another(input="a.mp4")
     with pytest.raises(InferenceError, match=r"holds the result of input a\.mp4, and not of b\.mp4; give another"):

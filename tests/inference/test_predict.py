@@ -41,8 +41,7 @@ def test_a_network_in_training_is_asked_as_one_in_evaluation():
 
 
 def test_what_is_left_to_chance_is_the_same_for_every_frame():
-    task = make_task("reconstruction")
-    predictor = Predictor(torch.nn.Conv2d(3, 3, 1), task)
+    predictor = Predictor(torch.nn.Conv2d(3, 3, 1), make_task("reconstruction"))
     answers = [predictor(torch.rand(1, 3, 64, 64), (64, 64))[1] for _ in range(2)]
     assert (answers[0].hidden == answers[1].hidden).all()
 
@@ -90,7 +89,7 @@ def test_memory_stays_what_it_is_over_many_frames(tmp_path):
 
 
 CLIPS = make_task("segmentation", {"frames": 4, "interval": 0.2}, classes=PARTS)
-SINGLE = make_task("segmentation", classes=PARTS)
+PADDED = make_task("segmentation", {"frames": 4, "interval": 0.2, "padding": "current"}, classes=PARTS)
 
 
 class Counting(torch.nn.Module):
@@ -104,9 +103,6 @@ class Counting(torch.nn.Module):
         seen, instead = (*seen, float(image)), {"first": 0, "current": -1}[padding]
         places = [len(seen) - 1 - back * stride for back in (3, 2, 1, 0)]
         return [seen[n if n >= 0 else instead] for n in places], (stride, padding, seen)
-
-
-PADDED = make_task("segmentation", {"frames": 4, "interval": 0.2, "padding": "current"}, classes=PARTS)
 
 
 def stream(rate, total=9, every=1):
@@ -125,19 +121,18 @@ def network():
     return network
 
 
-def test_what_it_shows_is_as_old_as_the_clips_it_has_learnt_from():
-    streaming = shown_frames(Counting(), CLIPS, stream(10))  # 0.2 s are two frames
+@pytest.mark.parametrize(
+    ("task", "rate", "expected"),
+    [
+        (CLIPS, 10, {0: [0, 0, 0, 0], 5: [0, 1, 3, 5], 8: [2, 4, 6, 8]}),  # 0.2 s are two frames
+        # FedST, Section 4.1.3: the current frame fills the slots of missing history
+        (PADDED, 5, {0: [0, 0, 0, 0], 1: [1, 1, 0, 1], 2: [2, 0, 1, 2], 3: [0, 1, 2, 3], 4: [1, 2, 3, 4]}),
+    ],
+)
+def test_what_it_shows_is_as_old_as_the_clips_it_has_learnt_from(task, rate, expected):
+    streaming = shown_frames(Counting(), task, stream(rate))
     shown = [streaming(torch.tensor(float(number))) for number in range(9)]
-    assert shown[0] == [0, 0, 0, 0] and shown[5] == [0, 1, 3, 5] and shown[8] == [2, 4, 6, 8]
-    streaming.forget()
-    assert streaming(torch.tensor(9.0)) == [9, 9, 9, 9]
-
-
-def test_what_it_shows_before_the_beginning_is_what_the_clips_had_that_it_has_learnt_from():
-    """FedST, Section 4.1.3: the current frame fills the slots of missing history."""
-    streaming = shown_frames(Counting(), PADDED, stream(5))
-    shown = [streaming(torch.tensor(float(number))) for number in range(5)]
-    assert shown == [[0, 0, 0, 0], [1, 1, 0, 1], [2, 0, 1, 2], [0, 1, 2, 3], [1, 2, 3, 4]]
+    assert {number: shown[number] for number in expected} == expected
     streaming.forget()
     assert streaming(torch.tensor(9.0)) == [9, 9, 9, 9]
 
@@ -166,7 +161,7 @@ def test_a_stream_without_such_frames_is_refused(rate, every, sentence):
 def test_one_image_is_its_own_past_and_single_frames_need_no_memory():
     assert shown_frames(Counting(), CLIPS, stream(None, total=1))(torch.tensor(3.0)) == [3, 3, 3, 3]
     network = Counting()
-    assert shown_frames(network, SINGLE, stream(None)) is network
+    assert shown_frames(network, SEGMENTATION, stream(None)) is network
 
 
 def test_a_network_that_remembers_nothing_is_refused():
@@ -187,8 +182,7 @@ def test_a_videos_predictions_are_those_of_its_clips(network, tmp_path, task, in
         with torch.no_grad():
             torch.testing.assert_close(outputs, network(torch.stack(clip, 1)), rtol=1e-4, atol=1e-5)
     with torch.no_grad():
-        alone = network(images[-1])
-    assert not torch.allclose(streamed[-1], alone, atol=1e-3)  # the past counts
+        assert not torch.allclose(streamed[-1], network(images[-1]), atol=1e-3)  # the past counts
 
 
 def test_what_is_remembered_of_one_folder_is_forgotten_in_the_next(network, tmp_path):

@@ -1,21 +1,25 @@
-"""What is written of images, of a video and of sub-folders, and what is not."""
+"""What is written of images, of a video and of sub-folders, what is not, and volumes as ITK reads them."""
 
 import csv
 import json
+import re
 from fractions import Fraction
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
 import pytest
+import SimpleITK as sitk
 
 from shared_components.common.atomic import NotWritten
 from shared_components.core.task import make_task
-from shared_components.inference import InferenceError
+from shared_components.inference import InferenceError, volumes
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder
-from shared_components.inference.video import look_at
+from shared_components.inference.video import frames_of, look_at
+from shared_components.inference.volumes import Volumes, label_names
 from tests.common.test_atomic import full_disk
-from tests.inference.conftest import SEGMENTATION, grey, write_image, write_video
+from tests.inference.conftest import PARTS, SEGMENTATION, grey, write_image, write_video
 
 
 def bar(shape):
@@ -85,9 +89,8 @@ def test_a_video_becomes_masks_and_an_overlay_video_of_its_rate(video, tmp_path)
     whole = cv2.VideoCapture(str(tmp_path / "out" / "overlay.mp4")).read()[1]
     read, names = np.split(whole, [48])
     assert len(names) == 3 * 26 and names[26 + 9 : 26 + 18, 6:16].std(axis=(0, 1)).max() < 8 < np.ptp(names)
-    assert (
-        read.shape == (48, 64, 3) and np.ptp(read[20:]) < 8 and np.ptp(read[:, 40:]) < 8 < 50 < np.ptp(read[:10, :30])
-    )
+    assert read.shape == (48, 64, 3)
+    assert np.ptp(read[20:]) < 8 and np.ptp(read[:, 40:]) < 8 < 50 < np.ptp(read[:10, :30])
 
 
 def test_every_other_frame_is_shown_as_long_as_the_video_lasts(tmp_path):
@@ -149,10 +152,8 @@ def test_an_input_of_billions_of_pixels_is_refused_before_a_frame_is_read(tree):
 def test_an_error_at_the_end_leaves_the_earlier_result(video, tmp_path, monkeypatch):
     files = written(video, tmp_path / "out", stream={"every": 10})
 
-    def fail(self):
-        raise InferenceError("the disk is full")
-
-    monkeypatch.setattr("shared_components.inference.results.VisibleTables.close", fail)
+    full = Mock(side_effect=InferenceError("the disk is full"))
+    monkeypatch.setattr("shared_components.inference.results.VisibleTables.close", full)
     with pytest.raises(InferenceError, match="the disk is full"):
         written(video, tmp_path / "out")
     assert sorted(str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")) == files
@@ -162,7 +163,6 @@ def test_an_error_at_the_end_leaves_the_earlier_result(video, tmp_path, monkeypa
     ("name", "options", "sentence"),
     [
         ("notes.txt", {"alone": True}, "holds 'notes.txt'"),
-        ("overlay.mp4", {}, "holds 'overlay.mp4'"),
         ("nifti", {"volumes": True}, "holds 'nifti', which is not of an earlier result"),
         ("masks", {}, "holds 'masks', which is not of an earlier result; give another folder, or move it away"),
     ],
@@ -183,3 +183,94 @@ def test_results_do_not_lie_among_what_they_are_of(tree):
 def test_masks_are_png_or_none(video, tmp_path):
     with pytest.raises(InferenceError, match="masks is 'jpg'; use one of png, none"):
         written(video, tmp_path / "out", masks="jpg")
+
+
+# ---- volumes for label editors
+
+
+def numbered(number, shape):
+    """A mask without symmetry that differs from frame to frame."""
+    mask = np.zeros(shape, np.uint8)
+    mask[: shape[0] // 3, : 4 + number] = 1 + number % 3
+    return mask
+
+
+def segment(source, out, **stream):
+    frames = FrameStream(source, height=32, width=64, **stream)
+    with PredictionFolder(out, frames, SEGMENTATION, masks="none", pictures=False, volumes=True) as folder:
+        for number, item in enumerate(frames):
+            folder.add(item["shot"], numbered(number, item["shot"].image.shape[:2]))
+    return out / "nifti"
+
+
+def array(path):
+    """What ITK makes of a file: (T, H, W), or (T, H, W, 3)."""
+    return sitk.GetArrayFromImage(sitk.ReadImage(str(path)))
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_video_becomes_a_volume_of_labels_and_one_of_the_frames_that_were_taken(every, tmp_path):
+    video = write_video(tmp_path / "op 7.mp4", grey(7))
+    folder = segment(video, tmp_path / "out", every=every)
+
+    frames = [image for _, image, _ in frames_of(look_at(video), every=every)]
+    np.testing.assert_array_equal(array(folder / "frames" / "op 7.nii"), frames)
+    expected = [numbered(number, (48, 64)) for number in range(len(frames))]
+    np.testing.assert_array_equal(array(folder / "labels" / "op 7.nii.gz"), expected)
+    assert sorted(path.name for path in folder.rglob("*")) == [
+        "frames", "labels", "labels.txt", "op 7.nii", "op 7.nii.gz",
+    ]  # fmt: skip
+
+
+def test_every_sub_folder_is_a_volume_of_its_own(tree, tmp_path):
+    folder = segment(tree, tmp_path / "out")
+    assert array(folder / "labels" / "frames.nii.gz").shape == (1, 40, 50)
+    labels = array(folder / "labels" / "day-1" / "left.nii.gz")
+    np.testing.assert_array_equal(labels, [numbered(n, (31, 33)) for n in (1, 2)])
+    assert array(folder / "frames" / "day-1" / "left.nii").shape == (2, 31, 33, 3)
+
+
+def test_names_and_colours_are_those_that_itk_snap_reads():
+    """A line as its documentation gives it: numbers, then the name in quotes."""
+    line = re.compile(r'^\s*(\d+)(?:\s+(\d+)){3}\s+[01]\s+[01]\s+[01]\s+"([^"]*)"$')
+    rows = [line.match(row) for row in label_names([*PARTS, 'a "quoted" name']).splitlines() if row[0] != "#"]
+    assert all(rows), "a line that ITK-SNAP would not read"
+    assert [(int(row[1]), row[3]) for row in rows] == [*enumerate(PARTS), (4, "a 'quoted' name")]
+    colours = {tuple(row[0].split()[1:4]) for row in rows}
+    assert len(colours) == len(rows) and all(0 <= int(value) <= 255 for row in colours for value in row)
+
+
+def test_images_of_several_sizes_are_no_volume_and_leave_nothing(tmp_path):
+    for name, size in (("a.png", (40, 50)), ("b.png", (40, 51))):
+        write_image(tmp_path / "frames" / name, 90, size)
+    with pytest.raises(InferenceError, match=r"--nifti: b: .*frames\.nii.* frame 1 is of shape \(40, 51\)"):
+        segment(tmp_path / "frames", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_video_that_fits_in_no_volume_is_refused_before_a_frame_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(volumes, "MOST_FRAMES", 3)
+    stream = FrameStream(write_video(tmp_path / "a.mp4", grey(10)), height=32, width=64, every=2)
+    with pytest.raises(InferenceError, match=r"a\.mp4 has 5 frames to segment, .* takes 3; .* --every 4"):
+        Volumes(tmp_path / "out", stream, PARTS)
+
+
+def test_a_model_of_depth_has_no_labels_to_correct(tmp_path):
+    write_image(tmp_path / "frames" / "a.png")
+    stream = FrameStream(tmp_path / "frames", height=32, width=64)
+    with pytest.raises(InferenceError, match=r"a model of depth gives no labels .* leave --nifti out"):
+        PredictionFolder(tmp_path / "out", stream, make_task("depth"), volumes=True)
+
+
+def test_labels_that_were_corrected_are_never_replaced(tmp_path):
+    """Whether the next run writes volumes or not; those that nobody touched make way for new ones."""
+    write_image(tmp_path / "frames" / "a.png")
+    segment(tmp_path / "frames", tmp_path / "out")
+    path = segment(tmp_path / "frames", tmp_path / "out") / "labels" / "frames.nii.gz"
+    corrected = sitk.ReadImage(str(path)) * 0 + 2
+    sitk.WriteImage(corrected, str(path))
+    stream = FrameStream(tmp_path / "frames", height=32, width=64)
+    for again in (True, False):
+        with pytest.raises(InferenceError, match=r"frames\.nii\.gz was changed after a model wrote it"):
+            PredictionFolder(tmp_path / "out", stream, SEGMENTATION, volumes=again)
+    assert (array(path) == 2).all()

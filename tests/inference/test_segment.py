@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from fractions import Fraction
+from unittest.mock import Mock
 
 import cv2
 import pytest
@@ -126,10 +127,7 @@ def test_a_model_of_another_task_is_refused(surgery, model, capsys, kind):
 
 
 def test_an_interrupted_run_leaves_nothing(surgery, model, tmp_path, monkeypatch, capsys):
-    def interrupt(self, shot, answer):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("shared_components.inference.results.PredictionFolder.add", interrupt)
+    monkeypatch.setattr("shared_components.inference.results.PredictionFolder.add", Mock(side_effect=KeyboardInterrupt))
     assert main(["segment", str(surgery), "--model", str(model())]) == 130
     assert "interrupted; nothing was written" in capsys.readouterr().out
     assert not (tmp_path / "surgery-segmented").exists()

@@ -9,21 +9,18 @@ from shared_components.inference.visible import Stretches, VisibleTables, clock,
 from tests.inference.conftest import shot
 
 
-def stretches_of(seen, rate=10, part="shaft", **names):
+def stretches_of(seen, rate=10):
     """Join frames 0.1 s apart; `seen` holds a mark where the part is seen."""
     found = Stretches(None if rate is None else Fraction(1, rate))
     for number, mark in enumerate(seen):
         seconds = None if rate is None else Fraction(number, rate)
-        found.add(shot(f"f{number}", seconds, **names), {part: 2.0 if mark == "x" else 0.0})
+        found.add(shot(f"f{number}", seconds), {"shaft": 2.0 if mark == "x" else 0.0})
     return [(s.first, s.last, s.begin and float(s.begin), s.end and float(s.end), s.frames) for s in found.all()]
 
 
-def test_a_stretch_ends_when_its_last_frame_makes_way():
-    assert stretches_of(".xxx.") == [("f1", "f3", 0.1, 0.4, 3)]
-
-
-def test_a_gap_of_less_than_half_a_second_is_closed():
+def test_a_stretch_ends_when_its_last_frame_makes_way_and_a_gap_of_less_than_half_a_second_is_closed():
     """Frame 1 ends at 0.2 s: frame 6 begins 0.4 s later, frame 7 half a second."""
+    assert stretches_of(".xxx.") == [("f1", "f3", 0.1, 0.4, 3)]
     assert stretches_of("xx....x") == [("f0", "f6", 0, 0.7, 3)]
     assert stretches_of("xx.....x") == [("f0", "f1", 0, 0.2, 2), ("f7", "f7", 0.7, 0.8, 1)]
 
@@ -101,9 +98,8 @@ def test_a_summary_says_how_long_and_since_when(tables):
 def test_a_summary_without_times_names_the_frame():
     found = Stretches(None)
     found.add(shot("f7", sequence="day-1"), {"shaft": 1.0})
-    assert list(summary(("shaft",), found.all(), 1)) == [
-        "shaft  visible in 100 % of the frames, once, first at day-1/f7"
-    ]
+    (said,) = summary(("shaft",), found.all(), 1)
+    assert said == "shaft  visible in 100 % of the frames, once, first at day-1/f7"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.9, "0:59"), (61, "1:01"), (3723, "1:02:03")])
