@@ -41,31 +41,19 @@ METRICS = {
         Metric("delta1", "δ < 1.25", True, unit="%", factor=100.0, digits=2),
     ),
 }
-LAYERS = (
-    *(f"encoder.block{i}" for i in range(1, 5)),
-    *(f"decoder_personal.lateral.{i}" for i in range(4)),
-    *(f"decoder_personal.segmentation.{i}" for i in range(4)),
-    "head_personal",
-    "head_appearance",
-)
+DECODER = [f"decoder_personal.{part}.{i}" for part in ("lateral", "segmentation") for i in range(4)]
+LAYERS = (*(f"encoder.block{i}" for i in range(1, 5)), *DECODER, "head_personal", "head_appearance")
 
 
-def write_run(
-    folder: Path,
-    *,
-    sites: tuple[str, ...] = ("site-1", "site-2", "site-3"),
-    rounds: int = 8,
-    done: int | None = None,
-    mixing: bool = True,
-    overlays: bool = True,
-    depth: tuple[str, ...] = (),
-    seed: int = 0,
-) -> Path:
+SITES = ("site-1", "site-2", "site-3")
+
+
+def write_run(folder, *, sites=SITES, rounds=8, done=None, mixing=True, overlays=True, depth=()) -> Path:
     """Write a run of `rounds` rounds, `done` of them finished (all by default), and return its folder.
 
     The sites in `depth` learn depth, all others segmentation.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     finished = rounds if done is None else done
     lines: list[dict[str, Any]] = []
     for r in range(finished + (done is None)):
@@ -89,23 +77,14 @@ def run_info(sites: tuple[str, ...], rounds: int, method: str, depth: tuple[str,
     return {
         "cards": {site: (DEPTH if site in depth else SEGMENTATION).to_json() for site in sites},
         "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in METRICS.items()},
-        "job": method,
-        "method": method,
-        "said": SAID[method],
-        "arguments": {"mode": "corrected", "appearance_weight": 1.0},
-        "commit": "10cd611",
-        "seed": 7,
+        "job": method, "method": method, "said": SAID[method], "sites": list(sites), "rounds": rounds, "seed": 7,
+        "arguments": {"mode": "corrected", "appearance_weight": 1.0}, "commit": "10cd611",
         "start": {"start": "rendered", "sha256": "1f0c22ab" + "0" * 56},
-        "sites": list(sites),
-        "rounds": rounds,
-        "hardware": "2 x Intel Xeon 2.1 GHz, 8 GiB, no GPU",
-        "started": "2025-11-03T09:12:44+00:00",
-    }
+        "hardware": "2 x Intel Xeon 2.1 GHz, 8 GiB, no GPU", "started": "2025-11-03T09:12:44+00:00",
+    }  # fmt: skip
 
 
-def site_line(
-    generator: np.random.Generator, r: int, i: int, site: str, *, last: bool, mixed: bool, depth: bool
-) -> dict[str, Any]:
+def site_line(generator, r, i, site, *, last: bool, mixed: bool, depth: bool) -> dict[str, Any]:
     metrics = errors(r, i) if depth else scores(generator, r, i)
     line = {"kind": "site", "round": r, "site": site, "samples": 40 + i, "metrics": metrics}
     if last:
@@ -113,10 +92,9 @@ def site_line(
     up = {"global": 13_520_000, "mixed": 13_640_000, "sensitivity": 8} if mixed else {"global": 27_160_000}
     training = 9 + i % 5 + generator.normal(0, 0.3)
     fade = math.exp(-r / 4)
+    further = {"appearance": 0.01 + 0.05 * fade, "consistency": 0.02 + 0.1 * fade} if mixed else {}
     return line | {
-        "loss": {"segmentation": 0.2 + 1.1 * fade, "appearance": 0.01 + 0.05 * fade, "consistency": 0.02 + 0.1 * fade}
-        if mixed
-        else {"segmentation": 0.2 + 1.1 * fade},
+        "loss": {"segmentation": 0.2 + 1.1 * fade, **further},
         "seconds": {"training": training, "measuring": 1.1, "validating": 0.6, "waiting": 0.4, "total": training + 2.4},
         "bytes": {"up": up, "down": {key: value for key, value in up.items() if key != "sensitivity"}},
         "memory_mb": 812 + 7 * i,
@@ -167,9 +145,7 @@ def softmax(generator: np.random.Generator, r: int, own: int, sites: tuple[str, 
     return dict(zip(sites, weights.tolist(), strict=True))
 
 
-def write_site(
-    folder: Path, generator: np.random.Generator, final: dict[str, Any], *, overlays: bool, depth: bool
-) -> None:
+def write_site(folder: Path, generator, final: dict[str, Any], *, overlays: bool, depth: bool) -> None:
     (folder / "overlays").mkdir(parents=True)
     (folder / "final.json").write_text(json.dumps(final))
     for number, rank in enumerate(("best", "typical", "worst") if overlays else ()):

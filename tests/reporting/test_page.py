@@ -1,15 +1,11 @@
 """The report in a real browser: wide and narrow, dark and printed, by eye's measures and by axe's."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from shared_components.reporting.records import load_run
 from shared_components.reporting.report import build_report
-from tests.browser import NARROW, WIDE, OpenPage, View
+from tests.browser import NARROW, WIDE
 
-MakeRun = Callable[..., Path]
 SMALLEST = 11.0
 A4 = 703  # pixels between the margins
 RUNS = {
@@ -21,7 +17,7 @@ RUNS = {
 }
 
 
-def page(make_run: MakeRun, *, tested: bool = False, **options: object) -> Path:
+def page(make_run, *, tested=False, **options):
     folder = make_run(**options)
     run = load_run(folder)
     own = {site: run.last_metrics(site) for site in run.sites} if tested else {}
@@ -31,22 +27,16 @@ def page(make_run: MakeRun, *, tested: bool = False, **options: object) -> Path:
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_a_page_fits_its_window_is_legible_and_accessible(
-    make_run: MakeRun, open_page: OpenPage, name: str, width: int
-) -> None:
+def test_a_page_fits_its_window_is_legible_and_accessible(make_run, open_page, name, width):
     file = page(make_run, tested=name == "pfedsis", **RUNS[name])
     view = open_page(file, width)
-    open_details(view)
-    assert view.sideways() == 0
+    view.page.evaluate("document.querySelectorAll('details').forEach(e => { e.open = true })")
+    assert (view.sideways(), view.violations(), view.problems, view.requests) == (0, [], [], [])
     assert view.texts()[0][0] >= SMALLEST, view.texts()[:3]
-    assert view.violations() == []
-    assert (view.problems, view.requests) == ([], [])
     assert open_page(file, width, dark=True).violations() == []
 
 
-def test_panels_are_stacked_where_it_is_narrow_and_side_by_side_where_it_is_wide(
-    make_run: MakeRun, open_page: OpenPage
-) -> None:
+def test_panels_are_stacked_where_it_is_narrow_and_side_by_side_where_it_is_wide(make_run, open_page):
     file = page(make_run, rounds=1)
     for width, columns in ((NARROW, 1), (WIDE, 4)):
         view = open_page(file, width)
@@ -56,7 +46,7 @@ def test_panels_are_stacked_where_it_is_narrow_and_side_by_side_where_it_is_wide
         assert all(box and box["width"] > 250 for box in boxes)
 
 
-def test_contents_lead_to_their_sections_and_stay_in_sight(make_run: MakeRun, open_page: OpenPage) -> None:
+def test_contents_lead_to_their_sections_and_stay_in_sight(make_run, open_page):
     file = page(make_run, rounds=1, tested=True)
     for width in (WIDE, NARROW):
         view = open_page(file, width)
@@ -64,13 +54,12 @@ def test_contents_lead_to_their_sections_and_stay_in_sight(make_run: MakeRun, op
             link.click()
             target = view.page.locator(link.get_attribute("href") or "")
             assert target.locator("h2").count() == 1
-            bar, heading = (view.page.locator("nav").bounding_box(), target.locator("h2").bounding_box())
-            assert bar and heading
+            bar, heading = view.page.locator("nav").bounding_box(), target.locator("h2").bounding_box()
             assert bar["y"] == 0 or view.page.evaluate("scrollY") < 400  # sticks once the page has scrolled
             assert bar["y"] + bar["height"] <= heading["y"] < 900
 
 
-def test_a_wide_table_scrolls_in_itself_by_keyboard_and_says_so(make_run: MakeRun, open_page: OpenPage) -> None:
+def test_a_wide_table_scrolls_in_itself_by_keyboard_and_says_so(make_run, open_page):
     file = page(make_run, rounds=1)
     view = open_page(file, NARROW)
     table = view.page.get_by_role("region", name="By site and class, on validation")
@@ -79,12 +68,11 @@ def test_a_wide_table_scrolls_in_itself_by_keyboard_and_says_so(make_run: MakeRu
     table.focus()
     view.page.keyboard.press("ArrowRight")
     view.page.wait_for_function("e => e.scrollLeft > 0", arg=table.element_handle())
-    wide = open_page(file, WIDE)
-    table = wide.page.get_by_role("region", name="By site and class, on validation")
+    table = open_page(file, WIDE).page.get_by_role("region", name="By site and class, on validation")
     assert table.evaluate("e => e.scrollWidth == e.clientWidth") and table.evaluate(hint) == 0
 
 
-def test_a_print_opens_everything_and_cuts_no_table(make_run: MakeRun, open_page: OpenPage) -> None:
+def test_a_print_opens_everything_and_cuts_no_table(make_run, open_page):
     view = open_page(page(make_run, rounds=2, tested=True), A4)
     seen = {text for _, text in view.texts()}
     assert "Everything that this run was told" in seen and "arguments.mode" not in seen
@@ -97,7 +85,3 @@ def test_a_print_opens_everything_and_cuts_no_table(make_run: MakeRun, open_page
         right, title = table.evaluate(cut)
         assert right <= A4, title
     assert view.pdf().startswith(b"%PDF")
-
-
-def open_details(view: View) -> None:
-    view.page.evaluate("document.querySelectorAll('details').forEach(e => { e.open = true })")

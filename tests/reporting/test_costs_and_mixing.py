@@ -1,6 +1,7 @@
-"""Costs: bytes summed, seconds averaged, nothing counted twice, and what a noisy run has spent of its privacy."""
+"""Costs: bytes summed, seconds averaged, what a noisy run has spent; mixing: matrices as recorded, told plainly."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from shared_components.federation.privacy.noisy_updates import RECORD as WRITTEN
+from shared_components.federation.privacy.noisy_updates import RECORD
 from shared_components.federation.progress import progress_line
 from shared_components.reporting.costs import (
-    PRIVACY_RECORD,
     bytes_by_round,
     cost_table,
     idle_by_round,
@@ -24,6 +24,7 @@ from shared_components.reporting.costs import (
     traffic_table,
 )
 from shared_components.reporting.figures import time_panels
+from shared_components.reporting.mixing import entropies, matrices, own_weights, spread, verdicts
 from shared_components.reporting.records import Run, load_run
 from shared_components.reporting.report import TEMPLATES, build_report, contents
 from shared_components.reporting.summary import sentences, tiles
@@ -32,13 +33,10 @@ from tests.reporting.conftest import METRICS, SEGMENTATION, change_info, write_r
 
 def line(r: int, up: int, training: float, total: float) -> dict[str, Any]:
     return {
-        "round": r,
-        "samples": 40,
-        "loss": {"segmentation": 0.5},
+        "round": r, "samples": 40, "loss": {"segmentation": 0.5}, "memory_mb": 100 + r,
         "bytes": {"up": {"global": up, "mixed": 1}, "down": {"global": 2 * up}},
         "seconds": {"training": training, "total": total},
-        "memory_mb": 100 + r,
-    }
+    }  # fmt: skip
 
 
 ROWS = {
@@ -49,14 +47,13 @@ AGGREGATIONS = {0: {"seconds": 0.5, "rejected": [{"site": "b", "reason": "late"}
 RUN = Run(Path(), {}, ("a", "b"), ROWS, AGGREGATIONS, {})
 
 
-def test_bytes_are_summed_over_sites_by_role() -> None:
+def test_bytes_are_summed_over_sites_by_role_and_seconds_are_means_of_trained_rounds_only() -> None:
     assert bytes_by_round(RUN, "up") == {0: {"global": 40, "mixed": 2}, 1: {"global": 20, "mixed": 1}}
     assert bytes_by_round(RUN, "down") == {0: {"global": 80}, 1: {"global": 40}}
-
-
-def test_seconds_are_means_with_the_rest_named_other() -> None:
-    stacks = seconds_by_round(RUN)
-    assert stacks == {0: {"training": 2.0, "other": 0.5}, 1: {"training": 3.0}}
+    assert traffic_table(RUN).rows == (("global", "60", "120"), ("mixed", "3", "0"))
+    assert seconds_by_round(RUN) == {0: {"training": 2.0, "other": 0.5}, 1: {"training": 3.0}}
+    assert cost_table(RUN).rows[0] == ("a", "40", "2", "0.00", "0.00", "2.5", "2.0", "101")
+    assert rejections(RUN) == [("1", "b", "late")]
 
 
 SLOW = {"starting": 4.0, "training": 2.0, "total": 3.0, "waiting": 5.0}  # total does not know the process' start
@@ -70,11 +67,8 @@ def waited() -> Run:
         | {2: {"round": 2, "metrics": {}, "seconds": {"validating": 40.0, "total": 40.0}}}
         for site, seconds in (("a", SLOW), ("b", QUICK))
     }
-    info = {
-        "rounds": 2,
-        "cards": dict.fromkeys("ab", SEGMENTATION.to_json()),
-        "metrics": {"segmentation": [METRICS["segmentation"][0].to_json()]},
-    }
+    metrics = {"segmentation": [METRICS["segmentation"][0].to_json()]}
+    info = {"rounds": 2, "cards": dict.fromkeys("ab", SEGMENTATION.to_json()), "metrics": metrics}
     return Run(Path(), info, ("a", "b"), rows, {r: {"seconds": 0.5} for r in range(2)}, {})
 
 
@@ -91,11 +85,8 @@ def test_every_place_gives_the_same_seconds_of_a_round() -> None:
     assert {"a, round 1: 6.000", "b, round 2: 8.500"} <= set(tips)
     record = {**run.rows["a"][0], "site": "a", "bytes": {"up": {}, "down": {}}}
     assert "  6.0 s  " in progress_line(record, rounds=2, seconds_left=None)
-
-
-def test_waiting_and_the_servers_step_stand_apart() -> None:
-    assert idle_by_round(waited())[0] == {"waiting for others": 2.75, "aggregating (server)": 0.5}
-    assert "waiting for others and the server's step are not in them" in cost_table(waited()).note
+    assert idle_by_round(run)[0] == {"waiting for others": 2.75, "aggregating (server)": 0.5}
+    assert "waiting for others and the server's step are not in them" in cost_table(run).note
 
 
 def taught() -> Run:
@@ -109,11 +100,8 @@ def test_the_sites_wait_for_a_server_that_trains() -> None:
     table = server_table(taught())
     assert table is not None and table.head[4:] == ("waited for the server s", "share of the round %")
     assert table.rows == (("1", "12.0", "0.5", "3.5", "4.0", "25"), ("2", "12.0", "0.5", "5.5", "6.0", "33"))
-    assert idle_by_round(taught())[1] == {
-        "waiting for others": 2.75,
-        "aggregating (server)": 0.5,
-        "training (server)": 5.5,
-    }
+    idle = {"waiting for others": 2.75, "aggregating (server)": 0.5, "training (server)": 5.5}
+    assert idle_by_round(taught())[1] == idle
     said = next(text for text in sentences(taught()) if text.startswith("In a round"))
     assert said.endswith("works 7.2 s on average. Then the sites wait 5.0 s for the server, which trains.")
     page = TEMPLATES.get_template("report.html.j2").render(**contents(taught()))
@@ -126,18 +114,6 @@ def test_a_server_that_does_not_train_has_no_table() -> None:
     lines = {0: {"seconds_training": 2.0}, 1: {"seconds": 0.5}}  # of an older version, and a round without
     table = server_table(replace(waited(), aggregations=lines))
     assert table is not None and table.rows == (("1", "–", "–", "2.0", "–", "–"),)
-
-
-def test_the_table_of_costs_counts_trained_rounds_only() -> None:
-    assert cost_table(RUN).rows[0] == ("a", "40", "2", "0.00", "0.00", "2.5", "2.0", "101")
-
-
-def test_traffic_is_exact() -> None:
-    assert traffic_table(RUN).rows == (("global", "60", "120"), ("mixed", "3", "0"))
-
-
-def test_rejections_name_round_site_and_reason() -> None:
-    assert rejections(RUN) == [("1", "b", "late")]
 
 
 NOISE = {"clip": 0.5, "noise_multiplier": 1.25, "delta": 1e-5, "unit": "all data of a site"}
@@ -159,12 +135,8 @@ def noisy(tmp_path):
                 line.pop(key, None)
     records.write_text("".join(json.dumps(line) + "\n" for line in lines))
     own = {"updates": 4, "clipped": 3, "epsilon": 31.4159, "epsilon_of_all_jobs": 99.0}
-    (folder / "site-1" / PRIVACY_RECORD).write_text(json.dumps(own))
+    (folder / "site-1" / RECORD).write_text(json.dumps(own))
     return folder
-
-
-def test_what_the_site_writes_is_what_is_read():
-    assert WRITTEN == PRIVACY_RECORD
 
 
 def test_a_row_per_site_says_what_was_promised_and_spent(noisy):
@@ -172,17 +144,57 @@ def test_a_row_per_site_says_what_was_promised_and_spent(noisy):
     said = ("all data of a site", "0.5", "1.25", "1e-05")
     assert first == ("site-1", *said, "31.42", "4", "75 %", "99")
     assert second == ("site-2", *said, "20", "–", "–", "–") and third[0] == "site-3"
+    (noisy / "server" / "rounds.jsonl").write_text("")  # of a run that has just begun
+    assert privacy_table(load_run(noisy)).rows[1][5:] == ("–", "–", "–", "–")
 
 
 def test_the_page_has_the_section_and_one_without_noise_has_not(noisy, tmp_path):
     page = build_report(noisy, tmp_path / "report.html").read_text()
     assert 'href="#privacy"' in page and "31.42" in page and "Privacy by site" in page
     assert "Dice stays at the sites" in page and "reported a first" not in page
-    plain = write_run(tmp_path / "plain", rounds=2)
-    page = build_report(plain, tmp_path / "plain.html").read_text()
+    page = build_report(write_run(tmp_path / "plain", rounds=2), tmp_path / "plain.html").read_text()
     assert "privacy" not in page.lower()
 
 
-def test_a_run_that_has_just_begun_has_dashes(noisy):
-    (noisy / "server" / "rounds.jsonl").write_text("")
-    assert privacy_table(load_run(noisy)).rows[1][5:] == ("–", "–", "–", "–")
+def run_with(*aggregations: dict[str, Any], sites: tuple[str, ...] = ("a", "b")) -> Run:
+    return Run(Path(), {}, sites, {site: {} for site in sites}, dict(enumerate(aggregations)), {})
+
+
+MIXED = {
+    "mixing": {"a": {"head": {"a": 0.75, "b": 0.25}, "body": {"a": 0.25, "b": 0.75}}},
+    "entropy": {"hypernetwork": 0.81},
+}
+
+
+def test_matrix_rows_are_receiving_sites_of_the_newest_round_with_weights_and_absent_sites_are_nan() -> None:
+    older = {"mixing": {"a": {"head": {"a": 1.0, "b": 0.0}}}}
+    first, second = matrices(run_with(older, MIXED, {"entropy": {}}))["head"]
+    assert first == [0.75, 0.25] and all(map(math.isnan, second))
+
+
+def test_own_weight_is_the_mean_over_layers_and_stands_beside_the_equal_share() -> None:
+    assert own_weights(run_with(MIXED)) == {"a": {0: 0.5}, "b": {}}
+    assert "gives its own weights 0.50 on average; an equal share is 0.50" in verdicts(run_with(MIXED))[0]
+
+
+def test_nearly_equal_weights_keep_a_pale_colour_scale() -> None:
+    assert spread({"head": [[0.5001, 0.4999]]}, 2) == 0.125
+    assert spread({"head": [[0.9, 0.1]]}, 2) == pytest.approx(0.4)
+
+
+def test_entropy_by_site_is_averaged_and_null_left_out() -> None:
+    assert entropies(run_with({"entropy": {"hypernetwork": {"a": 1.0, "b": 0.5}}}))["hypernetwork"] == {0: 0.75}
+    assert math.isnan(entropies(run_with({"entropy": {"sensitivity": None}}))["sensitivity"][0])
+
+
+def test_the_entropy_decides_how_near_to_plain_averaging_a_mixing_is_called() -> None:
+    entropy = {"sensitivity_raw": 0.9995, "sensitivity": 0.9, "hypernetwork": 0.997}
+    plain, other, near = verdicts(run_with({"entropy": entropy}))
+    assert "is practically plain averaging (normalised entropy 0.99950" in plain
+    assert "differs from plain averaging (normalised entropy 0.900" in other
+    assert "is close to plain averaging" in near
+
+
+def test_fedavg_has_nothing_to_say_and_one_site_nothing_to_mix() -> None:
+    assert verdicts(run_with({"entropy": {}})) == []
+    assert "nothing to mix" in verdicts(run_with({"entropy": {"hypernetwork": 1.0}}, sites=("a",)))[0]
