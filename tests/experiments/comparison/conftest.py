@@ -90,26 +90,18 @@ def mixed(label, seed, dice, rmse):
 @pytest.fixture
 def two_tasks():
     """Two rows over two tasks; the one with the better masks has the worse depth."""
-    return Comparison(
-        "A title",
-        "scores",
-        (),
-        (*SITES, "c"),
-        (mixed("FedAvg", 1, (0.5, 0.3), 4.0), mixed("PFedSIS", 1, (0.8, 0.6), 6.0)),
-    )
+    rows = mixed("FedAvg", 1, (0.5, 0.3), 4.0), mixed("PFedSIS", 1, (0.8, 0.6), 6.0)
+    return Comparison("A title", "scores", (), (*SITES, "c"), rows)
 
 
 @pytest.fixture
 def comparison():
     """Three rows; one of them has no result."""
     return compared(
-        result("FedAvg", 1, (0.5, 0.3), held_out=0.2),
-        result("FedAvg", 2, (0.7, 0.1), held_out=0.4),
-        result("PFedSIS*", 1, (0.8, 0.6), held_out=0.1),
-        result("PFedSIS*", 2, (0.6, 0.6), held_out=0.1),
-        result("Krum", 1, None),
-        result("Krum", 2, None),
-    )
+        result("FedAvg", 1, (0.5, 0.3), held_out=0.2), result("FedAvg", 2, (0.7, 0.1), held_out=0.4),
+        result("PFedSIS*", 1, (0.8, 0.6), held_out=0.1), result("PFedSIS*", 2, (0.6, 0.6), held_out=0.1),
+        result("Krum", 1, None), result("Krum", 2, None),
+    )  # fmt: skip
 
 
 def illustrated(folder, count, *, samples=2, rounds=4):

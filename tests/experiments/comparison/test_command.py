@@ -60,14 +60,11 @@ def test_a_second_call_runs_nothing_again(straight, capsys):
 def start_and_signal(out, number, *methods):
     """Send a signal to the command once the first round of any run is aggregated."""
     arguments = [sys.executable, "-m", "shared_components.cli", *command(out, *methods)]
+    # a shell that runs the tests in the background lets them, and what they start, ignore Ctrl-C
     process = subprocess.Popen(
-        arguments,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        # a shell that runs the tests in the background lets them, and what they start, ignore Ctrl-C
+        arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    )  # fmt: skip
     end = time.monotonic() + 300
     while not list(out.glob("runs/*/[0-9]*/server/round-00000.safetensors")):
         assert process.poll() is None and time.monotonic() < end
@@ -97,8 +94,8 @@ def test_a_killed_command_is_gone_on_with_at_once(straight, tmp_path):
 
 
 def test_a_method_that_refuses_these_sites_is_a_dash_and_the_rest_goes_on(straight, tmp_path, capsys):
+    (tmp_path / "sites").mkdir()
     for name in ("site-1", "site-2"):
-        (tmp_path / "sites").mkdir(exist_ok=True)
         (tmp_path / "sites" / name).symlink_to(straight / "sites" / "quick" / name)
     out = tmp_path / "out"
     assert main([*command(out, "krum", "local"), "--sites", str(tmp_path / "sites")]) == 1
@@ -107,7 +104,6 @@ def test_a_method_that_refuses_these_sites_is_a_dash_and_the_rest_goes_on(straig
     assert "| Krum | – | – | – | – |" in said and "Local only, seed 1: done" in said
 
 
-METHODS = "mat_fl,fedavg_cluster"
 OF_TWO_TASKS = {  # name: (look, layout, task)
     "a": ("rose", "endovis2017", "segmentation"),
     "b": ("crimson", "endovis2018", "segmentation"),
@@ -126,8 +122,8 @@ def two_tasks_compared(tmp_path_factory):
             videos={"train": 1, "validation": 1, "test": 1}, height=64, width=96,
         )  # fmt: skip
     out = folder / "out"
-    where = ["--sites", str(folder / "sites"), "--held-out", "outside", "--out", str(out)]
-    assert main(["compare", "--methods", METHODS, *TINY, *where]) == 0
+    where = ["--sites", str(folder / "sites"), "--held-out", "outside"]
+    assert main([*command(out, "mat_fl", "fedavg_cluster"), *where]) == 0
     return out
 
 
@@ -146,10 +142,8 @@ def test_every_task_has_a_table_of_its_own(two_tasks_compared):
     assert len(segmentation) == len(depth) == 1
     assert segmentation[0].startswith("| Method | Average | a | b | Worst site |")
     assert depth[0].startswith("| Method | Average | c | Worst site | Out of federation |")
-    for table in found.values():
-        assert not ("| c |" in table and ("| a |" in table or "| b |" in table))
-    for table in (*segmentation, *depth):
-        assert "MaT-FL" in table and "FedAvg+Cluster" in table
+    assert not any("| c |" in table and ("| a |" in table or "| b |" in table) for table in found.values())
+    assert all("MaT-FL" in table and "FedAvg+Cluster" in table for table in (*segmentation, *depth))
 
 
 def test_the_outsiders_depth_is_that_of_the_depth_sites_model(two_tasks_compared):
@@ -162,14 +156,6 @@ def test_the_outsiders_depth_is_that_of_the_depth_sites_model(two_tasks_compared
         assert "dice" in scores["sites"]["a"] and "rmse" in scores["sites"]["c"]
         assert "dice" not in scores["sites"]["c"] and scores["held_out"]["rmse"]["mean"] > 0
         assert list((file.parent / "server" / "tested").glob("*-prediction.webp"))
-
-
-def test_the_command_goes_on_from_what_is_done(two_tasks_compared, capsys):
-    sites = ["--sites", str(two_tasks_compared.parent / "sites"), "--held-out", "outside"]
-    assert main(["compare", "--methods", METHODS, *TINY, *sites, "--out", str(two_tasks_compared)]) == 0
-    said = capsys.readouterr().out
-    assert "2 of 2 runs are done already" in said
-    assert "Depth (c): RMSE (mm)" in said and "(a, b): Dice (%)" in said
 
 
 NETWORK = {"bundle": "fedst", "network": {"temporal": False, "text": "none"}}

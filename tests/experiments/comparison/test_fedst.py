@@ -1,7 +1,5 @@
 """FedST's tables and figures as presets, and what a row may differ in beside method and arguments."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -21,6 +19,7 @@ from shared_components.data.classes import name_of
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
+from shared_components.experiments.comparison import presets
 from shared_components.experiments.comparison.plan import (
     SCALES,
     Run,
@@ -30,13 +29,7 @@ from shared_components.experiments.comparison.plan import (
     resolved,
     scale_of,
 )
-from shared_components.experiments.comparison.presets import (
-    ALONE,
-    FEDST_ROUNDS,
-    FEDST_TRAINING,
-    PRESETS,
-    with_arguments,
-)
+from shared_components.experiments.comparison.presets import PRESETS, with_arguments
 from shared_components.experiments.comparison.sites import mixed_sites, server_site, synthetic_sites
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle, weightless
@@ -58,23 +51,18 @@ def labels(name):
     return [row.variant.label for row in rows_of(name)]
 
 
-# ---- the rows of the paper
-
-
 def test_presets_have_the_rows_of_the_papers_tables():
     methods = ["Local Train", "Upper bound", "FedLD", "FedDP", "FedAvg", "FedRep", "FedAS", "FedST"]
     assert all(labels(f"fedst-table{number}") == methods for number in (2, 3, 8))
     assert labels("fedst-table6") == ["Norm", "Key", "Value", "Key&Value", "Ours (Query)"]
     assert labels("fedst-table7") == ["Random", "Gaussian", "One-hot", "Ours (text)"]
     assert labels("fedst-table9") == ["FedAvg", "FedLD", "FedDP", "FedRep", "FedAS", "FedST"]
-    assert labels("fedst-figure5") == [
-        "Without synthetic frames", "Fine-tuning at the server", "SERQ, D = 0", "SERQ", "Mixed into each site",
-    ]  # fmt: skip
+    server = ["Without synthetic frames", "Fine-tuning at the server", "SERQ, D = 0", "SERQ", "Mixed into each site"]
+    assert labels("fedst-figure5") == server
     assert labels("fedst-figure6") == [f"Every {n} iterations" for n in (10, 50, 100, 200, 500)]
-    assert labels("fedst-figure7")[:4] == [
-        "Local Train", "Local Train + synthetic", "Upper bound", "Upper bound + synthetic",
-    ]  # fmt: skip
-    assert labels("fedst-figure7")[-2:] == ["FedST w/o SERQ", "FedST"] and len(labels("fedst-figure7")) == 16
+    figure7 = labels("fedst-figure7")
+    assert figure7[:4] == ["Local Train", "Local Train + synthetic", "Upper bound", "Upper bound + synthetic"]
+    assert figure7[-2:] == ["FedST w/o SERQ", "FedST"] and len(figure7) == 16
 
 
 def test_the_ablations_tick_what_the_paper_ticks():
@@ -127,21 +115,18 @@ def test_baselines_have_the_networks_19_71_megabytes_of_the_paper():
 
 def test_all_rows_have_the_training_and_the_loss_of_fedsts_bundle():
     own = load_bundle("fedst")
-    assert FEDST_ROUNDS == own.training.rounds
+    assert presets.FEDST_ROUNDS == own.training.rounds
     for name in FEDST:
         for row in rows_of(name):
             training, numbers = row.settings(), row.open_bundle().tasks["segmentation"]
-            assert replace(training, seed=0, iterations=1, rounds=1) == replace(
-                own.training, seed=0, iterations=1, rounds=1
-            )
-            assert {k: numbers[k] for k in ("cross_entropy", "log_iou", "dice")} == {
-                k: own.tasks["segmentation"][k] for k in ("cross_entropy", "log_iou", "dice")
-            }
+            as_long = {"seed": 0, "iterations": 1, "rounds": 1}
+            assert replace(training, **as_long) == replace(own.training, **as_long)
+            assert all(numbers[k] == own.tasks["segmentation"][k] for k in ("cross_entropy", "log_iou", "dice"))
             assert row.rounds * training.iterations == 300 * 100 * (2 if row.variant.mixes else 1)
 
 
 def test_fedas_says_itself_that_it_cannot_have_the_others_network():
-    row = Variant("FedAS", "fedas", **ALONE)
+    row = Variant("FedAS", "fedas", **presets.ALONE)
     bundle = Run(row, 1, 1, {}, {}).open_bundle()
     task = make_task("segmentation", bundle.tasks["segmentation"], classes=PARTS)
     with pytest.raises(ValueError, match="fedas needs a network with a shared and a personal path"):
@@ -149,18 +134,10 @@ def test_fedas_says_itself_that_it_cannot_have_the_others_network():
     assert all("FedAS" in FEDST[f"fedst-{name}"].remark for name in ("table2", "table3", "table9", "figure7"))
 
 
-# ---- a row's own rounds and iterations
-
-
-@pytest.mark.parametrize(
-    ("share", "expected"), [(0.1, (3000, 10)), (0.5, (600, 50)), (1.0, (300, 100)), (2.0, (150, 200)), (5.0, (60, 500))]
-)
-def test_the_papers_communication_frequencies_come_out(share, expected):
-    assert apportioned(300, 100, share) == expected
-
-
-def test_where_a_share_does_not_go_into_the_total_the_nearest_divisor_does():
+def test_the_papers_communication_frequencies_come_out_and_else_the_nearest_divisors():
     """36 steps by 1.2, 6, 24 and 60; 24 lies between 18 (a ratio of 1.33) and 36 (of 1.5)."""
+    of_paper = [(3000, 10), (600, 50), (300, 100), (150, 200), (60, 500)]
+    assert [apportioned(300, 100, share) for share in (0.1, 0.5, 1.0, 2.0, 5.0)] == of_paper
     assert [apportioned(3, 12, s) for s in (0.1, 0.5, 2.0, 5.0)] == [(36, 1), (6, 6), (2, 18), (1, 36)]
     assert apportioned(1, 1, 0.1) == apportioned(1, 1, 5.0) == (1, 1)
 
@@ -171,20 +148,17 @@ def test_the_server_has_as_many_batches_as_the_sites_have_iterations():
         for scale in ("paper", "quick")
     )
     assert paper["FedST"] == {"batches": 100} and paper["FedDP"] == {}
-    assert quick["TS + SERQ"] == {"batches": 12}
-    assert quick["TS"] == {"synthetic": "none"}
-    given = with_arguments(FEDST["fedst-figure6"], {"fedst": {"batches": 7}})
-    for row in given.variants:
-        told = resolved(Run(row, 1, 300, FEDST_TRAINING, {})).variant
+    assert quick["TS + SERQ"] == {"batches": 12} and quick["TS"] == {"synthetic": "none"}
+    for row in with_arguments(FEDST["fedst-figure6"], {"fedst": {"batches": 7}}).variants:
+        told = resolved(Run(row, 1, 300, presets.FEDST_TRAINING, {})).variant
         assert told.arguments == {"batches": 7}
 
 
 def test_clips_indicator_is_as_wide_as_its_vector():
     preset = with_arguments(FEDST["fedst-table7"], {"fedst": {"text_encoder": "clip"}})
     rows = [resolved(Run(row, 1, 1, {}, {})) for row in preset.variants]
-    kinds = [row.variant.arguments["text_encoder"] for row in rows]
-    assert kinds == ["random", "gaussian", "one_hot", "clip"]
-    assert [row.open_bundle().network["indicator"] for row in rows] == [384, 384, 384, 512]
+    widths = {row.variant.arguments["text_encoder"]: row.open_bundle().network["indicator"] for row in rows}
+    assert widths == {"random": 384, "gaussian": 384, "one_hot": 384, "clip": 512}
 
 
 def test_rows_that_come_out_alike_are_one(tmp_path):
@@ -192,9 +166,6 @@ def test_rows_that_come_out_alike_are_one(tmp_path):
     args.sites, args.server = three(tmp_path), server_at(tmp_path)
     runs = compare.planned(args, PRESETS["fedst-figure6"])
     assert [(r.variant.label, r.rounds) for r in runs] == [("Every 1 iterations", 2), ("Every 2 iterations", 1)]
-
-
-# ---- a run's name
 
 
 def run_of(site, variant, **changes):
@@ -227,13 +198,13 @@ def test_whatever_a_row_differs_in_is_part_of_its_name_and_of_its_job(site):
     assert jobs[1]["bundle"] == "pvt_fpn" and jobs[2]["network"] == {"temporal": False}
     assert jobs[4]["tasks"] == {"segmentation": {"dice": 2.0}} and jobs[5]["training"]["batch_size"] == 1
     assert all(Run.from_json(run.to_json()) == run for run in runs)
+    clips = run_of(site, Variant("FedST", "fedst"))  # which the site cannot give: a dash beside rows that go on
+    assert clips.name.startswith("fedst-seed-1-")
 
 
 def test_a_row_begins_from_the_weights_of_its_own_bundle(tmp_path, monkeypatch):
-    def source(start, bundle, file=None):
-        return tmp_path / bundle, f"weights of {bundle}"
-
-    monkeypatch.setattr("shared_components.experiments.comparison.plan.source_of", source)
+    source = "shared_components.experiments.comparison.plan.source_of"
+    monkeypatch.setattr(source, lambda start, bundle, file=None: (tmp_path / bundle, f"weights of {bundle}"))
     rows = [replace(row, start="rendered") for row in rows_of("fedst-table9")]
     assert [row.start_hash for row in rows] == [f"weights of {'pvt_fpn' if n == 4 else 'fedst'}" for n in range(6)]
     assert {row.job()["training"]["start"] for row in rows} == {"rendered"}
@@ -241,19 +212,12 @@ def test_a_row_begins_from_the_weights_of_its_own_bundle(tmp_path, monkeypatch):
 
 def test_wrong_values_of_a_row_are_refused_before_anything_runs():
     for change, said in (
-        ({"bundle": "fedts"}, "bundle 'fedts' does not exist"),
-        ({"network": {"temporl": False}}, "temporl"),
-        ({"tasks": {"segmentation": {"dise": 1.0}}}, "dise"),
-        ({"tasks": {"depth": {}}}, "does not learn 'depth'"),
-        ({"training": {"iteration": 1}}, "iteration"),
-        ({"arguments": {"personal": "queries"}}, "personal"),
-    ):
-        row = replace(Variant("A", "fedst"), **change)
+        ({"bundle": "fedts"}, "bundle 'fedts' does not exist"), ({"network": {"temporl": False}}, "temporl"),
+        ({"tasks": {"segmentation": {"dise": 1.0}}}, "dise"), ({"tasks": {"depth": {}}}, "does not learn 'depth'"),
+        ({"training": {"iteration": 1}}, "iteration"), ({"arguments": {"personal": "queries"}}, "personal"),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=said):
-            Run(row, 1, 1, {}, {}).check()
-
-
-# ---- sites and the server's own frames
+            Run(replace(Variant("A", "fedst"), **change), 1, 1, {}, {}).check()
 
 
 def parsed(*words):
@@ -287,15 +251,13 @@ def test_synthetic_sites_give_clips_and_texts_that_have_vectors(tmp_path):
         moves = any(len(set(sample.images)) > 1 for sample in samples(site, "train", spec))
         assert moves == (path != server)  # the server's are single images
         SiteText().vector(SiteFacts(text=site.text, site=number, sites=6), width=384)
-    assert name_of(load_site(held_out).classes) == "foreground"
-    assert name_of(load_site(server).classes) == "parts"
+    assert [name_of(load_site(path).classes) for path in (held_out, server)] == ["foreground", "parts"]
     assert len(samples(load_site(server), "train")) == 14
 
 
 def test_the_servers_frames_are_rendered_and_count_for_the_rows_that_use_them(tmp_path, monkeypatch):
     monkeypatch.setitem(SCALES, "quick", TINY_SCALE)
-    args = parsed("--preset", "fedst-table4", "--out", str(tmp_path))
-    runs = compare.planned(args, PRESETS["fedst-table4"])
+    runs = compare.planned(parsed("--preset", "fedst-table4", "--out", str(tmp_path)), PRESETS["fedst-table4"])
     file = tmp_path / "sites" / "quick-clips" / "server" / "site.yaml"
     assert [bool(run.server) for run in runs] == [False] * 4 + [True] * 3
     assert {run.server for run in runs if run.server} == {str(file.resolve())}
@@ -319,11 +281,6 @@ def test_a_table_that_needs_the_servers_frames_is_refused_without_them(tmp_path)
     assert plain[0].server == ""
 
 
-def test_a_row_whose_clips_a_site_cannot_give_has_a_folder_too(site):
-    """So that the other rows go on, and this one is a dash with the federation's sentence."""
-    assert run_of(site, Variant("FedST", "fedst")).name.startswith("fedst-seed-1-")
-
-
 def test_a_mixing_row_writes_a_site_that_adds_the_servers_frames(site, tmp_path):
     server = server_at(tmp_path)
     run = run_of(site, Variant("A", "fedavg", mixes=True), server=str(server))
@@ -332,11 +289,9 @@ def test_a_mixing_row_writes_a_site_that_adds_the_servers_frames(site, tmp_path)
     assert path == str(tmp_path / "run" / "sites" / "a" / "site.yaml") and mixed.root == plain.root.resolve()
     assert len(samples(mixed, "train")) == len(samples(plain, "train")) + 14
     assert samples(mixed, "test") == samples(replace(plain, root=mixed.root), "test")
-    again = replace(run, sites={"a": path})
     with pytest.raises(FederationError, match=r"says 'also_trains_on' itself, and this row adds"):
-        mixed_sites(again, tmp_path / "again")
-    config = yaml.safe_load(server.read_text()) | {"classes": "foreground"}
-    server.write_text(yaml.safe_dump(config))
+        mixed_sites(replace(run, sites={"a": path}), tmp_path / "again")
+    server.write_text(yaml.safe_dump(yaml.safe_load(server.read_text()) | {"classes": "foreground"}))
     with pytest.raises(FederationError, match="cannot be read as 'parts'"):
         mixed_sites(run, tmp_path / "run")
 
@@ -357,6 +312,6 @@ def test_of_every_method_those_that_need_the_servers_frames_are_left_out_where_t
     whole = compare.chosen(parsed(*words, "--server", str(tmp_path / "site.yaml")))
     assert [v.method for v in whole.variants] == method_names() and whole.remark == ""
     assert compare.chosen(parsed("--preset", "all")) == whole
+    fedst = parsed("--methods", "fedst", "--sites", folder)
     with pytest.raises(ValueError, match="FedST uses frames of the server's own, and --sites has none"):
-        chosen = parsed("--methods", "fedst", "--sites", folder)
-        compare.planned(chosen, compare.chosen(chosen))
+        compare.planned(fedst, compare.chosen(fedst))

@@ -2,27 +2,26 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from shared_components.experiments.comparison.output import as_page
-from shared_components.experiments.comparison.results import Comparison, Result
+from shared_components.experiments.comparison.results import Result
 from shared_components.experiments.comparison.tables import all_tables
-from tests.browser import NARROW, WIDE, OpenPage, View
+from tests.browser import NARROW, WIDE
 from tests.experiments.comparison.conftest import illustrated
 
 SMALLEST = 11  # pixels of letters
 
 
-def page_of(comparison: Comparison, folder: Path) -> Path:
+def page_of(comparison, folder):
     file = folder / "index.html"
     file.write_text(as_page(comparison, all_tables(comparison, grouped=True)), encoding="utf-8")
     return file
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def everything(tmp_path_factory):
     """Twenty-seven methods, one of which has no result."""
     folder = tmp_path_factory.mktemp("many")
     comparison = illustrated(folder, 27)
@@ -32,7 +31,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def few(tmp_path_factory):
     folder = tmp_path_factory.mktemp("few")
     return page_of(illustrated(folder, 3), folder)
 
@@ -40,56 +39,43 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("name", ["everything", "few"])
-def test_the_page_is_legible_and_accessible(
-    request: pytest.FixtureRequest, open_page: OpenPage, name: str, width: int, dark: bool
-) -> None:
+def test_the_page_is_legible_and_accessible(request, open_page, name, width, dark):
     view = open_page(request.getfixturevalue(name), width, dark=dark)
-    assert (view.problems, view.requests, view.sideways()) == ([], [], 0)
-    assert view.violations() == []
+    assert (view.problems, view.requests, view.sideways(), view.violations()) == ([], [], 0, [])
     assert view.texts()[0][0] >= SMALLEST, view.texts()[:5]
 
 
-def boxes(view: View, selector: str) -> list[dict[str, float]]:
-    return [found.bounding_box() for found in view.page.locator(selector).all()]  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_many_methods_scroll_inside_their_own_frame_beside_the_frame_they_are_of(
-    everything: Path, open_page: OpenPage, width: int
-) -> None:
+def test_many_methods_scroll_inside_their_own_frame_beside_the_frame_they_are_of(everything, open_page, width):
     view = open_page(everything, width)
     area = view.page.locator(".scroll:has(.frames)")
     assert area.evaluate("e => e.scrollWidth > 2 * e.clientWidth && getComputedStyle(e).overflowX == 'auto'")
     assert area.evaluate("e => getComputedStyle(e, '::before').content") == '"scroll →"'
-    first, last = ".frames tbody tr:nth-child(2) th img", ".frames tbody tr:nth-child(2) td:last-child img"
-    before = boxes(view, first)[0]
-    area.evaluate("e => e.scrollTo(e.scrollWidth, 0)")
-    assert boxes(view, first)[0]["x"] == before["x"] < boxes(view, last)[0]["x"] < width - 50
-    assert view.sideways() == 0
-
-
-def test_the_grid_can_be_scrolled_by_keys(everything: Path, open_page: OpenPage) -> None:
-    view = open_page(everything, NARROW)
-    area = view.page.locator(".scroll:has(.frames)")
+    row = view.page.locator(".frames tbody tr:nth-child(2)")
+    first, last = row.locator("th img").first, row.locator("td:last-child img").first
+    before = first.bounding_box()["x"]
     area.focus()
     view.page.keyboard.press("End" if area.evaluate("e => e.tabIndex") < 0 else "ArrowRight")
     view.page.wait_for_function("() => document.querySelector('.scroll:has(.frames)').scrollLeft > 0")
+    area.evaluate("e => e.scrollTo(e.scrollWidth, 0)")
+    assert first.bounding_box()["x"] == before < last.bounding_box()["x"] < width - 50
+    assert view.sideways() == 0
 
 
-def test_each_window_has_its_own_charts(few: Path, open_page: OpenPage) -> None:
+def test_each_window_has_its_own_charts(few, open_page):
     for width, shown, hidden in ((WIDE, ".wide", ".narrow"), (NARROW, ".narrow", ".wide")):
         view = open_page(few, width)
         assert [view.page.locator(f"{kind} svg:visible").count() for kind in (shown, hidden)] == [5, 0]
 
 
-def test_every_link_leads_somewhere(everything: Path) -> None:
+def test_every_link_leads_somewhere(everything):
     text = everything.read_text(encoding="utf-8")
     links = re.findall('href="#([^"]*)"', text)
     assert len(links) == 6 and all(text.count(f'id="{link}"') == 1 for link in links)
     assert "too few &lt;sites&gt;" in text and 'class="none"' in text
 
 
-def test_printed_every_method_is_there_and_named(everything: Path, open_page: OpenPage) -> None:
+def test_printed_every_method_is_there_and_named(everything, open_page):
     view = open_page(everything, WIDE)
     view.page.emulate_media(media="print")
     assert view.page.locator(".frames td .who:visible").count() >= 26 * 4

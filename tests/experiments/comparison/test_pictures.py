@@ -59,7 +59,7 @@ def test_the_frames_are_the_middles_of_equal_stretches():
     assert all(len(set(chosen(n))) == min(n, 3) and max(chosen(n)) < n for n in range(1, 200))
 
 
-def test_a_models_masks_are_drawn_beside_the_truth_with_their_own_score(scenes, tmp_path):
+def test_a_models_masks_are_drawn_beside_the_truth_with_their_own_score_in_small_files(scenes, tmp_path):
     site = scenes["segmentation"]
     task, records = written(site, tmp_path, Constant(0.0, 1.0, 0.0, 0.0), "segmentation")
     assert records == json.loads(json.dumps(records)) and len(records) == 3
@@ -74,10 +74,6 @@ def test_a_models_masks_are_drawn_beside_the_truth_with_their_own_score(scenes, 
         frame, truth, seen = (cv2.imread(str(tmp_path / file)).astype(int) for _, file in record["files"])
         assert frame.shape == truth.shape == seen.shape and frame.shape[1] == WIDTH
         assert np.abs(seen - frame).mean() > np.abs(truth - frame).mean() > 1  # everything is tinted; the tools are
-
-
-def test_pictures_are_small_files(scenes, tmp_path):
-    written(scenes["segmentation"], tmp_path, Constant(0.0, 1.0, 0.0, 0.0), "segmentation")
     assert max(path.stat().st_size for path in tmp_path.iterdir()) < 25_000
 
 
@@ -100,16 +96,12 @@ def test_rows_are_frames_and_columns_methods(tmp_path):
     comparison = illustrated(tmp_path, 3)
     found = gallery(comparison, comparison.groups[0])
     assert (found.labels, found.known, found.seed) == (comparison.labels, ["frame", "truth"], 1)
-    assert [(site, [row.sample for row in rows]) for site, rows in found.places] == [
-        ("a", ["video 0", "video 1"]),
-        ("b", ["video 0", "video 1"]),
-    ]
+    samples_of = {site: [row.sample for row in rows] for site, rows in found.places}
+    assert samples_of == {site: ["video 0", "video 1"] for site in "ab"}
     row = found.places[1][1][0]
     assert [(one.name, one.text, one.best) for one in row.answers] == [
-        ("Method 0", "0.050", False),
-        ("Method 1", "0.060", False),
-        ("Method 2", "0.070", True),
-    ]
+        ("Method 0", "0.050", False), ("Method 1", "0.060", False), ("Method 2", "0.070", True),
+    ]  # fmt: skip
     kind, data = row.answers[2].uri.split(",")
     shown = cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), cv2.IMREAD_COLOR)
     assert kind == "data:image/webp;base64" and np.abs(shown[0, 0].astype(int) - (16, 120, 200)).max() < 6
@@ -133,9 +125,11 @@ def test_a_picture_is_the_best_where_the_rows_answers_differ(tmp_path):
     for one in comparison.results:
         for picture, value in zip(one.scores["sites"]["a"]["pictures"], (0.0, None), strict=True):
             picture["value"] = value
-    equal, missing = dict(gallery(comparison, comparison.groups[0]).places)["a"]
-    assert [one.text for one in equal.answers] == ["0.000"] * 3 and not any(one.best for one in equal.answers)
-    assert [one.text for one in missing.answers] == ["–"] * 3 and not any(one.best for one in missing.answers)
+    rows = dict(gallery(comparison, comparison.groups[0]).places)["a"]
+    assert [[(one.text, one.best) for one in row.answers] for row in rows] == [
+        [("0.000", False)] * 3,
+        [("–", False)] * 3,
+    ]
 
 
 def test_a_picture_whose_file_is_gone_is_none(tmp_path):
@@ -156,11 +150,8 @@ def test_the_site_outside_is_a_place_of_its_own(tmp_path):
     assert list(places) == ["a", "b", OUTSIDE] and places[OUTSIDE][0].sample == "smoke"
 
 
-def test_without_any_pictures_there_is_no_gallery(comparison):
+def test_the_lowest_seed_that_has_pictures_is_shown_and_without_any_there_is_no_gallery(tmp_path, comparison):
     assert gallery(comparison, comparison.groups[0]) is None
-
-
-def test_the_lowest_seed_that_has_pictures_is_shown(tmp_path):
     comparison = illustrated(tmp_path, 2)
     first, second = comparison.results
     again = replace(second, run=replace(first.run, seed=2))

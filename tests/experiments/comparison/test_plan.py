@@ -1,14 +1,18 @@
-"""What is compared, by name; presets against the papers' tables."""
+"""What is compared, by name; presets against the papers' tables; what is said of runs that end."""
 
+import io
 import os
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
+import torch
 import yaml
+from torch import nn
 
 from shared_components.commands import compare
 from shared_components.core.method import load_method, method_names
@@ -18,8 +22,9 @@ from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import schedule
 from shared_components.experiments.comparison.plan import SCALES, Run, Variant, fingerprint
 from shared_components.experiments.comparison.presets import PRESETS, of_methods, preset_named, with_arguments
+from shared_components.experiments.comparison.run import REFUSED, TIMED, _frames_per_second
 from shared_components.experiments.comparison.sites import own_sites, synthetic_sites
-from tests.experiments.comparison.conftest import parsed
+from tests.experiments.comparison.conftest import parsed, result
 
 
 @pytest.mark.parametrize("name", [*PRESETS, "all"])
@@ -70,44 +75,32 @@ def test_other_data_is_another_folder(site, tmp_path):
 
 
 def test_the_weights_that_a_run_begins_from_are_part_of_its_name_and_their_place_is_not(site, tmp_path):
-    for folder, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "model.safetensors").write_bytes(content)
-    random, *names = (
-        run_of(site, **begins).name
-        for begins in ({}, *({"start": "file", "start_file": str(tmp_path / f / "model.safetensors")} for f in "abc"))
-    )
-    assert names[0] == names[1] and len({random, *names}) == 3
+    runs = [run_of(site)]
+    for name, content in (("a", b"one"), ("b", b"one"), ("c", b"two")):
+        (tmp_path / name).write_bytes(content)
+        runs.append(run_of(site, start="file", start_file=str(tmp_path / name)))
+    random, a, b, c = (run.name for run in runs)
+    assert a == b and len({random, a, c}) == 3
+    job = runs[1].job()
+    assert job["training"]["start"] == runs[1].settings().start == "file" and str(tmp_path) not in str(job)
+    assert runs[0].settings().start == "random"
 
 
-def test_the_job_says_how_to_begin_and_carries_no_path(site, tmp_path):
-    run = run_of(site, start="file", start_file=str(tmp_path / "model.safetensors"))
-    (tmp_path / "model.safetensors").write_bytes(b"weights")
-    assert run.job()["training"]["start"] == "file" and str(tmp_path) not in str(run.job())
-    assert run.settings().start == "file" and run_of(site).settings().start == "random"
-
-
-@pytest.fixture
-def depth_site(tmp_path):
-    """Return the site.yaml of a site that learns depth, of two frames."""
-    return write_site(
+def test_a_runs_folder_depends_on_the_targets_of_each_sites_task(tmp_path):
+    depth_site = write_site(
         tmp_path / "depth", look="rose", seed=1, layout="scared", task="depth", frames_per_video=1,
         videos={"train": 1, "test": 1}, height=64, width=96,
     )  # fmt: skip
-
-
-def test_a_runs_folder_depends_on_the_targets_of_each_sites_task(depth_site):
     before = run_of(depth_site).name
     [depth] = samples(load_site(depth_site), "train", SampleSpec(targets=("depth",)))[0].targets["depth"]
     noise = np.random.default_rng(0).integers(0, 60000, (64, 96)).astype(np.uint16)
     cv2.imwrite(str(depth), noise)
     os.utime(depth_site, (1, 1))  # a digest is kept as long as the description is not touched
     assert run_of(depth_site).name != before
-
-
-def test_a_row_whose_bundle_does_not_learn_a_sites_task_has_a_folder_too(depth_site):
-    """So that the other rows go on, and this one is a dash with the federation's sentence."""
-    assert run_of(depth_site, variant=Variant("PFedSIS", "pfedsis")).name.startswith("pfedsis-seed-1-")
+    other = run_of(
+        depth_site, variant=Variant("PFedSIS", "pfedsis")
+    )  # does not learn depth, and is a dash beside others
+    assert other.name.startswith("pfedsis-seed-1-")
 
 
 def test_a_method_has_one_folder_in_all_tables_that_write_it_alike(site):
@@ -121,10 +114,8 @@ def test_arguments_are_added_to_the_rows_of_their_method():
     preset = with_arguments(PRESETS["pfedsis-table2"], compare.arguments(["pfedsis.seed=7", "pfedsis.ape=no"]))
     kept = with_arguments(PRESETS["pfedsis-table2"], {"pfedsis": {"sge": True, "ape": False}})
     assert [v.arguments["sge"] for v in kept.variants[-2:]] == [False, True]  # what a row is about stays
-    assert [v.arguments for v in preset.variants[-2:]] == [
-        {"sge": False, "seed": 7, "ape": False},
-        {"seed": 7, "ape": False},
-    ]
+    without, whole = (v.arguments for v in preset.variants[-2:])
+    assert (without, whole) == ({"sge": False, "seed": 7, "ape": False}, {"seed": 7, "ape": False})
     assert preset.variants[0].arguments == {}
     with pytest.raises(ValueError, match="'krum', which is not compared"):
         with_arguments(preset, {"krum": {"byzantine": 1}})
@@ -139,8 +130,8 @@ def test_memory_and_cores_limit_what_runs_side_by_side(site, monkeypatch):
     monkeypatch.setattr(schedule.machine, "cores", lambda: 16)
     monkeypatch.setattr(schedule.torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(schedule, "_free_gigabytes", lambda: 24.0)
-    assert schedule.side_by_side(run_of(site, training={"height": 64, "width": 96})) == 16
-    assert schedule.side_by_side(run_of(site, training={"height": 64, "width": 96}, threads=4)) == 4
+    for threads, count in ((1, 16), (4, 4)):
+        assert schedule.side_by_side(run_of(site, training={"height": 64, "width": 96}, threads=threads)) == count
     assert schedule.side_by_side(run_of(site)) == 2  # 8 x 512 x 640 is 2.6 megapixels
     monkeypatch.setattr(schedule, "_free_gigabytes", lambda: 0.1)
     assert schedule.side_by_side(run_of(site)) == 1
@@ -158,7 +149,6 @@ def test_memory_and_cores_limit_what_runs_side_by_side(site, monkeypatch):
         (["--learning-rate", "nan"], "learning_rate is nan; it is a number, at least 0"),
         (["--threads", "0"], "threads is 0"),
         (["--jobs", "0"], "--jobs is 0"),
-        (["--seeds", "a"], "--seeds is 'a'"),
         (["--held-out", "site-1"], "--held-out names one of the sites in --sites"),
         (["--argument", "fedavgm.momentun=1"], "momentun"),
         (["--argument", "fedavgm.momentum=["], "--argument fedavgm.momentum: '[' is not valid YAML ("),
@@ -171,18 +161,13 @@ def test_memory_and_cores_limit_what_runs_side_by_side(site, monkeypatch):
         (["--seeds", "1,1"], "each once"),
         (["--seeds", "1,99999999999999999999"], "a seed of --seeds is 99999999999999999999"),
         (["--methods", ""], "method '' does not exist"),
-        (["--jobs", "-1"], "--jobs is -1"),
-        (["--argument", "krum.byzantine=1"], "'krum', which is not compared"),
         (["--methods", "fedavg,fedsgd"], "'fedsgd' does not exist"),
         (["--preset", "table1"], f"'table1' does not exist; there are {', '.join([*PRESETS, 'all'])}"),
         (["--start", "/nowhere/b0.pth"], "checkpoint /nowhere/b0.pth does not exist"),
     ],
 )  # fmt: skip
 def test_what_is_impossible_is_refused_before_anything_is_rendered(words, said, tmp_path, monkeypatch):
-    def render(*args, **kwargs):
-        raise AssertionError("a site was rendered")
-
-    monkeypatch.setattr(compare.sites, "write_site", render)
+    monkeypatch.setattr(compare.sites, "write_site", lambda *_, **__: pytest.fail("a site was rendered"))
     chosen = [] if words[0] in ("--methods", "--preset") else ["--methods", "fedavg,fedavgm"]
     with pytest.raises(ValueError, match=re.escape(said)):
         compare.run(parsed(*chosen, *words, "--out", str(tmp_path / "out")))
@@ -202,8 +187,6 @@ def test_the_command_line_overrides_a_scale(tmp_path):
     assert len(runs) == 14 and [run.seed for run in runs] == [1] * 7 + [2] * 7
     assert runs[0].rounds == 9 and runs[0].training["height"] == 32 and runs[0].training["iterations"] == 12
     assert list(runs[0].sites) == ["site-1", "site-2", "site-3"] and runs[0].held_out.endswith("held-out/site.yaml")
-    with pytest.raises(ValueError, match="--size is 'big'"):
-        compare.planned(parsed("--size", "big", "--out", str(tmp_path)), preset_named("all"))
 
 
 def test_synthetic_sites_differ_in_look_and_the_last_is_poor(tmp_path):
@@ -222,8 +205,9 @@ def test_own_sites_may_hold_one_out(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "site.yaml").write_text("")
     files, held_out = own_sites(tmp_path, "b")
-    assert list(files) == ["a"] and held_out == tmp_path / "b" / "site.yaml"
-    assert own_sites(tmp_path, str(tmp_path / "b"))[1] == tmp_path / "b" / "site.yaml"
+    assert (
+        list(files) == ["a"] and held_out == own_sites(tmp_path, str(tmp_path / "b"))[1] == tmp_path / "b" / "site.yaml"
+    )
     with pytest.raises(ValueError, match=r"no site 'c'; there are a, b"):
         own_sites(tmp_path, "c")
     with pytest.raises(ValueError, match=r"holds no <site>/site\.yaml"):
@@ -250,3 +234,63 @@ def test_a_sites_own_text_vectors_and_encoder_are_part_of_what_it_is(site, tmp_p
 def test_a_table_of_methods_says_in_its_title_which_or_how_many():
     assert of_methods(["fedavg", "pfedsis"]).title == "Comparison of FedAvg, PFedSIS"
     assert re.fullmatch(r"Comparison of \d\d methods", preset_named("all").title)
+
+
+@pytest.fixture
+def end(tmp_path, monkeypatch):
+    """Return a function that lets a run end without scores, and gives what is said of it and why it failed."""
+    monkeypatch.setattr(schedule, "finished", lambda run, root: None)
+    monkeypatch.setattr(schedule.Run, "name", "fedavg-seed-1")
+
+    def ended(status, log, *, earlier=""):
+        path, said, reasons = tmp_path / "log.txt", [], {}
+        path.write_text(earlier + log)
+        run, process = result("FedAvg", 1, None).run, SimpleNamespace(returncode=status)
+        one = schedule.Working(run, process, path, len(earlier), 0.0, io.StringIO())
+        schedule._close(one, tmp_path, reasons, said.append, "3 to go")
+        return said[0], reasons["fedavg-seed-1"]
+
+    return ended
+
+
+def test_a_refusal_is_its_sentence_a_crash_its_last_line_and_a_silent_end_its_status(end, tmp_path):
+    said, reason = end(REFUSED, "round 1\nrefused: krum needs 3 sites\n")
+    assert reason == "krum needs 3 sites" and said == f"FedAvg, seed 1: refused: {reason}; 3 to go"
+    said, reason = end(1, "Traceback\nIndexError: 7\n")
+    assert reason == f"IndexError: 7 ({tmp_path / 'log.txt'})" and "FAILED" in said
+    assert end(-9, "", earlier="round 1 of 2\n")[1].startswith("it ended with status -9 and no message")
+
+
+def test_the_time_left_follows_the_pace_of_all_that_run_side_by_side():
+    assert schedule._time_left(4, [120.0], 2) == "4 to go, about 4 min"
+    assert schedule._time_left(0, [120.0], 2) == "that was the last"
+
+
+class Remembering(nn.Module):
+    """Adds to a frame what it remembers, and keeps the shapes that it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.seen = []
+
+    def forward(self, image):
+        self.seen.append(tuple(image.shape))
+        return image
+
+    def begin_stream(self, stride, padding):
+        return 0
+
+    def remember(self, image, memory):
+        self.seen.append((memory, *image.shape))
+        return image + self.weight, memory + 1
+
+
+def test_a_network_that_remembers_is_timed_frame_by_frame_and_another_by_whole_samples():
+    network = Remembering()
+    assert _frames_per_second(network, 4, 32, 64) > 0
+    assert network.seen == [(number, 1, 3, 32, 64) for number in range(4 + 1 + TIMED)]
+    for frames, shape in ((1, (1, 3, 32, 64)), (4, (1, 4, 3, 32, 64))):
+        network = nn.Sequential(Remembering())
+        assert _frames_per_second(network, frames, 32, 64) > 0
+        assert network[0].seen == [shape] * (1 + TIMED)

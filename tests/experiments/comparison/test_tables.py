@@ -46,13 +46,10 @@ def test_scores_are_in_percent_with_deviation_best_and_second(comparison):
     assert "over seeds 1, 2;" in table.note and table.note.endswith("; Krum: too few sites")
 
 
-def test_a_scale_too_short_to_tell_methods_apart_says_so(comparison):
+def test_the_note_says_what_the_networks_began_from_and_that_a_scale_is_too_short_to_tell_methods_apart(comparison):
     short = replace(comparison, remark="a check")
     assert "original resolution; a check; Krum" in score_table(short, short.groups[0], DICE).note
     assert SCALES["quick"].remark and not SCALES["small"].remark
-
-
-def test_the_note_says_what_the_networks_began_from(comparison):
     assert "start: random; every site's best model" in score_table(comparison, comparison.groups[0], DICE).note
     for one, digit in zip(comparison.results, "aaabbb", strict=True):
         if one.info:
@@ -91,10 +88,9 @@ def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
     ],
 )
 def test_the_best_is_marked_where_rows_differ(dice, metric, expected):
-    rows = [
-        result(label, 1, value if value is None else (value, value)) for label, value in zip("ABC", dice, strict=True)
-    ]
-    found = compared(*rows)
+    found = compared(
+        *(result(label, 1, None if value is None else (value,) * 2) for label, value in zip("ABC", dice, strict=True))
+    )
     assert [row[1] for row in marks(score_table(found, found.groups[0], metric))] == expected
 
 
@@ -111,19 +107,17 @@ def test_costs_are_in_thousands_and_megabytes():
         parameters_server=34_542, bytes_up=27.2e6, bytes_down=1e6, seconds_round_slowest=106.0,
         seconds_aggregation=0.25,
     )  # fmt: skip
-    table = cost_table(compared(one))
-    assert texts(table) == [["PFedSIS", "15.20", "23.04", "6791.657", "34.5", "27.2", "1.0", "106.00", "0.250"]]
+    assert texts(cost_table(compared(one))) == [
+        ["PFedSIS", "15.20", "23.04", "6791.657", "34.5", "27.2", "1.0", "106.00", "0.250"]
+    ]
 
 
-def test_every_run_is_traced_and_its_seconds_are_said_plainly(comparison):
+def test_every_run_is_traced_its_seconds_are_said_plainly_and_several_commits_told(comparison):
     table = run_table(comparison)
     assert texts(table)[0] == ["FedAvg", "1", "runs/FedAvg-1/1", "abc", "100", "8"]
     assert texts(table)[4][2] == "too few sites"
     assert "scoring s: afterwards, every site's best model on its test videos; a machine" in table.note
-    assert "scoring added" not in table.note
-
-
-def test_runs_of_several_commits_and_attempts_are_told():
+    assert "scoring added" not in table.note and "NOT all runs" not in table.note
     one, other = result("A", 1, (0.5, 0.4)), result("B", 1, (0.5, 0.4))
     other.info["commit"] = "def"
     other.scores["seconds"]["training"] = None
@@ -133,21 +127,17 @@ def test_runs_of_several_commits_and_attempts_are_told():
 
 def test_the_presets_own_table_comes_first():
     rows = (result("A", 1, (0.5, 0.4)), result("B", 1, (0.3, 0.2)))
-    titles = {
-        layout: all_tables(compared(*rows, layout=layout, tick_names=()))[0].title
-        for layout in ("scores", "costs", "ablation")
-    }
-    assert titles == {"scores": "A title: Dice (%), higher is better", "costs": "A title", "ablation": "A title"}
+    titles = [all_tables(compared(*rows, layout=name))[0].title for name in ("scores", "costs", "ablation")]
+    assert titles == ["A title: Dice (%), higher is better", "A title", "A title"]
 
 
 def test_markdown_marks_the_best_and_escapes_stars(comparison):
-    lines = as_markdown(score_table(comparison, comparison.groups[0], DICE)).splitlines()
-    assert lines[2].startswith("| Method | Average |") and lines[3] == "| --- | ---: | ---: | ---: | ---: | ---: |"
-    assert lines[5].startswith("| PFedSIS\\* | **65.00 ± 7.07** |")
-    assert lines[4].startswith("| FedAvg | *40.00 ± 0.00* |")
+    head, rule, first, second, *_ = as_markdown(score_table(comparison, comparison.groups[0], DICE)).splitlines()[2:]
+    assert head.startswith("| Method | Average |") and rule == "| --- | ---: | ---: | ---: | ---: | ---: |"
+    assert first.startswith("| FedAvg | *40.00 ± 0.00* |") and second.startswith("| PFedSIS\\* | **65.00 ± 7.07** |")
 
 
-def test_latex_escapes_and_closes_what_it_opens(comparison):
+def test_latex_escapes_closes_what_it_opens_and_has_headings_over_groups_of_columns(comparison):
     text = as_latex(score_table(comparison, comparison.groups[0], DICE))
     assert "\\textbf{65.00 $\\pm$ 7.07}" in text and "\\underline{40.00 $\\pm$ 0.00}" in text
     assert "Dice (\\%)" in text and "\\begin{tabular}{lrrrrr}" in text
@@ -155,9 +145,6 @@ def test_latex_escapes_and_closes_what_it_opens(comparison):
         assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 1
     assert all(line.count("&") == 5 for line in text.splitlines() if line.endswith("\\\\") and "&" in line)
     assert latex_text("a_b & 50% ✓") == "a\\_b \\& 50\\% $\\surd$"
-
-
-def test_latex_has_headings_over_groups_of_columns(comparison):
     lines = as_latex(all_tables(comparison, grouped=True)[0]).splitlines()
     groups = lines.index(r" & \multicolumn{3}{c}{Dice (\%) $\uparrow$} & \multicolumn{3}{c}{IoU (\%) $\uparrow$} \\")
     assert lines[groups + 1] == r"\cmidrule(lr){2-4} \cmidrule(lr){5-7}"
@@ -253,13 +240,12 @@ def test_the_contest_of_a_task_is_won_by_its_own_direction(two_tasks):
     assert contest(two_tasks, segmentation, DICE).best == contest(two_tasks, segmentation, HD95).best == "PFedSIS"
     found = contest(two_tasks, depth, RMSE)
     assert (found.best, found.second, found.difference, found.seeds) == ("FedAvg", "PFedSIS", -2.0, 1)
-    titles = [table.title for table in all_tables(two_tasks)]
-    assert f"Do the best two differ? {DEPTH}" in titles
+    assert f"Do the best two differ? {DEPTH}" in {table.title for table in all_tables(two_tasks)}
 
 
 def test_digits_and_factor_are_the_metrics_own(two_tasks):
-    table = score_table(two_tasks, two_tasks.groups[1], ABS_REL)
-    assert texts(table)[0] == ["FedAvg", "0.040", "0.040", "0.040", "0.500"]
+    depth = score_table(two_tasks, two_tasks.groups[1], ABS_REL)
+    assert texts(depth)[0] == ["FedAvg", "0.040", "0.040", "0.040", "0.500"]
     iou = score_table(two_tasks, two_tasks.groups[0], IOU)
     assert texts(iou)[0][1] == "20.00" and iou.title.endswith("IoU (%), higher is better")
 
@@ -268,7 +254,7 @@ def test_an_ablation_has_a_table_per_task(two_tasks):
     first, second = own_tables(replace(two_tasks, layout="ablation"))
     assert first.head == ("Method", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
     assert second.head == ("Method", "RMSE (mm)", "absolute relative error")
-    assert ablation_table(two_tasks, two_tasks.groups[1]).title == f"A title; {DEPTH}"
+    assert second == ablation_table(two_tasks, two_tasks.groups[1]) and second.title == f"A title; {DEPTH}"
 
 
 def test_files_keep_the_tasks_apart(two_tasks):
@@ -278,18 +264,12 @@ def test_files_keep_the_tasks_apart(two_tasks):
     assert averages["FedAvg", "Segmentation: shaft", "dice"] == pytest.approx(0.4)
     assert len(averages) == 2 * (4 + 2)
     scored = list(csv.DictReader(io.StringIO(scores_csv(two_tasks))))
-    assert {r["metric"] for r in scored if r["site"] == "c"} == {"rmse", "abs_rel"}
-    assert {r["metric"] for r in scored if r["site"] == "out of federation"} == {"rmse", "abs_rel"}
+    for site in ("c", "out of federation"):
+        assert {r["metric"] for r in scored if r["site"] == site} == {"rmse", "abs_rel"}
     page = as_page(two_tasks, all_tables(two_tasks, grouped=True))
     charts = re.findall('class="chart[^"]*" role="img" aria-label="([^"]*) on the test videos', page)
-    assert (
-        charts[::2]
-        == charts[1::2]
-        == [  # for wide windows, and for narrow ones
-            f"{SEGMENTATION}: Dice",
-            f"{DEPTH}: RMSE mm",
-        ]
-    )
+    expected = [f"{SEGMENTATION}: Dice", f"{DEPTH}: RMSE mm"]
+    assert charts[::2] == charts[1::2] == expected  # for wide windows, and for narrow ones
     for table in all_tables(two_tasks):
         assert as_markdown(table) and as_latex(table).count("tabular") == 2
 
@@ -310,10 +290,8 @@ def test_runs_of_an_older_version_are_refused_in_one_sentence():
 
 
 def test_the_held_out_layout_shows_all_metrics_of_the_site_outside():
-    comparison = compared(
-        result("FedAvg", 1, (0.5, 0.3), held_out=0.2), result("FedST", 1, (0.7, 0.1), held_out=0.4),
-        layout="held-out",
-    )  # fmt: skip
+    rows = result("FedAvg", 1, (0.5, 0.3), held_out=0.2), result("FedST", 1, (0.7, 0.1), held_out=0.4)
+    comparison = compared(*rows, layout="held-out")
     (table,) = own_tables(comparison)
     assert table.head == ("Method", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
     assert texts(table) == [["FedAvg", "20.00", "10.00", "8.00", "16.00"], ["FedST", "40.00", "20.00", "6.00", "12.00"]]
@@ -332,16 +310,13 @@ def test_a_site_that_knows_fewer_classes_is_scored_by_the_models_merged():
 
 
 def test_scores_of_a_table_with_ticks_have_them_beside_the_sites():
-    rows = [
-        result("TS", 1, (0.5, 0.3), held_out=0.2, ticks=(True, False)),
-        result("FedST", 1, (0.5, 0.4), ticks=(True, True)),
-    ]
+    rows = result("TS", 1, (0.5, 0.3), ticks=(True, False)), result("FedST", 1, (0.5, 0.4), ticks=(True, True))
     (table,) = own_tables(compared(*rows, tick_names=("TS", "SERQ")))
     assert table.head[:5] == ("Method", "TS", "SERQ", "Average", "a") and table.labels == 3
     assert [list(row[:3]) for row in table.rows] == [["TS", "✓", ""], ["FedST", "✓", "✓"]]
 
 
 def test_facts_say_what_each_row_has_where_they_differ():
-    rows = [result("A", 1, (0.5, 0.3)), result("B", 1, (0.5, 0.3))]
-    rows[1] = replace(rows[1], run=replace(rows[1].run, rounds=9))
-    assert facts(compared(*rows))["rounds"] == "2 / 9" and facts(compared(rows[0]))["rounds"] == "2"
+    one, other = result("A", 1, (0.5, 0.3)), result("B", 1, (0.5, 0.3))
+    other = replace(other, run=replace(other.run, rounds=9))
+    assert facts(compared(one, other))["rounds"] == "2 / 9" and facts(compared(one))["rounds"] == "2"
