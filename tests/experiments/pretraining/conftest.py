@@ -9,15 +9,9 @@ from shared_components.experiments.pretraining.train import Pretraining
 from tests.federation.conftest import toy_bundle  # noqa: F401
 
 TINY = {
-    "bundle": "toy",
-    "task": "segmentation",
-    "phases": (Phase(64, 64, 7), Phase(64, 96, 5)),
-    "seed": 5,
-    "batch": 2,
-    "frames": 3,
-    "learning_rate": 1e-2,
-    "looks": ("rose", "violet"),
-}
+    "bundle": "toy", "task": "segmentation", "phases": (Phase(64, 64, 7), Phase(64, 96, 5)), "seed": 5, "batch": 2,
+    "frames": 3, "learning_rate": 1e-2, "looks": ("rose", "violet"),
+}  # fmt: skip
 
 
 def tiny(**changes) -> Settings:

@@ -36,17 +36,14 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_a_step_draws_from_its_number_alone(learner_of):
+def test_the_first_weights_follow_from_the_seed_and_a_step_draws_from_its_number_alone(learner_of):
     one, other = learner_of(), learner_of()
+    assert same(weights(one.network), weights(other.network))
+    assert not same(weights(one.network), weights(learner_of(seed=6).network))
     torch.manual_seed(1)
     first = one.step(4, batch_of())
     torch.manual_seed(2)
     assert other.step(4, batch_of()) == first and same(weights(one.network), weights(other.network))
-
-
-def test_the_first_weights_follow_from_the_seed(learner_of):
-    assert same(weights(learner_of().network), weights(learner_of().network))
-    assert not same(weights(learner_of().network), weights(learner_of(seed=6).network))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -59,7 +56,7 @@ def test_a_loss_that_is_no_number_stops_and_moves_nothing(learner_of, value):
     assert same(before, [*learner.network.parameters(), *learner.average.parameters()])
 
 
-def test_the_average_follows_closely_at_first_and_by_its_decay_later(learner_of):
+def test_the_average_follows_closely_at_first_and_by_its_decay_later_and_has_statistics_too(learner_of):
     learner = learner_of(average=0.15)
     values = []
     for number in range(3):
@@ -69,6 +66,9 @@ def test_the_average_follows_closely_at_first_and_by_its_decay_later(learner_of)
     for value in values[1:]:
         expected = 0.15 * expected + 0.85 * value
     assert torch.allclose(learner.average.module.head.weight, expected, atol=1e-7)
+    ours, averaged = learner.network.encoder[1], learner.average.module.encoder[1]  # batch norm
+    assert averaged.num_batches_tracked == ours.num_batches_tracked == 3
+    assert averaged.running_mean.abs().sum() > 0 and averaged.running_mean.isfinite().all()
     slow = learner_of(average=0.999)
     slow.step(0, batch_of())
     first = slow.network.head.weight.detach().clone()
@@ -77,17 +77,9 @@ def test_the_average_follows_closely_at_first_and_by_its_decay_later(learner_of)
     assert torch.allclose(slow.average.module.head.weight, 2 / 11 * first + 9 / 11 * now, atol=1e-7)
 
 
-def test_the_average_has_batch_norms_statistics_too(learner_of):
+def test_a_gradient_is_clipped_to_norm_one_and_nothing_is_dropped_out(learner_of, monkeypatch):
     learner = learner_of()
-    for number in range(3):
-        learner.step(number, batch_of())
-    ours, averaged = learner.network.encoder[1], learner.average.module.encoder[1]
-    assert averaged.num_batches_tracked == ours.num_batches_tracked == 3
-    assert averaged.running_mean.abs().sum() > 0 and averaged.running_mean.isfinite().all()
-
-
-def test_a_gradient_is_clipped_to_norm_one(learner_of, monkeypatch):
-    learner = learner_of()
+    assert [m.p for m in learner.network.modules() if isinstance(m, nn.Dropout2d)] == [0.0]
     monkeypatch.setattr(type(learner.task), "loss", lambda self, outputs, batch: 1e6 * outputs.square().mean())
     learner.step(0, batch_of())
     norm = math.sqrt(sum(float(p.grad.square().sum()) for p in learner.network.parameters() if p.grad is not None))
@@ -121,8 +113,3 @@ def test_a_start_from_a_file_pastes_its_weights(learner_of, tmp_path):
     other = learner_of(seed=2, begin=tmp_path / "model.safetensors")
     assert same(weights(other.network), weights(one.network)) and other.began["from"] == "model.safetensors"
     assert same(weights(other.average.module), weights(one.network))
-
-
-def test_nothing_is_dropped_out(learner_of):
-    found = [module.p for module in learner_of().network.modules() if isinstance(module, nn.Dropout2d)]
-    assert found == [0.0]

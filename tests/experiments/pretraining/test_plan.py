@@ -12,12 +12,9 @@ from shared_components.networks.bundle_config import load_bundle
 from tests.experiments.pretraining.conftest import tiny
 
 
-def test_sizes_are_read_as_height_width_and_steps():
-    assert read_sizes(["96x128:6000", "64x96:1"]) == (Phase(96, 128, 6000), Phase(64, 96, 1))
-
-
 @pytest.mark.parametrize("text", ["96x128", "96:10", "x:1", "96x128:", "96x128:-3", "96x128:2.5", "٣x4:1"])
-def test_other_sizes_are_refused(text):
+def test_sizes_are_read_as_height_width_and_steps_and_others_refused(text):
+    assert read_sizes(["96x128:6000", "64x96:1"]) == (Phase(96, 128, 6000), Phase(64, 96, 1))
     with pytest.raises(ValueError, match=r"--size is .*; give height, width and steps such as 96x128:6000"):
         read_sizes([text])
 
@@ -36,11 +33,7 @@ def test_the_rate_rises_on_a_line_and_falls_on_half_a_cosine():
     assert rates[:6] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])  # a twentieth of 105 is 5 steps
     assert rates[30] == pytest.approx(0.01 + 0.99 * (1 + math.sqrt(0.5)) / 2)  # a quarter of the 100 left
     assert rates[55] == pytest.approx(0.505)  # half of them
-    assert 0.01 <= rates[-1] < 0.0105
-    assert rates[5:] == sorted(rates[5:], reverse=True)
-
-
-def test_one_step_has_the_highest_rate():
+    assert 0.01 <= rates[-1] < 0.0105 and rates[5:] == sorted(rates[5:], reverse=True)
     assert tiny(phases=(Phase(64, 64, 1),)).rate(0) == 1e-2
 
 
@@ -94,9 +87,8 @@ def stepped(monkeypatch, *, seconds, steps):
 def test_a_step_is_reported_with_loss_speed_and_time_left(monkeypatch):
     steps_heard = stepped(monkeypatch, seconds=5.0, steps=4)
     assert steps_heard[1] == Step("step", 2, 7, "loss 0.500  1.6 pictures/s  about 40 s left")
-    assert steps_heard[3] == Step(
-        "step", 4, 7, "loss 0.500  1.6 pictures/s  about 30 s left"
-    )  # of twice as many pixels
+    of_twice_the_pixels = "loss 0.500  1.6 pictures/s  about 30 s left"
+    assert steps_heard[3] == Step("step", 4, 7, of_twice_the_pixels)
 
 
 @pytest.mark.parametrize(("seconds", "left"), [(60.0, "about 9 min left"), (3600.0, "about 9.0 h left")])

@@ -58,9 +58,7 @@ def test_groups_cover_the_steps_of_every_phase():
 def test_every_frame_of_a_batch_is_of_another_video_and_the_next_batch_shows_their_next_frames(rendered):
     drawn = list(batches(plain(phases=(Phase(64, 64, 7),), batch=3), SEGMENTATION))
     assert [levels(batch) for batch in drawn] == [
-        [10, 20, 30], [11, 21, 31], [12, 22, 32],
-        [40, 50, 60], [41, 51, 61], [42, 52, 62],
-        [70, 80, 90],
+        [10, 20, 30], [11, 21, 31], [12, 22, 32], [40, 50, 60], [41, 51, 61], [42, 52, 62], [70, 80, 90],
     ]  # fmt: skip
     assert [int(batch["label"][0, 0, 0]) for batch in drawn] == [0, 1, 2, 0, 1, 2, 0]
 
@@ -71,14 +69,11 @@ def test_clips_of_a_video_begin_a_frame_later_each_and_have_the_label_of_their_l
     assert [tuple(batch["image"].shape) for batch in drawn] == [(2, 3, 3, 64, 64)] * 4
     clips = [[[round(float(x.mean()) * 255) for x in clip] for clip in batch["image"]] for batch in drawn]
     assert clips == [
-        [[10, 11, 12], [20, 21, 22]],
-        [[11, 12, 13], [21, 22, 23]],
-        [[12, 13, 14], [22, 23, 24]],
-        [[30, 31, 32], [40, 41, 42]],
-    ]
+        [[10, 11, 12], [20, 21, 22]], [[11, 12, 13], [21, 22, 23]],
+        [[12, 13, 14], [22, 23, 24]], [[30, 31, 32], [40, 41, 42]],
+    ]  # fmt: skip
     assert [batch["label"][:, 0, 0].tolist() for batch in drawn] == [[2, 2], [3, 3], [0, 0], [2, 2]]
-    assert {asked["rate"] for asked in rendered} == {4.0}  # frames 0.25 s apart
-    assert {asked["frames"] for asked in rendered} == {3 + 2}
+    assert {(asked["rate"], asked["frames"]) for asked in rendered} == {(4.0, 3 + 2)}  # frames 0.25 s apart
 
 
 def test_the_frames_of_a_clip_are_moved_and_coloured_alike():
@@ -86,15 +81,15 @@ def test_the_frames_of_a_clip_are_moved_and_coloured_alike():
     still = {"look": "rose", "seed": 3, "frames": 1, "height": 96, "width": 96, "rate": 1.0}
     frame = next(stream.render_video(**still))
     sample = Groups(settings, CLIPS)._sample([frame] * 3, settings.phases[0], torch.Generator().manual_seed(1))
-    assert torch.equal(sample["image"][0], sample["image"][1])
-    assert torch.equal(sample["image"][0], sample["image"][2])
+    assert all(torch.equal(sample["image"][0], sample["image"][number]) for number in (1, 2))
 
 
 def test_batches_have_the_form_of_a_sites_own(rendered):
     batch = next(batches(plain(), SampleSpec(("label", "depth"))))
-    assert (batch["image"].shape, batch["image"].dtype) == ((2, 3, 64, 64), torch.float32)
-    assert (batch["label"].shape, batch["label"].dtype) == ((2, 64, 64), torch.int64)
-    assert (batch["depth"].shape, batch["depth"].dtype) == ((2, 64, 64), torch.float32)
+    assert {name: (value.shape, value.dtype) for name, value in batch.items()} == {
+        "image": ((2, 3, 64, 64), torch.float32), "label": ((2, 64, 64), torch.int64),
+        "depth": ((2, 64, 64), torch.float32),
+    }  # fmt: skip
 
 
 def test_videos_are_rendered_larger_seconds_apart_and_none_twice(rendered):
@@ -140,13 +135,11 @@ def test_a_group_follows_from_the_seed_and_its_number_alone():
     torch.manual_seed(99)
     last = groups[3]
     assert equal([again[3]], [last]) and not torch.equal(again[2]["image"][:1], again[3]["image"][:1, ..., :64])
-    other = Groups(tiny(seed=6), SEGMENTATION)[3]
-    assert not torch.equal(other["image"], last["image"])
+    assert not torch.equal(Groups(tiny(seed=6), SEGMENTATION)[3]["image"], last["image"])
 
 
 def test_frames_and_labels_are_moved_together_and_colours_change_no_label():
-    still, moved = plain(), tiny(moved=1.0, colour=0.0)
-    strong = tiny(moved=1.0, colour=1.0)
-    a, b, c = (next(batches(settings, SEGMENTATION)) for settings in (still, moved, strong))
+    settings = plain(), tiny(moved=1.0, colour=0.0), tiny(moved=1.0, colour=1.0)
+    a, b, c = (next(batches(one, SEGMENTATION)) for one in settings)
     assert not torch.equal(a["label"], b["label"]) and not torch.equal(a["image"], b["image"])
     assert torch.equal(b["label"][0], c["label"][0]) and not torch.equal(b["image"][0], c["image"][0])

@@ -5,10 +5,15 @@ import io
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
+from unittest.mock import Mock
 
 import pytest
 import torch
 
+from shared_components.cli import main
 from shared_components.experiments.pretraining import train
 from shared_components.experiments.pretraining.learner import Learner
 from shared_components.experiments.pretraining.plan import Phase
@@ -34,19 +39,13 @@ def at_step(number, what):
     return step
 
 
-def killed():
-    raise Killed
-
-
-def not_finite():
-    raise FloatingPointError("the loss of step 7 is nan, its gradient nan")
-
-
 def weights(folder):
     return load_weights(folder / "model.safetensors")
 
 
 def same(one, other):
+    """Say whether two folders hold the same weights, to the bit."""
+    one, other = weights(one), weights(other)
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -83,7 +82,7 @@ def test_the_folder_has_the_averaged_model_its_facts_a_log_and_a_state(begin, tm
 def test_numbers_of_the_loss_replace_the_bundles_and_are_noted(begin, tmp_path):
     begin("plain", phases=SHORT).run()
     begin("other", phases=SHORT, numbers=(("balance", 0.5), ("log_iou", 1.0))).run()
-    assert not same(weights(tmp_path / "plain"), weights(tmp_path / "other"))
+    assert not same(tmp_path / "plain", tmp_path / "other")
     notes = load_metadata(tmp_path / "other" / "model.safetensors")
     assert json.loads(notes["numbers"]) == {"balance": 0.5, "log_iou": 1.0}
     facts = json.loads((tmp_path / "other" / "pretraining.json").read_text())
@@ -97,13 +96,13 @@ def test_a_killed_run_ends_with_the_bits_and_the_log_of_an_undisturbed_one(begin
     for step in (1, 3, 8, 11):
         cut = tmp_path / f"cut-{step}"
         with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(Learner, "step", at_step(step, killed))
+            patch.setattr(Learner, "step", at_step(step, Mock(side_effect=Killed)))
             begin(cut.name, check_every=4).run()
         with (cut / "log.jsonl").open("a") as file:
             file.write('{"step": 11, "loss": 1.0}\n{"step": 1')  # what a kill between two states leaves
         (cut / ".state.safetensors.1").write_text("half")
         assert begin(cut.name, check_every=4).run()
-        assert same(weights(tmp_path / "whole"), weights(cut))
+        assert same(tmp_path / "whole", cut)
         assert comparable(records(tmp_path / "whole")) == comparable(records(cut))
         assert not (cut / ".state.safetensors.1").exists()
 
@@ -117,7 +116,7 @@ def test_ctrl_c_finishes_the_step_and_the_same_again_goes_on(begin, tmp_path, mo
     assert load_tensors(tmp_path / "cut" / "state.safetensors")[1]["step"] == 5
     said = io.StringIO()
     assert begin("cut", say=said).run() and "goes on after step 5" in said.getvalue()
-    assert same(weights(tmp_path / "whole"), weights(tmp_path / "cut"))
+    assert same(tmp_path / "whole", tmp_path / "cut")
     assert comparable(records(tmp_path / "whole")) == comparable(records(tmp_path / "cut"))
 
 
@@ -137,7 +136,7 @@ def test_a_second_ctrl_c_ends_at_once_and_handlers_are_as_before(begin, monkeypa
 def test_what_is_done_is_not_done_again_and_a_damaged_state_is_refused(begin, tmp_path, monkeypatch):
     begin().run()
     model = (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns
-    monkeypatch.setattr(Learner, "step", at_step(0, killed))
+    monkeypatch.setattr(Learner, "step", at_step(0, Mock(side_effect=Killed)))
     said = io.StringIO()
     assert begin(say=said).run() and "all 12 steps are done" in said.getvalue()
     assert (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns == model
@@ -147,7 +146,8 @@ def test_what_is_done_is_not_done_again_and_a_damaged_state_is_refused(begin, tm
 
 
 def test_a_loss_that_is_no_number_ends_with_a_sentence_and_the_last_good_state(begin, tmp_path, monkeypatch):
-    monkeypatch.setattr(Learner, "step", at_step(7, not_finite))
+    not_finite = FloatingPointError("the loss of step 7 is nan, its gradient nan")
+    monkeypatch.setattr(Learner, "step", at_step(7, Mock(side_effect=not_finite)))
     sentence = "the loss of step 7 is nan.*run keeps the weights of step 6: begin again .* lower --learning-rate"
     with pytest.raises(ValueError, match=sentence):
         begin().run()
@@ -174,20 +174,18 @@ def test_other_settings_are_refused_and_nothing_is_overwritten(begin, tmp_path):
 def test_how_often_it_saves_and_checks_and_with_how_many_workers_may_differ(begin, tmp_path):
     begin("whole").run()
     begin("other", save_every=5, check_every=2, workers=1).run()
-    assert same(weights(tmp_path / "whole"), weights(tmp_path / "other"))
+    assert same(tmp_path / "whole", tmp_path / "other")
 
 
-def test_a_folder_of_something_else_is_left_alone(begin, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "model.safetensors").write_text("precious")
+def test_a_folder_of_something_else_or_of_another_process_is_left_alone(begin, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "model.safetensors").write_text("precious")
     with pytest.raises(ValueError, match=r"run: holds files and no state.safetensors .* new or empty folder"):
         begin().run()
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["model.safetensors"]
-
-
-def test_two_processes_do_not_share_a_folder(begin, tmp_path):
-    (tmp_path / "run").mkdir()
-    with (tmp_path / "run" / ".lock").open("w") as file:
+    assert [path.name for path in folder.iterdir()] == ["model.safetensors"]
+    (folder / "model.safetensors").unlink()
+    with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(ValueError, match="run: another process pre-trains there"):
             begin().run()
@@ -213,3 +211,72 @@ def test_random_looks_are_scored_beside_the_named_ones(begin, tmp_path):
     begin(looks=(), phases=SHORT).run()
     scores = records(tmp_path / "run")[-1]["scores"]
     assert set(scores) == {"random", "named"} and scores["random"]["frames"] == 24
+
+
+SMALL = [
+    "pretrain", "pvt_fpn", "--size", "64x64:8", "--size", "64x96:4", "--batch-size", "2", "--looks", "rose,violet",
+    "--precision", "float32", "--threads", "1", "--save-every", "3",
+]  # fmt: skip
+
+
+def command(out):
+    return [sys.executable, "-m", "shared_components.cli", *SMALL, "--out", str(out)]
+
+
+def steps_done(out):
+    path = out / "state.safetensors"
+    return load_tensors(path)[1]["step"] if path.is_file() else 0
+
+
+@pytest.mark.slow
+def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp_path, capsys):
+    assert main([*SMALL, "--out", str(tmp_path / "whole")]) == 0
+    assert "model.safetensors: the averaged weights of 12 steps" in capsys.readouterr().out
+    process = subprocess.Popen(command(tmp_path / "cut"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        while steps_done(tmp_path / "cut") < 3:
+            assert process.poll() is None
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert 3 <= steps_done(tmp_path / "cut") < 12
+    done = subprocess.run(command(tmp_path / "cut"), capture_output=True, text=True)
+    assert done.returncode == 0 and "goes on after step" in done.stdout, done.stderr
+    assert same(tmp_path / "whole", tmp_path / "cut")
+    assert load_metadata(tmp_path / "cut" / "model.safetensors")["steps"] == "12 of 12"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nonsense"], "bundle 'nonsense' does not exist; there are fedst, pfedsis, pvt_fpn"),
+        (["pvt_fpn", "--task", "phases"], "bundle pvt_fpn: task 'phases' is unknown; use one of segmentation, depth"),
+        (["pvt_fpn", "--size", "64x90:3"], "the size is 64x90, and PvtFpn takes multiples of 32"),
+        (["pvt_fpn", "--size", "64x90"], "give height, width and steps such as 96x128:6000"),
+        (["pvt_fpn", "--looks", "pink"], "look 'pink' is unknown"),
+        (["pvt_fpn", "--learning-rate", "nan"], "pretrain: learning_rate is nan"),
+        (["pvt_fpn", "--threads", "0"], "--threads is 0; give a whole number, at least 1"),
+        (["pvt_fpn", "--workers", "-1"], "--workers is -1; give a whole number, at least 0"),
+        (["pvt_fpn", "--number", "balance"], "--number is 'balance'; give a name and a value such as balance=0.5"),
+        (["pvt_fpn", "--number", "balance=2"], "segmentation: balance is 2; it is a number, at least 0 and at"),
+        (["pvt_fpn", "--number", "ballance=1"], "ballance"),
+        (["pvt_fpn", "--number", "frames=1.5"], "segmentation: frames is 1.5; it is a whole number"),
+        (["pvt_fpn", "--number", "frames=4"], "a clip of 4 frames needs 'interval'"),
+        (
+            ["pvt_fpn", "--number", "frames=4", "--number", "interval=0.2"],
+            "clips of 4 frames, and PvtFpn takes single ones",
+        ),
+        (["pvt_fpn", "--frames", "0"], "frames is 0"),
+        (["pvt_fpn", "--save-every", "0"], "--save-every is 0"),
+        (
+            ["pvt_fpn", "--start", "rendred"],
+            "checkpoint rendred does not exist; name the weights to begin from, or use",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_leaves_nothing(tmp_path, capsys, words, sentence):
+    assert main(["pretrain", *words, "--out", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("surgfl pretrain: ") and sentence in line
+    assert not (tmp_path / "out").exists()

@@ -27,18 +27,10 @@ NOTES = {
     "height": "64", "width": "96", "frames": "1", "numbers": json.dumps({"empty_policy": "diagonal"}),
 }  # fmt: skip
 FACTS = {
-    "command": "surgfl pretrain one --out /home/jane/run7 --start=/home/jane/a.pth --size 64x96:3",
-    "commit": "abc1234",
-    "seed": 2022,
-    "hardware": "a machine, 2 cores",
-    "threads": 1,
-    "seconds": 5400.0,
-    "steps": 3,
-    "frames": 24000,
-    "sizes": ["64x96:3"],
-    "settings": {"start": "random"},
-    "scores": {"random": {"dice": {"mean": 0.5}}},
-}
+    "command": "surgfl pretrain one --out /home/jane/run7 --start=/home/jane/a.pth --size 64x96:3", "commit": "abc1234",
+    "seed": 2022, "hardware": "a machine, 2 cores", "threads": 1, "seconds": 5400.0, "steps": 3, "frames": 24000,
+    "sizes": ["64x96:3"], "settings": {"start": "random"}, "scores": {"random": {"dice": {"mean": 0.5}}},
+}  # fmt: skip
 
 
 @pytest.fixture
