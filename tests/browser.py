@@ -39,17 +39,11 @@ _TEXTS = """() => {
 
 @dataclass
 class View:
-    """A page in a window.
+    """A page in a window."""
 
-    Attributes:
-        page: playwright's, for whatever is not below.
-        problems: What the page wrote to the console as an error, threw, or failed to load.
-        requests: Addresses it asked for, its own file and data URIs excepted.
-    """
-
-    page: "Page"
-    problems: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
+    page: "Page"  # playwright's, for whatever is not below
+    problems: list[str] = field(default_factory=list)  # errors on the console, thrown, or of what failed to load
+    requests: list[str] = field(default_factory=list)  # addresses asked for, its own file and data URIs excepted
 
     def violations(self, *impacts: str) -> list[str]:
         """Let axe check the page; give what it finds of these impacts, by default the serious and the critical."""
@@ -61,9 +55,7 @@ class View:
 
     def sideways(self) -> int:
         """Give the pixels by which the page is wider than its window, so that it scrolls sideways."""
-        return self.page.evaluate(
-            "() => { const root = document.documentElement; return root.scrollWidth - root.clientWidth }"
-        )
+        return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
     def texts(self) -> list[tuple[float, str]]:
         """List every text that is drawn after its height in pixels, the smallest first."""
@@ -84,11 +76,7 @@ OpenPage = Callable[..., View]
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator["Browser"]:
-    """Start one browser for all tests of a process.
-
-    Raises:
-        FileNotFoundError: SURGFL_CHROMIUM names no file.
-    """
+    """Start one browser for all tests of a process."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -106,9 +94,8 @@ def open_page(browser: "Browser") -> Iterator[OpenPage]:
     contexts = []
 
     def open_file(file: Path, width: int = WIDE, *, height: int = 900, dark: bool = False) -> View:
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
-        )
+        window = {"width": width, "height": height}
+        context = browser.new_context(viewport=window, color_scheme="dark" if dark else "light")
         contexts.append(context)
         view, own = View(context.new_page()), file.resolve().as_uri()
         view.page.on("console", lambda said: view.problems.append(said.text) if said.type == "error" else None)

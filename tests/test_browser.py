@@ -33,19 +33,15 @@ def test_what_is_wrong_is_found(open_page: OpenPage, tmp_path: Path) -> None:
     assert any("thrown here" in problem for problem in view.problems)
 
 
-def test_nothing_is_found_on_a_plain_page(open_page: OpenPage, tmp_path: Path) -> None:
-    view = open_page(write(tmp_path, RIGHT), WIDE)
+def test_nothing_is_found_on_a_plain_page_which_has_the_colours_asked_for(open_page: OpenPage, tmp_path: Path) -> None:
+    file = write(tmp_path, RIGHT)
+    view = open_page(file, WIDE)
     assert (view.violations(), view.sideways(), view.problems, view.requests) == ([], 0, [], [])
     assert view.texts() == [(16.0, "more"), (16.0, "text"), (20.0, "Heading")]
     assert view.pdf().startswith(b"%PDF")
     assert view.shot(tmp_path / "x.png").stat().st_size > 1000
-
-
-def test_the_window_has_the_colours_that_were_asked_for(open_page: OpenPage, tmp_path: Path) -> None:
-    dark = "() => matchMedia('(prefers-color-scheme: dark)').matches"
-    file = write(tmp_path, RIGHT)
-    assert open_page(file, dark=True).page.evaluate(dark)
-    assert not open_page(file).page.evaluate(dark)
+    is_dark = "() => matchMedia('(prefers-color-scheme: dark)').matches"
+    assert [open_page(file, dark=dark).page.evaluate(is_dark) for dark in (True, False)] == [True, False]
 
 
 def test_a_browser_that_is_named_and_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """What the documents take for granted: data sets below /data, a video, a model. All of it is tiny."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -15,9 +13,7 @@ from tests.data.volumes import write_labels
 
 HEIGHT, WIDTH = 64, 64  # the smallest that is rendered
 SITES = ("site-1", "site-2", "site-3", "hospital-a", "hospital-b")
-RENDERED = {  # layouts: how many videos
-    "endovis2017": 4, "endovis2018": 4, "sar_rarp50": 4, "scared": 3, "grasp": 5, "sisvse": 4,
-}  # fmt: skip
+RENDERED = {"endovis2017": 4, "endovis2018": 4, "sar_rarp50": 4, "scared": 3, "grasp": 5, "sisvse": 4}  # videos
 SAR_VIDEOS = ("video_1", "video_11", "video_21", "video_22")
 CASES = ("CASE001", "CASE002", "CASE021", "CASE041", "CASE047")
 SETS = ("manual_syn", "domain_random_syn", "real_train_1", "real_val_1")
@@ -61,10 +57,8 @@ def _write_sites(folder: Path) -> None:
             folder / name, look="rose", seed=number, videos={"train": 1, "validation": 1, "test": 1},
             frames_per_video=2, height=HEIGHT, width=WIDTH,
         )  # fmt: skip
-    write_site(
-        folder / "simulated", look="simulated", seed=9, layout="sisvse", videos={"train": 1}, frames_per_video=2,
-        height=HEIGHT, width=WIDTH,
-    )  # fmt: skip
+    one_video = {"layout": "sisvse", "videos": {"train": 1}, "frames_per_video": 2, "height": HEIGHT, "width": WIDTH}
+    write_site(folder / "simulated", look="simulated", seed=9, **one_video)
     for name, site in zip(("a", "b", "d"), SITES, strict=False):
         shutil.copytree(folder / site, folder / "sites" / f"hospital-{name}")
 

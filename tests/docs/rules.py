@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from shared_components.cli import build_parser
 from shared_components.core.card import Metric
 from shared_components.core.method import load_method
@@ -88,13 +86,11 @@ def _joined(lines: list[str]) -> str:
 SMALLER: tuple[tuple[str, str, str], ...] = (
     (r"<address of this repository>", r"{origin}", "a repository that holds this Makefile"),
     (
-        r"^make (install|demo|check|test|test-all|bench|supply-chain|prod-test)$",
-        r"make -n \1",
+        r"^make (install|demo|check|test|test-all|bench|supply-chain|prod-test)$", r"make -n \1",
         "minutes to an hour: make's own dry run prints what it would do",
     ),
     (
-        r"^(python -m evidence.(benchmarks.robustness|benchmarks.leakage|production)) .*$",
-        r"\1 --help",
+        r"^(python -m evidence.(benchmarks.robustness|benchmarks.leakage|production)) .*$", r"\1 --help",
         "a quarter of an hour and more",
     ),
     (r"^source \.venv/bin/activate$", r"true", "the test's own environment is active"),
@@ -108,29 +104,25 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"--scale paper",
-        r"--scale quick --seeds 1 --rounds 1 --iterations 1 --batch-size 1 --size 32x64 --jobs 1",
-        "weeks on two cores",
+        r"--scale quick --seeds 1 --rounds 1 --iterations 1 --batch-size 1 --size 32x64 --jobs 1", "weeks on two cores",
     ),
     (r"-m pytest -k", r'-m pytest tests/methods -m "not slow" -k', "half an hour"),
     (
         r"(bundle run --config_file \S+/train.yaml --site_config \S+(?:[\s\\]+--start \S+)?)"
         r"(?:[\s\\]+--training#\S+ \S+)*",
         r"\1 --training#rounds 1 --training#iterations 1 --training#batch_size 1 --training#height 32 "
-        r"--training#width 64",
-        "minutes, or without options days, on two cores",
+        r"--training#width 64", "minutes, or without options days, on two cores",
     ),
     (
-        r"--size 96x128:6000 --size 192x256:3000",
-        r"--size 64x64:1 --size 64x96:1 --batch-size 2 --looks rose",
+        r"--size 96x128:6000 --size 192x256:3000", r"--size 64x64:1 --size 64x96:1 --batch-size 2 --looks rose",
         "an hour and a half",
     ),
     (
-        r"^(kits/\S+/startup/start\.sh)$",
-        r"test -x \1",
+        r"^(kits/\S+/startup/start\.sh)$", r"test -x \1",
         "parties that stay until they are stopped; evidence/production starts them",
     ),
     (r"--frames 16 --videos 3,1,1", r"--frames 2 --videos 1,1,1 --height 64 --width 96", "a minute"),
-)
+)  # fmt: skip
 """(pattern, replacement, why the command is not run as printed), applied in this order."""
 
 JOBS = {
@@ -180,9 +172,9 @@ class Sandbox:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
         self.variables = {**kept, "PATH": path, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
         self._worker: subprocess.Popen[str] | None = None
+        shrink_jobs(root / "nvflare_jobs")
 
     def close(self) -> None:
-        """End the process that executes Python."""
         if self._worker is not None:
             self._worker.kill()
             self._worker.communicate()
@@ -293,15 +285,11 @@ def paths_in(tree: str) -> list[str]:
 
 def a_line_of_a_run() -> str:
     """Return what is printed when a site has answered a round of segmentation."""
-    parts = ("shaft", "wrist", "clasper")
+    dice = dict.fromkeys(("shaft", "wrist", "clasper", "mean"), 0.4)
     record = {
-        "round": 2,
-        "site": "site-2",
-        "loss": {"segmentation": 0.5},
-        "metrics": {"dice": {**dict.fromkeys(parts, 0.4), "mean": 0.4}},
-        "seconds": {"total": 3.0},
-        "bytes": {"up": {"global": 1}, "down": {"global": 1}},
-    }
+        "round": 2, "site": "site-2", "loss": {"segmentation": 0.5}, "seconds": {"total": 3.0},
+        "bytes": {"up": {"global": 1}, "down": {"global": 1}}, "metrics": {"dice": dice},
+    }  # fmt: skip
     return progress_line(record, rounds=4, seconds_left=70.0, metric=Metric("dice", "Dice", True, "%", 100.0))
 
 
@@ -316,8 +304,7 @@ def refuse_command(command: str) -> str:
         if words[1] not in actions:
             return f"`{command}`: {words[0]} has no action {words[1]}"
         parser = actions[words[1]]
-    options = parser._option_string_actions
-    strange = [word for word in words if word.startswith("--") and word not in options]
+    strange = [word for word in words if word.startswith("--") and word not in parser._option_string_actions]
     return f"`{command}`: {strange[0]} is no option" if strange else ""
 
 
@@ -325,8 +312,3 @@ def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     """Return a parser's sub-commands by name; empty where it has none."""
     found = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
     return dict(found[0].choices) if found else {}
-
-
-def yaml_keys(block: Block) -> set[str]:
-    """Return the keys of a block of YAML."""
-    return set(yaml.safe_load(block.text))

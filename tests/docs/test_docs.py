@@ -23,18 +23,7 @@ from shared_components.federation.site import limits
 from shared_components.networks.bundle_config import Training
 from shared_components.networks.checkpoints import load_metadata
 from tests.docs.files import write_data, write_model_and_video
-from tests.docs.rules import (
-    RULES,
-    SMALLER,
-    Sandbox,
-    blocks_of,
-    commands_in,
-    paths_in,
-    prose_of,
-    refuse_command,
-    shrink_jobs,
-    yaml_keys,
-)
+from tests.docs.rules import RULES, SMALLER, Sandbox, blocks_of, commands_in, paths_in, prose_of, refuse_command
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -58,7 +47,7 @@ def made_once(tmp_path_factory):
 
 @pytest.fixture
 def sandbox(tmp_path, made_once):
-    """Return a copy of the repository with small jobs, and a `.venv` that is this test's own environment."""
+    """Return a copy of the repository, with small jobs and a `.venv` that is this test's own environment."""
     root = tmp_path / "surgfl"
     root.mkdir()
     for name in COPIED:
@@ -66,7 +55,6 @@ def sandbox(tmp_path, made_once):
             shutil.copytree(ROOT / name, root / name, copy_function=copy_or_link)
         else:
             shutil.copy(ROOT / name, root / name)
-    shrink_jobs(root / "nvflare_jobs")
     (root / ".venv").symlink_to(sys.prefix)  # as `make install` would leave it
     data = Path(shutil.copytree(made_once / "data", tmp_path / "data"))
     for name in ("model.safetensors", "surgery.mp4"):
@@ -101,9 +89,6 @@ def follow(sandbox: Sandbox, document: str) -> Path:
     return sandbox.root
 
 
-# ---- every block is executed
-
-
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_block_has_a_rule(document):
     """A block without a language, or of an unknown one, would be executed by nobody."""
@@ -116,10 +101,8 @@ def test_no_block_is_overlooked(tmp_path):
     path.write_text("a\n\n    make it\n\n````python b.py\n```\n````\n\n- a\n  b\n\n~~~perl\nx\n~~~\n")
     found = blocks_of(path, "a.md")
     assert [(b.line, b.language, b.note, b.text) for b in found] == [
-        (3, "", "", "    make it\n"),
-        (5, "python", "b.py", "```\n"),
-        (12, "perl", "", "x\n"),
-    ]
+        (3, "", "", "    make it\n"), (5, "python", "b.py", "```\n"), (12, "perl", "", "x\n"),
+    ]  # fmt: skip
     assert prose_of(path).split() == ["a", "-", "a", "b"]
     sandbox = Sandbox(tmp_path, data=tmp_path, origin=tmp_path)
     for block in (found[0], found[2]):
@@ -146,8 +129,7 @@ def test_readmes_one_command_trains_sites_with_different_tasks(sandbox):
     """Two sites segment and one measures depth; each is scored by its own metrics."""
     run = follow(sandbox, "README.md") / "ws-state" / "mat_fl" / "latest"
     info = json.loads((run / "run.json").read_text())
-    kinds = [info["cards"][site]["kind"] for site in info["sites"]]
-    assert kinds == ["segmentation", "segmentation", "depth"]
+    assert [info["cards"][site]["kind"] for site in info["sites"]] == ["segmentation", "segmentation", "depth"]
     finals = [json.loads((run / site / "final.json").read_text()) for site in info["sites"]]
     assert "dice" in finals[0] and "dice" not in finals[2] and finals[2]["rmse"]["mean"] > 0
     assert "</html>" in (sandbox.root / "ws" / "report" / "index.html").read_text()
@@ -202,13 +184,9 @@ def test_no_command_is_made_smaller_that_is_not_there():
     assert [pattern for pattern, *_ in SMALLER if not re.search(pattern, text, re.MULTILINE)] == []
 
 
-# ---- what the documents say
-
-
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_in_running_text_exist(document):
-    prose = prose_of(ROOT / document)
-    assert list(filter(None, map(refuse_command, commands_in(prose)))) == []
+    assert list(filter(None, map(refuse_command, commands_in(prose_of(ROOT / document))))) == []
 
 
 def slugs(document: Path) -> set[str]:
@@ -256,7 +234,7 @@ def test_every_picture_is_shown_described_and_small():
 def test_site_yaml_is_shown_with_all_its_keys():
     blocks = [block for block in BLOCKS["docs/your-data.md"] if block.note.endswith("site.yaml")]
     assert len(blocks) == 2  # of a public data set, and of data of one's own
-    assert set().union(*map(yaml_keys, blocks)) == set(site_file.KEYS)
+    assert set().union(*(yaml.safe_load(block.text) for block in blocks)) == set(site_file.KEYS)
 
 
 def test_all_limits_of_a_site_are_shown_with_their_defaults():

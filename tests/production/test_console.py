@@ -37,10 +37,8 @@ def test_an_administrator_submits_watches_lists_stops_and_fetches(deploy, surgfl
     first, *lines = out.splitlines()
     assert code == 0, out + err
     assert lines[-1] == f"surgfl: job {first} finished"
-    for number in (1, 2):
-        for site in deployment.sites:
-            found = [line for line in lines if line.startswith(f"round {number}/2  {site}  loss ")]
-            assert len(found) == 1, (number, site, out)
+    expected = {f"round {number}/2  {site}  loss " for number in (1, 2) for site in deployment.sites}
+    assert all(sum(line.startswith(begin) for line in lines) == 1 for begin in expected), out
 
     code, out, err = surgfl(deployment, "fetch", first, "--out", tmp_path / "results")
     assert code == 0, out + err

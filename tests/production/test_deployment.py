@@ -11,13 +11,9 @@ from evidence.production.deployment import marked, until
 pytestmark = pytest.mark.slow
 
 REPLACED = {
-    "CoreCell._add_adhoc_connector",
-    "CoreCell._process_received_msg",
-    "TxTask.handle_ack",
-    "FedAdminAgent._dispatch_request",
-    "AppAuthzService.authorize_app_info",
-    "byte_streamer.gen_stream_id",
-}
+    "CoreCell._add_adhoc_connector", "CoreCell._process_received_msg", "TxTask.handle_ack",
+    "FedAdminAgent._dispatch_request", "AppAuthzService.authorize_app_info", "byte_streamer.gen_stream_id",
+}  # fmt: skip
 PROCESSES = {"server_train", "runner_process", "client_train", "worker_process"}
 
 
@@ -28,11 +24,7 @@ def test_a_party_is_killed_alone_and_comes_back_and_nothing_stays(deploy, tmp_pa
     deployment.start()
     job = deployment.submit(deployment.job("fedavg", rounds=500))
     first, second = deployment.sites.values()
-    until(
-        lambda: {module.rpartition(".")[2] for module, _ in noted(guarded)} == PROCESSES,
-        60,
-        "the four kinds of processes do not connect",
-    )
+    until(lambda: {kind for kind, _ in noted(guarded)} == PROCESSES, 60, "the four kinds of processes do not connect")
     for party in deployment.parties:
         until(lambda party=party: len(party.job_pids(job)) == 1, 60, f"{party.name} runs no job")
     pids = {party.name: {party.pid, *party.job_pids()} for party in deployment.parties}
@@ -51,5 +43,6 @@ def test_a_party_is_killed_alone_and_comes_back_and_nothing_stays(deploy, tmp_pa
 
 
 def noted(file):
-    """Return of each process that has begun to connect its module, and which functions it had replaced by then."""
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    """Return of each process that has begun to connect its kind, and which functions it had replaced by then."""
+    found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [(module.rpartition(".")[2], replaced) for module, replaced in found]

@@ -37,45 +37,35 @@ def record(folder, *parts):
     return [path]
 
 
-@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-def test_a_tensor_is_found_in_every_kind_of_number_and_no_other(tmp_path, tensors, kind):
-    sent = tensors["head"].to(kind).view(torch.uint8).numpy().tobytes()
-    files = record(tmp_path, sent)
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16, torch.float64, "text"])
+def test_a_tensor_is_found_in_every_kind_of_number_and_as_text_and_no_other(tmp_path, tensors, kind):
+    head = tensors["head"]
+    text = json.dumps(head.reshape(-1).tolist()).encode()
+    files = record(tmp_path, text if kind == "text" else head.to(kind).view(torch.uint8).numpy().tobytes())
     assert search(patterns(tensors), files) == {"head": files[0]}
 
 
-def test_a_tensor_is_found_as_text(tmp_path, tensors):
-    sent = json.dumps(tensors["head"].reshape(-1).tolist()).encode()
-    assert set(search(patterns(tensors), record(tmp_path, sent))) == {"head"}
-
-
-def test_a_tensor_is_found_though_frames_cut_it_and_its_name_is_another_one_s(tmp_path, tensors):
-    """Frames of 1,000 bytes with headers between: no border hides all windows."""
+def test_a_tensor_is_found_by_a_slice_and_though_frames_cut_it_and_its_name_is_another_one_s(tmp_path, tensors):
+    """Frames of 1,000 bytes with headers between: no border hides all windows; one window is enough."""
     data = tensors["head"].numpy().tobytes()
     frames = [b"other.weight" + data[at : at + 1000] for at in range(0, len(data), 1000)]
     assert set(search(patterns(tensors), record(tmp_path, *frames))) == {"head"}
-
-
-def test_one_window_of_a_slice_is_enough(tmp_path, tensors):
-    rows = tensors["head"][7:9].numpy().tobytes()
-    assert set(search(patterns({"rows": tensors["head"][7:9], **tensors}), record(tmp_path, rows))) >= {"rows"}
+    rows = tensors["head"][7:9]
+    assert set(search(patterns({"rows": rows, **tensors}), record(tmp_path, rows.numpy().tobytes()))) >= {"rows"}
 
 
 def test_what_stands_across_two_slabs_is_found(tmp_path, tensors, monkeypatch):
     monkeypatch.setattr(searching, "SLAB", 1024)
     small = {"bias": tensors["head"][0, :4]}  # 16 bytes, one window
+    path = tmp_path / "1.frames"
     for at in range(1000, 1048, 4):
-        path = tmp_path / f"{at}.frames"
         path.write_bytes(bytes(at) + small["bias"].numpy().tobytes() + bytes(3000))
         assert set(search(patterns(small), [path])) == {"bias"}, at
 
 
-def test_numbers_that_tell_nothing_are_not_searched_for():
+def test_numbers_that_tell_nothing_are_not_searched_for_and_nothing_is_found_in_nothing(tmp_path, tensors):
     assert not patterns({"zeros": torch.zeros(99), "ones": torch.ones(99), "count": torch.tensor(7)})
     assert windows(torch.arange(4.0) + 0.1) and not windows(torch.arange(3.0) + 0.1)
-
-
-def test_nothing_is_found_in_nothing(tmp_path, tensors):
     empty = tmp_path / "1.frames"
     empty.touch()
     assert search(patterns(tensors), [empty]) == {} == search({}, record(tmp_path, b"x" * 99))
@@ -87,20 +77,11 @@ def test_a_file_is_found_by_its_bytes(tmp_path):
     assert search({"picture": file_windows(picture)}, record(tmp_path, picture.read_bytes()[100:]))
 
 
-@pytest.mark.parametrize(
-    "points, expected",
-    [
-        ([(1, 5.0), (2, 7.0), (3, 9.0)], 2.0),
-        ([(10, 4.0), (20, 4.0)], 0.0),
-        ([(0, 0.0), (1, 3.0), (2, 0.0)], 0.0),  # one peak in the middle is no growth
-        ([(0, 0.0), (1, 0.0), (2, 3.0)], 1.5),  # (-1 * -1 + 0 * -1 + 1 * 2) / 2
-    ],
-)
-def test_a_slope_is_that_of_least_squares(points, expected):
-    assert slope(points) == pytest.approx(expected)
-
-
-def test_one_copy_of_a_model_more_in_every_round_is_its_size():
+def test_a_slope_is_that_of_least_squares_and_one_copy_of_a_model_more_in_every_round_its_size():
+    assert slope([(1, 5.0), (2, 7.0), (3, 9.0)]) == pytest.approx(2.0)
+    assert slope([(10, 4.0), (20, 4.0)]) == pytest.approx(0.0)
+    assert slope([(0, 0.0), (1, 3.0), (2, 0.0)]) == pytest.approx(0.0)  # one peak in the middle is no growth
+    assert slope([(0, 0.0), (1, 0.0), (2, 3.0)]) == pytest.approx(1.5)  # (-1 * -1 + 0 * -1 + 1 * 2) / 2
     model = 27_165_080
     held = {round: Held(800_000_000 + round * model, 0, 20, 9) for round in range(1, 9)}
     seen = Footprint({"server job": held}, {}, 1.0)
@@ -111,21 +92,19 @@ def test_a_job_s_memory_is_what_it_has_told_after_each_round():
     held = {round: Held(9, 9, 20, 7) for round in (2, 3)}
     seen = Footprint({"server job": held, "a job": held, "a parent": held}, {}, 1.0)
     told = {"server job": [(1, 10), (2, 20), (3, 30)], "a job": [(0, 0), (4, 40), (5, 50), (6, 60), (0, 0)]}
-    seen = seen.with_jobs(told)
-    assert seen.held["server job"] == {2: Held(2, 20, 20, 7), 3: Held(3, 30, 20, 7)}
-    assert seen.held["a job"] == {2: Held(5, 50, 20, 7), 3: Held(6, 60, 20, 7)}
-    assert seen.held["a parent"] == held
+    assert seen.with_jobs(told).held == {
+        "server job": {2: Held(2, 20, 20, 7), 3: Held(3, 30, 20, 7)},
+        "a job": {2: Held(5, 50, 20, 7), 3: Held(6, 60, 20, 7)},
+        "a parent": held,
+    }
 
 
-def test_the_least_of_some_rounds_is_that_of_each_process():
+def test_the_least_of_some_rounds_is_that_of_each_process_and_number():
     threads = {1: 9, 2: 5, 3: 7, 4: 3}
     held = {round: Held(1, 1, count, 2 * count) for round, count in threads.items()}
     seen = Footprint({"server job": held, "server parent": {r: Held(1, 1, 4, 4) for r in threads}}, {}, 1.0)
     assert seen.least("threads", range(1, 4)) == {"server job": 5, "server parent": 4}
     assert seen.least("files", [4]) == {"server job": 6, "server parent": 4}
-
-
-def test_the_least_is_taken_of_each_number():
     assert Held(1, 9, 3, 7).least(Held(2, 8, 4, 6)) == Held(1, 8, 3, 6)
 
 
@@ -137,8 +116,7 @@ def test_the_size_of_a_folder_is_that_of_its_files(tmp_path):
 
 
 def test_parties_have_the_arenas_that_a_kit_s_start_sh_gives_them():
-    template = Path(nvflare.__file__).with_name("lighter") / "templates" / "master_template.yml"
-    text = template.read_text()
+    text = (Path(nvflare.__file__).with_name("lighter") / "templates" / "master_template.yml").read_text()
     assert OF_START and all(f"export {name}=${{{name}:-{value}}}" in text for name, value in OF_START.items())
 
 

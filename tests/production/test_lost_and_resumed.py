@@ -26,8 +26,7 @@ def test_a_site_that_is_started_again_is_named_alone_and_taken_again_on_resume(d
     wait_for_round(deployment, "fedavg", 1)
     lost.kill_parent()
     lost.start()  # as the watchdog of its start.sh does
-    status = deployment.wait(begun)
-    assert status == "FINISHED:COMPLETED", deployment.server.log[-4000:]
+    assert deployment.wait(begun) == "FINISHED:COMPLETED", deployment.server.log[-4000:]
     before = rejected(deployment, "fedavg")
     assert len(before) == 6 and not before[0]
     assert [set(one) for one in before[-3:]] == [{"hospital-b"}] * 3, before

@@ -31,10 +31,8 @@ def poc(tmp_path):
     (tmp_path / "home").mkdir()
 
     def run(*arguments, **more):
-        command = [NVFLARE, "poc", *arguments]
-        done = subprocess.run(
-            command, cwd=tmp_path, env={**variables, **more}, capture_output=True, text=True, timeout=120
-        )
+        words = {"cwd": tmp_path, "env": {**variables, **more}, "capture_output": True, "text": True, "timeout": 120}
+        done = subprocess.run([NVFLARE, "poc", *arguments], **words)
         assert done.returncode == 0, done.stdout + done.stderr
 
     run.mark = mark

@@ -20,13 +20,11 @@ def test_the_lock_file_holds_everything_with_hashes_and_no_address():
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("numpy==2.4.6", "numpy==2.4.5", "numpy 2.4.5, not 2.4.6"),
-        ("numpy==", "numpyy==", "numpy"),
-        ("--hash=sha256:", "--hash=md5:", "absl-py"),
-        ("absl-py==", "absl-py>=", "absl-py>="),
+        ("numpy==2.4.6", "numpy==2.4.5", "numpy 2.4.5, not 2.4.6"), ("numpy==", "numpyy==", "numpy"),
+        ("--hash=sha256:", "--hash=md5:", "absl-py"), ("absl-py==", "absl-py>=", "absl-py>="),
         ("absl-py==", "--index-url https://host.example/simple\nabsl-py==", "https://host.example/simple"),
     ],
-)
+)  # fmt: skip
 def test_a_lock_file_that_pins_something_else_or_names_a_host_is_bad(tmp_path, old, new, words):
     path = tmp_path / "requirements.lock"
     path.write_text(LOCK.read_text().replace(old, new))
@@ -43,21 +41,10 @@ def test_a_service_that_knows_no_package_has_found_nothing_wrong_and_that_is_not
     assert verdicts == [WELL, NOT_DONE, NOT_DONE, NOT_DONE, BAD]
 
 
-@pytest.mark.parametrize(
-    ("licence", "refused"),
-    [
-        ("MIT", False),
-        ("Apache-2.0 AND MIT", False),
-        ("BSD License; Mozilla Public License 2.0 (MPL 2.0)", False),
-        ("GNU General Public License (GPL)", True),
-        ("MIT AND GPL-3.0", True),
-        ("AGPL-3.0-only", True),
-        ("UNKNOWN", True),
-        ("", True),
-    ],
-)
-def test_every_part_of_a_licence_must_be_on_the_list(licence, refused):
-    assert checks.unlicensed(licence) == refused
+def test_every_part_of_a_licence_must_be_on_the_list():
+    good = ["MIT", "Apache-2.0 AND MIT", "BSD License; Mozilla Public License 2.0 (MPL 2.0)"]
+    bad = ["GNU General Public License (GPL)", "MIT AND GPL-3.0", "AGPL-3.0-only", "UNKNOWN", ""]
+    assert [text for text in (*good, *bad) if checks.unlicensed(text)] == bad
 
 
 def test_sources_here_unpickle_nothing_and_shipped_weights_are_tensors(tmp_path):
@@ -68,17 +55,11 @@ def test_sources_here_unpickle_nothing_and_shipped_weights_are_tensors(tmp_path)
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        ("torch.load(p, weights_only=True)", 0),
-        ("torch.load(p)", 1),
-        ("torch.load(p, weights_only=flag)", 1),
-        ("np.load(p, allow_pickle=True)", 1),
-        ("pickle.loads(b)", 1),
-        ("yaml.load(t, Loader=X)", 1),
-        ("yaml.safe_load(t)", 0),
-        ("eval('1')", 1),
-        ("network.eval()", 0),
+        ("torch.load(p, weights_only=True)", 0), ("yaml.safe_load(t)", 0), ("network.eval()", 0),
+        ("torch.load(p)", 1), ("torch.load(p, weights_only=flag)", 1), ("np.load(p, allow_pickle=True)", 1),
+        ("pickle.loads(b)", 1), ("yaml.load(t, Loader=X)", 1), ("eval('1')", 1),
     ],
-)
+)  # fmt: skip
 def test_a_call_that_runs_what_it_reads_is_found(tmp_path, source, found):
     path = tmp_path / "a.py"
     path.write_text(source)
